@@ -1,0 +1,47 @@
+"""Every error svcnode raises on purpose.
+
+SvcnodeError
+├── InvalidValueError       a value that can never be right: an id, a version, a duration
+├── UnknownServiceError     no service is registered under that id
+├── DuplicateServiceError   a service is registered under that id already
+├── ConfigError             a configuration that cannot be used; says where and how to mend it
+├── ProbeError              a probe that cannot be made from its URL and options
+└── ListenError             an address that cannot be listened on
+"""
+
+from __future__ import annotations
+
+
+class SvcnodeError(Exception):
+    """The root; its text is fit to be shown to a user."""
+
+
+class InvalidValueError(SvcnodeError, ValueError):
+    pass
+
+
+class UnknownServiceError(SvcnodeError, KeyError):
+    def __init__(self, service_id: str) -> None:
+        self.service_id = service_id
+        super().__init__(f"no service is registered under the id {service_id!r}")
+
+    def __str__(self) -> str:  # KeyError would show the repr of its argument
+        return str(self.args[0])
+
+
+class DuplicateServiceError(SvcnodeError, ValueError):
+    def __init__(self, service_id: str) -> None:
+        self.service_id = service_id
+        super().__init__(f"a service is registered under the id {service_id!r} already; ids are unique")
+
+
+class ConfigError(SvcnodeError):
+    pass
+
+
+class ProbeError(SvcnodeError):
+    pass
+
+
+class ListenError(SvcnodeError):
+    pass

@@ -1,0 +1,246 @@
+"""The words of the house as values: frozen, keyword-only, replaced rather than changed.
+
+Times named `…_s` are seconds; a time named `…_at_s` is a reading of the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from svcnode.core.errors import InvalidValueError
+
+SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
+MAX_ID_CHARS = 256
+# A "v" followed by dotted numbers; ASCII digits only, as a client's own pattern would have it.
+VERSION_FORM = re.compile(r"v[0-9]+(\.[0-9]+)*")
+
+
+class Status(Enum):
+    """What we publish of a service."""
+
+    UP = "Up"
+    INITIALIZING = "Initializing"
+    DOWN = "Down"
+
+
+class Health(IntEnum):
+    """What we answer for the node or for a service; the value is the HTTP status code."""
+
+    HEALTHY = 200
+    PARTIAL = 206
+    UNHEALTHY = 503
+
+
+class Impact(Enum):
+    """How much a service weighs in the health of the node."""
+
+    CRITICAL = "critical"
+    PARTIAL = "partial"
+    NONE = "none"
+
+
+class Outcome(Enum):
+    READY = "ready"
+    NOT_READY = "not_ready"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a probe saw."""
+
+    outcome: Outcome
+    reason: str = ""
+
+    @classmethod
+    def ready(cls, reason: str = "") -> Verdict:
+        return cls(Outcome.READY, reason)
+
+    @classmethod
+    def not_ready(cls, reason: str) -> Verdict:
+        """Alive, and says itself that it is starting, loading, syncing or lagging."""
+        return cls(Outcome.NOT_READY, reason)
+
+    @classmethod
+    def failed(cls, reason: str) -> Verdict:
+        return cls(Outcome.FAILED, reason)
+
+    @classmethod
+    def unknown(cls, reason: str) -> Verdict:
+        """The fault is our own, so nothing was learned about the service."""
+        return cls(Outcome.UNKNOWN, reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A verdict with the moment it was reached and what it took."""
+
+    verdict: Verdict
+    at_s: float
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """When evidence becomes a change of status, and how long evidence counts."""
+
+    rise: int = 2
+    fall: int = 3
+    start_period_s: float = 30.0
+    # At most one of the two. Silence longer than `stale_after_s` is our doubt, longer than `ttl_s` it is the
+    # service's failure; with neither, what was said counts until something else is said.
+    stale_after_s: float | None = None
+    ttl_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rise < 1 or self.fall < 1:
+            raise InvalidValueError("rise and fall count looks in a row, so they are at least 1")
+        if self.stale_after_s is not None and self.ttl_s is not None:
+            raise InvalidValueError("a service has a stale_after or a ttl, not both")
+        for word, limit_s in (("stale_after", self.stale_after_s), ("ttl", self.ttl_s)):
+            if limit_s is not None and not limit_s > 0:
+                raise InvalidValueError(f"{word} must be more than 0 seconds, not {limit_s!r}")
+
+
+# What a program says of its own service holds at once: it knows, so there is nothing to count.
+REPORTED = Policy(rise=1, fall=1, start_period_s=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a service is looked at."""
+
+    interval_s: float = 10.0
+    timeout_s: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout_s < self.interval_s:
+            raise InvalidValueError(
+                f"the timeout ({self.timeout_s:g} s) must be more than 0 and below the interval ({self.interval_s:g} s)"
+            )
+
+    @property
+    def default_stale_after_s(self) -> float:
+        """Three missed looks and the time the last one may take."""
+        return 3 * self.interval_s + self.timeout_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    id: str
+    name: str
+    description: str
+    impact: Impact = Impact.PARTIAL
+    policy: Policy = REPORTED
+
+    def __post_init__(self) -> None:
+        check_service_id(self.id)
+        for what, text in (("name", self.name), ("description", self.description)):
+            if not isinstance(text, str) or not text.isprintable() and any(map(_is_surrogate, text)):
+                raise InvalidValueError(f"the {what} of service {self.id!r} is not text that JSON can carry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceState:
+    """What we believe of a service, why, and since when."""
+
+    status: Status
+    reason: str
+    since_s: float
+    registered_at_s: float
+    ready_in_a_row: int = 0
+    failures_in_a_row: int = 0
+    ready_at_s: float | None = None  # the newest success
+    counted_at_s: float | None = None  # the newest evidence that was about the service at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the node is; the fields stand in the order the interface lists them."""
+
+    node_name: str
+    spec_version: str
+    node_version: str
+
+    def __post_init__(self) -> None:
+        check_text("node name", self.node_name)
+        check_version("node version", self.node_version)
+        check_version("spec version", self.spec_version)
+
+
+class ChangeKind(Enum):
+    REGISTERED = "registered"
+    REPLACED = "replaced"
+    DEREGISTERED = "deregistered"
+    STATUS = "status"
+    NODE = "node"  # an issue, a drain, a new identity: nothing about one service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One transition. `before` is None for a service just registered, `after` for one just removed."""
+
+    kind: ChangeKind
+    at_s: float
+    service_id: str | None = None
+    before: ServiceState | None = None
+    after: ServiceState | None = None
+    health_before: Health
+    health: Health
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The counted services by what matters for the health of the node."""
+
+    counted: int = 0
+    up: int = 0
+    down: int = 0
+    critical_down: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What the program says of the node as a whole."""
+
+    starting: bool = False
+    draining: bool = False
+    issues: tuple[str, ...] = ()
+
+
+def check_service_id(service_id: str) -> None:
+    if not isinstance(service_id, str):
+        raise InvalidValueError(f"a service id is a string, not {type(service_id).__name__}")
+    if not service_id:
+        raise InvalidValueError("a service id must not be empty")
+    if len(service_id) > MAX_ID_CHARS:
+        raise InvalidValueError(f"a service id has at most {MAX_ID_CHARS} characters, not {len(service_id)}")
+    check_text(f"service id {service_id!r}", service_id)
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse what could not stand in one line of a terminal, a log or a JSON document."""
+    if not text:
+        raise InvalidValueError(f"{what} must not be empty")
+    if any(map(_is_control, text)):
+        raise InvalidValueError(f"{what} must not hold control characters")
+
+
+def _is_control(char: str) -> bool:
+    return char < " " or "\x7f" <= char < "\xa0" or _is_surrogate(char)
+
+
+def _is_surrogate(char: str) -> bool:
+    """Half a character: no UTF-8 text can carry it."""
+    return "\ud800" <= char < "\ue000"
+
+
+def check_version(what: str, version: str) -> None:
+    if not VERSION_FORM.fullmatch(version):
+        hint = f'; did you mean "v{version}"?' if VERSION_FORM.fullmatch(f"v{version}") else ""
+        raise InvalidValueError(
+            f'{what} must be a "v" followed by dotted numbers such as "v1.4.2", not "{version}"{hint}'
+        )

@@ -1,0 +1,182 @@
+"""How evidence becomes a state, and states become the health of the node.
+
+Pure functions: time is passed in, nothing is remembered here. Two ideas carry the rules.
+
+* `as_of` is the only place where silence is judged. It is applied both before new evidence is weighed and
+  whenever a state is read, so what a client sees and what the next verdict builds on are the same belief.
+* Whatever is Up must have a success behind it that is newer than `stale_after_s`; failures that are still being
+  counted do not keep a green light on for longer than that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from svcnode.core.model import (
+    Condition,
+    Evidence,
+    Health,
+    Impact,
+    Outcome,
+    Policy,
+    ServiceState,
+    Status,
+    Tally,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def first_state(now_s: float) -> ServiceState:
+    return ServiceState(
+        status=Status.INITIALIZING, reason="not looked at yet", since_s=now_s, registered_at_s=now_s
+    )
+
+
+def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
+    """The state after this evidence; evidence older than what is already counted changes nothing."""
+    if state.counted_at_s is not None and evidence.at_s < state.counted_at_s:
+        return state
+    state = as_of(state, evidence.at_s, policy)
+    match evidence.verdict.outcome:
+        case Outcome.UNKNOWN:
+            return state
+        case Outcome.READY:
+            return _after_ready(state, evidence, policy)
+        case Outcome.NOT_READY:
+            return _after_not_ready(state, evidence)
+        case Outcome.FAILED:
+            return _after_failure(state, evidence, policy)
+        case outcome:
+            assert_never(outcome)
+
+
+def _after_ready(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
+    state = replace(
+        state,
+        ready_in_a_row=state.ready_in_a_row + 1,
+        failures_in_a_row=0,
+        ready_at_s=evidence.at_s,
+        counted_at_s=evidence.at_s,
+    )
+    if state.status is Status.DOWN and state.ready_in_a_row < policy.rise:
+        return state
+    return _moved(state, Status.UP, evidence)
+
+
+def _after_not_ready(state: ServiceState, evidence: Evidence) -> ServiceState:
+    state = replace(state, ready_in_a_row=0, failures_in_a_row=0, counted_at_s=evidence.at_s)
+    return _moved(state, Status.INITIALIZING, evidence)
+
+
+def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
+    state = replace(
+        state,
+        ready_in_a_row=0,
+        failures_in_a_row=state.failures_in_a_row + 1,
+        counted_at_s=evidence.at_s,
+    )
+    if state.status is Status.DOWN:
+        return replace(state, reason=evidence.verdict.reason)
+    if state.failures_in_a_row < policy.fall or _is_still_starting(state, evidence.at_s, policy):
+        # An Initializing service has no better reason to show than the failure; an Up one is still Up.
+        return state if state.status is Status.UP else replace(state, reason=evidence.verdict.reason)
+    return _moved(state, Status.DOWN, evidence)
+
+
+def _is_still_starting(state: ServiceState, now_s: float, policy: Policy) -> bool:
+    return state.status is Status.INITIALIZING and now_s - state.registered_at_s < policy.start_period_s
+
+
+def _moved(state: ServiceState, status: Status, evidence: Evidence) -> ServiceState:
+    since_s = state.since_s if state.status is status else evidence.at_s
+    return replace(state, status=status, reason=evidence.verdict.reason, since_s=since_s)
+
+
+def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
+    """The state as it must be believed at `now_s`: evidence that has gone stale no longer carries it."""
+    lapse_at_s = lapses_at_s(state, policy)
+    if now_s < lapse_at_s:
+        return state
+    if policy.ttl_s is not None:
+        status, reason = Status.DOWN, f"no report within its ttl of {policy.ttl_s:g} s"
+    else:
+        what = "success" if state.status is Status.UP else "evidence"
+        status, reason = Status.INITIALIZING, f"no fresh {what} for {policy.stale_after_s:g} s"
+    return replace(state, status=status, reason=reason, since_s=lapse_at_s, ready_in_a_row=0)
+
+
+def lapses_at_s(state: ServiceState, policy: Policy) -> float:
+    """The moment from which silence alone changes the status; infinity when it never will."""
+    if state.counted_at_s is None:
+        return math.inf
+    if policy.ttl_s is not None:
+        return math.inf if state.status is Status.DOWN else state.counted_at_s + policy.ttl_s
+    # Initializing has nothing less certain to fall back to.
+    if policy.stale_after_s is None or state.status is Status.INITIALIZING:
+        return math.inf
+    carried_by_s = state.ready_at_s if state.status is Status.UP else state.counted_at_s
+    assert carried_by_s is not None, "a service is Up only after a success"
+    return carried_by_s + policy.stale_after_s
+
+
+def service_health(status: Status) -> Health:
+    match status:
+        case Status.UP:
+            return Health.HEALTHY
+        case Status.INITIALIZING:
+            return Health.PARTIAL
+        case Status.DOWN:
+            return Health.UNHEALTHY
+        case _:
+            assert_never(status)
+
+
+def tally(services: Iterable[tuple[Impact, Status]]) -> Tally:
+    total = Tally()
+    for impact, status in services:
+        total = add(total, weight(impact, status))
+    return total
+
+
+def weight(impact: Impact, status: Status) -> Tally:
+    """What one service adds to the tally."""
+    if impact is Impact.NONE:
+        return Tally()
+    is_down = status is Status.DOWN
+    return Tally(
+        counted=1,
+        up=int(status is Status.UP),
+        down=int(is_down),
+        critical_down=int(is_down and impact is Impact.CRITICAL),
+    )
+
+
+def add(left: Tally, right: Tally) -> Tally:
+    return Tally(
+        left.counted + right.counted,
+        left.up + right.up,
+        left.down + right.down,
+        left.critical_down + right.critical_down,
+    )
+
+
+def subtract(left: Tally, right: Tally) -> Tally:
+    return Tally(
+        left.counted - right.counted,
+        left.up - right.up,
+        left.down - right.down,
+        left.critical_down - right.critical_down,
+    )
+
+
+def node_health(services: Tally, condition: Condition) -> Health:
+    every_service_is_down = services.counted > 0 and services.down == services.counted
+    if condition.draining or condition.issues or services.critical_down or every_service_is_down:
+        return Health.UNHEALTHY
+    if condition.starting or services.up < services.counted:
+        return Health.PARTIAL
+    return Health.HEALTHY

@@ -1,0 +1,34 @@
+"""Durations as people write them: "500ms", "5s", "2m", "1h", "7d"."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from svcnode.core.errors import InvalidValueError
+
+_DURATION_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration_s(value: str | float) -> float:
+    """Seconds from "1.5s", or from a number of seconds that a program passes."""
+    if isinstance(value, str):
+        return _parsed(value)
+    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise InvalidValueError(f"a duration is a number of seconds that is not negative, not {value!r}")
+    return float(value)
+
+
+def _parsed(text: str) -> float:
+    found = _DURATION_FORM.fullmatch(text.strip())
+    if found is None:
+        raise InvalidValueError(f'"{text}" is not a duration; write a number and a unit, such as {_hint(text)}')
+    number, unit = found.groups()
+    return float(number) * _SECONDS[unit]
+
+
+def _hint(text: str) -> str:
+    bare = text.strip()
+    is_bare_number = re.fullmatch(r"[0-9]+(\.[0-9]+)?", bare, re.ASCII)
+    return f'"{bare}s"' if is_bare_number else '"500ms", "5s" or "2m"'

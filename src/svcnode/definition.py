@@ -1,0 +1,112 @@
+"""From the words people write about a service to its definition: what it is, and how it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypedDict
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Service
+from svcnode.core.units import duration_s
+
+if TYPE_CHECKING:
+    from svcnode.probes import Probe
+
+Duration = str | float  # "500ms", or a number of seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a service is looked at. Two equal watches need no restart of the looking."""
+
+    probe: Probe
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    service: Service
+    watch: Watch | None = None  # None: somebody reports for it
+
+
+class CheckWords(TypedDict, total=False):
+    """What may be said of a service that a function of the program looks at."""
+
+    name: str
+    description: str
+    impact: Impact | str
+    interval: Duration
+    timeout: Duration
+    rise: int
+    fall: int
+    start_period: Duration
+    stale_after: Duration
+
+
+class ServiceWords(CheckWords, total=False):
+    """What may be said of a service: the words of the service table, for the type checker's eyes."""
+
+    probe: Probe | str
+    ttl: Duration
+
+
+def define(  # noqa: PLR0913  each is a word of the service table
+    service_id: str,
+    *,
+    name: str | None = None,
+    description: str = "",
+    impact: Impact | str = Impact.PARTIAL,
+    probe: Probe | str | None = None,
+    ttl: Duration | None = None,
+    interval: Duration = 10.0,
+    timeout: Duration | None = None,
+    rise: int = 2,
+    fall: int = 3,
+    start_period: Duration = 30.0,
+    stale_after: Duration | None = None,
+) -> Definition:
+    if probe is not None and ttl is not None:
+        raise InvalidValueError("a service has a probe or a ttl, not both: a probe brings its own evidence")
+    if probe is None:
+        watch = None
+        policy = REPORTED if ttl is None else replace(REPORTED, ttl_s=duration_s(ttl))
+    else:
+        schedule = _schedule(interval, timeout)
+        watch = Watch(_probe(probe), schedule)
+        policy = Policy(
+            rise=rise,
+            fall=fall,
+            start_period_s=duration_s(start_period),
+            stale_after_s=schedule.default_stale_after_s if stale_after is None else duration_s(stale_after),
+        )
+    service = Service(
+        id=service_id,
+        name=service_id if name is None else name,
+        description=description,
+        impact=_impact(impact),
+        policy=policy,
+    )
+    return Definition(service, watch)
+
+
+def _probe(probe: Probe | str) -> Probe:
+    if not isinstance(probe, str):
+        return probe
+    from svcnode.probes import probe_from_url
+
+    return probe_from_url(probe)
+
+
+def _schedule(interval: Duration, timeout: Duration | None) -> Schedule:
+    interval_s = duration_s(interval)
+    # A short interval brings its own short timeout unless one was chosen.
+    timeout_s = min(3.0, interval_s / 2) if timeout is None else duration_s(timeout)
+    return Schedule(interval_s=interval_s, timeout_s=timeout_s)
+
+
+def _impact(impact: Impact | str) -> Impact:
+    try:
+        return Impact(impact)
+    except ValueError:
+        known = ", ".join(f'"{one.value}"' for one in Impact)
+        raise InvalidValueError(f'impact is one of {known}, not "{impact}"') from None

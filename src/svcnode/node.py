@@ -1,0 +1,407 @@
+"""The meeting place: reporters write evidence into the node, surfaces read from it.
+
+Every public method may be called from any thread. Two choices keep a report as cheap with 10,000 services as with
+ten, and a read true at the moment it is made:
+
+* The health of the node comes from a running tally, never from a walk over the services.
+* Silence is judged when somebody reads. A heap knows the earliest moment at which a service could lapse; reading
+  before that moment costs one comparison. Reports do not touch the heap: an entry whose service has reported
+  since is moved back when it comes up, so each service costs one heap step per stale period, not per report.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from svcnode.core import rules
+from svcnode.core.errors import DuplicateServiceError, UnknownServiceError
+from svcnode.core.model import (
+    SPEC_VERSION,
+    Change,
+    ChangeKind,
+    Condition,
+    Evidence,
+    Health,
+    Identity,
+    Service,
+    ServiceState,
+    Status,
+    Tally,
+    Verdict,
+)
+from svcnode.definition import define
+from svcnode.feed import ChangeFeed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from svcnode.definition import CheckWords, Definition, ServiceWords, Watch
+    from svcnode.supervisor import SupervisorThread
+
+F = TypeVar("F", bound="Callable[[], Any]")
+
+
+class Handle:
+    """One registered service, in the hands of the program that reports for it."""
+
+    __slots__ = ("_node", "id")
+
+    def __init__(self, node: Node, service_id: str) -> None:
+        self._node = node
+        self.id = service_id
+
+    def up(self, reason: str = "") -> None:
+        self.report(Verdict.ready(reason))
+
+    def initializing(self, reason: str = "") -> None:
+        self.report(Verdict.not_ready(reason))
+
+    def down(self, reason: str = "") -> None:
+        self.report(Verdict.failed(reason))
+
+    def report(self, verdict: Verdict) -> None:
+        self._node.report(self.id, verdict)
+
+    def deregister(self) -> None:
+        self._node.deregister(self.id)
+
+    @property
+    def state(self) -> ServiceState:
+        return self._node.state(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id!r}>"
+
+
+class _Entry:
+    """A service in its place; `is_queued` says whether the lapse heap holds it."""
+
+    __slots__ = ("is_queued", "service", "state", "watch")
+
+    def __init__(self, definition: Definition, state: ServiceState) -> None:
+        self.service = definition.service
+        self.watch = definition.watch
+        self.state = state
+        self.is_queued = False
+
+    @property
+    def weight(self) -> Tally:
+        return rules.weight(self.service.impact, self.state.status)
+
+
+class Node:
+    """A validator-service node: who it is, its backing services, and what is believed of them."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str,
+        starting: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """With `starting`, the node answers 206 at best until `started()` is called."""
+        self._identity = Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._tally = Tally()
+        self._condition = Condition(starting=starting)
+        self._health = rules.node_health(self._tally, self._condition)
+        # Grows with every change that a client could see. Silence is one, so whoever compares settles first.
+        self.revision = 0
+        self._lapses: list[tuple[float, int, _Entry]] = []
+        self.next_lapse_at_s = math.inf  # until then, silence changes nothing
+        self._ticket = count()  # keeps the heap from comparing entries
+        self._feed = ChangeFeed()
+        self._looking: SupervisorThread | None = None
+        self._looking_lock = threading.Lock()
+
+    # ---- registration
+
+    def register(self, service_id: str, **words: Unpack[ServiceWords]) -> Handle:
+        """Register a service. With a probe it is looked at; without one the program reports for it.
+
+        The words are those of the service table: name, description, impact, probe, interval, timeout, rise,
+        fall, start_period, stale_after. Without a probe, what was reported last stands until something else is
+        reported; with a `ttl`, it stands for that long, and the service is Down after it.
+        """
+        return self.add(define(service_id, **words))
+
+    def check(self, service_id: str, **words: Unpack[CheckWords]) -> Callable[[F], F]:
+        """Make the decorated function the probe of a service.
+
+        The function returns (ready), returns a `Verdict`, or raises (failed). A plain function runs in a
+        thread and cannot block the event loop.
+        """
+        from svcnode.probes.function import FunctionProbe
+
+        def register(function: F) -> F:
+            self.register(service_id, probe=FunctionProbe(function), **words)
+            return function
+
+        return register
+
+    def add(self, definition: Definition) -> Handle:
+        service_id = definition.service.id
+        with self._lock:
+            if service_id in self._entries:
+                raise DuplicateServiceError(service_id)
+            now_s = self._clock()
+            entry = self._entries[service_id] = _Entry(definition, rules.first_state(now_s))
+            self._count(Tally(), entry.weight)
+            self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
+        self._feed.deliver()
+        return Handle(self, service_id)
+
+    def replace(self, definition: Definition) -> None:
+        """Redefine a registered service in its place in the list.
+
+        What is believed of it stays when only its words or its weight change, and starts anew when the way to
+        look at it or to judge it does.
+        """
+        service_id = definition.service.id
+        with self._lock:
+            old = self._entry(service_id)
+            now_s = self._clock()
+            is_judged_alike = (definition.watch, definition.service.policy) == (old.watch, old.service.policy)
+            state = old.state if is_judged_alike else rules.first_state(now_s)
+            entry = self._entries[service_id] = _Entry(definition, state)
+            self._queue_lapse(entry)
+            self._drop_dead_lapses()
+            self._count(old.weight, entry.weight)
+            self._publish(ChangeKind.REPLACED, now_s, service_id, before=old.state, after=state)
+        self._feed.deliver()
+
+    def deregister(self, service_id: str) -> None:
+        with self._lock:
+            entry = self._entry(service_id)
+            del self._entries[service_id]
+            self._drop_dead_lapses()
+            self._count(entry.weight, Tally())
+            self._publish(ChangeKind.DEREGISTERED, self._clock(), service_id, before=entry.state)
+        self._feed.deliver()
+
+    # ---- evidence
+
+    def report(
+        self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
+    ) -> None:
+        """Weigh a verdict. It counts as reached now, or at `at_s` when that was earlier."""
+        with self._lock:
+            entry = self._entry(service_id)
+            now_s = self._clock()
+            reached_at_s = now_s if at_s is None else min(at_s, now_s)
+            evidence = Evidence(verdict=verdict, at_s=reached_at_s, duration_s=duration_s)
+            state = rules.next_state(entry.state, evidence, entry.service.policy)
+            # Old evidence may have been stale when it came; what is published is as of now.
+            self._believe(entry, rules.as_of(state, now_s, entry.service.policy), now_s)
+        self._feed.deliver()
+
+    def beat(self, service_id: str) -> None:
+        """A sign of life from a service registered with a `ttl`."""
+        self.report(service_id, Verdict.ready())
+
+    def set_issue(self, issue: str) -> None:
+        """The node answers 503 until this issue is cleared."""
+        with self._lock:
+            if issue not in self._condition.issues:
+                self._set_condition(issues=(*self._condition.issues, issue))
+        self._feed.deliver()
+
+    def clear_issue(self, issue: str | None = None) -> None:
+        """Clear one issue, or all of them."""
+        with self._lock:
+            left = () if issue is None else tuple(one for one in self._condition.issues if one != issue)
+            self._set_condition(issues=left)
+        self._feed.deliver()
+
+    def started(self) -> None:
+        with self._lock:
+            self._set_condition(starting=False)
+        self._feed.deliver()
+
+    def drain(self) -> None:
+        """Answer 503 from now on, so that whoever sends work here stops."""
+        with self._lock:
+            self._set_condition(draining=True)
+        self._feed.deliver()
+
+    def identify(self, *, name: str, version: str) -> None:
+        """Take another name or version."""
+        with self._lock:
+            self._identity = replace(self._identity, node_name=name, node_version=version)
+            self._publish(ChangeKind.NODE, self._clock())
+        self._feed.deliver()
+
+    # ---- reading
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    @property
+    def condition(self) -> Condition:
+        return self._condition
+
+    def settle(self) -> None:
+        """Let everything lapse that has gone stale by now. Every read does this; a ticker may, too."""
+        if self._clock() < self.next_lapse_at_s:
+            return
+        with self._lock:
+            now_s = self._clock()
+            while self._lapses and self._lapses[0][0] <= now_s:
+                entry = heapq.heappop(self._lapses)[2]
+                entry.is_queued = False
+                if self._is_alive(entry):
+                    self._believe(entry, rules.as_of(entry.state, now_s, entry.service.policy), now_s)
+            self._note_next_lapse()
+        self._feed.deliver()
+
+    @property
+    def health(self) -> Health:
+        self.settle()
+        return self._health
+
+    def state(self, service_id: str) -> ServiceState:
+        self.settle()
+        return self._entry(service_id).state
+
+    def status(self, service_id: str) -> Status | None:
+        """The published status; None when no such service is registered."""
+        self.settle()
+        entry = self._entries.get(service_id)
+        return None if entry is None else entry.state.status
+
+    def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
+        """Services in the order of registration, all as of one moment."""
+        self.settle()
+        with self._lock:
+            return iter([(entry.service, entry.state) for entry in self._entries.values()])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return True  # a node without services is still a node
+
+    def __contains__(self, service_id: object) -> bool:
+        return service_id in self._entries
+
+    def watch(self, service_id: str) -> Watch | None:
+        """How a service is looked at; None when it is not, or not registered."""
+        entry = self._entries.get(service_id)
+        return None if entry is None else entry.watch
+
+    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` once for every change from now on, in order; returns what ends that.
+
+        It is called on the thread that made the change, so it should hand over and return.
+        """
+        return self._feed.subscribe(listener)
+
+    # ---- looking, for programs that embed the node
+
+    @asynccontextmanager
+    async def supervised(self) -> AsyncIterator[Node]:
+        """Look at the services that have a probe for as long as the block runs."""
+        from svcnode.supervisor import Supervisor
+
+        async with Supervisor(self):
+            yield self
+
+    @asynccontextmanager
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:  # noqa: ARG002  frameworks pass it
+        """`supervised`, in the shape that frameworks take: `FastAPI(lifespan=node.lifespan)`."""
+        async with self.supervised():
+            yield
+
+    def start(self) -> None:
+        """Look from a thread of its own, for programs without an event loop. Starting twice is once."""
+        from svcnode.supervisor import SupervisorThread
+
+        with self._looking_lock:
+            if self._looking is None or not self._looking.is_alive:  # a fork leaves its threads behind
+                self._looking = SupervisorThread(self)
+
+    def stop(self) -> None:
+        with self._looking_lock:
+            looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.stop()
+
+    # ---- inside; the lock is held
+
+    def _entry(self, service_id: str) -> _Entry:
+        try:
+            return self._entries[service_id]
+        except KeyError:
+            raise UnknownServiceError(service_id) from None
+
+    def _believe(self, entry: _Entry, state: ServiceState, now_s: float) -> None:
+        before, entry.state = entry.state, state
+        if not entry.is_queued:
+            self._queue_lapse(entry)
+        if state.status is not before.status:
+            impact = entry.service.impact
+            self._count(rules.weight(impact, before.status), rules.weight(impact, state.status))
+            self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
+
+    def _queue_lapse(self, entry: _Entry) -> None:
+        lapse_at_s = rules.lapses_at_s(entry.state, entry.service.policy)
+        if lapse_at_s < math.inf:
+            heapq.heappush(self._lapses, (lapse_at_s, next(self._ticket), entry))
+            entry.is_queued = True
+            self._note_next_lapse()
+
+    def _note_next_lapse(self) -> None:
+        self.next_lapse_at_s = self._lapses[0][0] if self._lapses else math.inf
+
+    def _is_alive(self, entry: _Entry) -> bool:
+        return self._entries.get(entry.service.id) is entry
+
+    def _drop_dead_lapses(self) -> None:
+        """Services that come and go must not fill the heap with entries that are due in a week."""
+        if len(self._lapses) > 2 * len(self._entries) + 64:
+            self._lapses = [lapse for lapse in self._lapses if self._is_alive(lapse[2])]
+            heapq.heapify(self._lapses)
+            self._note_next_lapse()
+
+    def _set_condition(self, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
+        condition = replace(self._condition, **changes)
+        if condition != self._condition:
+            self._condition = condition
+            self._publish(ChangeKind.NODE, self._clock())
+
+    def _count(self, before: Tally, after: Tally) -> None:
+        self._tally = rules.add(rules.subtract(self._tally, before), after)
+
+    def _publish(
+        self,
+        kind: ChangeKind,
+        now_s: float,
+        service_id: str | None = None,
+        *,
+        before: ServiceState | None = None,
+        after: ServiceState | None = None,
+    ) -> None:
+        health_before, self._health = self._health, rules.node_health(self._tally, self._condition)
+        self.revision += 1
+        if self._feed.has_listeners:
+            change = Change(
+                kind=kind,
+                at_s=now_s,
+                service_id=service_id,
+                before=before,
+                after=after,
+                health_before=health_before,
+                health=self._health,
+            )
+            self._feed.append(change)

@@ -1,0 +1,46 @@
+"""`sqlite:PATH`: a SQLite database that opens and passes its own quick check."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from svcnode.core.errors import ProbeError
+from svcnode.core.model import Verdict
+from svcnode.probes.threads import call_in_thread
+
+_LOCK_WAIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteProbe:
+    path: Path
+
+    @classmethod
+    def from_url(cls, url: str) -> SqliteProbe:
+        path = unquote(url.removeprefix("sqlite:").removeprefix("//"))
+        if not path:
+            raise ProbeError('a sqlite probe names a file, such as "sqlite:/var/lib/app/ledger.db"')
+        return cls(Path(path))
+
+    async def look(self) -> Verdict:
+        return await call_in_thread(self._look_now, name=f"svcnode sqlite {self.path.name}")
+
+    def _look_now(self) -> Verdict:
+        # mode=rw: a database that is gone must not come back to life, empty, because somebody looked.
+        address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
+        try:
+            with closing(sqlite3.connect(address, uri=True, timeout=_LOCK_WAIT_S)) as database:
+                (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.Error as exc:
+            return _verdict_on(exc)
+        return Verdict.ready() if answer == "ok" else Verdict.failed(f"quick_check: {answer}")
+
+
+def _verdict_on(exc: sqlite3.Error) -> Verdict:
+    if getattr(exc, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Verdict.not_ready("the database is locked")
+    return Verdict.failed(str(exc))

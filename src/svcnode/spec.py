@@ -1,0 +1,262 @@
+"""The interface v0.0.1 as data, and one pure way from a request to an answer.
+
+`route` settles everything that does not depend on the node: which endpoint, which version, which method. What it
+returns is a `Reply`, a function of the node alone, so a server may keep it and ask it again after every change.
+All servers answer through here, so they cannot differ.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+
+from svcnode.core.model import Health
+from svcnode.core.rules import service_health
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from svcnode.core.model import Identity, Service, ServiceState, Status
+
+PREFIX = "/svc"
+SUPPORTED_VERSIONS = frozenset({"v0.0.1", "0.0.1"})
+METHODS = ("GET", "HEAD")
+PARTIAL_STATUS_FORM = re.compile(r"[2-5][0-9][0-9]", re.ASCII)
+
+
+class View(Protocol):
+    """What an answer may be made from; `Node` is one."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def health(self) -> Health: ...
+
+    def status(self, service_id: str) -> Status | None: ...
+
+    def __iter__(self) -> Iterator[tuple[Service, ServiceState]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The parts of a request that an answer depends on; path and query as they stood on the wire."""
+
+    method: str
+    path: bytes
+    query: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer but for `Date`. HEAD is answered by leaving out the body, not the headers about it."""
+
+    code: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    cause: Exception | None = field(default=None, compare=False)  # for the log, never for the client
+
+
+Reply = "Callable[[View], Answer]"
+
+
+# ---- the JSON shapes; the fields stand in the order the interface lists them
+
+
+class NodeJson(msgspec.Struct, frozen=True):
+    node_name: str
+    spec_version: str
+    node_version: str
+
+
+class BackingServiceJson(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    description: str
+    status: str
+
+
+class ServicesJson(msgspec.Struct, frozen=True):
+    services: list[BackingServiceJson]
+
+
+class ErrorJson(msgspec.Struct, frozen=True):
+    message: str
+
+
+# ---- answers
+
+
+def answer_with(code: int, body: bytes = b"", *more_headers: tuple[str, str]) -> Answer:
+    headers = [*more_headers, ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
+    if body:
+        headers.insert(0, ("Content-Type", "application/json"))
+    if code != 204:  # the one answer that must not speak of a length
+        headers.append(("Content-Length", str(len(body))))
+    return Answer(code, body, tuple(headers))
+
+
+def json_answer(value: msgspec.Struct) -> Answer:
+    return answer_with(200, msgspec.json.encode(value))
+
+
+def error_answer(code: int, message: str, *more_headers: tuple[str, str]) -> Answer:
+    return answer_with(code, msgspec.json.encode(ErrorJson(message)), *more_headers)
+
+
+HEALTH_ANSWERS = {health: answer_with(health) for health in Health}
+VERSION_NOT_FOUND = error_answer(404, "API version not found")
+SERVICE_NOT_FOUND = error_answer(404, "Service not found")
+NOT_FOUND = error_answer(404, "Not found")
+METHOD_NOT_ALLOWED = error_answer(405, "Method not allowed; use GET or HEAD", ("Allow", ", ".join(METHODS)))
+BAD_PARTIAL_STATUS = error_answer(400, "partial_status must be one status code from 200 to 599")
+INTERNAL_ERROR = error_answer(500, "Internal server error")
+
+
+# ---- the four endpoints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a request says to an endpoint."""
+
+    service_id: str | None = None
+    partial_status: int | None = None
+
+
+def _identity(view: View, call: Call) -> Answer:
+    who = view.identity
+    return json_answer(NodeJson(who.node_name, who.spec_version, who.node_version))
+
+
+def _node_health(view: View, call: Call) -> Answer:
+    return _health_answer(view.health, call)
+
+
+def _services(view: View, call: Call) -> Answer:
+    listed = [
+        BackingServiceJson(service.id, service.name, service.description, state.status.value)
+        for service, state in view
+    ]
+    return json_answer(ServicesJson(listed))
+
+
+def _service_health(view: View, call: Call) -> Answer:
+    status = None if call.service_id is None else view.status(call.service_id)
+    return SERVICE_NOT_FOUND if status is None else _health_answer(service_health(status), call)
+
+
+def _health_answer(health: Health, call: Call) -> Answer:
+    if health is Health.PARTIAL and call.partial_status is not None:
+        return answer_with(call.partial_status)
+    return HEALTH_ANSWERS[health]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    path: str
+    answer: Callable[[View, Call], Answer]
+    failure: Answer  # what a client gets when answering itself fails
+    is_health: bool = False
+
+
+ROUTES = (
+    Route("/node", _identity, INTERNAL_ERROR),
+    Route("/node/health", _node_health, HEALTH_ANSWERS[Health.UNHEALTHY], is_health=True),
+    Route("/node/services", _services, INTERNAL_ERROR),
+    Route(
+        "/node/services/{service_ID}/health",
+        _service_health,
+        HEALTH_ANSWERS[Health.UNHEALTHY],
+        is_health=True,
+    ),
+)
+
+
+# ---- from a request to a reply
+
+
+def answer(view: View, request: Request, prefixes: Sequence[str] = (PREFIX,)) -> Answer:
+    return route(request, prefixes)(view)
+
+
+def route(request: Request, prefixes: Sequence[str] = (PREFIX,)) -> Callable[[View], Answer]:
+    """The reply to a request, wherever no state of the node could change which one it is."""
+    found = _find_route(request.path, prefixes)
+    if found is None:
+        return always(NOT_FOUND)
+    endpoint, service_id = found
+    query = parse_query(request.query)
+    if not _is_supported(query.get("version", [])):
+        return always(VERSION_NOT_FOUND)
+    if request.method not in METHODS:
+        return always(METHOD_NOT_ALLOWED)
+    partial_status = query.get("partial_status", []) if endpoint.is_health else []
+    if not _is_one_code_or_none(partial_status):
+        return always(BAD_PARTIAL_STATUS)
+    code = int(partial_status[0]) if partial_status else None
+    return partial(_reply, endpoint, Call(service_id=service_id, partial_status=code))
+
+
+def always(fixed: Answer) -> Callable[[View], Answer]:
+    return lambda _view: fixed
+
+
+def _reply(endpoint: Route, call: Call, view: View) -> Answer:
+    try:
+        return endpoint.answer(view, call)
+    except Exception as exc:  # noqa: BLE001  a client gets the endpoint's own failure, the log gets the cause
+        failure = endpoint.failure
+        return Answer(failure.code, failure.body, failure.headers, cause=exc)
+
+
+def parse_query(query: bytes) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def segments_of(path: bytes | str) -> list[str | None]:
+    """The segments of a path, each percent-decoded once, after splitting; None where that is no text."""
+    raw = path.encode() if isinstance(path, str) else path
+    return [_decoded(segment) for segment in raw.split(b"/")]
+
+
+def _decoded(segment: bytes) -> str | None:
+    try:
+        return unquote_to_bytes(segment).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _find_route(path: bytes, prefixes: Sequence[str]) -> tuple[Route, str | None] | None:
+    segments = segments_of(path)
+    for prefix in prefixes:
+        for candidate in ROUTES:
+            wanted = segments_of(prefix + candidate.path)
+            if _matches(wanted, segments):
+                return candidate, segments[wanted.index(_ID)] if _ID in wanted else None
+    return None
+
+
+_ID = "{service_ID}"
+
+
+def _matches(wanted: list[str | None], segments: list[str | None]) -> bool:
+    return len(wanted) == len(segments) and all(
+        want in (_ID, segment) for want, segment in zip(wanted, segments, strict=True)
+    )
+
+
+def _is_supported(versions: list[str]) -> bool:
+    return all(version in SUPPORTED_VERSIONS for version in versions)
+
+
+def _is_one_code_or_none(values: list[str]) -> bool:
+    return not values or (len(values) == 1 and bool(PARTIAL_STATUS_FORM.fullmatch(values[0])))

@@ -1,0 +1,85 @@
+"""Everything a node answers over HTTP: the interface under its prefixes, and the few paths beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from svcnode import spec
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import Health
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from svcnode.spec import Answer, Request, View
+
+_PREFIX_FORM = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_LIVE = spec.answer_with(200)
+
+
+def prefixes_from(prefix: str | Sequence[str]) -> tuple[str, ...]:
+    """One prefix or several, checked, in a form that paths can be compared with."""
+    given = (prefix,) if isinstance(prefix, str) else tuple(prefix)
+    if not given:
+        raise InvalidValueError(f'at least one prefix is needed, such as "{spec.PREFIX}"')
+    return tuple(_checked(one) for one in given)
+
+
+def _checked(prefix: str) -> str:
+    bare = prefix.rstrip("/")
+    if not _PREFIX_FORM.fullmatch(bare):
+        raise InvalidValueError(f'"{prefix}" is not a prefix; write a path such as "{spec.PREFIX}"')
+    return bare
+
+
+def route(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:
+    beside = _BESIDE_THE_INTERFACE.get(request.path)
+    if beside is None:
+        return spec.route(request, prefixes)
+    if request.method not in spec.METHODS:
+        return spec.always(spec.METHOD_NOT_ALLOWED)
+    return beside(request, prefixes)
+
+
+def is_under(path: bytes, prefixes: tuple[str, ...]) -> bool:
+    """Whether a path belongs to the interface at all, known or not."""
+    segments = spec.segments_of(path)
+    return any(segments[: len(wanted)] == wanted for wanted in map(spec.segments_of, prefixes))
+
+
+def _livez(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:
+    return spec.always(_LIVE)
+
+
+def _readyz(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:
+    is_strict = "strict" in spec.parse_query(request.query)
+    partial_is = Health.UNHEALTHY if is_strict else Health.HEALTHY
+
+    def reply(view: View) -> Answer:
+        try:
+            health = view.health
+        except Exception as exc:  # noqa: BLE001  not knowing is not being ready
+            unhealthy = spec.HEALTH_ANSWERS[Health.UNHEALTHY]
+            return spec.Answer(unhealthy.code, unhealthy.body, unhealthy.headers, cause=exc)
+        return spec.HEALTH_ANSWERS[partial_is if health is Health.PARTIAL else health]
+
+    return reply
+
+
+def _openapi(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:
+    return spec.always(spec.answer_with(200, openapi_document(prefixes)))
+
+
+_BESIDE_THE_INTERFACE = {b"/livez": _livez, b"/readyz": _readyz, b"/openapi.json": _openapi}
+
+
+@cache
+def openapi_document(prefixes: tuple[str, ...]) -> bytes:
+    """The OpenAPI description of the interface, naming the prefixes it is served under."""
+    document = json.loads(resources.files("svcnode").joinpath("openapi.json").read_bytes())
+    document["servers"] = [{"url": prefix or "/"} for prefix in prefixes]
+    return json.dumps(document, indent=2).encode()

@@ -1,0 +1,122 @@
+"""The agent's HTTP/1.1 server: listeners, limits, and the rooms its connections wait in.
+
+Reading and answering is `connection`'s, the ready answers are `answers`'. The loop is uvloop's where it is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from svcnode.web.answers import AnswerTable
+from svcnode.web.connection import Connection
+from svcnode.web.rooms import Room
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+
+    from svcnode.node import Node
+
+log = logging.getLogger("svcnode.web")
+
+TICK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    receive_s: float = 10.0  # for a whole request; a byte now and then does not extend it
+    idle_s: float = 75.0
+    send_s: float = 30.0  # for a client that has stopped reading its answers
+    linger_s: float = 2.0  # for a refused client to read why, while what it still sends is thrown away
+    request_line_bytes: int = 8 * 1024
+    head_bytes: int = 32 * 1024
+    headers: int = 100
+    body_bytes: int = 64 * 1024
+    connections: int = 4096
+
+
+class WireServer:
+    """Serves one node on any number of listeners. It lives on the thread of the running event loop."""
+
+    def __init__(self, node: Node, prefixes: tuple[str, ...], limits: Limits | None = None) -> None:
+        self.node = node
+        self.limits = limits or Limits()
+        self.answers = AnswerTable(node, prefixes)
+        self.loop = asyncio.get_running_loop()
+        self.is_closing = False
+        self.receiving = Room(self.limits.receive_s)
+        self.idle = Room(self.limits.idle_s)
+        self.sending = Room(self.limits.send_s)
+        self.lingering = Room(self.limits.linger_s)
+        # In the order in which they are asked to make place for a newcomer.
+        self._rooms = (self.idle, self.lingering, self.receiving, self.sending)
+        self._listeners: dict[socket.socket, asyncio.Server] = {}
+        self._everyone_left = asyncio.Event()
+        self._next_tick = self.loop.call_later(TICK_S, self._tick)
+
+    def set_prefixes(self, prefixes: tuple[str, ...]) -> None:
+        self.answers = AnswerTable(self.node, prefixes)
+
+    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Accept connections on a bound socket, which is the server's from here on."""
+        self._listeners[sock] = await self.loop.create_server(
+            lambda: Connection(self, tls), sock=sock, backlog=1024
+        )
+
+    def stop_listening(self, sock: socket.socket) -> None:
+        """Accept no more there; who is connected stays."""
+        self._listeners.pop(sock).close()
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Stop accepting, let requests in flight finish, and close every connection."""
+        for sock in list(self._listeners):
+            self.stop_listening(sock)
+        self.is_closing = True
+        for connection in self.idle.all():
+            connection.close()
+        try:
+            async with asyncio.timeout(grace_s):
+                while self.connection_count:
+                    self._everyone_left.clear()
+                    await self._everyone_left.wait()
+        except TimeoutError:
+            log.warning("%d connections did not finish in %g s and were cut", self.connection_count, grace_s)
+        for room in self._rooms:
+            for connection in room.all():
+                connection.abort()
+        self._next_tick.cancel()
+
+    @property
+    def connection_count(self) -> int:
+        return sum(map(len, self._rooms))
+
+    def admit(self, connection: Connection) -> None:
+        if self.connection_count >= self.limits.connections:
+            longest_idle = next(room for room in self._rooms if room).longest_idle()
+            self.leave(longest_idle)
+            longest_idle.close()
+        self.receiving.enter(connection, connection.active_at_s)
+
+    def leave(self, connection: Connection) -> None:
+        connection.room.leave(connection)
+        if not self.connection_count:
+            self._everyone_left.set()
+
+    def _tick(self) -> None:
+        self._next_tick = self.loop.call_later(TICK_S, self._tick)
+        self.node.settle()  # so that whoever follows the changes hears of silence when nobody asks
+        now_s = time.monotonic()
+        for connection in self.idle.overdue(now_s):
+            # Answering does not touch the room, so that it costs nothing; it is made up for here.
+            if now_s - connection.active_at_s < self.limits.idle_s:
+                self.idle.enter(connection, connection.active_at_s)
+            else:
+                connection.close()
+        for connection in self.receiving.overdue(now_s):
+            connection.time_out()
+        for connection in (*self.sending.overdue(now_s), *self.lingering.overdue(now_s)):
+            connection.abort()
