@@ -1,0 +1,50 @@
+"""svcnode: a validator-service node that answers for its health with evidence, not claims."""
+
+from svcnode.core.errors import (
+    ConfigError,
+    DuplicateServiceError,
+    InvalidValueError,
+    ListenError,
+    ProbeError,
+    SvcnodeError,
+    UnknownServiceError,
+)
+from svcnode.core.model import (
+    Change,
+    ChangeKind,
+    Health,
+    Identity,
+    Impact,
+    Service,
+    ServiceState,
+    Status,
+    Verdict,
+)
+from svcnode.node import Handle, Node
+from svcnode.web.asgi import asgi
+from svcnode.web.wsgi import wsgi
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Change",
+    "ChangeKind",
+    "ConfigError",
+    "DuplicateServiceError",
+    "Handle",
+    "Health",
+    "Identity",
+    "Impact",
+    "InvalidValueError",
+    "ListenError",
+    "Node",
+    "ProbeError",
+    "Service",
+    "ServiceState",
+    "Status",
+    "SvcnodeError",
+    "UnknownServiceError",
+    "Verdict",
+    "asgi",
+    "wsgi",
+]

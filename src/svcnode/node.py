@@ -191,9 +191,7 @@ class Node:
 
     # ---- evidence
 
-    def report(
-        self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
-    ) -> None:
+    def report(self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None) -> None:
         """Weigh a verdict. It counts as reached now, or at `at_s` when that was earlier."""
         with self._lock:
             entry = self._entry(service_id)
@@ -318,7 +316,7 @@ class Node:
             yield self
 
     @asynccontextmanager
-    async def lifespan(self, app: object = None) -> AsyncIterator[None]:  # noqa: ARG002  frameworks pass it
+    async def lifespan(self, app: object = None) -> AsyncIterator[None]:
         """`supervised`, in the shape that frameworks take: `FastAPI(lifespan=node.lifespan)`."""
         async with self.supervised():
             yield

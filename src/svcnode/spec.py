@@ -140,8 +140,7 @@ def _node_health(view: View, call: Call) -> Answer:
 
 def _services(view: View, call: Call) -> Answer:
     listed = [
-        BackingServiceJson(service.id, service.name, service.description, state.status.value)
-        for service, state in view
+        BackingServiceJson(service.id, service.name, service.description, state.status.value) for service, state in view
     ]
     return json_answer(ServicesJson(listed))
 

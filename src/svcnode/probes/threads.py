@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -25,19 +27,18 @@ async def call_in_thread(call: Callable[[], T], *, name: str) -> T:
         try:
             result = call()
         except Exception as exc:  # noqa: BLE001  it is handed to the one who waits
-            _hand_over(loop, lambda error=exc: _fail(outcome, error))
+            _hand_over(loop, partial(_fail, outcome, exc))
         else:
-            _hand_over(loop, lambda: _succeed(outcome, result))
+            _hand_over(loop, partial(_succeed, outcome, result))
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await outcome
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
-    try:
+    # The loop may have been closed while the call ran: then nobody waits any more.
+    with suppress(RuntimeError):
         loop.call_soon_threadsafe(deliver)
-    except RuntimeError:
-        pass  # the loop was closed while the call ran: nobody waits any more
 
 
 def _succeed(outcome: asyncio.Future[T], result: T) -> None:

@@ -64,7 +64,15 @@ class _Asked:
 class _Head:
     """What is kept of a request while it arrives."""
 
-    __slots__ = ("byte_count", "has_body", "header_count", "host_count", "is_complete", "url", "wants_continue")
+    __slots__ = (
+        "byte_count",
+        "has_body",
+        "header_count",
+        "host_count",
+        "is_complete",
+        "url",
+        "wants_continue",
+    )
 
     def __init__(self) -> None:
         self.url = b""
@@ -281,6 +289,8 @@ class Connection(asyncio.Protocol):
                 head.has_body = True
             case b"expect":
                 head.wants_continue = value.lower() == b"100-continue"
+            case _:
+                pass
 
     def on_headers_complete(self) -> None:
         self._head.is_complete = True
@@ -365,12 +375,10 @@ def _refusal_behind(exc: BaseException) -> Answer:
 
 def _origin_form(raw_target: bytes) -> bytes:
     """Path and query of a target in absolute form; any other form stays as it is."""
-    if raw_target.startswith(b"/"):
+    if raw_target.startswith(b"/") or b"://" not in raw_target:
         return raw_target
     try:
         url = httptools.parse_url(raw_target)
     except httptools.HttpParserInvalidURLError:
-        return raw_target
-    if not url.schema:
         return raw_target
     return (url.path or b"/") + (b"" if url.query is None else b"?" + url.query)

@@ -63,9 +63,7 @@ class WireServer:
 
     async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Accept connections on a bound socket, which is the server's from here on."""
-        self._listeners[sock] = await self.loop.create_server(
-            lambda: Connection(self, tls), sock=sock, backlog=1024
-        )
+        self._listeners[sock] = await self.loop.create_server(lambda: Connection(self, tls), sock=sock, backlog=1024)
 
     def stop_listening(self, sock: socket.socket) -> None:
         """Accept no more there; who is connected stays."""
