@@ -6,6 +6,7 @@ from svcnode.core.errors import (
     InvalidValueError,
     ListenError,
     ProbeError,
+    StoreError,
     SvcnodeError,
     UnknownServiceError,
 )
@@ -21,10 +22,9 @@ from svcnode.core.model import (
     Verdict,
 )
 from svcnode.node import Handle, Node
+from svcnode.version import __version__
 from svcnode.web.asgi import asgi
 from svcnode.web.wsgi import wsgi
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Change",
@@ -42,9 +42,11 @@ __all__ = [
     "Service",
     "ServiceState",
     "Status",
+    "StoreError",
     "SvcnodeError",
     "UnknownServiceError",
     "Verdict",
+    "__version__",
     "asgi",
     "wsgi",
 ]

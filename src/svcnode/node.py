@@ -156,6 +156,7 @@ class Node:
                 raise DuplicateServiceError(service_id)
             now_s = self._clock()
             entry = self._entries[service_id] = _Entry(definition, rules.first_state(now_s))
+            self._queue_lapse(entry)
             self._count(Tally(), entry.weight)
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
         self._feed.deliver()
@@ -198,9 +199,11 @@ class Node:
             now_s = self._clock()
             reached_at_s = now_s if at_s is None else min(at_s, now_s)
             evidence = Evidence(verdict=verdict, at_s=reached_at_s, duration_s=duration_s)
-            state = rules.next_state(entry.state, evidence, entry.service.policy)
+            policy = entry.service.policy
+            # Silence is judged first, so that it makes no difference whether somebody has read in between.
+            state = rules.next_state(rules.as_of(entry.state, now_s, policy), evidence, policy)
             # Old evidence may have been stale when it came; what is published is as of now.
-            self._believe(entry, rules.as_of(state, now_s, entry.service.policy), now_s)
+            self._believe(entry, rules.as_of(state, now_s, policy), now_s)
         self._feed.deliver()
 
     def beat(self, service_id: str) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health
 from svcnode.core.rules import service_health
 
@@ -27,6 +28,7 @@ PREFIX = "/svc"
 SUPPORTED_VERSIONS = frozenset({"v0.0.1", "0.0.1"})
 METHODS = ("GET", "HEAD")
 PARTIAL_STATUS_FORM = re.compile(r"[2-5][0-9][0-9]", re.ASCII)
+PREFIX_FORM = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)
 
 
 class View(Protocol):
@@ -178,6 +180,21 @@ ROUTES = (
 
 
 # ---- from a request to a reply
+
+
+def prefixes_from(prefix: str | Sequence[str]) -> tuple[str, ...]:
+    """One prefix or several, checked, in a form that paths can be compared with."""
+    given = (prefix,) if isinstance(prefix, str) else tuple(prefix)
+    if not given:
+        raise InvalidValueError(f'at least one prefix is needed, such as "{PREFIX}"')
+    return tuple(_checked(one) for one in given)
+
+
+def _checked(prefix: str) -> str:
+    bare = prefix.rstrip("/")
+    if not PREFIX_FORM.fullmatch(bare):
+        raise InvalidValueError(f'"{prefix}" is not a prefix; write a path such as "{PREFIX}"')
+    return bare
 
 
 def answer(view: View, request: Request, prefixes: Sequence[str] = (PREFIX,)) -> Answer:

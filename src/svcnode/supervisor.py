@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from svcnode.core.errors import UnknownServiceError
@@ -39,6 +40,7 @@ class Supervisor:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self._is_running = True
         self._unsubscribe = self._node.subscribe(self._heard)
         watched = [service.id for service, _ in self._node if self._node.watch(service.id) is not None]
         for place, service_id in enumerate(watched):
@@ -52,6 +54,7 @@ class Supervisor:
         traceback: TracebackType | None,
     ) -> None:
         self._unsubscribe()
+        self._is_running = False  # a change heard just now has its `_follow` still to come
         tasks = [task for _, task in self._looking.values()]
         self._looking.clear()
         for task in tasks:
@@ -65,7 +68,7 @@ class Supervisor:
 
     def _follow(self, service_id: str, first_look_in_s: float = 0.0) -> None:
         """Bring the looking in line with what the node now says of a service."""
-        wanted = self._node.watch(service_id)
+        wanted = self._node.watch(service_id) if self._is_running else None
         watch, task = self._looking.get(service_id, (None, None))
         if wanted == watch:
             return
@@ -82,31 +85,41 @@ class Supervisor:
         schedule = watch.schedule
         is_probe_sound = True
         due_s = self._loop.time() + first_look_in_s
-        while True:
+        while not _is_cancelled():  # by itself that ends the wait, unless a probe swallows it
             await asyncio.sleep(due_s - self._loop.time())
             began_s = self._loop.time()
             verdict, fault = await _look(watch)
             if fault is not None and is_probe_sound:  # once, not at every interval
                 log.error("the probe of service %r failed by itself", service_id, exc_info=fault)
             is_probe_sound = fault is None
-            try:
-                self._node.report(service_id, verdict, duration_s=self._loop.time() - began_s)
-            except UnknownServiceError:
-                return  # removed while we looked
+            # What was removed or redefined while we looked is not what we saw; `_follow` is about to end this.
+            if self._node.watch(service_id) == watch:
+                with suppress(UnknownServiceError):
+                    self._node.report(service_id, verdict, duration_s=self._loop.time() - began_s)
             due_s = began_s + schedule.interval_s * (1 + self._chance.uniform(-JITTER, JITTER))
 
 
-async def _look(watch: Watch) -> tuple[Verdict, Exception | None]:
+async def _look(watch: Watch) -> tuple[Verdict, BaseException | None]:
     """The verdict, and the probe's own fault where that is why there is none."""
     timeout_s = watch.schedule.timeout_s
     deadline = asyncio.timeout(timeout_s)
     try:
         async with deadline:
             return await watch.probe.look(), None
+    except asyncio.CancelledError as exc:
+        if _is_cancelled():
+            raise
+        return Verdict.unknown("the probe itself failed: what it waited for was cancelled"), exc
     except Exception as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
         if deadline.expired():
             return Verdict.failed(f"no answer within {timeout_s:g} s"), None
         return Verdict.unknown(f"the probe itself failed: {type(exc).__name__}: {exc}"), exc
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task itself was cancelled, as opposed to something it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class SupervisorThread:

@@ -6,7 +6,8 @@ SvcnodeError
 ├── DuplicateServiceError   a service is registered under that id already
 ├── ConfigError             a configuration that cannot be used; says where and how to mend it
 ├── ProbeError              a probe that cannot be made from its URL and options
-└── ListenError             an address that cannot be listened on
+├── ListenError             an address that cannot be listened on
+└── StoreError              the node's own store cannot be used
 """
 
 from __future__ import annotations
@@ -44,4 +45,8 @@ class ProbeError(SvcnodeError):
 
 
 class ListenError(SvcnodeError):
+    pass
+
+
+class StoreError(SvcnodeError):
     pass

@@ -109,15 +109,14 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
 
 def lapses_at_s(state: ServiceState, policy: Policy) -> float:
     """The moment from which silence alone changes the status; infinity when it never will."""
-    if state.counted_at_s is None:
-        return math.inf
     if policy.ttl_s is not None:
-        return math.inf if state.status is Status.DOWN else state.counted_at_s + policy.ttl_s
+        heard_at_s = state.registered_at_s if state.counted_at_s is None else state.counted_at_s
+        return math.inf if state.status is Status.DOWN else heard_at_s + policy.ttl_s
     # Initializing has nothing less certain to fall back to.
     if policy.stale_after_s is None or state.status is Status.INITIALIZING:
         return math.inf
     carried_by_s = state.ready_at_s if state.status is Status.UP else state.counted_at_s
-    assert carried_by_s is not None, "a service is Up only after a success"
+    assert carried_by_s is not None, "a service is Up only after a success, and Down only after a failure"
     return carried_by_s + policy.stale_after_s
 
 

@@ -13,11 +13,10 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def duration_s(value: str | float) -> float:
     """Seconds from "1.5s", or from a number of seconds that a program passes."""
-    if isinstance(value, str):
-        return _parsed(value)
-    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise InvalidValueError(f"a duration is a number of seconds that is not negative, not {value!r}")
-    return float(value)
+    seconds = _parsed(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not math.isfinite(seconds) or seconds < 0:
+        raise InvalidValueError(f"a duration is a finite number of seconds that is not negative, not {value!r}")
+    return float(seconds)
 
 
 def _parsed(text: str) -> float:

@@ -23,27 +23,27 @@ class FunctionProbe:
     """
 
     function: Callable[[], Any]
-    # Held while a plain function runs; taken and released by different threads, which a Lock allows.
+    # Held while a plain function runs, by the thread that runs it.
     _is_running: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     async def look(self) -> Verdict:
+        if inspect.iscoroutinefunction(self.function):
+            result = self.function()
+        else:
+            result = await call_in_thread(self._run_once, name="svcnode check")
         try:
-            return _verdict_from(await self._result())
+            # A callable object or a lambda may still hand back something to await.
+            return _verdict_from(await result if inspect.isawaitable(result) else result)
         except Exception as exc:  # noqa: BLE001  a check says "failed" by raising whatever it likes
             return Verdict.failed(_reason_from(exc))
 
-    async def _result(self) -> object:
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function()
+    def _run_once(self) -> object:
         if not self._is_running.acquire(blocking=False):
             return Verdict.failed("its previous run has not returned yet")
-        result = await call_in_thread(self._run_once, name="svcnode check")
-        # A callable object or a lambda may still hand back something to await.
-        return await result if inspect.isawaitable(result) else result
-
-    def _run_once(self) -> object:
         try:
             return self.function()
+        except Exception as exc:  # noqa: BLE001  as above; a thread that does not start is no word of the check's
+            return Verdict.failed(_reason_from(exc))
         finally:
             self._is_running.release()
 

@@ -6,7 +6,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from svcnode.spec import PREFIX, Answer, Request
+from svcnode.spec import PREFIX, Answer, Request, prefixes_from
 from svcnode.web import site
 from svcnode.web.mounting import path_below
 
@@ -33,7 +33,7 @@ def asgi(
     Run by itself, it starts and stops the looking with the server; mounted inside another application, that one's
     lifespan does: `FastAPI(lifespan=node.lifespan)`.
     """
-    return _AsgiNode(node, site.prefixes_from(prefix), otherwise)
+    return _AsgiNode(node, prefixes_from(prefix), otherwise)
 
 
 class _AsgiNode:

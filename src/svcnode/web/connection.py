@@ -381,4 +381,4 @@ def _origin_form(raw_target: bytes) -> bytes:
         url = httptools.parse_url(raw_target)
     except httptools.HttpParserInvalidURLError:
         return raw_target
-    return (url.path or b"/") + (b"" if url.query is None else b"?" + url.query)
+    return (url.path or b"/") + (b"?" + url.query if url.query else b"")

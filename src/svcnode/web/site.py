@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from svcnode import spec
-from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from svcnode.spec import Answer, Request, View
 
-_PREFIX_FORM = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 _LIVE = spec.answer_with(200)
-
-
-def prefixes_from(prefix: str | Sequence[str]) -> tuple[str, ...]:
-    """One prefix or several, checked, in a form that paths can be compared with."""
-    given = (prefix,) if isinstance(prefix, str) else tuple(prefix)
-    if not given:
-        raise InvalidValueError(f'at least one prefix is needed, such as "{spec.PREFIX}"')
-    return tuple(_checked(one) for one in given)
-
-
-def _checked(prefix: str) -> str:
-    bare = prefix.rstrip("/")
-    if not _PREFIX_FORM.fullmatch(bare):
-        raise InvalidValueError(f'"{prefix}" is not a prefix; write a path such as "{spec.PREFIX}"')
-    return bare
 
 
 def route(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:

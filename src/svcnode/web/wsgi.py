@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from svcnode.spec import PREFIX, Answer, Request
+from svcnode.spec import PREFIX, Answer, Request, prefixes_from
 from svcnode.web import site
 from svcnode.web.mounting import path_below
 
@@ -36,7 +36,7 @@ def wsgi(
     WSGI has no lifespan, so the looking starts with the first request in the process that serves it: a server that
     forks its workers then looks in each of them. With `start=False` it is left to the program.
     """
-    return _WsgiNode(node, site.prefixes_from(prefix), otherwise, start=start)
+    return _WsgiNode(node, prefixes_from(prefix), otherwise, start=start)
 
 
 class _WsgiNode:

@@ -1,0 +1,1 @@
+"""How fast svcnode answers beside real peers. Run with `python -m benchmarks` from the root of the repository."""

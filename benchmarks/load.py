@@ -1,0 +1,102 @@
+"""Load from the other core: as much as wrk can, or a constant rate.
+
+The constant rate is our own. Of Debian's tools, h2load keeps the rate but counts a delayed request from when it was
+sent, not from when it was due: with the server stopped for 0.3 s of 3 s, its log gave a 99th percentile of 7 ms where
+one request in ten had waited, up to 300 ms. hey lets the rate drop. And both wake up in steps of a
+millisecond, ten times what is measured here, so this one never sleeps.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import select
+import socket
+import subprocess
+import time
+from collections import deque
+from contextlib import ExitStack
+
+from benchmarks.cores import LOAD_CORE, on_core
+from benchmarks.provision import tool
+
+CONNECTIONS = 32
+ANSWER_TIMEOUT_S = 10.0
+# With Host, which wrk adds: the seven headers of an ordinary request.
+HEADERS = {
+    "User-Agent": (
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36"
+    ),
+    "Accept": "application/json, text/plain, */*",
+    "Accept-Language": "en-US,en;q=0.9",
+    "Accept-Encoding": "gzip, deflate, br, zstd",
+    "Connection": "keep-alive",
+    "Cache-Control": "no-cache",
+}
+
+_HEADER_LINES = [f"{name}: {value}" for name, value in HEADERS.items()]
+
+
+def requests_per_s(port: int, path: str, seconds: int) -> float:
+    """What wrk gets out of a server with all connections always busy."""
+    headers = [word for line in _HEADER_LINES for word in ("-H", line)]
+    load = [tool("wrk"), "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *headers, f"http://127.0.0.1:{port}{path}"]
+    with on_core(LOAD_CORE):
+        said = subprocess.run(load, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"Requests/sec:\s+([\d.]+)", said)
+    if found is None or "Non-2xx" in said or "Socket errors" in said:
+        raise RuntimeError(f"wrk was not answered well:\n{said}")
+    return float(found[1])
+
+
+def latencies_s(port: int, path: str, rate_per_s: int, seconds: int) -> list[float]:
+    """How long each request took from when it was due, whether or not it could be sent then."""
+    request_lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *_HEADER_LINES, "", ""]
+    with ExitStack() as stack:
+        stack.enter_context(on_core(LOAD_CORE))
+        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(CONNECTIONS)]
+        gc.disable()
+        stack.callback(gc.enable)
+        load = _SteadyLoad(connections, "\r\n".join(request_lines).encode(), rate_per_s)
+        return load.run(rate_per_s * seconds)
+
+
+class _SteadyLoad:
+    """Requests that fall due at even intervals. One that finds every connection busy waits, and its time runs."""
+
+    def __init__(self, connections: list[socket.socket], request: bytes, rate_per_s: int) -> None:
+        self._request = request
+        self._interval_s = 1 / rate_per_s
+        self._connections = {connection.fileno(): connection for connection in connections}
+        self._free = deque(self._connections)
+        self._due_at_s: dict[int, float] = {}  # of the request that each busy connection carries
+        self._taken_s: list[float] = []
+        self._answers = select.epoll()
+        for number in self._connections:
+            self._answers.register(number, select.EPOLLIN)
+
+    def run(self, request_count: int) -> list[float]:
+        started_at_s = time.perf_counter()
+        sent_count = 0
+        while len(self._taken_s) < request_count:
+            due_at_s = started_at_s + sent_count * self._interval_s
+            if self._free and sent_count < request_count and due_at_s <= time.perf_counter():
+                self._send(due_at_s)
+                sent_count += 1
+            self._receive()
+            if time.perf_counter() > due_at_s + ANSWER_TIMEOUT_S:
+                raise RuntimeError(f"{request_count - len(self._taken_s)} requests were never answered")
+        return self._taken_s
+
+    def _send(self, due_at_s: float) -> None:
+        number = self._free.popleft()
+        self._connections[number].sendall(self._request)
+        self._due_at_s[number] = due_at_s
+
+    def _receive(self) -> None:
+        for number, _ in self._answers.poll(0):
+            answer = self._connections[number].recv(4096)
+            self._taken_s.append(time.perf_counter() - self._due_at_s.pop(number))
+            if not answer.endswith(b"\r\n\r\n"):
+                raise RuntimeError(f"not one whole answer without a body: {answer!r}")
+            self._free.append(number)

@@ -1,0 +1,62 @@
+"""A node whose own program reports for its many services; half of them are Up, half Down.
+
+`python -m benchmarks.node_server PORT SERVICES REPORTS_PER_SECOND`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from itertools import count, cycle
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from benchmarks.answers import service_words
+from svcnode.node import Node
+from svcnode.web.wire import WireServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from svcnode.node import Handle
+
+BATCHES_PER_S = 100
+
+
+async def serve(port: int, service_count: int, reports_per_s: int) -> None:
+    node = Node("validator-7", version="v1.4.2")
+    handles = [_register(node, number) for number in range(service_count)]
+    changes = _changes(handles)
+    for _ in handles:
+        next(changes)()
+    await WireServer(node, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
+    await _report(changes, reports_per_s)
+
+
+def _register(node: Node, number: int) -> Handle:
+    words = service_words(number)
+    return node.register(words["id"], name=words["name"], description=words["description"])
+
+
+def _changes(handles: list[Handle]) -> Iterator[Callable[[], None]]:
+    """One report after another, each of them a change of state, round and round."""
+    for is_even_round in cycle((True, False)):
+        for number, handle in enumerate(handles):
+            is_even = number % 2 == 0
+            yield handle.up if is_even is is_even_round else handle.down
+
+
+async def _report(changes: Iterator[Callable[[], None]], reports_per_s: int) -> None:
+    """Report at an even pace; a late batch does not make the next one late."""
+    started_at_s = time.monotonic()
+    for batch in count():
+        await asyncio.sleep(started_at_s + batch / BATCHES_PER_S - time.monotonic())
+        for _ in range(reports_per_s // BATCHES_PER_S):
+            next(changes)()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(*map(int, sys.argv[1:4])))

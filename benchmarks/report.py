@@ -1,0 +1,87 @@
+"""The table: to the terminal always, to RESULTS.md after a whole run."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.provision import output_of, tool
+
+if TYPE_CHECKING:
+    from benchmarks.figures import Outcome
+    from benchmarks.provision import Python
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+HEADINGS = ["Python", "Figure", "Server", "Median", "Beside", "Median", "Ratio (range)", "Bar", "Verdict"]
+PACKAGES = ["uvloop", "httptools", "uvicorn", "granian", "fastapi"]
+
+
+def row(python: Python, outcome: Outcome) -> list[str]:
+    ratios = outcome.judged
+    is_ratio = outcome.baseline_values is not None
+    return [
+        python.version,
+        outcome.title,
+        outcome.name,
+        _number(median(outcome.values)),
+        outcome.baseline_name,
+        _number(median(outcome.baseline_values)) if outcome.baseline_values else "",
+        f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if is_ratio else "",
+        str(outcome.bar) if outcome.bar else "",
+        _verdict(outcome),
+    ]
+
+
+def table(rows: list[list[str]]) -> str:
+    """Markdown that reads well in a terminal, too."""
+    columns = list(zip(HEADINGS, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    lines = [HEADINGS, ["-" * width for width in widths], *rows]
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
+
+
+def write(rows: list[list[str]], pythons: list[Python], command: str) -> None:
+    versions = "\n".join(f"- {_versions(python)}" for python in pythons)
+    RESULTS.write_text(f"""# Measured beside peers
+
+{table(rows)}
+
+The ratio is the median of the ratios of single rounds, each taken beside its peer in the same round.
+The server has one core, the load another: 32 connections, keep-alive, the seven headers of an ordinary request.
+
+- Command: `{command}`
+- Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}
+- Machine: {_machine()}
+- Tools: {_tools()}
+{versions}
+""")
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.bar is None:
+        return ""
+    return "met" if outcome.bar.is_met_by(median(outcome.judged)) else "not met"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _machine() -> str:
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    return f"{cpu.partition(': ')[2]}, {platform.system()} {platform.release()}"
+
+
+def _tools() -> str:
+    nginx = output_of([tool("nginx"), "-v"]).rpartition(" ")[2]
+    wrk = output_of([tool("wrk"), "-v"]).split()[1]
+    return f"{nginx}, wrk {wrk}"
+
+
+def _versions(python: Python) -> str:
+    ask = f"from importlib.metadata import version; print(*map(version, {PACKAGES!r}))"
+    versions = zip(PACKAGES, output_of([python.path, "-c", ask]).split(), strict=True)
+    return ", ".join([output_of([python.path, "-V"]), *(f"{name} {version}" for name, version in versions)])

@@ -1,0 +1,241 @@
+"""`svcnode serve`: the only place that wires everything together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from svcnode.core.errors import ListenError, StoreError, SvcnodeError
+from svcnode.core.model import Change, ChangeKind, Status, Verdict
+from svcnode.logs import set_level
+from svcnode.node import Node
+from svcnode.store import open_store
+from svcnode.version import __version__
+from svcnode.web.listen import bind, bound_address, load_certificate, remove_unix_socket, tls_context
+from svcnode.web.wire import WireServer
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Callable, Iterable, Iterator
+
+    from svcnode.config import ServiceSettings, Settings, TlsSettings
+    from svcnode.core.address import Address
+
+DRAIN_S = 5.0  # where nobody waits at a terminal
+
+log = logging.getLogger("svcnode")
+
+
+def run(settings: Settings, read_settings: Callable[[], Settings]) -> int:
+    """Serve until told to stop; returns the exit code. `read_settings` reads the configuration anew."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        try:
+            return runner.run(Agent(settings, read_settings).serve())
+        except SvcnodeError as exc:
+            log.error("%s", exc)  # noqa: TRY400  its text says it all
+            return 1
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class Agent:
+    def __init__(self, settings: Settings, read_settings: Callable[[], Settings]) -> None:
+        self._settings = settings
+        self._read_settings = read_settings
+        self._node = Node(settings.node_name, version=settings.node_version, starting=True)
+        self._sockets: dict[Address, socket.socket] = {}
+        self._tls: ssl.SSLContext | None = None
+        self._told_to_stop = asyncio.Event()
+        self._told_to_reload = asyncio.Event()
+        self._hurried_by: signal.Signals | None = None
+
+    async def serve(self) -> int:
+        settings = self._settings
+        self._server = WireServer(self._node, settings.prefixes)
+        self._node.subscribe(_log_change)
+        with self._heeding_signals():
+            try:
+                self._tls = _context(settings.tls)
+                await self._listen_on(settings.listen)
+                self._change_services((), settings.services)
+                _prepare_store(settings)
+                return await self._look_and_answer()
+            finally:
+                await self._stop_listening(list(self._sockets))
+
+    async def _look_and_answer(self) -> int:
+        async with self._node.supervised():
+            self._node.started()
+            log.info("svcnode %s answers for %s: %d services", __version__, self._settings.node_name, len(self._node))
+            reloading = asyncio.create_task(self._reload_when_told())
+            await self._told_to_stop.wait()
+            reloading.cancel()
+            return await self._wind_down()
+
+    # ---- stopping
+
+    async def _wind_down(self) -> int:
+        """Answer 503 for a while, let requests in flight finish; a second signal ends it at once."""
+        drain_s = self._drain_s()
+        try:
+            self._node.drain()
+            if drain_s:
+                log.info("draining for %g s: health answers 503; a second signal stops at once", drain_s)
+                await asyncio.sleep(drain_s)
+            await self._server.close()
+        except asyncio.CancelledError:
+            if self._hurried_by is None:
+                raise
+            log.warning("stopped at once by a second signal")
+            return 128 + self._hurried_by
+        log.info("stopped")
+        return 0
+
+    def _drain_s(self) -> float:
+        if self._settings.drain_s is not None:
+            return self._settings.drain_s
+        return 0.0 if sys.stderr.isatty() else DRAIN_S
+
+    @contextmanager
+    def _heeding_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        serving = asyncio.current_task()
+        assert serving is not None, "signals are heeded by the task that serves"
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop_signal, number, serving)
+        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload.set)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+
+    def _on_stop_signal(self, number: signal.Signals, serving: asyncio.Task[int]) -> None:
+        if self._told_to_stop.is_set():
+            self._hurried_by = number
+            serving.cancel()
+        self._told_to_stop.set()
+
+    # ---- reloading
+
+    async def _reload_when_told(self) -> None:
+        while True:
+            await self._told_to_reload.wait()
+            self._told_to_reload.clear()
+            try:
+                await self._apply(self._read_settings())
+            except SvcnodeError as exc:
+                log.error("not reloaded, the old configuration stays in force: %s", exc)  # noqa: TRY400
+            else:
+                log.info("reloaded")
+
+    async def _apply(self, new: Settings) -> None:
+        """Change what differs and nothing else. What can fail comes first, so a failure changes nothing."""
+        old = self._settings
+        self._renew_tls(new.tls)
+        await self._listen_on(new.listen)
+        self._settings = new
+        if new.prefixes != old.prefixes:
+            self._server.set_prefixes(new.prefixes)
+        if (new.node_name, new.node_version) != (old.node_name, old.node_version):
+            self._node.identify(name=new.node_name, version=new.node_version)
+        set_level(new.log_level)
+        self._change_services(old.services, new.services)
+        _prepare_store(new)
+
+    def _renew_tls(self, tls: TlsSettings | None) -> None:
+        fresh = _context(tls)
+        if fresh is None or tls is None or self._tls is None:
+            self._tls = fresh
+        else:  # the listeners hold this context, and new connections use what it holds
+            load_certificate(self._tls, tls.certificate, tls.key)
+
+    def _change_services(self, old: Iterable[ServiceSettings], new: Iterable[ServiceSettings]) -> None:
+        before = {service.id: service for service in old}
+        after = {service.id: service for service in new}
+        for service_id in before.keys() - after.keys():
+            self._node.deregister(service_id)
+        for service in after.values():
+            known = before.get(service.id)
+            if known is None:
+                self._node.add(service.definition)
+            elif known.definition != service.definition:
+                self._node.replace(service.definition)
+            if service.status is not None:
+                self._node.report(service.id, _FIXED[service.status])
+
+    # ---- listening
+
+    async def _listen_on(self, wanted: tuple[Address, ...]) -> None:
+        opened = self._open(address for address in wanted if address not in self._sockets)
+        await self._stop_listening([address for address in self._sockets if address not in wanted])
+        for address, sock in opened.items():
+            await self._server.listen(sock, self._tls if address.scheme == "https" else None)
+            self._sockets[address] = sock
+            log.info("listening on %s%s/node", bound_address(sock, address), self._settings.prefixes[0])
+
+    def _open(self, addresses: Iterable[Address]) -> dict[Address, socket.socket]:
+        """All of them, or none. A place that is ours already, to speak something else there, is taken over."""
+        ours = {address.place: sock for address, sock in self._sockets.items()}
+        opened: dict[Address, socket.socket] = {}
+        try:
+            for address in addresses:
+                mine = ours.get(address.place)
+                opened[address] = bind(address) if mine is None else mine.dup()
+        except ListenError:
+            for sock in opened.values():
+                sock.close()
+            raise
+        return opened
+
+    async def _stop_listening(self, addresses: Iterable[Address]) -> None:
+        for address in addresses:
+            self._server.stop_listening(self._sockets.pop(address))
+            remove_unix_socket(address)
+
+
+_FIXED = {
+    Status.UP: Verdict.ready("set in the configuration"),
+    Status.INITIALIZING: Verdict.not_ready("set in the configuration"),
+    Status.DOWN: Verdict.failed("set in the configuration"),
+}
+
+
+def _context(tls: TlsSettings | None) -> ssl.SSLContext | None:
+    return None if tls is None else tls_context(tls.certificate, tls.key)
+
+
+def _prepare_store(settings: Settings) -> None:
+    """A store that cannot be had is no reason not to serve: its service will say so."""
+    if settings.uses_store:
+        try:
+            open_store(settings.store_path)
+        except StoreError as exc:
+            log.error("%s", exc)  # noqa: TRY400
+
+
+def _log_change(change: Change) -> None:
+    if change.kind is ChangeKind.STATUS and change.before and change.after:
+        level = logging.WARNING if change.after.status is Status.DOWN else logging.INFO
+        reason = f": {change.after.reason}" if change.after.reason else ""
+        log.log(
+            level,
+            "service %s is %s, was %s%s",
+            change.service_id,
+            change.after.status.value,
+            change.before.status.value,
+            reason,
+        )
+    if change.health is not change.health_before:
+        log.info("node health is %d, was %d", change.health, change.health_before)

@@ -1,0 +1,36 @@
+"""From a TOML file, the environment and the command line to settings; later ones win.
+
+tables.py     the shape of the file, as types: a new key is a new field there
+sources.py    reads the three sources, and remembers where each value came from
+shape.py      holds what was read against the shape, and words what does not fit
+settings.py   what the rest of the program sees; checks what a type cannot say
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from svcnode.config.settings import ServiceSettings, Settings, TlsSettings, settings_from
+from svcnode.config.shape import shaped
+from svcnode.config.sources import Override, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Override", "ServiceSettings", "Settings", "TlsSettings", "find_file", "load"]
+
+DEFAULT_FILE = Path("svcnode.toml")
+
+
+def find_file(named: Path | None) -> Path | None:
+    """The file that was named, or `svcnode.toml` in this folder where there is one."""
+    if named is not None:
+        return named
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Iterable[Override] = ()) -> Settings:
+    """Raises `ConfigError` with one line that says what is wrong, where, and how to mend it."""
+    source = Source(file, environ, flags)
+    return settings_from(shaped(source), source, environ)

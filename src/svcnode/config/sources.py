@@ -1,0 +1,146 @@
+"""Reads the file, the environment and the flags into one tree, and knows where each value came from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from svcnode.config.tables import FileTable, KeyPath, Table, table_in
+from svcnode.config.toml_lines import TomlLines
+from svcnode.core.errors import ConfigError, SvcnodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+ENVIRONMENT_PREFIX = "SVCNODE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A value from outside the file, with the name under which its author knows it."""
+
+    path: KeyPath
+    value: Any
+    origin: str
+
+
+class Source:
+    """What was said, by whom."""
+
+    def __init__(self, file: Path | None, environ: Mapping[str, str], flags: Iterable[Override]) -> None:
+        self._file = file
+        self._origins: dict[KeyPath, str] = {}
+        self._lines = TomlLines("")
+        self.data: dict[str, Any] = {} if file is None else self._read(file)
+        for override in (*_from_environment(environ), *flags):
+            self._put(override)
+
+    def value_at(self, path: KeyPath) -> Any:  # noqa: ANN401  whatever the file holds
+        value: Any = self.data
+        for key in path:
+            value = value[key]
+        return value
+
+    def origin_of(self, path: KeyPath) -> str:
+        """Where a value came from, as the end of a sentence."""
+        for length in range(len(path), 0, -1):
+            if origin := self._origins.get(path[:length]):
+                return f" ({origin})"
+        if self._file is None:
+            return ""
+        line = self._lines.line_of(path)
+        return f" ({self._file})" if line is None else f" ({self._file}:{line})"
+
+    def spoken(self, path: KeyPath) -> str:
+        """A path as a person would say it: a service by its id."""
+        words = []
+        for length, key in enumerate(path, start=1):
+            table = self.value_at(path[:length]) if isinstance(key, int) else None
+            service_id = table.get("id") if isinstance(table, dict) else None
+            words.append(service_id if isinstance(service_id, str) and service_id else str(key))
+        return ".".join(words) or "the configuration"
+
+    def error(self, path: KeyPath, text: str) -> ConfigError:
+        return ConfigError(f"{self.spoken(path)}: {text}{self.origin_of(path)}")
+
+    @contextmanager
+    def blaming(self, *path: str | int) -> Iterator[None]:
+        """Whatever is refused inside is the fault of the value at this path."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except SvcnodeError as exc:
+            raise self.error(path, str(exc)) from exc
+
+    def _read(self, file: Path) -> dict[str, Any]:
+        try:
+            text = file.read_bytes().decode("utf-8")
+            data = tomllib.loads(text)
+        except OSError as exc:
+            raise ConfigError(f"cannot read the configuration: {exc.strerror or exc} ({file})") from exc
+        except UnicodeDecodeError as exc:
+            raise ConfigError(f"not UTF-8 text, as TOML must be, from byte {exc.start} on ({file})") from exc
+        except tomllib.TOMLDecodeError as exc:
+            raise ConfigError(_toml_error(file, str(exc))) from exc
+        self._lines = TomlLines(text)
+        return data
+
+    def _put(self, override: Override) -> None:
+        *tables, last = override.path
+        inner = self.data
+        for key in tables:
+            inner = inner.setdefault(str(key), {})
+            if not isinstance(inner, dict):
+                return  # the file has something else there, and the check of its shape will say so
+        inner[str(last)] = override.value
+        self._origins[override.path] = override.origin
+
+
+def _toml_error(file: Path, text: str) -> str:
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
+    if found is None:
+        return f"not valid TOML: {text} ({file})"
+    what, line, column = found.groups()
+    return f"not valid TOML: {what}, at column {column} ({file}:{line})"
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
+    ours = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    if not ours:
+        return
+    keys = environment_keys()
+    # Strange names are refused only where they begin like one of our tables: a cluster sets variables such as
+    # SVCNODE_PORT by itself when something there is called svcnode.
+    tables = tuple(f"{ENVIRONMENT_PREFIX}{path[0]}_".upper() for path, _ in keys.values())
+    for name, value in sorted(ours.items()):
+        if name in keys:
+            path, is_number = keys[name]
+            given = int(value) if is_number and value.isascii() and value.isdigit() else value
+            yield Override(path, given, f"environment variable {name}")
+        elif name.startswith(tables):
+            near = difflib.get_close_matches(name, keys, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"unknown environment variable {name}{hint}")
+
+
+def environment_keys() -> dict[str, tuple[KeyPath, bool]]:
+    """Every single value of the file by its name in the environment, and whether it is a whole number."""
+    return {
+        ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, int in get_args(hint))
+        for path, hint in _single_values(FileTable, ())
+    }
+
+
+def _single_values(table: type[Table], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    for key, hint in get_type_hints(table).items():
+        inner = table_in(hint)
+        if inner is None:
+            yield (*path, key), hint
+        elif hint is inner or type(None) in get_args(hint):  # not the list of services
+            yield from _single_values(inner, (*path, key))

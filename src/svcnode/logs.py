@@ -1,0 +1,53 @@
+"""What the agent says on stderr: lines for people on a terminal, JSON for machines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+# What every record has; anything else on it was added by whoever logged, to be read by machines.
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class TextFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.levelname = record.levelname.lower()
+        return super().format(record)
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        entry.update((key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def set_up(level: str, style: str, stream: TextIO | None = None) -> None:
+    """`style` is "text", "json", or "auto": text on a terminal."""
+    stream = stream or sys.stderr
+    is_text = stream.isatty() if style == "auto" else style == "text"
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    logging.getLogger().setLevel(level.upper())

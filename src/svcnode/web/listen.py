@@ -1,0 +1,113 @@
+"""Bound sockets and TLS contexts, made from the settings, with errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from svcnode.core.errors import ConfigError, ListenError
+
+if TYPE_CHECKING:
+    from svcnode.core.address import Address
+
+
+def bind(address: Address) -> socket.socket:
+    """A socket bound to the address and ready to be listened on."""
+    try:
+        return _bind_unix(Path(address.path)) if address.scheme == "unix" else _bind_tcp(address)
+    except OSError as exc:
+        raise ListenError(f"cannot listen on {address}: {_reason(exc, address)}") from exc
+
+
+def _bind_tcp(address: Address) -> socket.socket:
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = found[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(place)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_left_over(path)
+        sock.bind(str(path))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_left_over(path: Path) -> None:
+    """Take away a socket that nobody listens on any more; anything else in that place is left alone."""
+    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+        try:
+            knock.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+
+
+def remove_unix_socket(address: Address) -> None:
+    if address.scheme == "unix":
+        Path(address.path).unlink(missing_ok=True)
+
+
+def bound_address(sock: socket.socket, address: Address) -> str:
+    """The address as a client would write it, with the port that was really taken."""
+    if address.scheme == "unix":
+        return str(address)
+    host, port = sock.getsockname()[:2]
+    return f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _reason(exc: OSError, address: Address) -> str:
+    match exc.errno:
+        case errno.EADDRINUSE:
+            return "something listens there already; stop it, or choose another place with --listen"
+        case errno.EACCES | errno.EPERM:
+            return "permission denied; ports below 1024 need a privilege, and a Unix socket a writable folder"
+        case errno.EADDRNOTAVAIL:
+            return f"this machine has no address {address.host}"
+        case errno.ENOENT:
+            return f"there is no folder {os.path.dirname(address.path)}"  # noqa: PTH120  "" for none, not "."
+        case _:
+            return exc.strerror or str(exc)
+
+
+def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_certificate(context, certificate, key)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except _EncryptedKeyError:
+        raise ConfigError(f"server.tls.key: {key} is encrypted; give the key without a passphrase") from None
+    except (OSError, ssl.SSLError) as exc:
+        what = getattr(exc, "reason", None) or exc.strerror or exc
+        raise ConfigError(f"server.tls: {certificate} and {key} are not a certificate and its key: {what}") from exc
+
+
+class _EncryptedKeyError(Exception):
+    pass
+
+
+def _no_password() -> str:
+    raise _EncryptedKeyError  # otherwise the passphrase would be asked for on the terminal
