@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import provision, report
+from benchmarks.cores import raise_priority
 from benchmarks.figures import FIGURES, take
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 2
     pythons = [provision.environment(path) for path in options.python]
+    raise_priority()
     rows = [row for python in pythons for row in _measure(python, options)]
     print(report.table(rows))
     if not (options.only or options.quick):

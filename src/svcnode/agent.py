@@ -72,12 +72,12 @@ class Agent:
                 _prepare_store(settings)
                 return await self._look_and_answer()
             finally:
-                await self._stop_listening(list(self._sockets))
+                self._stop_listening(list(self._sockets))
 
     async def _look_and_answer(self) -> int:
         async with self._node.supervised():
             self._node.started()
-            log.info("svcnode %s answers for %s: %d services", __version__, self._settings.node_name, len(self._node))
+            log.info("svcnode %s answers for %s; services: %d", __version__, self._settings.node_name, len(self._node))
             reloading = asyncio.create_task(self._reload_when_told())
             await self._told_to_stop.wait()
             reloading.cancel()
@@ -93,6 +93,7 @@ class Agent:
             if drain_s:
                 log.info("draining for %g s: health answers 503; a second signal stops at once", drain_s)
                 await asyncio.sleep(drain_s)
+            self._stop_listening(list(self._sockets))
             await self._server.close()
         except asyncio.CancelledError:
             if self._hurried_by is None:
@@ -179,7 +180,7 @@ class Agent:
 
     async def _listen_on(self, wanted: tuple[Address, ...]) -> None:
         opened = self._open(address for address in wanted if address not in self._sockets)
-        await self._stop_listening([address for address in self._sockets if address not in wanted])
+        self._stop_listening([address for address in self._sockets if address not in wanted])
         for address, sock in opened.items():
             await self._server.listen(sock, self._tls if address.scheme == "https" else None)
             self._sockets[address] = sock
@@ -199,7 +200,7 @@ class Agent:
             raise
         return opened
 
-    async def _stop_listening(self, addresses: Iterable[Address]) -> None:
+    def _stop_listening(self, addresses: Iterable[Address]) -> None:
         for address in addresses:
             self._server.stop_listening(self._sockets.pop(address))
             remove_unix_socket(address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import socketserver
@@ -176,6 +177,11 @@ class Running:
     def log(self) -> str:
         return self._log_file.read_text()
 
+    @property
+    def workers_that_answered_200(self) -> set[str]:
+        """The process ids that stand in the access log of a server that forks."""
+        return set(re.findall(r"(\S+) answered 200 to \S+/node/health$", self.log, re.MULTILINE))
+
     def stop(self) -> int:
         """End the process as an operator would; what it ended with."""
         self._process.send_signal(signal.SIGTERM)
@@ -199,8 +205,8 @@ class Running:
         deadline_s = time.monotonic() + DEADLINE_S
         in_a_row = 0
         while in_a_row < IN_A_ROW:
-            assert self._process.poll() is None, f"the example has ended:\n{self.log}"
-            assert time.monotonic() < deadline_s, f"it did not come to pass in {DEADLINE_S:g} s:\n{self.log}"
+            assert self._process.poll() is None, f"the example has ended:\n{self.log[-3000:]}"
+            assert time.monotonic() < deadline_s, f"it did not come to pass in {DEADLINE_S:g} s:\n{self.log[-3000:]}"
             try:
                 in_a_row = in_a_row + 1 if is_so() else 0
             except ConnectionError:  # not listening yet

@@ -129,7 +129,7 @@ def _service(service: ServiceTable, place: int, table: FileTable, source: Source
     here = ("services", place)
     if (service.probe is None) == (service.status is None):
         which = "neither" if service.probe is None else "both"
-        raise source.error(here, f'a service has exactly one of "probe" and "status"; here are {which}')
+        raise source.error(here, f'a service has exactly one of "probe" and "status"; this one has {which}')
     words: ServiceWords = {"description": service.description or ""}
     if service.name is not None:
         words["name"] = service.name

@@ -103,6 +103,7 @@ class Source:
 
 
 def _toml_error(file: Path, text: str) -> str:
+    """tomllib's words with the line where all our errors have it; without one, the fault is at the end."""
     found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
     if found is None:
         return f"not valid TOML: {text} ({file})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from svcnode.spec import PREFIX, Answer, Request, prefixes_from
@@ -56,11 +55,24 @@ class _AsgiNode:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with AsyncExitStack() as running:
-            await running.enter_async_context(self._node.supervised())
+        """The lifespan of the other application with the looking around it, or our own where it has none."""
+        is_taken_part_in = False
+
+        async def hear() -> Message:
+            nonlocal is_taken_part_in
+            is_taken_part_in = True
+            return await receive()
+
+        async with self._node.supervised():
             if self._otherwise is not None:
-                await self._otherwise(scope, receive, send)
-                return
+                try:
+                    await self._otherwise(scope, hear, send)
+                except Exception:
+                    if is_taken_part_in:
+                        raise
+                    log.debug("the other application has no lifespan", exc_info=True)  # Django's says so by raising
+                if is_taken_part_in:
+                    return
             await receive()  # "lifespan.startup", the first there is
             await send({"type": "lifespan.startup.complete"})
             await receive()  # "lifespan.shutdown", the only other one

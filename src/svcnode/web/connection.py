@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from svcnode.spec import Answer, error_answer
+from svcnode.spec import INTERNAL_ERROR, Answer, error_answer
 from svcnode.web.rooms import Room
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ def _refusal_behind(exc: BaseException) -> Answer:
     if isinstance(cause, _RefusedError):
         return cause.answer
     log.error("reading a request failed", exc_info=cause)
-    return BAD_REQUEST
+    return INTERNAL_ERROR
 
 
 def _origin_form(raw_target: bytes) -> bytes:

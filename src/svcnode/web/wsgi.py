@@ -6,7 +6,6 @@ import logging
 import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from svcnode.spec import PREFIX, Answer, Request, prefixes_from
 from svcnode.web import site
@@ -72,7 +71,7 @@ def _path_below_mount(environ: Environ, prefixes: tuple[str, ...]) -> bytes:
     path = mount + _text(environ.get("PATH_INFO", ""))
     # Servers keep the raw target under one of two names; neither is promised.
     raw_target = environ.get("RAW_URI") or environ.get("REQUEST_URI")
-    raw_path = None if raw_target is None else urlsplit(raw_target).path.encode("latin-1", "replace")
+    raw_path = None if raw_target is None else raw_target.partition("?")[0].encode("latin-1", "replace")
     return path_below(mount, path, raw_path, prefixes)
 
 

@@ -1,0 +1,64 @@
+# What a contributor runs. `make run` and `make test` do all set-up themselves.
+PYTHON ?= python3
+UV := .uv/bin/uv
+BIN := .venv/bin
+
+.PHONY: help setup run test check format bench wheel-test lock clean
+
+help:
+	@echo "make run     serve on the embedded default (http://127.0.0.1:8420/svc/node)"
+	@echo "make test    all tests"
+	@echo "make check   format, lint, layers, types, tests"
+	@echo "make bench   measure against the peers; writes benchmarks/RESULTS.md"
+	@echo "make clean   remove everything that was made here"
+
+setup: .venv/.ready
+
+# uv comes by name from the package index, pinned by hash like everything else.
+$(UV): requirements/uv.txt
+	$(PYTHON) -m venv .uv
+	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	touch $(UV)
+
+.venv/.ready: $(UV) requirements/dev.txt pyproject.toml
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) --no-python-downloads .venv
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch .venv/.ready
+
+run: setup
+	$(BIN)/svcnode serve
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --cov --cov-report=
+	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/spec.py' --fail-under=100
+
+format: setup
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+# The tests against the built wheel instead of the source tree, on every interpreter at hand.
+wheel-test: setup
+	$(BIN)/python scripts/wheel_test.py
+
+# After a change of the dependencies in pyproject.toml. No host is written into these files.
+lock: $(UV)
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+	    pyproject.toml --group dev -o requirements/dev.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+	    pyproject.toml --group bench -o requirements/bench.txt
+	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt
+
+clean:
+	rm -rf .uv .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,72 @@
+"""Time that passes only when nobody has anything left to do, or when a test says so.
+
+`VirtualTimeLoop` is an event loop whose clock jumps to the next timer as soon as the loop is idle: an hour of looking
+takes milliseconds, always happens in the same order, and a sleep is exactly as long as it says. What other threads do
+is outside of it: with a timer set, the loop does not wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+PATIENCE_S = 10.0  # real seconds to wait for another thread when there is no timer to jump to
+
+
+class VirtualClock:
+    """A clock in the hands of a test."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, by_s: float) -> None:
+        self.now_s += by_s
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._clock = VirtualClock()
+        super().__init__(_JumpingSelector(self._clock))
+
+    def time(self) -> float:
+        return self._clock.now_s
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0 if timeout is not None else PATIENCE_S)
+        if not ready and timeout is None:
+            raise RuntimeError("everybody waits for something that will never happen")
+        if not ready and timeout is not None:
+            self._clock.advance(timeout)
+        return ready
+
+
+def run_in_virtual_time(story: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(story)
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Let pytest run a coroutine function as a test, in a time of its own that begins at 0."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_in_virtual_time(test(*args, **kwargs))
+
+    return run

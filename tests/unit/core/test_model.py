@@ -1,0 +1,201 @@
+"""Values that can never be right are refused where they are made, in words that name the fault."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import (
+    MAX_ID_CHARS,
+    SPEC_VERSION,
+    Health,
+    Identity,
+    Impact,
+    Outcome,
+    Policy,
+    Schedule,
+    Service,
+    Status,
+    Verdict,
+    check_service_id,
+    check_text,
+    check_version,
+)
+
+
+def a_service(service_id: str = "db-1", name: str = "Ledger", description: str = "PostgreSQL") -> Service:
+    return Service(id=service_id, name=name, description=description)
+
+
+def an_identity(name: str = "validator-7", version: str = "v1.4.2", spec_version: str = SPEC_VERSION) -> Identity:
+    return Identity(node_name=name, spec_version=spec_version, node_version=version)
+
+
+# ---- the words that clients see
+
+
+def test_the_interface_is_version_0_0_1() -> None:
+    assert SPEC_VERSION == "v0.0.1"
+
+
+def test_the_statuses_are_spelled_as_the_interface_spells_them() -> None:
+    assert {status.value for status in Status} == {"Up", "Down", "Initializing"}
+
+
+def test_health_is_one_of_three_codes() -> None:
+    assert sorted(Health) == [200, 206, 503]
+
+
+def test_impacts_are_spelled_as_people_write_them() -> None:
+    assert {impact.value for impact in Impact} == {"critical", "partial", "none"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "reason"),
+    [
+        (Verdict.ready(), Outcome.READY, ""),
+        (Verdict.not_ready("syncing"), Outcome.NOT_READY, "syncing"),
+        (Verdict.failed("refused"), Outcome.FAILED, "refused"),
+        (Verdict.unknown("no driver"), Outcome.UNKNOWN, "no driver"),
+    ],
+)
+def test_a_verdict_is_an_outcome_and_a_reason(verdict: Verdict, outcome: Outcome, reason: str) -> None:
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)
+
+
+def test_values_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        a_service().name = "another"  # type: ignore[misc]  # that it is an error is what is tested
+
+
+# ---- ids
+
+printable = st.characters(exclude_categories=["Cc", "Cs"])
+
+
+@given(st.text(printable, min_size=1, max_size=MAX_ID_CHARS))
+def test_an_id_may_hold_any_character_that_is_no_control_character(service_id: str) -> None:
+    assert a_service(service_id).id == service_id
+
+
+@pytest.mark.parametrize(
+    "service_id", ["a/b", "../..", "a b", "%2F", "?", "#", "Ünïcode", "数据库", "🙂", "\u2028", "."]
+)
+def test_an_id_may_look_like_anything(service_id: str) -> None:
+    check_service_id(service_id)
+
+
+def test_an_id_is_not_empty() -> None:
+    with pytest.raises(InvalidValueError, match="must not be empty"):
+        check_service_id("")
+
+
+def test_an_id_has_at_most_256_characters() -> None:
+    check_service_id("é" * 256)
+    with pytest.raises(InvalidValueError, match="at most 256 characters, not 257"):
+        check_service_id("é" * 257)
+
+
+@given(st.characters(categories=["Cc", "Cs"]))
+def test_an_id_holds_no_control_characters_and_no_half_ones(char: str) -> None:
+    with pytest.raises(InvalidValueError, match="control characters"):
+        check_service_id(f"a{char}b")
+
+
+# ---- texts and versions
+
+
+@pytest.mark.parametrize("field", ["name", "description"])
+def test_name_and_description_must_be_text_that_json_can_carry(field: str) -> None:
+    words = {"name": "Ledger", "description": "PostgreSQL", field: "half a \ud83d smile"}
+    with pytest.raises(InvalidValueError, match=f"the {field} of service 'db-1' is not text"):
+        a_service(**words)
+
+
+def test_a_description_may_have_several_lines() -> None:
+    assert a_service(description="line one\nline two").description == "line one\nline two"
+
+
+def test_name_and_description_may_be_empty() -> None:
+    assert a_service(name="", description="").name == ""
+
+
+def test_a_text_that_must_say_something_is_not_empty() -> None:
+    with pytest.raises(InvalidValueError, match="motto must not be empty"):
+        check_text("motto", "")
+
+
+@pytest.mark.parametrize("version", ["v0", "v1.4.2", "v0.0.1", "v2024.11.1.7", "v00.01"])
+def test_a_version_is_a_v_followed_by_dotted_numbers(version: str) -> None:
+    check_version("node version", version)
+
+
+@pytest.mark.parametrize(
+    "version", ["", "v", "v1.", "v.1", "v1..2", "V1.0", "v1.0-rc1", " v1.0", "v1.0\n", "v\u0661", "latest"]
+)
+def test_anything_else_is_no_version(version: str) -> None:
+    with pytest.raises(InvalidValueError, match='node version must be a "v" followed by dotted numbers'):
+        check_version("node version", version)
+
+
+def test_a_version_that_lacks_only_its_v_is_offered_with_it() -> None:
+    with pytest.raises(InvalidValueError, match=r'did you mean "v1\.4\.2"\?'):
+        check_version("node version", "1.4.2")
+
+
+def test_a_version_that_lacks_more_is_offered_nothing() -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        check_version("node version", "latest")
+    assert "did you mean" not in str(caught.value)
+
+
+def test_an_identity_needs_a_name_in_one_line() -> None:
+    with pytest.raises(InvalidValueError, match="node name must not be empty"):
+        an_identity(name="")
+    with pytest.raises(InvalidValueError, match="node name must not hold control characters"):
+        an_identity(name="two\nlines")
+
+
+def test_an_identity_checks_both_of_its_versions() -> None:
+    with pytest.raises(InvalidValueError, match="node version"):
+        an_identity(version="1.0")
+    with pytest.raises(InvalidValueError, match="spec version"):
+        an_identity(spec_version="0.0.1")
+
+
+# ---- policies and schedules
+
+
+@pytest.mark.parametrize("words", [{"rise": 0}, {"fall": 0}, {"rise": -1}])
+def test_rise_and_fall_are_at_least_one(words: dict[str, int]) -> None:
+    with pytest.raises(InvalidValueError, match="at least 1"):
+        Policy(rise=words.get("rise", 2), fall=words.get("fall", 3))
+
+
+def test_a_policy_has_a_stale_after_or_a_ttl_but_not_both() -> None:
+    with pytest.raises(InvalidValueError, match="not both"):
+        Policy(stale_after_s=30.0, ttl_s=30.0)
+
+
+@pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])
+def test_stale_after_and_ttl_are_more_than_nothing(limit_s: float) -> None:
+    with pytest.raises(InvalidValueError, match="stale_after must be more than 0 seconds"):
+        Policy(stale_after_s=limit_s)
+    with pytest.raises(InvalidValueError, match="ttl must be more than 0 seconds"):
+        Policy(ttl_s=limit_s)
+
+
+def test_the_defaults_are_the_decided_ones() -> None:
+    policy, schedule = Policy(), Schedule()
+    assert (policy.rise, policy.fall, policy.start_period_s) == (2, 3, 30.0)
+    assert schedule.default_stale_after_s == 3 * schedule.interval_s + schedule.timeout_s
+
+
+@pytest.mark.parametrize(("interval_s", "timeout_s"), [(5.0, 5.0), (5.0, 6.0), (5.0, 0.0), (5.0, -1.0), (0.0, 0.0)])
+def test_a_timeout_is_more_than_nothing_and_below_the_interval(interval_s: float, timeout_s: float) -> None:
+    with pytest.raises(InvalidValueError, match="must be more than 0 and below the interval"):
+        Schedule(interval_s=interval_s, timeout_s=timeout_s)
