@@ -1,4 +1,5 @@
+import sys
+
 from svcnode.cli import main
 
-if __name__ == "__main__":
-    main(prog_name="svcnode")
+sys.exit(main())

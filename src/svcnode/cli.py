@@ -1,93 +1,77 @@
-"""The command line. What a command needs beyond click is imported by that command."""
+"""The command line. What a command needs is imported by that command, so that none pays for another.
+
+argparse, because importing click alone takes longer than importing asyncio, and `serve` is started often.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING
 
 from svcnode.core.errors import ConfigError
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from svcnode.config import Override, Settings
 
-CONFIG_OPTION = click.option(
-    "-c",
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    envvar="SVCNODE_CONFIG",
-    show_envvar=True,
-    help="The TOML file. Without it: svcnode.toml in this folder, or the embedded default.",
-)
+EXIT_USAGE = 2
 
 
-class _Group(click.Group):
-    """Turns our own errors into one line and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401  as click has it
-        try:
-            return super().invoke(ctx)
-        except ConfigError as exc:
-            click.echo(f"svcnode: {exc}", err=True)
-            ctx.exit(2)
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "--version", prog_name="svcnode", message="%(prog)s %(version)s")
-def main() -> None:
-    """A validator-service node that answers for its health with evidence, not claims."""
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        command: Callable[[argparse.Namespace], int] = arguments.command
+        return command(arguments)
+    except ConfigError as exc:
+        print(f"svcnode: {exc}", file=sys.stderr)  # noqa: T201  the one line that a user gets
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # Whoever read our output has left; say nothing more, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
-@main.command()
-@CONFIG_OPTION
-@click.option("--listen", multiple=True, metavar="ADDRESS", help="host:port or unix:/path; may be repeated.")
-@click.option("--name", help="Name of the node.")
-@click.option("--node-version", metavar="VERSION", help='Version of the node, such as "v1.4.2".')
-@click.option("--prefix", multiple=True, help="Path prefix of the interface; may be repeated.  [default: /svc]")
-@click.option("--drain", metavar="DURATION", help='How long health answers 503 before the end, such as "5s".')
-@click.option("--log-level", help="debug, info, warning or error.")
-@click.option("--log-format", help="auto, text or json; auto is text on a terminal.")
-def serve(config_file: Path | None, **flags: Any) -> None:  # noqa: ANN401  each is an option above
-    """Answer for the node over HTTP.
-
-    Every value of the file can also be set in the environment, as SVCNODE_<TABLE>_<KEY>; options win over both.
-    SIGHUP reads the configuration again, SIGTERM drains and stops.
-    """
-    from svcnode import agent, logs
-
-    read_settings = _reader(config_file, flags)
-    settings = read_settings()
-    logs.set_up(settings.log_level, settings.log_format)
-    sys.exit(agent.run(settings, read_settings))
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="svcnode", description="A validator-service node that answers for its health with evidence, not claims."
+    )
+    parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_serve(commands)
+    _add_check_config(commands)
+    return parser
 
 
-@main.command()
-@CONFIG_OPTION
-@click.argument("file", required=False, type=click.Path(path_type=Path))
-def check_config(config_file: Path | None, file: Path | None) -> None:
-    """Say whether a configuration can be used, and what it would do."""
-    from svcnode.web.listen import tls_context
-
-    settings = _reader(file or config_file, {})()
-    if settings.tls is not None:
-        tls_context(settings.tls.certificate, settings.tls.key)
-    listen = ", ".join(map(str, settings.listen))
-    click.echo(f"The configuration is fine: {settings.node_name} {settings.node_version} on {listen}")
-    for service in settings.services:
-        how = "probed" if service.status is None else f"fixed at {service.status.value}"
-        about = service.definition.service
-        click.echo(f"  {about.id}: {about.name} ({how}, impact {about.impact.value})")
+# ---- svcnode serve
 
 
-_FLAG_PATHS = {
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="answer for the node over HTTP",
+        description="Answer for the node over HTTP. SIGHUP reads the configuration again, SIGTERM drains and stops.",
+        epilog="Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
+        "SVCNODE_SERVER_LISTEN; options win over the environment, and the environment over the file.",
+    )
+    serve.set_defaults(command=_serve)
+    _add_config(serve)
+    add = partial(serve.add_argument, default=argparse.SUPPRESS)
+    add("--listen", action="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
+    add("--name", help="name of the node")
+    add("--node-version", metavar="VERSION", help='version of the node, such as "v1.4.2"')
+    add("--prefix", action="append", help="path prefix of the interface (default: /svc); may be repeated")
+    add("--drain", metavar="DURATION", help='how long health answers 503 before the end, such as "5s"')
+    add("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    add("--log-format", metavar="FORMAT", help="auto (default: text on a terminal), text or json")
+
+
+_FLAGS = {
     "listen": ("server", "listen"),
     "name": ("node", "name"),
     "node_version": ("node", "version"),
@@ -98,17 +82,69 @@ _FLAG_PATHS = {
 }
 
 
-def _reader(named: Path | None, flags: dict[str, Any]) -> Callable[[], Settings]:
+def _serve(arguments: argparse.Namespace) -> int:
+    from svcnode import agent, logs
+
+    read_settings = _settings_reader(arguments.config, arguments)
+    settings = read_settings()
+    logs.set_up(settings.log_level, settings.log_format)
+    return agent.run(settings, read_settings)
+
+
+# ---- svcnode check-config
+
+
+def _add_check_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = commands.add_parser(
+        "check-config",
+        help="say whether a configuration can be used",
+        description="Say whether a configuration can be used, and what it would do. Exit 0 or 2.",
+    )
+    check.set_defaults(command=_check_config)
+    _add_config(check)
+    check.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as --config FILE")
+
+
+def _check_config(arguments: argparse.Namespace) -> int:
+    from svcnode.web.listen import tls_context
+
+    settings = _settings_reader(arguments.file or arguments.config, arguments)()
+    if settings.tls is not None:
+        tls_context(settings.tls.certificate, settings.tls.key)
+    addresses = ", ".join(map(str, settings.listen))
+    lines = [f"The configuration is fine: {settings.node_name} {settings.node_version} on {addresses}"]
+    for service in settings.services:
+        about = service.definition.service
+        how = "probed" if service.status is None else f"fixed at {service.status.value}"
+        lines.append(f"  {about.id}: {about.name} ({how}, impact {about.impact.value})")
+    print("\n".join(lines))  # noqa: T201
+    return 0
+
+
+# ---- shared by commands that read the configuration
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("SVCNODE_CONFIG"),
+        help="the TOML file; without it SVCNODE_CONFIG, svcnode.toml in this folder, or the embedded default",
+    )
+
+
+def _settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callable[[], Settings]:
     from svcnode.config import find_file, load
 
-    return partial(load, find_file(named), os.environ, tuple(_overrides(flags)))
+    return partial(load, find_file(file), os.environ, _overrides(arguments))
 
 
-def _overrides(flags: dict[str, Any]) -> list[Override]:
+def _overrides(arguments: argparse.Namespace) -> list[Override]:
     from svcnode.config import Override
 
+    given = vars(arguments)
     return [
-        Override(_FLAG_PATHS[name], list(value) if isinstance(value, tuple) else value, f"--{name.replace('_', '-')}")
-        for name, value in flags.items()
-        if value not in (None, ())
+        Override(path, given[flag], f"--{flag.replace('_', '-')}") for flag, path in _FLAGS.items() if flag in given
     ]

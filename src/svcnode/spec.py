@@ -7,13 +7,12 @@ All servers answer through here, so they cannot differ.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes
-
-import msgspec
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health
@@ -64,31 +63,40 @@ class Answer:
     cause: Exception | None = field(default=None, compare=False)  # for the log, never for the client
 
 
-Reply = "Callable[[View], Answer]"
-
-
 # ---- the JSON shapes; the fields stand in the order the interface lists them
 
 
-class NodeJson(msgspec.Struct, frozen=True):
-    node_name: str
-    spec_version: str
-    node_version: str
+def node_json(identity: Identity) -> bytes:
+    return _json(
+        {
+            "node_name": identity.node_name,
+            "spec_version": identity.spec_version,
+            "node_version": identity.node_version,
+        }
+    ).encode()
 
 
-class BackingServiceJson(msgspec.Struct, frozen=True):
-    id: str
-    name: str
-    description: str
-    status: str
+def services_json(view: View) -> bytes:
+    listed = ",".join(
+        f'{_up_to_status(service.id, service.name, service.description)}"{state.status.value}"}}'
+        for service, state in view
+    )
+    return f'{{"services":[{listed}]}}'.encode()
 
 
-class ServicesJson(msgspec.Struct, frozen=True):
-    services: list[BackingServiceJson]
+@lru_cache(maxsize=16_384)
+def _up_to_status(service_id: str, name: str, description: str) -> str:
+    """All of a service's object but its status, which alone changes while it is registered."""
+    unchanging = _json({"id": service_id, "name": name, "description": description})
+    return f'{unchanging.removesuffix("}")},"status":'
 
 
-class ErrorJson(msgspec.Struct, frozen=True):
-    message: str
+def error_json(message: str) -> bytes:
+    return _json({"message": message}).encode()
+
+
+def _json(value: dict[str, str]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 # ---- answers
@@ -103,12 +111,8 @@ def answer_with(code: int, body: bytes = b"", *more_headers: tuple[str, str]) ->
     return Answer(code, body, tuple(headers))
 
 
-def json_answer(value: msgspec.Struct) -> Answer:
-    return answer_with(200, msgspec.json.encode(value))
-
-
 def error_answer(code: int, message: str, *more_headers: tuple[str, str]) -> Answer:
-    return answer_with(code, msgspec.json.encode(ErrorJson(message)), *more_headers)
+    return answer_with(code, error_json(message), *more_headers)
 
 
 HEALTH_ANSWERS = {health: answer_with(health) for health in Health}
@@ -132,8 +136,7 @@ class Call:
 
 
 def _identity(view: View, call: Call) -> Answer:
-    who = view.identity
-    return json_answer(NodeJson(who.node_name, who.spec_version, who.node_version))
+    return answer_with(200, node_json(view.identity))
 
 
 def _node_health(view: View, call: Call) -> Answer:
@@ -141,10 +144,7 @@ def _node_health(view: View, call: Call) -> Answer:
 
 
 def _services(view: View, call: Call) -> Answer:
-    listed = [
-        BackingServiceJson(service.id, service.name, service.description, state.status.value) for service, state in view
-    ]
-    return json_answer(ServicesJson(listed))
+    return answer_with(200, services_json(view))
 
 
 def _service_health(view: View, call: Call) -> Answer:

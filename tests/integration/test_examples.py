@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.examples import ALL, EXAMPLES, Example, Running
+from tests.support.examples import ALL, EXAMPLES, ROOT, Example, Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module", params=ALL, ids=str)
@@ -94,7 +98,6 @@ def test_an_unknown_service_is_not_found(running: Running) -> None:
 def test_the_server_dates_every_answer_and_no_cache_keeps_it(running: Running) -> None:
     for endpoint in (*endpoints(running.example), "/nowhere"):
         answer = running.ask_node(endpoint)
-        assert answer.headers.get_all("Date") is not None
         assert len(answer.headers.get_all("Date", [])) == 1
         assert answer.headers.get_all("Cache-Control") == ["no-store"]
 
@@ -135,3 +138,20 @@ def test_it_ends_cleanly_when_told_to(running: Running) -> None:
     """The last of the tests, since nothing answers after it."""
     assert running.stop() in (0, -signal.SIGTERM)  # uvicorn ends by the signal it was sent, once it has cleaned up
     assert "Traceback" not in running.log
+
+
+def test_the_python_blocks_of_the_embedding_page_are_parts_of_examples_or_run_as_one_program(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "embed.md").read_text()
+    examples = [file.read_text() for file in EXAMPLES.glob("*.py")]
+    blocks = re.findall(r"^```python\n(.*?)\n```$", page, re.DOTALL | re.MULTILINE)
+    program = [block for block in blocks if not any(block in example for example in examples)]
+    assert 10 < len(program) < len(blocks)
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", "\n".join(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 DEADLINE_S = 10.0
 IN_A_ROW = 4  # answers, since a server with two workers has two opinions
 
@@ -43,9 +44,10 @@ def _uvicorn(app: str) -> tuple[str, ...]:
     return ("-m", "uvicorn", "--app-dir", ".", "--port", "{port}", app)
 
 
-def _gunicorn(app: str) -> tuple[str, ...]:
+def _gunicorn(app: str, *, config: str | None = None) -> tuple[str, ...]:
+    how = ("--preload", "--workers", "2") if config is None else ("--config", config)
     log = ("--access-logfile", "-", "--access-logformat", "%(p)s answered %(s)s to %(U)s")
-    return ("-m", "gunicorn", "--preload", "--workers", "2", "--bind", "127.0.0.1:{port}", *log, app)
+    return ("-m", "gunicorn", *how, "--bind", "127.0.0.1:{port}", "--no-control-socket", *log, app)
 
 
 ALL = (
@@ -66,6 +68,14 @@ ALL = (
     Example(
         file="flask_app.py",
         command=_gunicorn("flask_app:app"),
+        slash_id="ledger/main",
+        own_paths=("/entries",),
+        has_own_404=True,
+        workers=2,
+    ),
+    Example(
+        file="flask_gunicorn.py",
+        command=_gunicorn("flask_app:app", config="flask_gunicorn.py"),
         slash_id="ledger/main",
         own_paths=("/entries",),
         has_own_404=True,

@@ -5,24 +5,28 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from svcnode.config.tables import DURATION_KEYS, FileTable, ServerTable, ServiceTable
+from svcnode.config.tables import DURATION_KEYS
 from svcnode.core.address import Address, address_from
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
-from svcnode.core.model import Status, check_text, check_version
+from svcnode.core.model import Status, check_service_id, check_text, check_version
 from svcnode.core.units import duration_s
 from svcnode.definition import Definition, ServiceWords, define
 from svcnode.probes import probe_from_url
-from svcnode.spec import prefixes_from
+from svcnode.spec import PREFIX, prefixes_from
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from svcnode.config.sources import Source
+    from svcnode.config.tables import FileTable, KeyPath, ServerTable, ServiceTable, StoreTable, TlsTable
+
+DEFAULT_LISTEN = "127.0.0.1:8420"
 
 _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
+_WORDS_AS_THEY_ARE = ("name", "description", "impact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,41 +61,47 @@ class Settings:
 
 
 def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> Settings:
-    store_path = Path(table.store.path) if table.store.path else _default_store_path(environ)
-    node_name = socket.gethostname() if table.node.name is None else table.node.name
-    node_version = f"v{__version__}" if table.node.version is None else table.node.version
+    node, server, log = table.get("node", {}), table.get("server", {}), table.get("log", {})
+    node_name = node.get("name", socket.gethostname())
+    node_version = node.get("version", f"v{__version__}")
+    store_path = _store_path(table.get("store", {}), environ)
     with source.blaming("node", "name"):
         check_text("the name", node_name)
     with source.blaming("node", "version"):
         check_version("a version", node_version)
     with source.blaming("server", "prefix"):
-        prefixes = prefixes_from(table.server.prefix)
+        prefixes = prefixes_from(_listed(server.get("prefix", PREFIX)))
     with source.blaming("server", "drain"):
-        drain_s = None if table.server.drain is None else duration_s(table.server.drain)
+        drain_s = duration_s(server["drain"]) if "drain" in server else None
     with source.blaming("server", "listen"):
-        listen = _addresses(table.server)
-    services = tuple(_services(table, source)) or (_store_service(table, source, store_path),)
+        listen = _addresses(server)
+    services = tuple(_services(table, source))
     return Settings(
         node_name=node_name,
         node_version=node_version,
         listen=listen,
         prefixes=prefixes,
         drain_s=drain_s,
-        tls=_tls(table.server, source),
+        tls=_tls(server["tls"], source) if "tls" in server else None,
         store_path=store_path,
-        log_level=table.log.level,
-        log_format=table.log.format,
-        services=services,
-        uses_store=not table.services,
+        log_level=log.get("level", "info"),
+        log_format=log.get("format", "auto"),
+        services=services or (_store_service(table, source, store_path),),
+        uses_store=not services,
     )
 
 
+def _listed(value: str | list[str]) -> list[str]:
+    """One, several, or (as the environment has it) several with commas between them."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
 def _addresses(server: ServerTable) -> tuple[Address, ...]:
-    texts = server.listen.split(",") if isinstance(server.listen, str) else server.listen
-    addresses = tuple(address_from(text.strip(), has_tls=server.tls is not None) for text in texts)
+    has_tls = "tls" in server
+    addresses = tuple(address_from(text, has_tls=has_tls) for text in _listed(server.get("listen", DEFAULT_LISTEN)))
     if not addresses:
         raise InvalidValueError("at least one address is needed")
-    if server.tls is not None and all(address.scheme != "https" for address in addresses):
+    if has_tls and all(address.scheme != "https" for address in addresses):
         raise InvalidValueError("[server.tls] is set, but no address here would speak TLS")
     places = [address.place for address in addresses if address.port or address.path]
     if len(set(places)) < len(places):
@@ -99,13 +109,13 @@ def _addresses(server: ServerTable) -> tuple[Address, ...]:
     return addresses
 
 
-def _tls(server: ServerTable, source: Source) -> TlsSettings | None:
-    if server.tls is None:
-        return None
-    for key in ("certificate", "key"):
-        with source.blaming("server", "tls", key):
-            _check_readable(Path(getattr(server.tls, key)))
-    return TlsSettings(certificate=Path(server.tls.certificate), key=Path(server.tls.key))
+def _tls(tls: TlsTable, source: Source) -> TlsSettings:
+    certificate, key = Path(tls["certificate"]), Path(tls["key"])
+    with source.blaming("server", "tls", "certificate"):
+        _check_readable(certificate)
+    with source.blaming("server", "tls", "key"):
+        _check_readable(key)
+    return TlsSettings(certificate=certificate, key=key)
 
 
 def _check_readable(path: Path) -> None:
@@ -117,58 +127,53 @@ def _check_readable(path: Path) -> None:
 
 def _services(table: FileTable, source: Source) -> Iterator[ServiceSettings]:
     seen: set[str] = set()
-    for place, service in enumerate(table.services):
+    for place, service in enumerate(table.get("services", [])):
         with source.blaming("services", place, "id"):
-            if service.id in seen:
-                raise DuplicateServiceError(service.id)
-        seen.add(service.id)
+            check_service_id(service["id"])
+            if service["id"] in seen:
+                raise DuplicateServiceError(service["id"])
+        seen.add(service["id"])
         yield _service(service, place, table, source)
 
 
 def _service(service: ServiceTable, place: int, table: FileTable, source: Source) -> ServiceSettings:
     here = ("services", place)
-    if (service.probe is None) == (service.status is None):
-        which = "neither" if service.probe is None else "both"
+    if ("probe" in service) == ("status" in service):
+        which = "both" if "probe" in service else "neither"
         raise source.error(here, f'a service has exactly one of "probe" and "status"; this one has {which}')
-    words: ServiceWords = {"description": service.description or ""}
-    if service.name is not None:
-        words["name"] = service.name
-    if service.impact is not None:
-        words["impact"] = service.impact
-    if service.probe is not None:
+    words = cast("ServiceWords", {key: value for key, value in service.items() if key in _WORDS_AS_THEY_ARE})
+    if "probe" in service:
         with source.blaming(*here, "probe"):
-            words["probe"] = probe_from_url(service.probe)
-        words |= _policy_words(service, place, table, source)
+            words["probe"] = probe_from_url(service["probe"])
+        words |= _policy_words(service, here, table, source)
     with source.blaming(*here):
-        definition = define(service.id, **words)
-    return ServiceSettings(definition=definition, status=None if service.status is None else Status(service.status))
+        definition = define(service["id"], **words)
+    return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)
 
 
-def _policy_words(service: ServiceTable | None, place: int, table: FileTable, source: Source) -> ServiceWords:
+def _policy_words(service: Mapping[str, object], here: KeyPath, table: FileTable, source: Source) -> ServiceWords:
     """The service's own words, and those of [defaults] where it has none; each checked where it stands."""
-    words: dict[str, str | int] = {}
-    for key in _POLICY_KEYS:
-        own = getattr(service, key, None)
-        value = getattr(table.defaults, key) if own is None else own
-        if value is None:
-            continue
-        with source.blaming(*(("defaults",) if own is None else ("services", place)), key):
-            _check_policy_word(key, value)
-        words[key] = value
-    return cast("ServiceWords", words)  # the keys are those of the tables
+    words: dict[str, object] = {}
+    for table_path, said in ((("defaults",), table.get("defaults", {})), (here, service)):
+        for key in _POLICY_KEYS:
+            if key in said:
+                with source.blaming(*table_path, key):
+                    _check_policy_word(key, said[key])
+                words[key] = said[key]
+    return cast("ServiceWords", words)
 
 
-def _check_policy_word(key: str, value: str | int) -> None:
+def _check_policy_word(key: str, value: Any) -> None:  # noqa: ANN401  its kind was checked with the shape
     if key in DURATION_KEYS:
         duration_s(value)
-    elif isinstance(value, int) and value < 1:
+    elif value < 1:
         raise InvalidValueError(f"counts looks in a row, so it is at least 1, not {value}")
 
 
 def _store_service(table: FileTable, source: Source, store_path: Path) -> ServiceSettings:
     from svcnode.probes.sqlite import SqliteProbe
 
-    words = _policy_words(None, 0, table, source)
+    words = _policy_words({}, (), table, source)
     with source.blaming("defaults"):
         definition = define(
             "store",
@@ -182,8 +187,10 @@ def _store_service(table: FileTable, source: Source, store_path: Path) -> Servic
     return ServiceSettings(definition=definition)
 
 
-def _default_store_path(environ: Mapping[str, str]) -> Path:
-    """Where the service manager says state belongs, or where the desktop conventions do."""
+def _store_path(store: StoreTable, environ: Mapping[str, str]) -> Path:
+    """Where the file says, the service manager says, or the desktop conventions say."""
+    if "path" in store:
+        return Path(store["path"])
     if managed := environ.get("STATE_DIRECTORY"):
         return Path(managed.split(":")[0]) / "store.db"
     state_home = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", ".")) / ".local" / "state"

@@ -1,82 +1,90 @@
-"""Holds what was read against the tables, and words what does not fit.
+"""Holds what was read against the tables; the first thing that does not fit is an error.
 
-msgspec checks, and stops at the first fault. Its messages speak of types and JSON paths, such as "Expected `int`, got
-`str` - at `$.services[0].fall`"; here they become sentences for whoever wrote the file.
+Our own walk over the types, since a library that checks them costs more to import than the rest of the start, and its
+messages would have to be worded anew.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from typing import TYPE_CHECKING
+import types
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints, is_typeddict
 
-import msgspec
-
-from svcnode.config.tables import DURATION_KEYS, FileTable, KeyPath, choices_in, hint_of, table_at
+from svcnode.config.tables import DURATION_KEYS, FileTable, KeyPath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from svcnode.config.sources import Source
-    from svcnode.core.errors import ConfigError
 
 _KINDS = {
-    "str": "a string",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
 }
 
 
 def shaped(source: Source) -> FileTable:
-    try:
-        return msgspec.convert(source.data, FileTable)
-    except msgspec.ValidationError as exc:
-        raise _error_from(str(exc), source) from None
+    _check(source.data, FileTable, (), source)
+    return cast("FileTable", source.data)
 
 
-def _error_from(message: str, source: Source) -> ConfigError:
-    what, _, where = message.partition(" - at `")
-    path = _key_path(where)
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what, re.DOTALL):
-        key = unknown.group(1)
-        return source.error((*path, key), f"unknown key{_near_key(path, key)}")
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
-        return source.error(path, f"{missing.group(1)} is missing")
-    if mistyped := re.fullmatch(r"Expected `(.*)`, got `(.*)`", what):
-        expected, got = map(_kinds, mistyped.groups())
-        return source.error(path, f"must be {expected}, not {got}{_unit_hint(path, source)}")
-    if re.match(r"Invalid enum value", what):
-        return source.error(path, _choose(path, str(source.value_at(path))))
-    return source.error(path, what)
+def _check(value: object, hint: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a type hint
+    if is_typeddict(hint):
+        _check_table(value, hint, path, source)
+    elif get_origin(hint) is Literal:
+        _check_choice(value, get_args(hint), path, source)
+    elif isinstance(hint, types.UnionType):
+        # Of the kinds that are allowed, the one that was meant.
+        fitting = [one for one in get_args(hint) if type(value) is (get_origin(one) or one)]
+        _check_kind(value, get_args(hint), path, source)
+        _check(value, fitting[0], path, source)
+    else:
+        _check_kind(value, (hint,), path, source)
+        if isinstance(value, list):
+            for place, item in enumerate(value):
+                _check(item, get_args(hint)[0], (*path, place), source)
 
 
-def _key_path(where: str) -> KeyPath:
-    """`$.services[0].fall` as ("services", 0, "fall")."""
-    found = re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", where)
-    return tuple(int(index) if index else key for key, index in found)
+def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a TypedDict
+    _check_kind(value, (dict,), path, source)
+    assert isinstance(value, dict), "just checked"
+    known = get_type_hints(table)
+    for key, inner in value.items():
+        if key not in known:
+            raise source.error((*path, key), f"unknown key{_suggestion(key, known)}")
+        _check(inner, known[key], (*path, key), source)
+    for key in sorted(table.__required_keys__ - value.keys()):
+        raise source.error(path, f"{key} is missing")
 
 
-def _near_key(path: KeyPath, key: str) -> str:
-    known = table_at(path).__struct_fields__
-    near = difflib.get_close_matches(key, known, n=1)
-    return f'; did you mean "{near[0]}"?' if near else f"; known ones: {', '.join(sorted(known))}"
+def _check_choice(value: object, choices: tuple[str, ...], path: KeyPath, source: Source) -> None:
+    if value not in choices:
+        listed = ", ".join(f'"{choice}"' for choice in choices)
+        near = _nearest(str(value).lower(), {choice.lower(): choice for choice in choices})
+        hint = f'; did you mean "{near}"?' if near else ""
+        raise source.error(path, f'must be one of {listed}, not "{value}"{hint}')
 
 
-def _kinds(names: str) -> str:
-    kinds = (name.strip() for name in names.split("|"))
-    return " or ".join(_KINDS.get(kind, kind) for kind in kinds if kind != "null")
+def _check_kind(value: object, hints: tuple[Any, ...], path: KeyPath, source: Source) -> None:
+    kinds = [get_origin(hint) or hint for hint in hints]
+    if type(value) not in kinds:
+        wanted = " or ".join(_KINDS[kind] for kind in kinds)
+        got = _KINDS.get(type(value), "a date or time")
+        is_bare_number = type(value) in (int, float) and path[-1] in (*DURATION_KEYS, "drain")
+        hint = f'; write "{value}s"' if is_bare_number else ""
+        raise source.error(path, f"must be {wanted}, not {got}{hint}")
 
 
-def _unit_hint(path: KeyPath, source: Source) -> str:
-    value = source.value_at(path)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f'; write "{value}s"' if is_number and path[-1] in (*DURATION_KEYS, "drain") else ""
+def _suggestion(key: str, known: Iterable[str]) -> str:
+    near = _nearest(key, {one: one for one in known})
+    return f'; did you mean "{near}"?' if near else f"; known ones: {', '.join(sorted(known))}"
 
 
-def _choose(path: KeyPath, given: str) -> str:
-    choices = choices_in(hint_of(table_at(path[:-1]), str(path[-1])))
-    near = difflib.get_close_matches(given.lower(), [choice.lower() for choice in choices], n=1)
-    suggestion = next((f'; did you mean "{choice}"?' for choice in choices if choice.lower() in near), "")
-    listed = ", ".join(f'"{choice}"' for choice in choices)
-    return f'must be one of {listed}, not "{given}"{suggestion}'
+def _nearest(word: str, known: dict[str, str]) -> str | None:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, n=1)
+    return known[near[0]] if near else None

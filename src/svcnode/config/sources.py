@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
-from svcnode.config.tables import FileTable, KeyPath, Table, table_in
+from svcnode.config.tables import FileTable, KeyPath
 from svcnode.config.toml_lines import TomlLines
 from svcnode.core.errors import ConfigError, SvcnodeError
 
@@ -79,6 +77,8 @@ class Source:
             raise self.error(path, str(exc)) from exc
 
     def _read(self, file: Path) -> dict[str, Any]:
+        import tomllib
+
         try:
             text = file.read_bytes().decode("utf-8")
             data = tomllib.loads(text)
@@ -125,6 +125,8 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
             given = int(value) if is_number and value.isascii() and value.isdigit() else value
             yield Override(path, given, f"environment variable {name}")
         elif name.startswith(tables):
+            import difflib
+
             near = difflib.get_close_matches(name, keys, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"unknown environment variable {name}{hint}")
@@ -133,15 +135,14 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
 def environment_keys() -> dict[str, tuple[KeyPath, bool]]:
     """Every single value of the file by its name in the environment, and whether it is a whole number."""
     return {
-        ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, int in get_args(hint))
+        ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, hint is int)
         for path, hint in _single_values(FileTable, ())
     }
 
 
-def _single_values(table: type[Table], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+def _single_values(table: type, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     for key, hint in get_type_hints(table).items():
-        inner = table_in(hint)
-        if inner is None:
+        if is_typeddict(hint):
+            yield from _single_values(hint, (*path, key))
+        elif path:  # what stands at the top is tables, and the list of services
             yield (*path, key), hint
-        elif hint is inner or type(None) in get_args(hint):  # not the list of services
-            yield from _single_values(inner, (*path, key))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,9 @@ MAX_REMEMBERED_BYTES = 2048  # of one request; with the line above: 2 MiB at mos
 
 log = logging.getLogger("svcnode.web")
 
+# In English whatever the locale, as HTTP wants them.
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -120,6 +122,12 @@ class AnswerTable:
         # Read before any answer is made: should the node change in between, what is made then counts as old.
         self._revision = node.revision
         wall_s = self._wall_clock()
-        self._date = formatdate(wall_s, usegmt=True)
+        self._date = http_date(wall_s)
         second_turns_at_s = self._clock() + 1.0 - wall_s % 1.0
         self._fresh_until_s = min(second_turns_at_s, node.next_lapse_at_s)
+
+
+def http_date(wall_s: float) -> str:
+    now = time.gmtime(wall_s)
+    day, month = _DAYS[now.tm_wday], _MONTHS[now.tm_mon - 1]
+    return f"{day}, {now.tm_mday:02} {month} {now.tm_year} {now.tm_hour:02}:{now.tm_min:02}:{now.tm_sec:02} GMT"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from svcnode import spec
@@ -62,6 +61,8 @@ _BESIDE_THE_INTERFACE = {b"/livez": _livez, b"/readyz": _readyz, b"/openapi.json
 @cache
 def openapi_document(prefixes: tuple[str, ...]) -> bytes:
     """The OpenAPI description of the interface, naming the prefixes it is served under."""
+    from importlib import resources
+
     document = json.loads(resources.files("svcnode").joinpath("openapi.json").read_bytes())
     document["servers"] = [{"url": prefix or "/"} for prefix in prefixes]
     return json.dumps(document, indent=2).encode()

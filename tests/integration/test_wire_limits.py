@@ -1,0 +1,586 @@
+"""Every limit of the wire server, reached from both sides: over real sockets, under both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode import Node
+from svcnode.web import wire as wire_module
+from svcnode.web.wire import Limits
+from tests.support.nodes import worked_example
+from tests.support.wire import LOOPS, Client, RunningWire, WireAnswer, loopback, request, serving, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    Serve = Callable[..., AbstractContextManager[RunningWire]]
+
+DB = request("/svc/node/services/db/health")  # 200
+STORAGE = request("/svc/node/services/storage/health")  # 206
+LIST = request("/svc/node/services")
+
+AGES_S = 30.0  # a limit that no test reaches
+
+
+@pytest.fixture(params=list(LOOPS))
+def loop_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _ticks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_module, "TICK_S", 0.02)
+
+
+@pytest.fixture
+def serve(loop_name: str) -> Serve:
+    """The worked example under limits of which only the named ones are short."""
+
+    def start(
+        node: Node | None = None, *, listener: socket.socket | None = None, **limits: float
+    ) -> AbstractContextManager[RunningWire]:
+        chosen = {"receive_s": AGES_S, "idle_s": AGES_S, "send_s": AGES_S, "linger_s": AGES_S} | limits
+        return serving(node or worked_example(), loop_name, limits=Limits(**chosen), listener=listener)  # type: ignore[arg-type]
+
+    return start
+
+
+@pytest.fixture
+def wire(serve: Serve) -> Iterator[RunningWire]:
+    """The limits of time out of the way, those of size as they are by default."""
+    with serve() as running:
+        yield running
+
+
+def refused_with(answer: WireAnswer) -> int:
+    """The code of a refusal that has everything a refusal should have."""
+    assert answer.header("Connection") == "close"
+    assert answer.header("Content-Type") == "application/json"
+    assert answer.header("Cache-Control") == "no-store"
+    body = json.loads(answer.body)
+    assert list(body) == ["message"]
+    assert body["message"]
+    return answer.code
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+
+    @property
+    def passed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+
+def trickle(client: Client, data: bytes, every_s: float, stop: threading.Event) -> threading.Thread:
+    """Send one byte at a time until told to stop."""
+
+    def run() -> None:
+        for byte in data:
+            try:
+                client.sock.send(bytes([byte]))
+            except OSError:
+                return
+            if stop.wait(every_s):
+                return
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+# ---- time to send a request
+
+
+HALF_BODY = request("/svc/node", "Content-Length: 500", method="POST") + b"x"
+HALF_CHUNK = request("/svc/node", "Transfer-Encoding: chunked", method="POST", body=b"fff\r\nx")
+
+
+@pytest.mark.parametrize("half", [DB[:1], DB[:-1], HALF_BODY, HALF_CHUNK], ids=["byte", "head", "body", "chunk"])
+def test_a_request_that_does_not_arrive_in_time_is_given_up(serve: Serve, half: bytes) -> None:
+    with serve(receive_s=0.3) as wire, wire.connect() as client:
+        watch = Stopwatch()
+        client.send(half)
+        assert refused_with(client.read()) == 408
+        assert 0.28 < watch.passed_s < 0.6
+        assert client.ends()
+
+
+@pytest.mark.parametrize("whole", [DB + b"x" * 99, HALF_BODY + b"x" * 99], ids=["head", "body"])
+def test_a_byte_now_and_then_does_not_extend_the_deadline(serve: Serve, whole: bytes) -> None:
+    stop = threading.Event()
+    with serve(receive_s=0.3) as wire, wire.connect() as client:
+        watch = Stopwatch()
+        sending = trickle(client, whole, 0.02, stop)
+        try:
+            assert refused_with(client.read()) == 408
+            assert 0.28 < watch.passed_s < 0.6
+        finally:
+            stop.set()
+            sending.join()
+
+
+def test_the_deadline_of_a_later_request_begins_with_its_first_byte(serve: Serve) -> None:
+    with serve(receive_s=0.3) as wire, wire.connect() as client:
+        client.ask(DB)
+        time.sleep(0.35)
+        watch = Stopwatch()
+        client.send(DB[:5])
+        assert refused_with(client.read()) == 408
+        assert 0.28 < watch.passed_s < 0.6
+
+
+@pytest.mark.parametrize("asked_before", [0, 1], ids=["first", "later"])
+def test_half_a_request_behind_a_whole_one_has_the_same_deadline(serve: Serve, asked_before: int) -> None:
+    with serve(receive_s=0.3) as wire, wire.connect() as client:
+        for _ in range(asked_before):
+            client.ask(DB)
+        watch = Stopwatch()
+        client.send(STORAGE + DB[:5])
+        assert client.read().code == 206
+        assert refused_with(client.read()) == 408
+        assert 0.28 < watch.passed_s < 0.6
+
+
+def test_each_request_has_its_own_deadline_even_if_the_client_never_pauses(serve: Serve) -> None:
+    with serve(receive_s=0.3) as wire, wire.connect() as client:
+        client.send(STORAGE[:20])
+        for _ in range(6):
+            time.sleep(0.1)
+            client.send(STORAGE[20:] + STORAGE[:20])
+            assert client.read().code == 206
+
+
+def test_a_client_that_says_nothing_is_closed_without_a_word(serve: Serve) -> None:
+    with serve(receive_s=0.3) as wire, wire.connect() as client:
+        watch = Stopwatch()
+        assert client.ends()
+        assert 0.28 < watch.passed_s < 0.6
+        assert until(lambda: wire.count() == 0)
+
+
+# ---- time to stay without a request
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["parsed", "remembered"])
+def test_a_kept_connection_is_closed_when_it_idles(serve: Serve, times: int) -> None:
+    with serve(idle_s=0.3) as wire, wire.connect() as client:
+        for _ in range(times):
+            client.ask(DB)
+        watch = Stopwatch()
+        assert client.ends()
+        assert 0.28 < watch.passed_s < 0.6
+        assert until(lambda: wire.count() == 0)
+
+
+def test_a_busy_connection_is_kept_for_ever(serve: Serve) -> None:
+    with serve(idle_s=0.2, receive_s=0.2) as wire, wire.connect() as client:
+        watch = Stopwatch()
+        while watch.passed_s < 0.8:
+            assert client.ask(DB).code == 200
+            time.sleep(0.05)
+
+
+def test_a_neighbour_that_came_later_does_not_lengthen_an_idle_life(serve: Serve) -> None:
+    with serve(idle_s=0.4) as wire, wire.connect() as client, wire.connect() as neighbour:
+        client.ask(DB)
+        time.sleep(0.05)
+        client.ask(DB)
+        watch = Stopwatch()
+        time.sleep(0.33)
+        neighbour.ask(DB)
+        assert client.ends()
+        assert 0.38 < watch.passed_s < 0.6
+
+
+# ---- sizes
+
+
+def in_one_piece(client: Client, data: bytes) -> None:
+    client.send(data)
+
+
+def in_small_pieces(client: Client, data: bytes) -> None:
+    try:
+        for at in range(0, len(data), 997):
+            client.send(data[at : at + 997])
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # what has been answered is there to be read all the same
+
+
+def behind_another_request(client: Client, data: bytes) -> None:
+    client.send(DB + data)
+    assert client.read().code == 200
+
+
+each_way = pytest.mark.parametrize("send", [in_one_piece, in_small_pieces, behind_another_request])
+
+
+def with_line_of(size: int) -> bytes:
+    target = "/svc/node?x=" + "y" * (size - len("GET /svc/node?x= HTTP/1.1"))
+    return request(target)
+
+
+@each_way
+def test_a_request_line_may_have_8_kib_and_no_more(wire: RunningWire, send: Callable[[Client, bytes], None]) -> None:
+    assert with_line_of(8192).index(b"\r\n") == 8192
+    with wire.connect() as client:
+        send(client, with_line_of(8192))
+        assert client.read().code == 200
+    with wire.connect() as client:
+        send(client, with_line_of(8193))
+        assert refused_with(client.read()) == 414
+
+
+def with_head_of(size: int) -> bytes:
+    empty = request("/svc/node", "X-Padding: ")
+    whole = request("/svc/node", "X-Padding: " + "x" * (size - len(empty)))
+    assert len(whole) == size
+    return whole
+
+
+@each_way
+def test_a_head_may_have_32_kib_and_no_more(wire: RunningWire, send: Callable[[Client, bytes], None]) -> None:
+    with wire.connect() as client:
+        send(client, with_head_of(32 * 1024))
+        assert client.read().code == 200
+    with wire.connect() as client:
+        send(client, with_head_of(32 * 1024 + 1))
+        assert refused_with(client.read()) == 431
+
+
+@each_way
+def test_a_head_may_have_a_hundred_headers_and_no_more(
+    wire: RunningWire, send: Callable[[Client, bytes], None]
+) -> None:
+    headers = [f"X-{number}: {number}" for number in range(100)]  # beside Host
+    with wire.connect() as client:
+        send(client, request("/svc/node", *headers[1:]))
+        assert client.read().code == 200
+    with wire.connect() as client:
+        send(client, request("/svc/node", *headers))
+        assert refused_with(client.read()) == 431
+
+
+@pytest.mark.parametrize(
+    ("endless", "piece", "code"),
+    [
+        (b"GET /", b"x", 414),
+        (b"GET /svc/node HTTP/1.1\r\nX: ", b"x", 431),
+        (b"GET /svc/node HTTP/1.1\r\nX", b"x", 431),
+        (b"GET /svc/node HTTP/1.1\r\nX:", b" ", 431),
+        (DB + b"GET /svc/node HTTP/1.1\r\nX: ", b"x", 431),
+        (request("/svc/node", "Transfer-Encoding: chunked", body=b"0\r\nX: "), b"x", 413),
+        (request("/svc/node", "Transfer-Encoding: chunked", body=b"0\r\n"), b"X: y\r\n", 431),
+        (request("/svc/node", "Transfer-Encoding: chunked", body=b"5;"), b"x", 413),
+        (request("/svc/node", "Transfer-Encoding: chunked", body=b"0"), b"0", 413),
+    ],
+    ids=[
+        "target",
+        "header",
+        "header name",
+        "space before a header",
+        "header behind a request",
+        "trailer",
+        "trailers",
+        "chunk extension",
+        "chunk size",
+    ],
+)
+def test_what_never_ends_is_refused_before_it_fills_anything(
+    wire: RunningWire, endless: bytes, piece: bytes, code: int
+) -> None:
+    with wire.connect() as client:
+        client.send(endless)
+        if endless.startswith(DB):
+            assert client.read().code == 200
+        client.sock.settimeout(0.0)
+        answer, sent = b"", 0
+        while not answer and sent < 4_000_000:
+            try:
+                sent += client.sock.send(piece * (1000 // len(piece)))
+                answer = client.sock.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                time.sleep(0.0005)
+        client.sock.settimeout(5.0)
+        assert refused_with(client.read()) == code
+
+
+def test_a_body_may_have_64_kib_and_no_more(wire: RunningWire) -> None:
+    with wire.connect() as client:
+        assert client.ask(request("/svc/node", body=b"x" * 65_536)).code == 200
+        assert refused_with(client.ask(request("/svc/node", "Content-Length: 65537"))) == 413, "asked before it is sent"
+        assert client.ends()
+
+
+def test_a_chunked_body_may_have_64_kib_and_no_more(wire: RunningWire) -> None:
+    chunks = b"8000\r\n" + b"x" * 32_768 + b"\r\n"
+    with wire.connect() as client:
+        client.send(request("/svc/node", "Transfer-Encoding: chunked", body=2 * chunks + b"0\r\n\r\n"))
+        assert client.read().code == 200
+        client.send(request("/svc/node", "Transfer-Encoding: chunked", body=2 * chunks + b"1\r\nx"))
+        assert refused_with(client.read()) == 413
+
+
+def test_the_smallest_chunks_do_not_make_a_body_too_large(wire: RunningWire) -> None:
+    chunks = b"1\r\nx\r\n" * 65_536
+    with wire.connect() as client:
+        client.send(request("/svc/node", "Transfer-Encoding: chunked", body=chunks + b"0\r\n\r\n"))
+        assert client.read().code == 200
+
+
+def test_a_client_that_asks_first_is_not_invited_to_send_too_much(wire: RunningWire) -> None:
+    with wire.connect() as client:
+        asked = request("/svc/node", "Expect: 100-continue", "Content-Length: 65537", method="POST")
+        assert refused_with(client.ask(asked)) == 413
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize("refused", [b"\0nonsense\r\n\r\n", request("/svc/node", "Content-Length: 99999999")])
+def test_a_client_that_is_still_sending_can_read_why_it_was_refused(wire: RunningWire, refused: bytes) -> None:
+    with wire.connect() as client:
+        client.send(refused)
+        wire.catch_up()
+        for _ in range(50):
+            client.send(b"x" * 100_000)  # a reset would end this, and take the answer with it
+        assert refused_with(client.read()) in (400, 413)
+        assert client.ends()
+    assert until(lambda: wire.count() == 0)
+
+
+def test_a_refused_client_is_not_listened_to_for_ever(serve: Serve) -> None:
+    stop = threading.Event()
+    with serve(linger_s=0.2) as wire, wire.connect() as client:
+        assert refused_with(client.ask(b"\0nonsense\r\n\r\n")) == 400
+        sending = trickle(client, b"x" * 500, 0.01, stop)
+        watch = Stopwatch()
+        try:
+            assert until(lambda: wire.count() == 0)
+            assert watch.passed_s < 0.5
+        finally:
+            stop.set()
+            sending.join()
+
+
+def test_nothing_that_follows_a_refusal_is_answered(wire: RunningWire) -> None:
+    with wire.connect() as client:
+        client.ask(DB)
+        assert client.ask(b"\0nonsense\r\n\r\n").code == 400
+        client.send(DB)
+        assert client.ends()
+
+
+# ---- the number of connections
+
+
+def test_the_longest_idle_makes_place_for_a_newcomer(serve: Serve) -> None:
+    with serve(connections=3) as wire:
+        first, second, third = (wire.connect() for _ in range(3))
+        for client in (first, second, third, first):  # so the second is the longest idle now
+            assert client.ask(DB).code == 200
+        fourth = wire.connect()
+        assert fourth.ask(DB).code == 200
+        assert second.ends()
+        fifth = wire.connect()
+        assert fifth.ask(DB).code == 200
+        assert third.ends()
+        assert [client.ask(DB).code for client in (fourth, first, fifth)] == [200] * 3
+        sixth = wire.connect()
+        assert sixth.ask(DB).code == 200
+        assert fourth.ends()
+        assert wire.count() == 3
+        for client in (first, second, third, fourth, fifth, sixth):
+            client.sock.close()
+
+
+def test_who_is_in_the_middle_of_a_request_goes_after_all_who_idle(serve: Serve) -> None:
+    with serve(connections=2) as wire:
+        in_the_middle, idle = wire.connect(), wire.connect()
+        in_the_middle.send(DB[:20])
+        assert idle.ask(DB).code == 200
+        with wire.connect() as newcomer:
+            assert newcomer.ask(DB).code == 200
+            assert idle.ends()
+            assert in_the_middle.ask(DB[20:]).code == 200
+        in_the_middle.sock.close()
+        idle.sock.close()
+
+
+def test_silent_connections_cannot_keep_others_out(serve: Serve) -> None:
+    with serve(connections=3) as wire:
+        silent = [wire.connect() for _ in range(20)]
+        assert wire.ask(DB).code == 200
+        assert wire.count() <= 3
+        for client in silent[:17]:
+            assert client.ends()
+        for client in silent:
+            client.sock.close()
+
+
+def test_who_does_not_read_makes_place_too(serve: Serve) -> None:
+    with serve(big_node(), listener=tight(), connections=1) as wire:
+        whole = wire.ask(LIST).body
+        with wire.connect(receive_buffer=8192) as deaf:
+            deaf.send(LIST)
+            assert until(lambda: len(wire.server.sending) == 1)
+            assert wire.ask(request("/svc/node/health")).code == 206
+            assert len(deaf.read_to_end()) < len(whole), "it was waited for after it had been sent away"
+
+
+# ---- time to take an answer
+
+
+def big_node(list_bytes: int = 600_000) -> Node:
+    node = Node("validator-7", version="v1.4.2")
+    node.register("big", description="d" * list_bytes)
+    return node
+
+
+def tight() -> socket.socket:
+    """A listener whose connections hold few bytes on their way."""
+    listener = loopback()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    return listener
+
+
+@pytest.mark.parametrize("times_read", [0, 1], ids=["parsed", "remembered"])
+def test_a_client_that_does_not_take_its_answer_is_cut(serve: Serve, times_read: int) -> None:
+    with serve(big_node(), listener=tight(), send_s=0.3) as wire, wire.connect(receive_buffer=8192) as deaf:
+        for _ in range(times_read):
+            deaf.ask(LIST)
+        watch = Stopwatch()
+        deaf.send(LIST)
+        assert until(lambda: len(wire.server.sending) == 1)
+        assert until(lambda: wire.count() == 0)
+        assert 0.28 < watch.passed_s < 0.6
+
+
+def test_a_client_that_takes_its_answer_slowly_gets_it_whole(serve: Serve) -> None:
+    with serve(big_node(), listener=tight(), send_s=5.0) as wire, wire.connect(receive_buffer=8192) as slow:
+        for _ in range(2):
+            slow.send(LIST)
+            time.sleep(0.1)
+            assert len(json.loads(slow.read().body)["services"][0]["description"]) == 600_000
+        assert slow.ask(request("/svc/node/health")).code == 206
+
+
+def bytes_on_their_way(serve: Serve) -> int:
+    """How many bytes of an answer the system takes from the server when nobody reads them."""
+    with serve(big_node(), listener=tight()) as wire, wire.connect(receive_buffer=8192) as deaf:
+        deaf.send(LIST)
+        assert until(lambda: len(wire.server.sending) == 1)
+        (connection,) = wire.server.sending.all()
+        return 600_000 - wire.call(connection._transport.get_write_buffer_size)
+
+
+@pytest.mark.parametrize("headers", [("Connection: close",), ()], ids=["closing", "idling"])
+def test_a_client_that_leaves_a_little_unread_cannot_stay_for_ever(serve: Serve, headers: tuple[str, ...]) -> None:
+    """So little that the server was never told to stop writing."""
+    node = big_node(bytes_on_their_way(serve) + 30_000)
+    with serve(node, listener=tight(), send_s=0.2, idle_s=0.2) as wire, wire.connect(receive_buffer=8192) as deaf:
+        deaf.send(request("/svc/node/services", *headers))
+        assert until(lambda: wire.count() == 1)
+        assert until(lambda: wire.count() == 0, within_s=1.5)
+
+
+# ---- the end
+
+
+def close_in_background(wire: RunningWire, grace_s: float) -> Callable[[], float]:
+    """Begin to close; the function returned waits for the end and says how long it took."""
+    watch = Stopwatch()
+    closing = asyncio.run_coroutine_threadsafe(wire.server.close(grace_s), wire.loop)
+    assert until(lambda: wire.server.is_closing)
+
+    def wait() -> float:
+        closing.result(grace_s + 5.0)
+        return watch.passed_s
+
+    return wait
+
+
+def test_closing_ends_all_who_wait_between_requests_at_once(wire: RunningWire) -> None:
+    with wire.connect() as fresh, wire.connect() as idle:
+        idle.ask(DB)
+        assert until(lambda: wire.count() == 2)
+        assert close_in_background(wire, grace_s=3.0)() < 1.0
+        assert fresh.ends()
+        assert idle.ends()
+
+
+def test_closing_lets_a_request_in_flight_finish(wire: RunningWire) -> None:
+    with wire.connect() as client, wire.connect() as second:
+        client.ask(DB)
+        second.ask(STORAGE)
+        client.send(DB[:20])
+        second.send(request("/svc/node", "Content-Length: 5", method="POST"))
+        wire.catch_up()
+        wait = close_in_background(wire, grace_s=3.0)
+        answer = client.ask(DB[20:] + STORAGE)
+        assert (answer.code, answer.header("Connection")) == (200, "close")
+        assert client.ends(), "what comes behind it is not begun any more"
+        answer = second.ask(b"hello")
+        assert (answer.code, answer.header("Connection")) == (405, "close")
+        assert second.ends()
+        assert wait() < 1.0
+
+
+def test_closing_lets_an_answer_be_read_to_its_end(serve: Serve) -> None:
+    with serve(big_node(), listener=tight()) as wire, wire.connect(receive_buffer=8192) as slow:
+        slow.ask(LIST)
+        slow.send(LIST)
+        assert until(lambda: len(wire.server.sending) == 1)
+        wait = close_in_background(wire, grace_s=3.0)
+        assert len(slow.read().body) > 600_000
+        assert slow.ends()
+        assert wait() < 1.0
+
+
+def test_closing_cuts_who_is_stuck_after_the_grace(wire: RunningWire, caplog: pytest.LogCaptureFixture) -> None:
+    with wire.connect() as client:
+        client.send(DB[:20])
+        wire.catch_up()
+        assert 0.28 < close_in_background(wire, grace_s=0.3)() < 0.8
+        assert client.ends()
+        assert "1 connections did not finish in 0.3 s and were cut" in caplog.text
+
+
+def test_nobody_is_admitted_any_more_once_closed(wire: RunningWire) -> None:
+    wire.close()
+    with pytest.raises(ConnectionRefusedError):
+        wire.connect()
+
+
+def test_closing_leaves_nothing_behind(wire: RunningWire) -> None:
+    """No task, no timer and no socket; a connection that was being accepted does not slip through."""
+    clients = [wire.connect() for _ in range(50)]
+    for number, client in enumerate(clients):
+        client.send((b"", DB, DB[:20], b"\0nonsense", LIST)[number % 5])
+    wire.close()
+    assert wire.count() == 0
+    for client in clients:
+        client.read_to_end()
+        client.sock.close()
+    assert wire.count() == 0
+    assert wire.call(lambda: wire.server._next_tick.cancelled())
+    assert wire.call(lambda: asyncio.all_tasks(wire.loop) - {asyncio.current_task(wire.loop)}) == set()
+    assert until(lambda: wire.listener.fileno() == -1)
+
+
+def test_a_listener_can_be_given_up_while_its_clients_stay(wire: RunningWire) -> None:
+    with wire.connect() as client:
+        client.ask(DB)
+        wire.call(lambda: wire.server.stop_listening(wire.listener))
+        with pytest.raises(ConnectionRefusedError):
+            wire.connect()
+        assert client.ask(DB).code == 200
