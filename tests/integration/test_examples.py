@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -19,15 +20,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Example, Running]]:
+    """All examples side by side, so that each has started by the time it is asked."""
+    with ExitStack() as stack:
+        yield {one: stack.enter_context(Running(one, tmp_path_factory.mktemp("example"))) for one in ALL}
+
+
 @pytest.fixture(scope="module", params=ALL, ids=str)
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(request: pytest.FixtureRequest, processes: dict[Example, Running]) -> Running:
     """An example that has come to answer 200."""
-    example: Example = request.param
-    with Running(example, tmp_path_factory.mktemp("example")) as process:
-        if example.file == "fastapi_app.py":
-            process.eventually(lambda: process.ask("/blocks/1", method="POST").code == 200)
-        process.eventually(lambda: process.ask_node("/node/health").code == 200 and is_every_worker_at_200(process))
-        yield process
+    process = processes[request.param]
+    if process.example.file == "fastapi_app.py":
+        process.eventually(lambda: process.ask("/blocks/1", method="POST").code == 200)
+    process.eventually(lambda: process.ask_node("/node/health").code == 200 and is_every_worker_at_200(process))
+    return process
 
 
 def is_every_worker_at_200(process: Running) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-DEADLINE_S = 10.0
+DEADLINE_S = 20.0
 IN_A_ROW = 4  # answers, since a server with two workers has two opinions
 
 
