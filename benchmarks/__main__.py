@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import provision, report
-from benchmarks.cores import raise_priority
+from benchmarks import cores, provision, report
 from benchmarks.figures import FIGURES, take
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 2
     pythons = [provision.environment(path) for path in options.python]
-    raise_priority()
+    cores.settle()
     rows = [row for python in pythons for row in _measure(python, options)]
     print(report.table(rows))
     if not (options.only or options.quick):

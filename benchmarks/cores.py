@@ -1,9 +1,11 @@
-"""One core for the server under measurement, another for the load."""
+"""One core for the server under measurement, another for the load, and how much of the two other work took."""
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+import time
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,21 +13,47 @@ if TYPE_CHECKING:
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[0], CORES[-1]
-PRIORITY = -10
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def raise_priority() -> None:
-    """Let other work on the machine disturb less: here, and in every process that is started from here on."""
-    with suppress(PermissionError):  # only root may
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+def settle() -> None:
+    """Move to the load's core, with all that is started from here on."""
+    os.sched_setaffinity(0, {LOAD_CORE})
 
 
 @contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """Run on one core inside the block, and so does every process that is started there."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+def on_server_core() -> Iterator[None]:
+    """What is started inside the block stays on the server's core."""
+    os.sched_setaffinity(0, {SERVER_CORE})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, {LOAD_CORE})
+
+
+class OtherWork:
+    """The share of our two cores that went to anything but us and what we started and saw end."""
+
+    def __init__(self) -> None:
+        self._started_at_s = time.monotonic()
+        self._foreign_before_s = _foreign_s()
+
+    def share(self) -> float:
+        available_s = 2 * (time.monotonic() - self._started_at_s)
+        return max(0.0, _foreign_s() - self._foreign_before_s) / available_s
+
+
+def _foreign_s() -> float:
+    ours = os.times()
+    return _busy_s() - (ours.user + ours.system + ours.children_user + ours.children_system)
+
+
+def _busy_s() -> float:
+    """Time in which the two cores ran a process, or were given to another machine."""
+    busy_ticks = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name in (f"cpu{SERVER_CORE}", f"cpu{LOAD_CORE}"):
+            user, nice, system, _idle, _iowait, _irq, _softirq, steal, *_ = map(int, ticks)
+            busy_ticks += user + nice + system + steal
+    return busy_ticks / TICKS_PER_S

@@ -17,7 +17,6 @@ import time
 from collections import deque
 from contextlib import ExitStack
 
-from benchmarks.cores import LOAD_CORE, on_core
 from benchmarks.provision import tool
 
 CONNECTIONS = 32
@@ -41,8 +40,7 @@ def requests_per_s(port: int, path: str, seconds: int) -> float:
     """What wrk gets out of a server with all connections always busy."""
     headers = [word for line in _HEADER_LINES for word in ("-H", line)]
     load = [tool("wrk"), "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *headers, f"http://127.0.0.1:{port}{path}"]
-    with on_core(LOAD_CORE):
-        said = subprocess.run(load, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(load, capture_output=True, text=True, check=True).stdout
     found = re.search(r"Requests/sec:\s+([\d.]+)", said)
     if found is None or "Non-2xx" in said or "Socket errors" in said:
         raise RuntimeError(f"wrk was not answered well:\n{said}")
@@ -53,7 +51,6 @@ def latencies_s(port: int, path: str, rate_per_s: int, seconds: int) -> list[flo
     """How long each request took from when it was due, whether or not it could be sent then."""
     request_lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *_HEADER_LINES, "", ""]
     with ExitStack() as stack:
-        stack.enter_context(on_core(LOAD_CORE))
         connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(CONNECTIONS)]
         gc.disable()
         stack.callback(gc.enable)

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.answers import EXTRA_HEADERS, HEALTH, SERVICES, service_words, services_body
-from benchmarks.cores import SERVER_CORE, on_core
+from benchmarks.cores import on_server_core
 from benchmarks.provision import ROOT, tool
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def running(command: Command) -> Iterator[Server]:
 
 def start(command: list[str | Path], errors: Path) -> subprocess.Popen[bytes]:
     """Start a process on the server's core; what it prints goes to a file."""
-    with on_core(SERVER_CORE), errors.open("wb") as file:
+    with on_server_core(), errors.open("wb") as file:
         return subprocess.Popen(command, cwd=errors.parent, env=_ENVIRONMENT, stdout=file, stderr=file)
 
 

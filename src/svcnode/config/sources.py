@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
 from svcnode.config.tables import FileTable, KeyPath
-from svcnode.config.toml_lines import TomlLines
 from svcnode.core.errors import ConfigError, SvcnodeError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Source:
     def __init__(self, file: Path | None, environ: Mapping[str, str], flags: Iterable[Override]) -> None:
         self._file = file
         self._origins: dict[KeyPath, str] = {}
-        self._lines = TomlLines("")
+        self._text = ""
         self.data: dict[str, Any] = {} if file is None else self._read(file)
         for override in (*_from_environment(environ), *flags):
             self._put(override)
@@ -51,7 +50,9 @@ class Source:
                 return f" ({origin})"
         if self._file is None:
             return ""
-        line = self._lines.line_of(path)
+        from svcnode.config.toml_lines import TomlLines  # only a fault needs to know the line
+
+        line = TomlLines(self._text).line_of(path)
         return f" ({self._file})" if line is None else f" ({self._file}:{line})"
 
     def spoken(self, path: KeyPath) -> str:
@@ -80,16 +81,16 @@ class Source:
         import tomllib
 
         try:
-            text = file.read_bytes().decode("utf-8")
-            data = tomllib.loads(text)
+            self._text = file.read_bytes().decode("utf-8")
+            return tomllib.loads(self._text)
         except OSError as exc:
             raise ConfigError(f"cannot read the configuration: {exc.strerror or exc} ({file})") from exc
         except UnicodeDecodeError as exc:
             raise ConfigError(f"not UTF-8 text, as TOML must be, from byte {exc.start} on ({file})") from exc
-        except tomllib.TOMLDecodeError as exc:
+        except RecursionError as exc:
+            raise ConfigError(f"nested too deeply ({file})") from exc
+        except ValueError as exc:  # tomllib's own error is one, and so is a number with thousands of digits
             raise ConfigError(_toml_error(file, str(exc))) from exc
-        self._lines = TomlLines(text)
-        return data
 
     def _put(self, override: Override) -> None:
         *tables, last = override.path
@@ -122,7 +123,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     for name, value in sorted(ours.items()):
         if name in keys:
             path, is_number = keys[name]
-            given = int(value) if is_number and value.isascii() and value.isdigit() else value
+            given = int(value) if is_number and re.fullmatch("-?[0-9]{1,9}", value) else value
             yield Override(path, given, f"environment variable {name}")
         elif name.startswith(tables):
             import difflib

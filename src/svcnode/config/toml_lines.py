@@ -1,21 +1,25 @@
 """On which line a key of a TOML text stands; tomllib, which reads the values, does not say.
 
-The text is known to be valid TOML, so this looks only for table headers and for keys at the start of a line. A key
-that stands elsewhere, as in an inline table, is placed on the line of the nearest key around it.
+The text is known to be valid TOML, so a statement is known by its beginning: the brackets of a table, or a bare key.
+The rest of it is skipped, past strings, comments and brackets, up to the line break that ends it. A key that stands
+elsewhere, as in an inline table, is placed on the line of the nearest key around it.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import tomllib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from svcnode.config.tables import KeyPath
 
-_KEY = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
-_DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
-_HEADER_FORM = re.compile(rf"\s*(\[\[?)\s*({_DOTTED})\s*\]")
-_ASSIGNMENT_FORM = re.compile(rf"\s*({_DOTTED})\s*=")
+_SHORT_STRING = r""""(?:[^"\\]|\\.)*"|'[^']*'"""
+# Up to two quotes may stand right before the three that end it.
+_LONG_STRING = r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}|''' + r"""'''(?:[^']|'{1,2}(?!'))*'{3,5}"""
+_KEY = rf"(?:[A-Za-z0-9_-]+|{_SHORT_STRING})"
+_BEGINNING = re.compile(rf"[ \t]*(\[{{0,2}})[ \t]*({_KEY}(?:[ \t]*\.[ \t]*{_KEY})*)")
+_TOKEN = re.compile(rf"{_LONG_STRING}|{_SHORT_STRING}|#[^\n]*|[\[\]{{}}\n]", re.DOTALL)
 
 
 class TomlLines:
@@ -25,7 +29,7 @@ class TomlLines:
         self._scan(text)
 
     def line_of(self, path: KeyPath) -> int | None:
-        """The line of the key, or of the nearest one around it."""
+        """The line that first names the key, or the nearest one around it."""
         while path:
             if path in self._lines:
                 return self._lines[path]
@@ -34,30 +38,34 @@ class TomlLines:
 
     def _scan(self, text: str) -> None:
         table: KeyPath = ()
-        open_quotes = ""
-        for number, line in enumerate(text.splitlines(), start=1):
-            if not open_quotes:
-                table = self._note(line, number, table)
-            open_quotes = _quotes_left_open(line, open_quotes)
+        line, start, depth = 1, 0, 0
+        for token in _TOKEN.finditer(text + "\n"):
+            if token[0] in "[{":
+                depth += 1
+            elif token[0] in "]}":
+                depth -= 1
+            elif token[0] == "\n" and not depth:
+                if beginning := _BEGINNING.match(text, start):
+                    table = self._note(beginning, line, table)
+                line += text.count("\n", start, token.end())
+                start = token.end()
 
-    def _note(self, line: str, number: int, table: KeyPath) -> KeyPath:
-        """Note what a line declares; returns the table that the following lines belong to."""
-        if header := _HEADER_FORM.match(line):
-            brackets, dotted = header.groups()
-            table = self._table(_keys(dotted), is_array=brackets == "[[")
-            self._lines.setdefault(table, number)
-        elif assignment := _ASSIGNMENT_FORM.match(line):
-            self._lines.setdefault((*table, *_keys(assignment.group(1))), number)
-        return table
+    def _note(self, beginning: re.Match[str], line: int, table: KeyPath) -> KeyPath:
+        """Note what a statement names; returns the table that the following ones belong to."""
+        brackets, dotted = beginning.groups()
+        keys = _keys(dotted)
+        named = self._table(keys, is_array=brackets == "[[") if brackets else (*table, *keys)
+        for length in range(1, len(named) + 1):
+            self._lines.setdefault(named[:length], line)
+        return named if brackets else table
 
     def _table(self, keys: list[str], *, is_array: bool) -> KeyPath:
         path: KeyPath = ()
         for key in keys[:-1]:
             path = self._inside((*path, key))
         last: KeyPath = (*path, keys[-1])
-        if not is_array:
-            return self._inside(last)
-        self._tables_in_array[last] = self._tables_in_array.get(last, 0) + 1
+        if is_array:
+            self._tables_in_array[last] = self._tables_in_array.get(last, 0) + 1
         return self._inside(last)
 
     def _inside(self, path: KeyPath) -> KeyPath:
@@ -67,14 +75,10 @@ class TomlLines:
 
 
 def _keys(dotted: str) -> list[str]:
-    return [key.strip("\"'") for key in re.findall(_KEY, dotted)]
-
-
-def _quotes_left_open(line: str, open_quotes: str) -> str:
-    """Which kind of multi-line string, if any, goes on after this line."""
-    for quotes in re.findall(r'"""|' + "'''", line):
-        if not open_quotes:
-            open_quotes = quotes
-        elif quotes == open_quotes:
-            open_quotes = ""
-    return open_quotes
+    """The single keys, without their quotes and escapes, which tomllib knows best."""
+    inner: Any = tomllib.loads(f"{dotted} = 0")
+    keys = []
+    while isinstance(inner, dict):
+        ((key, inner),) = inner.items()
+        keys.append(key)
+    return keys
