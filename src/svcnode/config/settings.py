@@ -64,7 +64,8 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
     node, server, log = table.get("node", {}), table.get("server", {}), table.get("log", {})
     node_name = node.get("name", socket.gethostname())
     node_version = node.get("version", f"v{__version__}")
-    store_path = _store_path(table.get("store", {}), environ)
+    with source.blaming("store", "path"):
+        store_path = _store_path(table.get("store", {}), environ)
     with source.blaming("node", "name"):
         check_text("the name", node_name)
     with source.blaming("node", "version"):
@@ -75,7 +76,8 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         drain_s = duration_s(server["drain"]) if "drain" in server else None
     with source.blaming("server", "listen"):
         listen = _addresses(server)
-    services = tuple(_services(table, source))
+    defaults = _policy_words(table.get("defaults", {}), ("defaults",), source)
+    services = tuple(_services(table, defaults, source))
     return Settings(
         node_name=node_name,
         node_version=node_version,
@@ -86,7 +88,7 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         store_path=store_path,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
-        services=services or (_store_service(table, source, store_path),),
+        services=services or (_store_service(defaults, source, store_path),),
         uses_store=not services,
     )
 
@@ -103,29 +105,32 @@ def _addresses(server: ServerTable) -> tuple[Address, ...]:
         raise InvalidValueError("at least one address is needed")
     if has_tls and all(address.scheme != "https" for address in addresses):
         raise InvalidValueError("[server.tls] is set, but no address here would speak TLS")
-    places = [address.place for address in addresses if address.port or address.path]
+    # With port 0 any free one is taken, so there what is spoken may differ.
+    places = [address.place if address.port or address.path else address for address in addresses]
     if len(set(places)) < len(places):
         raise InvalidValueError("an address is named twice")
     return addresses
 
 
 def _tls(tls: TlsTable, source: Source) -> TlsSettings:
-    certificate, key = Path(tls["certificate"]), Path(tls["key"])
     with source.blaming("server", "tls", "certificate"):
-        _check_readable(certificate)
+        certificate = _readable(tls["certificate"])
     with source.blaming("server", "tls", "key"):
-        _check_readable(key)
+        key = _readable(tls["key"])
     return TlsSettings(certificate=certificate, key=key)
 
 
-def _check_readable(path: Path) -> None:
+def _readable(name: str) -> Path:
+    check_text("the path", name)
+    path = Path(name)
     try:
         path.open("rb").close()
     except OSError as exc:
         raise InvalidValueError(f"cannot read {path}: {exc.strerror}") from exc
+    return path
 
 
-def _services(table: FileTable, source: Source) -> Iterator[ServiceSettings]:
+def _services(table: FileTable, defaults: ServiceWords, source: Source) -> Iterator[ServiceSettings]:
     seen: set[str] = set()
     for place, service in enumerate(table.get("services", [])):
         with source.blaming("services", place, "id"):
@@ -133,51 +138,47 @@ def _services(table: FileTable, source: Source) -> Iterator[ServiceSettings]:
             if service["id"] in seen:
                 raise DuplicateServiceError(service["id"])
         seen.add(service["id"])
-        yield _service(service, place, table, source)
+        yield _service(service, ("services", place), defaults, source)
 
 
-def _service(service: ServiceTable, place: int, table: FileTable, source: Source) -> ServiceSettings:
-    here = ("services", place)
+def _service(service: ServiceTable, here: KeyPath, defaults: ServiceWords, source: Source) -> ServiceSettings:
     if ("probe" in service) == ("status" in service):
         which = "both" if "probe" in service else "neither"
         raise source.error(here, f'a service has exactly one of "probe" and "status"; this one has {which}')
-    words = cast("ServiceWords", {key: value for key, value in service.items() if key in _WORDS_AS_THEY_ARE})
+    words = defaults | _policy_words(service, here, source)
+    words |= cast("ServiceWords", {key: value for key, value in service.items() if key in _WORDS_AS_THEY_ARE})
     if "probe" in service:
         with source.blaming(*here, "probe"):
             words["probe"] = probe_from_url(service["probe"])
-        words |= _policy_words(service, here, table, source)
     with source.blaming(*here):
         definition = define(service["id"], **words)
     return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)
 
 
-def _policy_words(service: Mapping[str, object], here: KeyPath, table: FileTable, source: Source) -> ServiceWords:
-    """The service's own words, and those of [defaults] where it has none; each checked where it stands."""
-    words: dict[str, object] = {}
-    for table_path, said in ((("defaults",), table.get("defaults", {})), (here, service)):
-        for key in _POLICY_KEYS:
-            if key in said:
-                with source.blaming(*table_path, key):
-                    _check_policy_word(key, said[key])
-                words[key] = said[key]
+def _policy_words(said: Mapping[str, object], path: KeyPath, source: Source) -> ServiceWords:
+    """What a table says about looking and judging, each word checked where it stands."""
+    words = {key: said[key] for key in _POLICY_KEYS if key in said}
+    for key, value in words.items():
+        with source.blaming(*path, key):
+            _check_policy_word(key, value)
     return cast("ServiceWords", words)
 
 
 def _check_policy_word(key: str, value: Any) -> None:  # noqa: ANN401  its kind was checked with the shape
-    if key in DURATION_KEYS:
-        duration_s(value)
-    elif value < 1:
-        raise InvalidValueError(f"counts looks in a row, so it is at least 1, not {value}")
+    if key in ("rise", "fall"):
+        if value < 1:
+            raise InvalidValueError(f"counts looks in a row, so it is at least 1, not {value}")
+    elif not duration_s(value) and key != "start_period":
+        raise InvalidValueError(f'must be more than 0, not "{value}"')
 
 
-def _store_service(table: FileTable, source: Source, store_path: Path) -> ServiceSettings:
+def _store_service(defaults: ServiceWords, source: Source, store_path: Path) -> ServiceSettings:
     from svcnode.probes.sqlite import SqliteProbe
 
-    words = _policy_words({}, (), table, source)
     with source.blaming("defaults"):
         definition = define(
             "store",
-            **words
+            **defaults
             | {
                 "name": "Embedded store",
                 "description": "SQLite store of this node",
@@ -190,6 +191,7 @@ def _store_service(table: FileTable, source: Source, store_path: Path) -> Servic
 def _store_path(store: StoreTable, environ: Mapping[str, str]) -> Path:
     """Where the file says, the service manager says, or the desktop conventions say."""
     if "path" in store:
+        check_text("the path", store["path"])
         return Path(store["path"])
     if managed := environ.get("STATE_DIRECTORY"):
         return Path(managed.split(":")[0]) / "store.db"

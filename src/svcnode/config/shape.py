@@ -6,6 +6,7 @@ messages would have to be worded anew.
 
 from __future__ import annotations
 
+import math
 import types
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -73,9 +74,12 @@ def _check_kind(value: object, hints: tuple[Any, ...], path: KeyPath, source: So
     if type(value) not in kinds:
         wanted = " or ".join(_KINDS[kind] for kind in kinds)
         got = _KINDS.get(type(value), "a date or time")
-        is_bare_number = type(value) in (int, float) and path[-1] in (*DURATION_KEYS, "drain")
-        hint = f'; write "{value}s"' if is_bare_number else ""
-        raise source.error(path, f"must be {wanted}, not {got}{hint}")
+        raise source.error(path, f"must be {wanted}, not {got}{_unit_hint(value, path)}")
+
+
+def _unit_hint(value: object, path: KeyPath) -> str:
+    is_bare_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return f'; write "{value}s"' if is_bare_number and path[-1] in (*DURATION_KEYS, "drain") else ""
 
 
 def _suggestion(key: str, known: Iterable[str]) -> str:
