@@ -16,12 +16,14 @@ from svcnode.core.model import (
     Health,
     Identity,
     Impact,
+    Outcome,
     Service,
     ServiceState,
     Status,
     Verdict,
 )
 from svcnode.node import Handle, Node
+from svcnode.probes import Probe
 from svcnode.version import __version__
 from svcnode.web.asgi import asgi
 from svcnode.web.wsgi import wsgi
@@ -38,6 +40,8 @@ __all__ = [
     "InvalidValueError",
     "ListenError",
     "Node",
+    "Outcome",
+    "Probe",
     "ProbeError",
     "Service",
     "ServiceState",

@@ -13,9 +13,8 @@ from svcnode.core.errors import ListenError, StoreError, SvcnodeError
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
 from svcnode.logs import set_level
 from svcnode.node import Node
-from svcnode.store import open_store
 from svcnode.version import __version__
-from svcnode.web.listen import bind, bound_address, load_certificate, remove_unix_socket, tls_context
+from svcnode.web.listen import bind, bound_address, remove_unix_socket, tls_context
 from svcnode.web.wire import WireServer
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def run(settings: Settings, read_settings: Callable[[], Settings]) -> int:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             return runner.run(Agent(settings, read_settings).serve())
-        except SvcnodeError as exc:
+        except ListenError as exc:
             log.error("%s", exc)  # noqa: TRY400  its text says it all
             return 1
 
@@ -67,10 +66,15 @@ class Agent:
         with self._heeding_signals():
             try:
                 self._tls = _context(settings.tls)
-                await self._listen_on(settings.listen)
+                await self._listen_on(self._open(settings.listen))
                 self._change_services((), settings.services)
                 _prepare_store(settings)
                 return await self._look_and_answer()
+            except asyncio.CancelledError:
+                if self._hurried_by is None:
+                    raise
+                log.warning("stopped at once by a second signal")
+                return 128 + self._hurried_by
             finally:
                 self._stop_listening(list(self._sockets))
 
@@ -88,18 +92,12 @@ class Agent:
     async def _wind_down(self) -> int:
         """Answer 503 for a while, let requests in flight finish; a second signal ends it at once."""
         drain_s = self._drain_s()
-        try:
-            self._node.drain()
-            if drain_s:
-                log.info("draining for %g s: health answers 503; a second signal stops at once", drain_s)
-                await asyncio.sleep(drain_s)
-            self._stop_listening(list(self._sockets))
-            await self._server.close()
-        except asyncio.CancelledError:
-            if self._hurried_by is None:
-                raise
-            log.warning("stopped at once by a second signal")
-            return 128 + self._hurried_by
+        self._node.drain()
+        if drain_s:
+            log.info("draining for %g s: health answers 503; a second signal stops at once", drain_s)
+            await asyncio.sleep(drain_s)
+        self._stop_listening(list(self._sockets))
+        await self._server.close()
         log.info("stopped")
         return 0
 
@@ -138,15 +136,18 @@ class Agent:
                 await self._apply(self._read_settings())
             except SvcnodeError as exc:
                 log.error("not reloaded, the old configuration stays in force: %s", exc)  # noqa: TRY400
+            except Exception:
+                log.exception("reloading failed half-way; the next attempt may mend it")
             else:
                 log.info("reloaded")
 
     async def _apply(self, new: Settings) -> None:
         """Change what differs and nothing else. What can fail comes first, so a failure changes nothing."""
         old = self._settings
-        self._renew_tls(new.tls)
-        await self._listen_on(new.listen)
-        self._settings = new
+        tls = _context(new.tls)
+        opened = self._open(new.listen)
+        self._settings, self._tls = new, tls
+        await self._listen_on(opened)
         if new.prefixes != old.prefixes:
             self._server.set_prefixes(new.prefixes)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
@@ -154,13 +155,6 @@ class Agent:
         set_level(new.log_level)
         self._change_services(old.services, new.services)
         _prepare_store(new)
-
-    def _renew_tls(self, tls: TlsSettings | None) -> None:
-        fresh = _context(tls)
-        if fresh is None or tls is None or self._tls is None:
-            self._tls = fresh
-        else:  # the listeners hold this context, and new connections use what it holds
-            load_certificate(self._tls, tls.certificate, tls.key)
 
     def _change_services(self, old: Iterable[ServiceSettings], new: Iterable[ServiceSettings]) -> None:
         before = {service.id: service for service in old}
@@ -178,25 +172,31 @@ class Agent:
 
     # ---- listening
 
-    async def _listen_on(self, wanted: tuple[Address, ...]) -> None:
-        opened = self._open(address for address in wanted if address not in self._sockets)
-        self._stop_listening([address for address in self._sockets if address not in wanted])
+    async def _listen_on(self, opened: dict[Address, socket.socket]) -> None:
+        wanted = self._settings.listen
+        self._stop_listening([address for address in self._sockets if address in opened or address not in wanted])
         for address, sock in opened.items():
             await self._server.listen(sock, self._tls if address.scheme == "https" else None)
             self._sockets[address] = sock
             log.info("listening on %s%s/node", bound_address(sock, address), self._settings.prefixes[0])
 
-    def _open(self, addresses: Iterable[Address]) -> dict[Address, socket.socket]:
-        """All of them, or none. A place that is ours already, to speak something else there, is taken over."""
-        ours = {address.place: sock for address, sock in self._sockets.items()}
+    def _open(self, wanted: tuple[Address, ...]) -> dict[Address, socket.socket]:
+        """Whatever is not listened on yet: all of it, or none.
+
+        A place that is ours already, to speak something else there, is taken over. So is one that speaks TLS, since
+        a listener keeps the certificate it began with.
+        """
+        free_places = {address.place: sock for address, sock in self._sockets.items() if address not in wanted}
         opened: dict[Address, socket.socket] = {}
         try:
-            for address in addresses:
-                mine = ours.get(address.place)
-                opened[address] = bind(address) if mine is None else mine.dup()
+            for address in wanted:
+                if address not in self._sockets or address.scheme == "https":
+                    mine = self._sockets.get(address, free_places.get(address.place))
+                    opened[address] = bind(address) if mine is None else mine.dup()
         except ListenError:
-            for sock in opened.values():
+            for address, sock in opened.items():
                 sock.close()
+                remove_unix_socket(address)
             raise
         return opened
 
@@ -220,6 +220,8 @@ def _context(tls: TlsSettings | None) -> ssl.SSLContext | None:
 def _prepare_store(settings: Settings) -> None:
     """A store that cannot be had is no reason not to serve: its service will say so."""
     if settings.uses_store:
+        from svcnode.store import open_store
+
         try:
             open_store(settings.store_path)
         except StoreError as exc:

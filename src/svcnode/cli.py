@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = arguments.command
         return command(arguments)
     except ConfigError as exc:
-        print(f"svcnode: {exc}", file=sys.stderr)  # noqa: T201  the one line that a user gets
+        from svcnode.logs import one_line
+
+        print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
         return EXIT_USAGE
     except BrokenPipeError:
         # Whoever read our output has left; say nothing more, not even at exit.
@@ -117,7 +119,7 @@ def _check_config(arguments: argparse.Namespace) -> int:
         about = service.definition.service
         how = "probed" if service.status is None else f"fixed at {service.status.value}"
         lines.append(f"  {about.id}: {about.name} ({how}, impact {about.impact.value})")
-    print("\n".join(lines))  # noqa: T201
+    print("\n".join(lines), flush=True)  # noqa: T201
     return 0
 
 
@@ -130,7 +132,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        default=os.environ.get("SVCNODE_CONFIG"),
+        default=os.environ.get("SVCNODE_CONFIG") or None,
         help="the TOML file; without it SVCNODE_CONFIG, svcnode.toml in this folder, or the embedded default",
     )
 

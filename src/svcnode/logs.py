@@ -16,12 +16,9 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class TextFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
-
-    def format(self, record: logging.LogRecord) -> str:
-        record.levelname = record.levelname.lower()
-        return super().format(record)
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  as logging has it
+        time = self.formatTime(record, "%H:%M:%S")
+        return f"{time} {record.levelname.lower():7} {one_line(record.message)}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -36,6 +33,11 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def one_line(text: str) -> str:
+    """What would break the line or steer a terminal is shown instead of done."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def set_up(level: str, style: str, stream: TextIO | None = None) -> None:

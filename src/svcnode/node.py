@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -121,6 +122,7 @@ class Node:
         self.next_lapse_at_s = math.inf  # until then, silence changes nothing
         self._ticket = count()  # keeps the heap from comparing entries
         self._feed = ChangeFeed()
+        self._looked_after_in_pid: int | None = None
         self._looking: SupervisorThread | None = None
         self._looking_lock = threading.Lock()
 
@@ -148,6 +150,10 @@ class Node:
             return function
 
         return register
+
+    def handle(self, service_id: str) -> Handle:
+        """The handle of a registered service, for whoever did not keep it."""
+        return Handle(self, self._entry(service_id).service.id)
 
     def add(self, definition: Definition) -> Handle:
         service_id = definition.service.id
@@ -312,11 +318,18 @@ class Node:
 
     @asynccontextmanager
     async def supervised(self) -> AsyncIterator[Node]:
-        """Look at the services that have a probe for as long as the block runs."""
+        """Look at the services that have a probe for as long as the block runs; inside another one, do nothing."""
         from svcnode.supervisor import Supervisor
 
-        async with Supervisor(self):
+        if self._looked_after_in_pid == os.getpid():  # a fork copies the mark, but not the looking
             yield self
+            return
+        self._looked_after_in_pid = os.getpid()
+        try:
+            async with Supervisor(self):
+                yield self
+        finally:
+            self._looked_after_in_pid = None
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
 """The interface v0.0.1 as data, and one pure way from a request to an answer.
 
 `route` settles everything that does not depend on the node: which endpoint, which version, which method. What it
-returns is a `Reply`, a function of the node alone, so a server may keep it and ask it again after every change.
+returns is a reply, a function of the node alone, so a server may keep it and ask it again after every change.
 All servers answer through here, so they cannot differ.
 """
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from svcnode.node import Node
 
 FIRST_LOOKS_WITHIN_S = 2.0
+SETTLE_EVERY_S = 0.5
 JITTER = 0.05  # of the interval, either way, so that services with one interval do not march in step
 
 _REDEFINING = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
@@ -42,6 +43,7 @@ class Supervisor:
         self._loop = asyncio.get_running_loop()
         self._is_running = True
         self._unsubscribe = self._node.subscribe(self._heard)
+        self._settling = self._loop.create_task(self._keep_settled(), name="svcnode settle")
         watched = [service.id for service, _ in self._node if self._node.watch(service.id) is not None]
         for place, service_id in enumerate(watched):
             self._follow(service_id, first_look_in_s=FIRST_LOOKS_WITHIN_S * place / len(watched))
@@ -55,7 +57,7 @@ class Supervisor:
     ) -> None:
         self._unsubscribe()
         self._is_running = False  # a change heard just now has its `_follow` still to come
-        tasks = [task for _, task in self._looking.values()]
+        tasks = [self._settling, *(task for _, task in self._looking.values())]
         self._looking.clear()
         for task in tasks:
             task.cancel()
@@ -80,6 +82,12 @@ class Supervisor:
                 self._keep_looking(service_id, wanted, first_look_in_s), name=f"svcnode watch {service_id}"
             )
             self._looking[service_id] = (wanted, task)
+
+    async def _keep_settled(self) -> None:
+        """Let silence be heard by those who follow the changes, even when nobody asks."""
+        while True:
+            await asyncio.sleep(SETTLE_EVERY_S)
+            self._node.settle()
 
     async def _keep_looking(self, service_id: str, watch: Watch, first_look_in_s: float) -> None:
         schedule = watch.schedule
@@ -145,5 +153,5 @@ class SupervisorThread:
             runner.run(self._look_until_stopped(node))
 
     async def _look_until_stopped(self, node: Node) -> None:
-        async with Supervisor(node):
+        async with node.supervised():
             await self._stopping.wait()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import check_text
 
 _TCP_FORM = re.compile(r"(?:(https?)://)?(\[[^\]]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?", re.ASCII)
 _EXAMPLES = '"127.0.0.1:8420", "[::1]:8420" or "unix:/run/svcnode.sock"'
@@ -52,6 +53,7 @@ def _unix_address(text: str) -> Address:
     path = text.removeprefix("unix:")
     if not path:
         raise InvalidValueError('a Unix socket needs a path, such as "unix:/run/svcnode.sock"')
+    check_text("the path of a Unix socket", path)
     return Address(scheme="unix", path=path)
 
 

@@ -6,7 +6,6 @@ only place that names them; a kind is imported when a service first uses it.
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,5 +42,7 @@ def probe_from_url(url: str) -> Probe:
 
 
 def _suggestion(scheme: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(scheme, KINDS, n=1)
     return f'; did you mean "{near[0]}"?' if near else f"; known ones: {', '.join(sorted(KINDS))}"

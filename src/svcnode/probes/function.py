@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Verdict
-from svcnode.probes.threads import call_in_thread
+from svcnode.probes.threads import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,29 +22,26 @@ class FunctionProbe:
     """
 
     function: Callable[[], Any]
-    # Held while a plain function runs, by the thread that runs it.
-    _is_running: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _thread: OwnThread = field(default_factory=lambda: OwnThread("check"), repr=False, compare=False)
 
     async def look(self) -> Verdict:
         if inspect.iscoroutinefunction(self.function):
             result = self.function()
+        elif self._thread.is_busy:
+            return Verdict.failed("its previous run has not returned yet")
         else:
-            result = await call_in_thread(self._run_once, name="svcnode check")
+            result = await self._thread.call(self._run)
         try:
             # A callable object or a lambda may still hand back something to await.
             return _verdict_from(await result if inspect.isawaitable(result) else result)
         except Exception as exc:  # noqa: BLE001  a check says "failed" by raising whatever it likes
             return Verdict.failed(_reason_from(exc))
 
-    def _run_once(self) -> object:
-        if not self._is_running.acquire(blocking=False):
-            return Verdict.failed("its previous run has not returned yet")
+    def _run(self) -> object:
         try:
             return self.function()
         except Exception as exc:  # noqa: BLE001  as above; a thread that does not start is no word of the check's
             return Verdict.failed(_reason_from(exc))
-        finally:
-            self._is_running.release()
 
 
 def _verdict_from(result: object) -> Verdict:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Verdict
-from svcnode.probes.threads import call_in_thread
+from svcnode.probes.threads import OwnThread
 
 _LOCK_WAIT_S = 0.5
 
@@ -18,6 +18,7 @@ _LOCK_WAIT_S = 0.5
 @dataclass(frozen=True, slots=True)
 class SqliteProbe:
     path: Path
+    _thread: OwnThread = field(default_factory=lambda: OwnThread("sqlite"), repr=False, compare=False)
 
     @classmethod
     def from_url(cls, url: str) -> SqliteProbe:
@@ -27,7 +28,9 @@ class SqliteProbe:
         return cls(Path(path))
 
     async def look(self) -> Verdict:
-        return await call_in_thread(self._look_now, name=f"svcnode sqlite {self.path.name}")
+        if self._thread.is_busy:
+            return Verdict.failed("the previous look has not returned yet")
+        return await self._thread.call(self._look_now)
 
     def _look_now(self) -> Verdict:
         # mode=rw: a database that is gone must not come back to life, empty, because somebody looked.

@@ -1,12 +1,13 @@
 """Calls that block, run beside the event loop.
 
-Each call has a daemon thread of its own instead of a place in a pool: a call that never returns must neither
-keep others waiting for its place nor hold up the end of the process.
+Each call has a daemon thread of its own instead of a place in a pool: a call that never returns must neither keep
+others waiting for its place nor hold up the end of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from contextlib import suppress
 from functools import partial
@@ -18,27 +19,39 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def call_in_thread(call: Callable[[], T], *, name: str) -> T:
-    """The result of `call`. When cancelled, the wait ends at once; the thread is left to finish by itself."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
+class OwnThread:
+    """Runs one call at a time; a call that outlives the wait for it keeps the place until it returns."""
 
-    def run() -> None:
+    def __init__(self, name: str) -> None:
+        self._name = f"svcnode {name}"
+        self._busy_in_pid: int | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._busy_in_pid == os.getpid()  # a fork copies the mark, but not the thread
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """When cancelled, the wait ends at once; the thread is left to finish by itself."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            try:
+                deliver = partial(_succeed, outcome, function())
+            except Exception as exc:  # noqa: BLE001  it is handed to the one who waits
+                deliver = partial(_fail, outcome, exc)
+            self._busy_in_pid = None
+            # The loop may have been closed while the call ran: then nobody waits any more.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(deliver)
+
+        self._busy_in_pid = os.getpid()
         try:
-            result = call()
-        except Exception as exc:  # noqa: BLE001  it is handed to the one who waits
-            _hand_over(loop, partial(_fail, outcome, exc))
-        else:
-            _hand_over(loop, partial(_succeed, outcome, result))
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await outcome
-
-
-def _hand_over(loop: asyncio.AbstractEventLoop, deliver: Callable[[], None]) -> None:
-    # The loop may have been closed while the call ran: then nobody waits any more.
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(deliver)
+            threading.Thread(target=run, name=self._name, daemon=True).start()
+        except RuntimeError:  # no more threads to be had
+            self._busy_in_pid = None
+            raise
+        return await outcome
 
 
 def _succeed(outcome: asyncio.Future[T], result: T) -> None:

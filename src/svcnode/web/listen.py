@@ -22,10 +22,14 @@ def bind(address: Address) -> socket.socket:
         return _bind_unix(Path(address.path)) if address.scheme == "unix" else _bind_tcp(address)
     except OSError as exc:
         raise ListenError(f"cannot listen on {address}: {_reason(exc, address)}") from exc
+    except ValueError as exc:  # such as a label of more than 63 characters
+        raise ListenError(f'cannot listen on {address}: "{address.host}" is not a host name') from exc
 
 
 def _bind_tcp(address: Address) -> socket.socket:
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # As bytes, it needs none of the tables of names in other scripts.
+    host = address.host.encode() if address.host.isascii() else address.host
+    found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, place = found[0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -76,6 +80,8 @@ def bound_address(sock: socket.socket, address: Address) -> str:
 
 def _reason(exc: OSError, address: Address) -> str:
     match exc.errno:
+        case errno.EADDRINUSE if address.path and not Path(address.path).is_socket():
+            return "a file that is no socket stands there; move it, or choose another place with --listen"
         case errno.EADDRINUSE:
             return "something listens there already; stop it, or choose another place with --listen"
         case errno.EACCES | errno.EPERM:
@@ -91,11 +97,6 @@ def _reason(exc: OSError, address: Address) -> str:
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_certificate(context, certificate, key)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedKeyError:
@@ -103,6 +104,7 @@ def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> N
     except (OSError, ssl.SSLError) as exc:
         what = getattr(exc, "reason", None) or exc.strerror or exc
         raise ConfigError(f"server.tls: {certificate} and {key} are not a certificate and its key: {what}") from exc
+    return context
 
 
 class _EncryptedKeyError(Exception):

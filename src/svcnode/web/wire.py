@@ -106,7 +106,6 @@ class WireServer:
 
     def _tick(self) -> None:
         self._next_tick = self.loop.call_later(TICK_S, self._tick)
-        self.node.settle()  # so that whoever follows the changes hears of silence when nobody asks
         now_s = time.monotonic()
         for connection in self.idle.overdue(now_s):
             # Answering does not touch the room, so that it costs nothing; it is made up for here.

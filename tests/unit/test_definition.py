@@ -1,0 +1,141 @@
+"""From the words people write about a service to its definition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from svcnode.core.errors import InvalidValueError, ProbeError
+from svcnode.core.model import REPORTED, Impact, Verdict
+from svcnode.definition import define
+from svcnode.probes import KINDS, probe_from_url
+from svcnode.probes.sqlite import SqliteProbe
+
+
+@dataclass(frozen=True)
+class SomeProbe:
+    target: str = "somewhere"
+
+    async def look(self) -> Verdict:
+        raise AssertionError("nobody looks in these tests")
+
+
+# ---- what it is
+
+
+def test_an_id_is_enough() -> None:
+    service = define("db-1").service
+    assert (service.id, service.name, service.description, service.impact) == ("db-1", "db-1", "", Impact.PARTIAL)
+
+
+def test_an_empty_name_is_a_name() -> None:
+    assert define("db-1", name="").service.name == ""
+
+
+@pytest.mark.parametrize("impact", list(Impact))
+def test_an_impact_may_be_written_or_passed(impact: Impact) -> None:
+    assert define("db-1", impact=impact.value).service.impact is define("db-1", impact=impact).service.impact is impact
+
+
+def test_an_unknown_impact_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidValueError, match='impact is one of "critical", "partial", "none", not "high"'):
+        define("db-1", impact="high")
+
+
+# ---- who brings the evidence
+
+
+def test_without_a_probe_what_is_reported_holds_at_once_and_for_ever() -> None:
+    definition = define("db-1")
+    assert definition.watch is None
+    assert definition.service.policy == REPORTED
+    assert (REPORTED.rise, REPORTED.fall, REPORTED.start_period_s) == (1, 1, 0.0)
+    assert (REPORTED.stale_after_s, REPORTED.ttl_s) == (None, None)
+
+
+def test_a_ttl_limits_how_long_a_report_holds() -> None:
+    definition = define("db-1", ttl="30s")
+    assert definition.watch is None
+    assert (definition.service.policy.ttl_s, definition.service.policy.stale_after_s) == (30.0, None)
+    assert (definition.service.policy.rise, definition.service.policy.fall) == (1, 1)
+
+
+def test_a_service_has_a_probe_or_a_ttl_but_not_both() -> None:
+    with pytest.raises(InvalidValueError, match="not both"):
+        define("db-1", probe=SomeProbe(), ttl="30s")
+
+
+@pytest.mark.parametrize("ttl", [0, "0s"])
+def test_a_ttl_is_more_than_nothing(ttl: str | float) -> None:
+    with pytest.raises(InvalidValueError, match="ttl must be more than 0 seconds"):
+        define("db-1", ttl=ttl)
+
+
+def test_a_probed_service_has_the_decided_defaults() -> None:
+    definition = define("db-1", probe=SomeProbe())
+    policy = definition.service.policy
+    assert definition.watch is not None
+    assert (definition.watch.schedule.interval_s, definition.watch.schedule.timeout_s) == (10.0, 3.0)
+    assert (policy.rise, policy.fall, policy.start_period_s) == (2, 3, 30.0)
+    assert policy.stale_after_s == 3 * 10.0 + 3.0
+
+
+def test_every_word_of_the_schedule_and_the_policy_is_heard() -> None:
+    definition = define(
+        "db-1", probe=SomeProbe(), interval="5s", timeout="500ms", rise=4, fall=5, start_period="2m", stale_after="1h"
+    )
+    policy = definition.service.policy
+    assert definition.watch is not None
+    assert (definition.watch.schedule.interval_s, definition.watch.schedule.timeout_s) == (5.0, 0.5)
+    assert (policy.rise, policy.fall, policy.start_period_s, policy.stale_after_s) == (4, 5, 120.0, 3600.0)
+
+
+def test_the_default_of_stale_after_follows_the_interval_and_the_timeout() -> None:
+    assert define("db-1", probe=SomeProbe(), interval=2, timeout=1).service.policy.stale_after_s == 7.0
+
+
+def test_a_short_interval_brings_its_own_short_timeout() -> None:
+    watch = define("db-1", probe=SomeProbe(), interval="1s").watch
+    assert watch is not None
+    assert watch.schedule.timeout_s == 0.5
+
+
+def test_a_timeout_that_does_not_fit_the_interval_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="below the interval"):
+        define("db-1", probe=SomeProbe(), interval="1s", timeout="1s")
+
+
+def test_equal_words_make_equal_definitions() -> None:
+    assert define("db-1", probe=SomeProbe(), interval="5s") == define("db-1", probe=SomeProbe(), interval=5)
+    assert define("db-1", probe=SomeProbe("elsewhere")) != define("db-1", probe=SomeProbe())
+
+
+# ---- probes by URL
+
+
+def test_a_probe_may_be_named_by_its_url() -> None:
+    watch = define("db-1", probe="sqlite:/var/lib/ledger.db").watch
+    assert watch is not None
+    assert watch.probe == SqliteProbe(Path("/var/lib/ledger.db"))
+
+
+@pytest.mark.parametrize("scheme", KINDS)
+def test_every_kind_in_the_table_can_be_loaded(scheme: str) -> None:
+    assert hasattr(probe_from_url(f"{scheme}:/somewhere"), "look")
+
+
+def test_a_misspelled_scheme_is_refused_with_the_likely_one() -> None:
+    with pytest.raises(ProbeError, match='unknown scheme "sqlit"; did you mean "sqlite"?'):
+        define("db-1", probe="sqlit:/var/lib/ledger.db")
+
+
+def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ProbeError, match='unknown scheme "gopher"; known ones: .*sqlite'):
+        define("db-1", probe="gopher://example.org")
+
+
+def test_what_is_no_url_is_refused_with_what_one_begins_with() -> None:
+    with pytest.raises(ProbeError, match='"ledger" is not a probe URL; it starts with one of: .*sqlite'):
+        define("db-1", probe="ledger")

@@ -1,0 +1,142 @@
+"""Every change to every listener, once and in order."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from svcnode.core.model import Change, ChangeKind, Health
+from svcnode.feed import ChangeFeed
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def change(number: int) -> Change:
+    return Change(kind=ChangeKind.NODE, at_s=float(number), health_before=Health.HEALTHY, health=Health.HEALTHY)
+
+
+def tell(feed: ChangeFeed, *numbers: int) -> None:
+    for number in numbers:
+        feed.append(change(number))
+    feed.deliver()
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[float] = []
+
+    def __call__(self, change: Change) -> None:
+        self.heard.append(change.at_s)
+
+
+def test_every_listener_hears_every_change_in_order() -> None:
+    feed, first, second = ChangeFeed(), Listener(), Listener()
+    feed.subscribe(first)
+    feed.subscribe(second)
+    tell(feed, 1, 2, 3)
+    assert first.heard == second.heard == [1, 2, 3]
+
+
+def test_nothing_is_told_twice() -> None:
+    feed, listener = ChangeFeed(), Listener()
+    feed.subscribe(listener)
+    tell(feed, 1)
+    feed.deliver()
+    assert listener.heard == [1]
+
+
+def test_a_feed_knows_whether_anybody_listens() -> None:
+    feed = ChangeFeed()
+    assert feed.has_listeners is False
+    unsubscribe = feed.subscribe(Listener())
+    assert feed.has_listeners is True
+    unsubscribe()
+    assert not feed.has_listeners
+
+
+def test_unsubscribing_ends_one_listening_and_no_other() -> None:
+    feed, stays, leaves = ChangeFeed(), Listener(), Listener()
+    feed.subscribe(stays)
+    unsubscribe = feed.subscribe(leaves)
+    tell(feed, 1)
+    unsubscribe()
+    unsubscribe()
+    tell(feed, 2)
+    assert (stays.heard, leaves.heard) == ([1, 2], [1])
+
+
+def test_a_listener_that_raises_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(change: Change) -> None:
+        raise ValueError("not today")
+
+    feed, listener = ChangeFeed(), Listener()
+    feed.subscribe(fails)
+    feed.subscribe(listener)
+    tell(feed, 1, 2)
+    assert listener.heard == [1, 2]
+    assert [record.exc_info is not None for record in caplog.records] == [True, True]
+
+
+def test_a_change_made_by_a_listener_follows_the_one_it_answers() -> None:
+    feed, listener = ChangeFeed(), Listener()
+
+    def answers(change: Change) -> None:
+        if change.at_s < 3:
+            tell(feed, int(change.at_s) + 1)
+
+    feed.subscribe(answers)
+    feed.subscribe(listener)
+    tell(feed, 1)
+    assert listener.heard == [1, 2, 3]
+
+
+def test_who_subscribes_while_a_change_is_told_hears_the_next_one() -> None:
+    feed, late = ChangeFeed(), Listener()
+
+    def brings_another(change: Change) -> None:
+        if change.at_s == 1:
+            feed.subscribe(late)
+
+    feed.subscribe(brings_another)
+    tell(feed, 1)
+    tell(feed, 2)
+    assert late.heard == [2]
+
+
+def test_a_change_that_comes_while_another_thread_delivers_is_taken_along() -> None:
+    feed, listener = ChangeFeed(), Listener()
+    is_in_the_middle, may_go_on = threading.Event(), threading.Event()
+
+    def dawdles(change: Change) -> None:
+        is_in_the_middle.set()
+        assert may_go_on.wait(10.0)
+
+    feed.subscribe(dawdles)
+    feed.subscribe(listener)
+    busy = threading.Thread(target=tell, args=(feed, 1))
+    busy.start()
+    assert is_in_the_middle.wait(10.0)
+    tell(feed, 2)  # returns at once: the other thread is told to tell
+    assert listener.heard == []
+    may_go_on.set()
+    busy.join(10.0)
+    assert listener.heard == [1, 2]
+
+
+def test_a_listener_that_ends_the_thread_leaves_the_feed_usable() -> None:
+    class EndOfThread(BaseException):
+        pass
+
+    def ends(change: Change) -> None:
+        if change.at_s == 1:
+            raise EndOfThread
+
+    feed, listener = ChangeFeed(), Listener()
+    feed.subscribe(ends)
+    feed.subscribe(listener)
+    try:
+        tell(feed, 1)
+    except EndOfThread:
+        tell(feed, 2)
+    assert listener.heard == [2]
