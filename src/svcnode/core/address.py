@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -60,6 +59,8 @@ def _unix_address(text: str) -> Address:
 def _host(text: str, host: str) -> str:
     if not host.startswith("["):
         return host
+    import ipaddress
+
     try:
         return str(ipaddress.IPv6Address(host[1:-1]))
     except ValueError:
@@ -69,6 +70,6 @@ def _host(text: str, host: str) -> str:
 def _hint(text: str) -> str:
     if text.isascii() and text.isdigit():
         return f'"127.0.0.1:{text}" for this machine alone or "0.0.0.0:{text}" for everyone'
-    if text.count(":") > 1 and "[" not in text:
+    if text.count(":") > 1 and not set(text) & set("[/"):
         return 'an IPv6 address in brackets, such as "[::1]:8420"'
     return _EXAMPLES

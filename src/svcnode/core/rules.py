@@ -35,8 +35,8 @@ def first_state(now_s: float) -> ServiceState:
 
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
-    """The state after this evidence; evidence older than what is already counted changes nothing."""
-    if state.counted_at_s is not None and evidence.at_s < state.counted_at_s:
+    """The state after this evidence; evidence older than what is already counted, or than the service, is nothing."""
+    if evidence.at_s < _heard_at_s(state):
         return state
     state = as_of(state, evidence.at_s, policy)
     match evidence.verdict.outcome:
@@ -110,14 +110,18 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
 def lapses_at_s(state: ServiceState, policy: Policy) -> float:
     """The moment from which silence alone changes the status; infinity when it never will."""
     if policy.ttl_s is not None:
-        heard_at_s = state.registered_at_s if state.counted_at_s is None else state.counted_at_s
-        return math.inf if state.status is Status.DOWN else heard_at_s + policy.ttl_s
+        return math.inf if state.status is Status.DOWN else _heard_at_s(state) + policy.ttl_s
     # Initializing has nothing less certain to fall back to.
     if policy.stale_after_s is None or state.status is Status.INITIALIZING:
         return math.inf
     carried_by_s = state.ready_at_s if state.status is Status.UP else state.counted_at_s
     assert carried_by_s is not None, "a service is Up only after a success, and Down only after a failure"
     return carried_by_s + policy.stale_after_s
+
+
+def _heard_at_s(state: ServiceState) -> float:
+    """When the service last gave a sign of life, the first being that it was registered."""
+    return state.registered_at_s if state.counted_at_s is None else state.counted_at_s
 
 
 def service_health(status: Status) -> Health:

@@ -40,7 +40,8 @@ class OwnThread:
                 deliver = partial(_succeed, outcome, function())
             except Exception as exc:  # noqa: BLE001  it is handed to the one who waits
                 deliver = partial(_fail, outcome, exc)
-            self._busy_in_pid = None
+            finally:  # also where the call ends its thread
+                self._busy_in_pid = None
             # The loop may have been closed while the call ran: then nobody waits any more.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(deliver)

@@ -63,6 +63,7 @@ class AnswerTable:
         self._revision = -1
         self._fresh_until_s = 0.0
         self._date = ""
+        self._date_until_s = 0.0
 
     def recall(self, raw: bytes, now_s: float) -> bytes | None:
         """The response to a remembered request, for a client that speaks HTTP/1.1 and stays connected."""
@@ -106,9 +107,7 @@ class AnswerTable:
         return answer
 
     def encode(self, answer: Answer, *, is_head: bool = False, connection: str = "") -> bytes:
-        if self._clock() >= self._fresh_until_s:
-            self._refresh()
-        headers = [*answer.headers, ("Date", self._date)]
+        headers = [*answer.headers, ("Date", self._date_now())]
         if connection:
             headers.append(("Connection", connection))
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
@@ -121,10 +120,16 @@ class AnswerTable:
         node.settle()  # silence since the last change is a change, too
         # Read before any answer is made: should the node change in between, what is made then counts as old.
         self._revision = node.revision
-        wall_s = self._wall_clock()
-        self._date = http_date(wall_s)
-        second_turns_at_s = self._clock() + 1.0 - wall_s % 1.0
-        self._fresh_until_s = min(second_turns_at_s, node.next_lapse_at_s)
+        self._date_now()
+        self._fresh_until_s = min(self._date_until_s, node.next_lapse_at_s)
+
+    def _date_now(self) -> str:
+        now_s = self._clock()
+        if now_s >= self._date_until_s:
+            wall_s = self._wall_clock()
+            self._date = http_date(wall_s)
+            self._date_until_s = now_s + 1.0 - wall_s % 1.0
+        return self._date
 
 
 def http_date(wall_s: float) -> str:

@@ -39,6 +39,7 @@ HEAD_TOO_LARGE = error_answer(431, "Request header fields too large")
 VERSION_NOT_SUPPORTED = error_answer(505, "HTTP version not supported; use HTTP/1.1 or HTTP/1.0")
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_WIRE_BYTES_PER_BODY_BYTE = 8  # more than the smallest chunks need; the rest is padding, to fill our memory
 _NOWHERE = Room(0.0)
 # A request line that is well-formed but for a method that the parser has never heard of.
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (\S{1,4096}) HTTP/1\.[01]\r?\n")
@@ -86,9 +87,11 @@ class _Head:
 
 class Connection(asyncio.Protocol):
     __slots__ = (
+        "_arrived_bytes",
         "_asked",
         "_body_bytes",
         "_can_recall",
+        "_early_data",
         "_handshake",
         "_head",
         "_is_ending",
@@ -98,7 +101,6 @@ class Connection(asyncio.Protocol):
         "_server",
         "_tls",
         "_transport",
-        "_unparsed_bytes",
         "active_at_s",
         "room",
     )
@@ -109,11 +111,12 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._tls = tls
         self._handshake: asyncio.Task[None] | None = None
+        self._early_data = b""  # came along with the end of the handshake
         self._transport: asyncio.Transport
         self._parser: httptools.HttpRequestParser | None = None
         self._head = _Head()
         self._body_bytes = 0
-        self._unparsed_bytes = 0  # of the head that is arriving
+        self._arrived_bytes = 0  # of the request that is arriving
         self._asked: deque[_Asked] = deque()
         self._can_recall = True  # between requests, and more of them are welcome
         self._is_ending = False  # nothing more is read as a request
@@ -127,6 +130,7 @@ class Connection(asyncio.Protocol):
         self._server.admit(self)
         if self._tls is not None:
             # Not left to the listener: a client that never ends its handshake must count as a connection.
+            self._can_recall = False
             self._transport.pause_reading()
             self._handshake = self._server.loop.create_task(self._shake_hands(self._tls))
 
@@ -136,10 +140,12 @@ class Connection(asyncio.Protocol):
             response = self._server.answers.recall(data, now_s)
             if response is not None:
                 self._transport.write(response)
-                if self.room is not self._server.idle:
+                if self.room is not self._server.idle and not self._is_write_paused:
                     self._settle_down()
                 return
-        if not self._is_ending:  # what a refused client still sends is not looked at
+        if self._handshake is not None:
+            self._early_data += data
+        elif not self._is_ending:  # what a refused client still sends is not looked at
             self._parse(data)
 
     def eof_received(self) -> bool:
@@ -166,8 +172,15 @@ class Connection(asyncio.Protocol):
 
     # ---- called by the server
 
+    def finish(self) -> None:
+        """Close, unless a request is under way: its answer will be the last."""
+        if self._handshake is not None or (self._can_recall and not self._is_write_paused):
+            self.close()
+
     def close(self) -> None:
+        """Close when everything is sent; who does not take it is cut like any other that has stopped reading."""
         if self._handshake is None:
+            self._server.sending.enter(self, monotonic())
             self._transport.close()
         else:
             self.abort()
@@ -189,16 +202,25 @@ class Connection(asyncio.Protocol):
         limits = self._server.limits
         try:
             secured = await self._server.loop.start_tls(
-                self._transport, self, tls, server_side=True, ssl_handshake_timeout=limits.receive_s
+                self._transport,
+                self,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=limits.receive_s,
+                ssl_shutdown_timeout=limits.linger_s,
             )
         except (OSError, EOFError) as exc:  # an SSLError is an OSError, and so is a time-out
             log.debug("TLS handshake failed: %s", exc)
             secured = None
         self._handshake = None
-        if secured is None:  # it also is when the client leaves in the middle
+        if secured is None:  # it also is when the client leaves in the middle, of which nobody else hears
             self.abort()
-        else:
-            self._transport = secured
+            self._server.leave(self)
+            return
+        self._transport = secured
+        self._can_recall = not self._is_ending
+        if self._early_data:
+            self.data_received(self._early_data)
 
     def _parse(self, data: bytes) -> None:
         if self._parser is None:
@@ -212,25 +234,28 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserCallbackError as exc:
             self._refuse(_refusal_behind(exc))
         except httptools.HttpParserInvalidMethodError:
-            self._refuse(self._answer_to_strange_method(data) if was_between_requests else BAD_REQUEST)
+            is_first_in_data = was_between_requests and len(self._asked) == asked_before
+            self._refuse(self._answer_to_strange_method(data) if is_first_in_data else BAD_REQUEST)
         except httptools.HttpParserError:
             if not self._is_ending:  # what follows a "Connection: close" is of no concern
                 self._refuse(BAD_REQUEST)
         asked_now = len(self._asked) - asked_before
-        if asked_now == 0:
-            self._wait_for_more(len(data))
+        if not (self._can_recall or self._is_ending):
+            self._wait_for_more(len(data), is_behind_another=asked_now > 0)
         elif asked_now == 1 and was_between_requests and self._can_recall:
             self._remember(data)
         self._answer()
 
-    def _wait_for_more(self, byte_count: int) -> None:
-        if self._is_ending or self._can_recall:
-            return
-        if self.room is self._server.idle:
+    def _wait_for_more(self, byte_count: int, *, is_behind_another: bool) -> None:
+        """See to it that the rest of a request comes in time and is not too much."""
+        if is_behind_another or self.room is self._server.idle:
             self._server.receiving.enter(self, self.active_at_s)
-        self._unparsed_bytes += byte_count
-        if not self._head.is_complete and self._unparsed_bytes > self._server.limits.head_bytes:
-            self._refuse(HEAD_TOO_LARGE)
+        if not is_behind_another:  # how many of these bytes are its own is not known then
+            self._arrived_bytes += byte_count
+        head, limits = self._head, self._server.limits
+        body_bytes = _WIRE_BYTES_PER_BODY_BYTE * limits.body_bytes if head.is_complete else 0
+        if self._arrived_bytes > limits.head_bytes + body_bytes:
+            self._refuse(BODY_TOO_LARGE if head.is_complete else HEAD_TOO_LARGE)
 
     def _remember(self, raw: bytes) -> None:
         asked = self._asked[-1]
@@ -262,7 +287,7 @@ class Connection(asyncio.Protocol):
         self._can_recall = False
         self._head = _Head()
         self._body_bytes = 0
-        self._unparsed_bytes = 0
+        self._arrived_bytes = 0
 
     def on_url(self, part: bytes) -> None:
         head = self._head
@@ -270,7 +295,7 @@ class Connection(asyncio.Protocol):
         line_bytes = len(self._parser_now.get_method()) + len(head.url) + len("  HTTP/1.1")
         if line_bytes > self._server.limits.request_line_bytes:
             raise _RefusedError(LINE_TOO_LONG)
-        head.byte_count = line_bytes
+        head.byte_count = line_bytes + len("\r\n\r\n")  # its own end and that of the head
 
     def on_header(self, name: bytes, value: bytes) -> None:
         head, limits = self._head, self._server.limits
@@ -278,12 +303,15 @@ class Connection(asyncio.Protocol):
         head.byte_count += len(name) + len(value) + len(": \r\n")
         if head.header_count > limits.headers or head.byte_count > limits.head_bytes:
             raise _RefusedError(HEAD_TOO_LARGE)
+        if head.is_complete:
+            return  # a trailer
         match name.lower():
             case b"host":
                 head.host_count += 1
-            case b"content-length":
-                head.has_body = int(value) > 0
-                if int(value) > limits.body_bytes:
+            case b"content-length":  # the parser lets only digits through
+                length = int(value.lstrip(b"0") or b"0")
+                head.has_body = length > 0
+                if length > limits.body_bytes:
                     raise _RefusedError(BODY_TOO_LARGE)
             case b"transfer-encoding":
                 head.has_body = True
@@ -297,7 +325,9 @@ class Connection(asyncio.Protocol):
         version = self._parser_now.get_http_version()
         if version not in ("1.1", "1.0"):
             raise _RefusedError(VERSION_NOT_SUPPORTED)
-        if version == "1.1" and self._head.host_count != 1:
+        if version == "1.0":
+            self._head.wants_continue = False  # it has no such thing
+        elif self._head.host_count != 1:
             raise _RefusedError(BAD_HOST)
 
     def on_body(self, part: bytes) -> None:
@@ -330,8 +360,8 @@ class Connection(asyncio.Protocol):
             return  # the rest follows when the client has read
         if self._last_word is not None:
             self._say(self._last_word)
-        elif self._is_ending:
-            self._transport.close()
+        elif self._is_ending or (self._can_recall and self._server.is_closing):
+            self.close()
         elif self._can_recall:
             self._settle_down()
         else:
@@ -354,7 +384,7 @@ class Connection(asyncio.Protocol):
             self._transport.write_eof()
             self._server.lingering.enter(self, monotonic())
         else:
-            self._transport.close()
+            self.close()
 
     def _invite_body(self) -> None:
         if self._head.wants_continue and self._head.is_complete:

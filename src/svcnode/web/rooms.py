@@ -36,6 +36,10 @@ class Room:
     def longest_idle(self) -> Connection:
         return min(self._entered_at_s, key=lambda connection: connection.active_at_s)
 
+    def silent(self, now_s: float) -> list[Connection]:
+        """Those that have sent nothing for as long as the limit, whenever they came in."""
+        return [connection for connection in self._entered_at_s if now_s - connection.active_at_s >= self.limit_s]
+
     def overdue(self, now_s: float) -> list[Connection]:
         found = []
         for connection, entered_at_s in self._entered_at_s.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,19 +75,25 @@ class WireServer:
         for sock in list(self._listeners):
             self.stop_listening(sock)
         self.is_closing = True
-        for connection in self.idle.all():
-            connection.close()
-        try:
+        for connection in self._everyone():
+            connection.finish()
+        with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while self.connection_count:
-                    self._everyone_left.clear()
-                    await self._everyone_left.wait()
-        except TimeoutError:
+                await self._until_everyone_left()
+        if self.connection_count:
             log.warning("%d connections did not finish in %g s and were cut", self.connection_count, grace_s)
-        for room in self._rooms:
-            for connection in room.all():
+            for connection in self._everyone():
                 connection.abort()
+            await self._until_everyone_left()
         self._next_tick.cancel()
+
+    async def _until_everyone_left(self) -> None:
+        while self.connection_count:
+            self._everyone_left.clear()
+            await self._everyone_left.wait()
+
+    def _everyone(self) -> list[Connection]:
+        return [connection for room in self._rooms for connection in room.all()]
 
     @property
     def connection_count(self) -> int:
@@ -96,8 +103,10 @@ class WireServer:
         if self.connection_count >= self.limits.connections:
             longest_idle = next(room for room in self._rooms if room).longest_idle()
             self.leave(longest_idle)
-            longest_idle.close()
+            longest_idle.abort()  # not closed: it could take its time to read what is left
         self.receiving.enter(connection, connection.active_at_s)
+        if self.is_closing:  # it was being accepted just then
+            connection.abort()
 
     def leave(self, connection: Connection) -> None:
         connection.room.leave(connection)
@@ -107,12 +116,8 @@ class WireServer:
     def _tick(self) -> None:
         self._next_tick = self.loop.call_later(TICK_S, self._tick)
         now_s = time.monotonic()
-        for connection in self.idle.overdue(now_s):
-            # Answering does not touch the room, so that it costs nothing; it is made up for here.
-            if now_s - connection.active_at_s < self.limits.idle_s:
-                self.idle.enter(connection, connection.active_at_s)
-            else:
-                connection.close()
+        for connection in self.idle.silent(now_s):  # answering does not touch the room, so that it costs nothing
+            connection.close()
         for connection in self.receiving.overdue(now_s):
             connection.time_out()
         for connection in (*self.sending.overdue(now_s), *self.lingering.overdue(now_s)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 from hypothesis import assume, given, settings
@@ -140,6 +140,10 @@ def test_a_failure_between_two_ready_begins_the_count_of_successes_again() -> No
     assert believed(*DOWN, (70.0, READY), (80.0, FAILED), (90.0, READY)).status is Status.DOWN
 
 
+def test_a_service_that_stays_up_keeps_the_moment_it_came_up() -> None:
+    assert believed((5.0, READY), (15.0, READY)).since_s == 5.0
+
+
 def test_a_down_service_shows_its_newest_failure_and_keeps_the_moment_it_went_down() -> None:
     state = believed(*DOWN, (70.0, Verdict.failed("no route to host")))
     assert (state.reason, state.since_s) == ("no route to host", 60.0)
@@ -216,6 +220,11 @@ def test_one_beat_brings_a_silent_service_back() -> None:
 def test_evidence_older_than_what_is_counted_changes_nothing() -> None:
     state = believed((0.0, READY), (10.0, READY))
     assert next_state(state, Evidence(verdict=FAILED, at_s=9.0), POLICY) is state
+
+
+def test_evidence_older_than_the_service_changes_nothing() -> None:
+    state = first_state(100.0)
+    assert next_state(state, Evidence(verdict=READY, at_s=99.0), POLICY) is state
 
 
 def test_two_verdicts_of_the_same_moment_both_count() -> None:
@@ -480,10 +489,20 @@ def test_silence_changes_the_status_at_the_moment_it_was_foretold_and_not_before
 @unhurried
 @given(histories())
 def test_since_moves_when_the_status_does_and_never_backwards(history: History) -> None:
-    for before, after in pairwise(history.states):
+    for evidence, before, after in zip(history.seen, history.states, history.states[1:], strict=False):
+        settled = as_of(before, evidence.at_s, history.policy)
+        assert after.since_s == (settled.since_s if after.status is settled.status else evidence.at_s)
         assert after.since_s >= before.since_s
-        if after.status is not before.status:
-            assert after.since_s > before.since_s or after.since_s == after.counted_at_s
+
+
+@unhurried
+@given(histories())
+def test_what_is_counted_in_a_row_is_in_a_row(history: History) -> None:
+    for place, state in enumerate(history.states):
+        *_, last = [(None, 0), *((one, len(list(many))) for one, many in groupby(history.counted_until(place)))]
+        outcome, length = last
+        assert state.failures_in_a_row == (length if outcome is Outcome.FAILED else 0)
+        assert state.ready_in_a_row <= (length if outcome is Outcome.READY else 0)
 
 
 @unhurried

@@ -1,0 +1,572 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.agents import DEADLINE_S, Agent, Answer, Client, connect_unix, has_ipv6, is_listened_on
+from tests.support.certificates import Certificate, make_certificate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ANYWHERE = ("--listen", "127.0.0.1:0")
+FIXED = '[[services]]\nid = "db"\nstatus = "Up"\n'
+# A node that notices soon, whatever it is that happens to its store.
+SOON = {
+    "SVCNODE_DEFAULTS_INTERVAL": "100ms",
+    "SVCNODE_DEFAULTS_START_PERIOD": "0s",
+    "SVCNODE_DEFAULTS_STALE_AFTER": "60s",
+}
+
+
+@pytest.fixture
+def without_uvloop(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine on which uvloop is not installed."""
+    folder = tmp_path / "without-uvloop"
+    folder.mkdir()
+    (folder / "uvloop.py").write_text("raise ImportError('not here')\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def loop(request: pytest.FixtureRequest, without_uvloop: dict[str, str]) -> dict[str, str]:
+    """The environment for either event loop."""
+    return without_uvloop if request.param == "asyncio" else {}
+
+
+def tls_table(made: Certificate) -> str:
+    return f'[server.tls]\ncertificate = "{made.certificate}"\nkey = "{made.key}"\n'
+
+
+def trusting(*made: Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    for one in made:
+        context.load_verify_locations(one.certificate)
+    return context
+
+
+def certificate_seen_by(client: Client) -> bytes | None:
+    assert isinstance(client.sock, ssl.SSLSocket)
+    return client.sock.getpeercert(binary_form=True)
+
+
+def der(made: Certificate) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(made.certificate.read_text())
+
+
+def run(folder: Path, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "svcnode", *arguments],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+# ---- what it says
+
+
+def test_it_says_what_it_listens_on_and_answers_there(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--name", "validator-7", "--node-version", "v1.4.2", config=FIXED) as agent:
+        told = agent.hears(r"listening on http://127\.0\.0\.1:(\d+)(/svc/node)\b")
+        answer = agent.ask(told.group(2), int(told.group(1)))
+        assert answer.code == 200
+        assert answer.json == {"node_name": "validator-7", "spec_version": "v0.0.1", "node_version": "v1.4.2"}
+        assert agent.statuses() == {"db": "Up"}
+        assert agent.health() == 200
+
+
+def test_elsewhere_than_on_a_terminal_every_line_is_json(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
+        agent.hears("answers for")
+        assert agent.stop() == 0
+        entries = [json.loads(line) for line in agent.lines]
+        assert all({"time", "level", "logger", "message"} == entry.keys() for entry in entries)
+        assert entries[-1]["message"] == "stopped"
+
+
+def test_on_a_terminal_every_line_is_text_and_the_end_comes_at_once(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, config=FIXED, on_terminal=True) as agent:
+        agent.hears("answers for")
+        assert agent.stop() == 0
+        assert all(re.match(r"\d\d:\d\d:\d\d (info|warning) ", line) for line in agent.lines), agent.lines
+        assert not any("draining" in line for line in agent.lines)
+
+
+def test_elsewhere_than_on_a_terminal_the_end_comes_after_5_seconds(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
+        agent.hears("answers for")
+        agent.signal(signal.SIGTERM)
+        agent.hears("draining for 5 s: health answers 503; a second signal stops at once")
+        agent.signal(signal.SIGTERM)
+        assert agent.ends() == 128 + signal.SIGTERM
+
+
+def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
+    config = '[node]\nname = "file"\nversion = "v1"\n[server]\nprefix = "/file"\n' + FIXED
+    environ = {"SVCNODE_NODE_VERSION": "v2", "SVCNODE_SERVER_PREFIX": "/environment", "SVCNODE_SERVER_LISTEN": "x"}
+    with Agent(tmp_path, *ANYWHERE, "--prefix", "/flag", config=config, environ=environ) as agent:
+        who = agent.ask("/flag/node").json
+        assert (who["node_name"], who["node_version"]) == ("file", "v2")
+        assert agent.ask("/environment/node").code == agent.ask("/file/node").code == 404
+
+
+# ---- stopping
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_node_told_to_stop_is_unhealthy_for_a_while_and_answers_to_the_end(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--drain", "1s", config=FIXED) as agent:
+        agent.hears("answers for")
+        assert agent.health() == 200
+        agent.signal(number)
+        agent.hears("draining for 1 s")
+        codes = {path: agent.ask(path).code for path in ("/svc/node/health", "/svc/node", "/svc/node/services")}
+        codes |= {path: agent.ask(path).code for path in ("/svc/node/services/db/health", "/livez", "/readyz")}
+        assert codes == {
+            "/svc/node/health": 503,
+            "/svc/node": 200,
+            "/svc/node/services": 200,
+            "/svc/node/services/db/health": 200,
+            "/livez": 200,
+            "/readyz": 503,
+        }
+        assert agent.ends() == 0
+        assert agent.messages[-1] == "stopped"
+
+
+@pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
+def test_a_second_signal_ends_it_at_once(first: signal.Signals, second: signal.Signals, tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--drain", "60s", config=FIXED) as agent:
+        agent.hears("answers for")
+        agent.signal(first)
+        agent.hears("draining for 60 s")
+        agent.signal(second)
+        assert agent.ends() == 128 + second
+        assert agent.messages[-1] == "stopped at once by a second signal"
+
+
+def test_a_request_in_flight_is_answered_before_the_end(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent, agent.connect() as client:
+        assert client.ask("/svc/node").code == 200
+        client.sock.sendall(b"GET /svc/node HTTP/1.1\r\n")
+        agent.eventually(lambda: agent.health() == 200)  # so that the half request has arrived
+        agent.signal(signal.SIGTERM)
+        agent.eventually(lambda: not is_listened_on(agent.port))
+        client.sock.sendall(b"Host: localhost\r\n\r\n")
+        assert client.sock.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert agent.ends() == 0
+
+
+# ---- reloading
+
+
+def test_services_come_go_and_change_without_a_restart(tmp_path: Path) -> None:
+    def service(service_id: str, status: str, name: str = "n") -> str:
+        return f'[[services]]\nid = "{service_id}"\nname = "{name}"\nstatus = "{status}"\n'
+
+    before = service("goes", "Up") + service("stays", "Up") + service("changes", "Up", "old")
+    after = service("stays", "Up") + service("changes", "Initializing", "new") + service("comes", "Down")
+    with Agent(tmp_path, *ANYWHERE, config=before) as agent:
+        assert agent.statuses() == {"goes": "Up", "stays": "Up", "changes": "Up"}
+        agent.reload(after)
+        assert agent.statuses() == {"stays": "Up", "changes": "Initializing", "comes": "Down"}
+        names = {one["id"]: one["name"] for one in agent.ask("/svc/node/services").json["services"]}
+        assert names["changes"] == "new"
+        assert agent.ask("/svc/node/services/goes/health").code == 404
+        assert agent.health() == 206
+        assert sum("service stays " in message for message in agent.messages) == 1  # it has not left Up
+
+
+def test_a_service_can_change_from_fixed_to_probed_and_back(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as ledger:
+        ledger.execute("CREATE TABLE entries (amount)")
+    with Agent(tmp_path, *ANYWHERE, config='[[services]]\nid = "db"\nstatus = "Down"\n') as agent:
+        assert agent.statuses() == {"db": "Down"}
+        agent.reload('[[services]]\nid = "db"\nprobe = "sqlite:ledger.db"\n')
+        agent.eventually(lambda: agent.statuses() == {"db": "Up"})
+        agent.reload('[[services]]\nid = "db"\nstatus = "Initializing"\n')
+        assert agent.statuses() == {"db": "Initializing"}
+
+
+def test_name_version_and_prefix_change_under_a_connection_that_stays_open(tmp_path: Path) -> None:
+    before = '[node]\nname = "old"\nversion = "v1"\n' + FIXED
+    after = '[node]\nname = "new"\nversion = "v2"\n[server]\nprefix = ["/svc", "/eigen"]\n' + FIXED
+    with Agent(tmp_path, *ANYWHERE, config=before) as agent, agent.connect() as client:
+        assert client.ask("/svc/node").json["node_name"] == "old"
+        assert client.ask("/eigen/node").code == 404
+        agent.reload(after)
+        for prefix in ("/svc", "/eigen"):
+            who = client.ask(f"{prefix}/node").json
+            assert (who["node_name"], who["node_version"]) == ("new", "v2")
+
+
+def test_addresses_come_and_go_while_connections_stay(loop: dict[str, str], tmp_path: Path) -> None:
+    with Agent(tmp_path, config='[server]\nlisten = "127.0.0.1:0"\n' + FIXED, environ=loop) as agent:
+        before = agent.port
+        with agent.connect(before) as client:
+            assert client.ask("/svc/node").code == 200
+            agent.reload('[server]\nlisten = "localhost:0"\nprefix = "/eigen"\n' + FIXED)
+            agent.hears(r"listening on http://.*/eigen/node", times=1)
+            after = agent.port
+            assert after != before
+            assert agent.ask("/eigen/node", after).code == 200
+            assert client.ask("/eigen/node").code == 200
+            agent.eventually(lambda: not is_listened_on(before))
+
+
+def test_the_level_of_the_log_can_be_changed(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
+        agent.hears("answers for")
+        agent.config_file.write_text('[node]\nname = "quiet"\n[log]\nlevel = "error"\n' + FIXED)
+        agent.signal(signal.SIGHUP)
+        agent.eventually(lambda: agent.ask("/svc/node").json["node_name"] == "quiet")
+        agent.reload("broken")
+        assert agent.messages[-1].startswith("not reloaded")
+        assert not any(message == "reloaded" for message in agent.messages)
+
+
+def test_a_bad_file_changes_nothing_and_is_told_with_file_and_line(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "-c", "svcnode.toml", config='[node]\nname = "old"\n' + FIXED) as agent:
+        assert agent.ask("/svc/node").json["node_name"] == "old"
+        agent.reload('[node]\nname = "new"\n[[services]]\nid = "other"\nstatus = "up"\n')
+        assert agent.messages[-1] == (
+            "not reloaded, the old configuration stays in force: "
+            'services.other.status: must be one of "Up", "Down", "Initializing", not "up"; did you mean "Up"? '
+            "(svcnode.toml:5)"
+        )
+        assert agent.ask("/svc/node").json["node_name"] == "old"
+        assert agent.statuses() == {"db": "Up"}
+        agent.config_file.unlink()
+        agent.reload()
+        assert agent.messages[-1].endswith("cannot read the configuration: No such file or directory (svcnode.toml)")
+        assert agent.health() == 200
+        agent.reload('[node]\nname = "new"\n' + FIXED)
+        assert agent.ask("/svc/node").json["node_name"] == "new"
+
+
+def test_an_address_that_cannot_be_had_changes_nothing(tmp_path: Path) -> None:
+    old, new = make_certificate(tmp_path, "old"), make_certificate(tmp_path, "new")
+    before = '[server]\nlisten = ["127.0.0.1:0"]\n' + tls_table(old) + FIXED
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        Agent(tmp_path, config=before) as agent,
+        agent.connect(tls=trusting(old)) as client,
+    ):
+        port, taken = agent.port, other.getsockname()[1]
+        listen = f'listen = ["unix:a.sock", "127.0.0.1:0", "127.0.0.1:{taken}"]'
+        agent.reload(f'[node]\nname = "new"\n[server]\n{listen}\n{tls_table(new)}')
+        assert agent.messages[-1] == (
+            "not reloaded, the old configuration stays in force: "
+            f"cannot listen on https://127.0.0.1:{taken}: "
+            "something listens there already; stop it, or choose another place with --listen"
+        )
+        assert not (tmp_path / "a.sock").exists()
+        assert client.ask("/svc/node").json["node_name"] != "new"
+        with agent.connect(port, tls=trusting(old)) as newcomer:
+            assert certificate_seen_by(newcomer) == der(old)
+            assert newcomer.ask("/svc/node/services").json["services"][0]["id"] == "db"
+
+
+def test_many_reloads_leave_nothing_behind(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    config = '[server]\nlisten = ["127.0.0.1:0", "http://127.0.0.1:0", "unix:a.sock"]\n' + tls_table(made) + FIXED
+    with Agent(tmp_path, config=config) as agent:
+        agent.reload()
+        before = _descriptors(agent)
+        for _ in range(10):
+            agent.reload()
+        agent.eventually(lambda: _descriptors(agent) <= before)
+        with connect_unix(tmp_path / "a.sock") as client:
+            assert client.ask("/svc/node").code == 200
+
+
+def _descriptors(agent: Agent) -> int:
+    return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
+
+
+# ---- TLS
+
+
+def test_https_is_spoken_where_there_is_a_certificate(loop: dict[str, str], tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with Agent(tmp_path, *ANYWHERE, config=tls_table(made) + FIXED, environ=loop) as agent:
+        agent.hears(r"listening on https://127\.0\.0\.1:\d+/svc/node")
+        with agent.connect(tls=trusting(made)) as client:
+            assert client.ask("/svc/node/health").code == 200
+            assert client.ask("/svc/node/services").json["services"][0]["id"] == "db"
+        with agent.connect() as in_clear, pytest.raises(ConnectionError):
+            in_clear.ask("/svc/node/health")
+
+
+def test_a_new_certificate_is_seen_by_new_connections_while_old_ones_live_on(
+    loop: dict[str, str], tmp_path: Path
+) -> None:
+    made = make_certificate(tmp_path)
+    config = '[server]\nlisten = "127.0.0.1:0"\n' + tls_table(made) + FIXED
+    with Agent(tmp_path, config=config, environ=loop) as agent:
+        port = agent.port
+        with agent.connect(tls=trusting(made)) as before:
+            first = certificate_seen_by(before)
+            assert before.ask("/svc/node").code == 200
+            make_certificate(tmp_path)
+            agent.reload()
+            with agent.connect(port, tls=trusting(made)) as after:
+                assert certificate_seen_by(after) == der(made) != first
+                assert after.ask("/svc/node").code == 200
+            assert before.ask("/svc/node").code == 200
+
+
+def test_a_broken_certificate_changes_nothing(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    config = '[server]\nlisten = "127.0.0.1:0"\n' + tls_table(made) + FIXED
+    with Agent(tmp_path, config=config) as agent:
+        trust, seen = trusting(made), der(made)
+        port = agent.port
+        made.certificate.write_text("hello")
+        agent.reload()
+        assert "are not a certificate and its key" in agent.messages[-1]
+        with agent.connect(port, tls=trust) as client:
+            assert certificate_seen_by(client) == seen
+
+
+def test_a_port_can_begin_to_speak_tls(loop: dict[str, str], tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with Agent(tmp_path, config='[server]\nlisten = "127.0.0.1:0"\n' + FIXED, environ=loop) as agent:
+        port = agent.port
+        with agent.connect() as in_clear:
+            assert in_clear.ask("/svc/node").code == 200
+            agent.reload('[server]\nlisten = "127.0.0.1:0"\n' + tls_table(made) + FIXED)
+            with agent.connect(port, tls=trusting(made)) as client:
+                assert client.ask("/svc/node").code == 200
+            assert in_clear.ask("/svc/node").code == 200
+
+
+# ---- the embedded store
+
+
+def test_with_nothing_configured_the_node_answers_for_a_real_sqlite_store(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        assert agent.ask("/svc/node/services").json == {
+            "services": [
+                {
+                    "id": "store",
+                    "name": "Embedded store",
+                    "description": "SQLite store of this node",
+                    "status": "Up",
+                }
+            ]
+        }
+        store = tmp_path / ".local" / "state" / "svcnode" / "store.db"
+        assert store.read_bytes().startswith(b"SQLite format 3\0")
+        with closing(sqlite3.connect(store)) as database:
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def delete(store: Path) -> None:
+    store.unlink()
+
+
+def corrupt(store: Path) -> None:
+    store.write_bytes(b"x" * 4096)
+
+
+def tear(store: Path) -> None:
+    """Leave the header as it is, so that only a look inside can tell."""
+    whole = store.read_bytes()
+    store.write_bytes(whole[:100] + b"\xff" * (len(whole) - 100))
+
+
+@pytest.mark.parametrize("harm", [delete, corrupt, tear])
+def test_a_store_that_is_lost_takes_the_node_down_and_back_up_when_it_returns(harm: object, tmp_path: Path) -> None:
+    assert callable(harm)
+    store = tmp_path / "store.db"
+    with Agent(tmp_path, *ANYWHERE, environ={**SOON, "SVCNODE_STORE_PATH": str(store)}) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        shutil.copy(store, tmp_path / "aside.db")
+        harm(store)
+        agent.eventually(lambda: agent.statuses() == {"store": "Down"})
+        assert agent.health() == 503
+        assert agent.ask("/svc/node/services/store/health").code == 503
+        agent.hears("service store is Down, was Up: .+")
+        assert harm is not delete or not store.exists(), "looking has brought it back to life"
+        (tmp_path / "aside.db").replace(store)
+        agent.eventually(lambda: agent.statuses() == {"store": "Up"})
+        assert agent.health() == 200
+
+
+def test_a_store_that_cannot_be_made_is_told_and_the_node_serves_on(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    environ = {**SOON, "SVCNODE_STORE_PATH": "file/store.db"}
+    with Agent(tmp_path, *ANYWHERE, environ=environ) as agent:
+        assert agent.health() != 200
+        agent.hears("cannot open the store file/store.db: ")
+        agent.eventually(lambda: agent.health() == 503)
+        assert agent.statuses() == {"store": "Down"}
+        assert agent.ask("/svc/node").code == 200
+
+
+def test_one_bad_look_does_not_take_the_store_down(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    environ = {**SOON, "SVCNODE_DEFAULTS_INTERVAL": "60s", "SVCNODE_DEFAULTS_STALE_AFTER": "1h"}
+    with Agent(tmp_path, *ANYWHERE, environ={**environ, "SVCNODE_STORE_PATH": str(store)}) as agent:
+        agent.eventually(lambda: agent.statuses() == {"store": "Up"})
+        store.unlink()
+        assert agent.statuses() == {"store": "Up"}
+
+
+# ---- where it listens
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_it_listens_on_ipv6(tmp_path: Path) -> None:
+    with Agent(tmp_path, "--listen", "[::1]:0", config=FIXED) as agent:
+        port = int(agent.hears(r"listening on http://\[::1\]:(\d+)/svc/node").group(1))
+        with agent.connect(port, host="::1") as client:
+            assert client.ask("/svc/node").code == 200
+
+
+def test_it_listens_on_a_unix_socket_and_takes_it_away_in_the_end(loop: dict[str, str], tmp_path: Path) -> None:
+    with Agent(tmp_path, "--listen", "unix:a.sock", "--drain", "0s", config=FIXED, environ=loop) as agent:
+        agent.hears("listening on unix:a.sock/svc/node")
+        with connect_unix(tmp_path / "a.sock") as client:
+            assert client.ask("/svc/node").code == 200
+        assert agent.stop() == 0
+    assert not (tmp_path / "a.sock").exists()
+
+
+def test_a_socket_left_over_by_a_crash_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with Agent(tmp_path, "--listen", "unix:a.sock", config=FIXED) as crashing:
+        crashing.hears("listening on")
+    assert path.is_socket()
+    with Agent(tmp_path, "--listen", "unix:a.sock", config=FIXED) as alive:
+        alive.hears("listening on")
+        with Agent(tmp_path, "--listen", "unix:a.sock", config=FIXED) as late:
+            assert late.ends() == 1
+            assert "something listens there already" in late.lines[0]
+        with connect_unix(path) as client:
+            assert client.ask("/svc/node").code == 200
+
+
+def test_it_listens_in_several_places_under_several_prefixes(tmp_path: Path) -> None:
+    arguments = ("--listen", "unix:a.sock", *ANYWHERE, "--prefix", "/svc", "--prefix", "/eigen")
+    with Agent(tmp_path, *arguments, config=FIXED) as agent, agent.connect() as tcp:
+        agent.hears("answers for")
+        with connect_unix(tmp_path / "a.sock") as unix:
+            answers = {client.ask(f"{prefix}/node") for client in (tcp, unix) for prefix in ("/svc", "/eigen")}
+        assert len(answers) == 1
+        assert tcp.ask("/other/node") == Answer(404, b'{"message":"Not found"}')
+
+
+def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        with Agent(tmp_path, "--listen", f"unix:a.sock", "--listen", f"127.0.0.1:{taken}", config=FIXED) as agent:
+            assert agent.ends() == 1
+            assert agent.messages == [
+                f"cannot listen on http://127.0.0.1:{taken}: "
+                "something listens there already; stop it, or choose another place with --listen"
+            ]
+    assert not (tmp_path / "a.sock").exists()
+
+
+# ---- without some comfort
+
+
+def test_it_serves_without_uvloop(without_uvloop: dict[str, str], tmp_path: Path) -> None:
+    arguments = (*ANYWHERE, "--drain", "0s", "--log-level", "debug")
+    with Agent(tmp_path, *arguments, config=FIXED, environ=without_uvloop) as agent:
+        agent.hears("Using selector: ")  # asyncio's own loop says so
+        assert agent.health() == 200
+        agent.reload()
+        assert agent.stop() == 0
+
+
+def test_it_serves_on_when_nobody_reads_its_log(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
+        port = agent.port
+        agent.hears("answers for")
+        agent.deafen()
+        for _ in range(3):
+            agent.signal(signal.SIGHUP)
+            assert agent.ask("/svc/node/health", port).code == 200
+        agent.config_file.write_text('[node]\nname = "new"\n' + FIXED)
+        agent.signal(signal.SIGHUP)
+        agent.eventually(lambda: agent.ask("/svc/node", port).json["node_name"] == "new")
+        agent.signal(signal.SIGTERM)
+        assert agent.process.wait(DEADLINE_S) == 0
+
+
+def test_a_reader_that_leaves_gets_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "svcnode.toml").write_text(FIXED)
+    ours, theirs = os.pipe()
+    os.close(ours)
+    checked = subprocess.run(
+        [sys.executable, "-m", "svcnode", "check-config"],
+        cwd=tmp_path,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    os.close(theirs)
+    assert (checked.returncode, checked.stderr) == (1, b"")
+
+
+# ---- what cannot be served
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("no.toml", "cannot read the configuration: No such file or directory (no.toml)"),
+        (".", "cannot read the configuration: Is a directory (.)"),
+        ("bad.toml", "node.nam: unknown key; did you mean \"name\"? (bad.toml:2)"),
+        ("tls.toml", "server.tls: tls.toml and tls.toml are not a certificate and its key: "),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_ends_with_one_line_and_code_2(
+    command: str, file: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.toml").write_text("[node]\nnam = 1\n")
+    (tmp_path / "tls.toml").write_text('[server.tls]\ncertificate = "tls.toml"\nkey = "tls.toml"\n')
+    ended = run(tmp_path, command, "-c", file)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith(f"svcnode: {reason}")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_configuration_can_be_named_in_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('[node]\nname = "a"\nversion = "v1"\n' + FIXED)
+    checked = run(tmp_path, "check-config", environ={"SVCNODE_CONFIG": "a.toml"})
+    assert checked.stdout == (
+        "The configuration is fine: a v1 on http://127.0.0.1:8420\n  db: db (fixed at Up, impact partial)\n"
+    )
+    assert checked.returncode == 0
+
+
+def test_an_empty_name_in_the_environment_names_no_configuration(tmp_path: Path) -> None:
+    checked = run(tmp_path, "check-config", environ={"SVCNODE_CONFIG": "", "SVCNODE_NODE_NAME": "a"})
+    assert checked.stdout.endswith("  store: Embedded store (probed, impact partial)\n")
+    assert checked.returncode == 0

@@ -1,0 +1,313 @@
+"""TLS, IPv6 and Unix sockets: the same server behind other listeners, under both event loops."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode import Node
+from svcnode.web import wire as wire_module
+from svcnode.web.listen import tls_context
+from svcnode.web.wire import Limits
+from tests.support.certificates import Certificate, make_certificate
+from tests.support.nodes import worked_example
+from tests.support.wire import LOOPS, PATIENCE_S, Client, RunningWire, loopback, request, serving, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    Serve = Callable[..., AbstractContextManager[RunningWire]]
+
+DB = request("/svc/node/services/db/health")  # 200
+STORAGE = request("/svc/node/services/storage/health")  # 206
+LIST = request("/svc/node/services")
+AGES_S = 30.0  # a limit that no test reaches
+
+
+@pytest.fixture(params=list(LOOPS))
+def loop_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _ticks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire_module, "TICK_S", 0.02)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def serve(loop_name: str, certificate: Certificate) -> Serve:
+    def start(
+        node: Node | None = None, *, listener: socket.socket | None = None, **limits: float
+    ) -> AbstractContextManager[RunningWire]:
+        chosen = {"receive_s": AGES_S, "idle_s": AGES_S, "send_s": AGES_S, "linger_s": AGES_S} | limits
+        return serving(
+            node or worked_example(),
+            loop_name,
+            limits=Limits(**chosen),  # type: ignore[arg-type]
+            tls=tls_context(certificate.certificate, certificate.key),
+            listener=listener,
+        )
+
+    return start
+
+
+@pytest.fixture
+def wire(serve: Serve) -> Iterator[RunningWire]:
+    with serve() as running:
+        yield running
+
+
+@pytest.fixture
+def trusting(certificate: Certificate) -> ssl.SSLContext:
+    """What a client needs that trusts the node's certificate."""
+    return ssl.create_default_context(cafile=str(certificate.certificate))
+
+
+def connect(wire: RunningWire, tls: ssl.SSLContext, **buffers: int) -> Client:
+    plain = wire.connect(**buffers)
+    try:
+        return Client(tls.wrap_socket(plain.sock, server_hostname="localhost"))
+    except OSError:
+        plain.sock.close()
+        raise
+
+
+# ---- TLS
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_requests_are_answered_over_tls(wire: RunningWire, trusting: ssl.SSLContext, version: ssl.TLSVersion) -> None:
+    trusting.minimum_version = trusting.maximum_version = version
+    with connect(wire, trusting) as client:
+        assert [client.ask(one).code for one in (DB, STORAGE, DB, STORAGE)] == [200, 206, 200, 206]
+        client.send(DB + LIST + STORAGE)
+        assert [client.read().code for _ in range(3)] == [200, 200, 206]
+        answer = client.ask(request("/svc/node", "Connection: close"))
+        assert json.loads(answer.body)["node_name"] == "validator-7"
+        assert client.sock.recv(1) == b"", "the end is said in TLS, too"
+    assert until(lambda: wire.count() == 0)
+
+
+class RawTls:
+    """The client's side of TLS without a socket of its own, to choose what travels together."""
+
+    def __init__(self, context: ssl.SSLContext, client: Client) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self._client = client
+
+    def shake_hands_but_keep_the_last_flight(self) -> bytes:
+        while True:
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._client.send(self._outgoing.read())
+                self._incoming.write(self._client.sock.recv(65536))
+            else:
+                return self._outgoing.read()
+
+    def encrypt(self, data: bytes) -> bytes:
+        self.tls.write(data)
+        return self._outgoing.read()
+
+    def read_until(self, end: bytes) -> bytes:
+        data = b""
+        while end not in data:
+            try:
+                data += self.tls.read()
+            except ssl.SSLWantReadError:
+                self._incoming.write(self._client.sock.recv(65536))
+        return data
+
+
+def test_a_request_that_travels_with_the_end_of_the_handshake_is_answered_in_secret(
+    wire: RunningWire, trusting: ssl.SSLContext
+) -> None:
+    trusting.minimum_version = ssl.TLSVersion.TLSv1_3  # there the client has the last word
+    with wire.connect() as client:
+        raw = RawTls(trusting, client)
+        last_flight = raw.shake_hands_but_keep_the_last_flight()
+        client.send(last_flight + raw.encrypt(STORAGE + DB[:9]))
+        assert raw.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 206 ")
+        client.send(raw.encrypt(DB[9:]))
+        assert raw.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_answer_of_any_size_arrives_whole(serve: Serve, trusting: ssl.SSLContext) -> None:
+    node = Node("validator-7", version="v1.4.2")
+    node.register("big", description="d" * 1_000_000)
+    with serve(node) as wire, connect(wire, trusting, receive_buffer=8192) as slow:
+        for _ in range(3):
+            slow.send(LIST)
+            time.sleep(0.05)
+            assert len(json.loads(slow.read().body)["services"][0]["description"]) == 1_000_000
+
+
+def test_a_client_that_speaks_plain_text_learns_nothing(
+    wire: RunningWire, trusting: ssl.SSLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    with wire.connect() as client:
+        client.send(DB)
+        assert b"HTTP" not in client.read_to_end()
+    assert until(lambda: wire.count() == 0)
+    assert not caplog.records, "a stranger's mistake is no fault of ours"
+    with connect(wire, trusting) as client:
+        assert client.ask(DB).code == 200
+
+
+def test_a_client_that_does_not_trust_us_leaves_nothing_behind(
+    wire: RunningWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connect(wire, ssl.create_default_context())
+    assert until(lambda: wire.count() == 0)
+    assert until(lambda: not wire.tasks())
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("begun", [b"", bytes.fromhex("1603010200010001fc0303")], ids=["nothing", "half a hello"])
+def test_a_handshake_that_never_ends_counts_and_is_cut(serve: Serve, begun: bytes) -> None:
+    with serve(receive_s=0.3) as wire, wire.connect() as client:
+        began_s = time.monotonic()
+        client.send(begun)
+        assert until(lambda: wire.count() == 1)
+        assert client.ends()
+        assert 0.28 < time.monotonic() - began_s < 0.7
+        assert until(lambda: wire.count() == 0)
+        assert until(lambda: not wire.tasks())
+
+
+def test_who_leaves_in_the_middle_of_a_handshake_is_gone(wire: RunningWire) -> None:
+    for begun in (b"", bytes.fromhex("1603010200010001fc0303")):
+        with wire.connect() as client:
+            client.send(begun)
+            assert until(lambda: wire.count() == 1)
+            assert until(lambda: len(wire.tasks()) == 1)
+        assert until(lambda: wire.count() == 0)
+        assert until(lambda: not wire.tasks())
+
+
+def test_unfinished_handshakes_cannot_keep_others_out(serve: Serve, trusting: ssl.SSLContext) -> None:
+    with serve(connections=3) as wire:
+        silent = [wire.connect() for _ in range(20)]
+        with connect(wire, trusting) as client:
+            assert client.ask(DB).code == 200
+            assert wire.count() <= 3
+        for one in silent:
+            one.sock.close()
+
+
+def test_a_refusal_can_be_read_over_tls_by_a_client_that_is_still_sending(
+    wire: RunningWire, trusting: ssl.SSLContext
+) -> None:
+    with connect(wire, trusting) as client:
+        client.send(request("/svc/node", "Content-Length: 99999999", method="POST"))
+        wire.catch_up()
+        for _ in range(20):
+            client.send(b"x" * 100_000)
+        answer = client.read()
+        assert (answer.code, answer.header("Connection")) == (413, "close")
+
+
+def test_a_refused_client_is_not_listened_to_for_ever_over_tls(serve: Serve, trusting: ssl.SSLContext) -> None:
+    with serve(linger_s=0.2) as wire, connect(wire, trusting) as client:
+        assert client.ask(b"\0nonsense\r\n\r\n").code == 400
+        assert until(lambda: wire.count() == 0, within_s=1.0)
+
+
+def test_an_idle_connection_is_closed_although_the_client_says_no_goodbye(
+    serve: Serve, trusting: ssl.SSLContext
+) -> None:
+    with serve(idle_s=0.2, send_s=0.2, linger_s=0.2) as wire, connect(wire, trusting) as client:
+        client.ask(DB)
+        assert until(lambda: wire.count() == 0, within_s=1.0)
+
+
+def test_a_client_that_does_not_take_its_answer_is_cut_over_tls(serve: Serve, trusting: ssl.SSLContext) -> None:
+    node = Node("validator-7", version="v1.4.2")
+    node.register("big", description="d" * 1_000_000)
+    listener = loopback()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    with serve(node, send_s=0.3, listener=listener) as wire, connect(wire, trusting, receive_buffer=8192) as deaf:
+        deaf.send(LIST)
+        assert until(lambda: len(wire.server.sending) == 1)
+        assert until(lambda: wire.count() == 0, within_s=1.0)
+
+
+def test_closing_leaves_nothing_behind_over_tls(
+    wire: RunningWire, trusting: ssl.SSLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent, unfinished, busy = wire.connect(), wire.connect(), connect(wire, trusting)
+    idle = [connect(wire, trusting) for _ in range(3)]
+    unfinished.send(bytes.fromhex("1603010200010001fc0303"))
+    busy.send(DB[:9])
+    for client in idle:
+        client.ask(DB)
+    assert until(lambda: wire.count() == 6)
+    wire.close(grace_s=0.3)
+    assert wire.count() == 0
+    assert until(lambda: not wire.tasks())
+    for client in (silent, unfinished, busy, *idle):
+        client.read_to_end()
+        client.sock.close()
+    assert "asyncio" not in {record.name for record in caplog.records}
+
+
+# ---- IPv6 and Unix sockets
+
+
+def test_ipv6_is_served(loop_name: str) -> None:
+    try:
+        listener = loopback(socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with serving(worked_example(), loop_name, listener=listener) as wire, wire.connect() as client:
+        assert wire.place[0] == "::1"
+        assert [client.ask(one).code for one in (DB, STORAGE, DB)] == [200, 206, 200]
+
+
+def unix_listener(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.bind(str(path))
+    return sock
+
+
+def test_a_unix_socket_is_served(loop_name: str, tmp_path: Path) -> None:
+    listener = unix_listener(tmp_path / "node.sock")
+    with serving(worked_example(), loop_name, listener=listener) as wire:
+        with wire.connect() as client:
+            assert [client.ask(one).code for one in (DB, STORAGE, DB)] == [200, 206, 200]
+            client.send(DB + LIST)
+            client.sock.shutdown(socket.SHUT_WR)
+            assert [client.read().code, client.read().code] == [200, 200]
+            assert client.ends()
+        with wire.connect() as client:
+            assert client.ask(b"\0nonsense\r\n\r\n").code == 400
+            assert client.ends()
+
+
+def test_several_listeners_show_one_node(loop_name: str, certificate: Certificate, tmp_path: Path) -> None:
+    node = worked_example()
+    plain, local = loopback(), unix_listener(tmp_path / "node.sock")
+    place = plain.getsockname()
+    with serving(node, loop_name, listener=local) as wire:
+        import asyncio
+
+        asyncio.run_coroutine_threadsafe(wire.server.listen(plain), wire.loop).result(PATIENCE_S)
+        with wire.connect() as first, Client(socket.create_connection(place, PATIENCE_S)) as second:
+            assert (first.ask(STORAGE).code, second.ask(STORAGE).code) == (206, 206)
+            node.deregister("storage")
+            assert (first.ask(STORAGE).code, second.ask(STORAGE).code) == (404, 404)
+            assert wire.count() == 2

@@ -1,0 +1,410 @@
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from svcnode import __version__
+from svcnode.config import Override, Settings, TlsSettings, find_file, load
+from svcnode.config.tables import FileTable, ServiceTable
+from svcnode.core.address import Address
+from svcnode.core.errors import ConfigError
+from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Status
+from svcnode.definition import Watch
+from svcnode.probes.sqlite import SqliteProbe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from svcnode.config import ServiceSettings
+
+generating = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "svcnode.toml"
+
+
+def loaded(file: Path, text: str, environ: Mapping[str, str] | None = None, *flags: Override) -> Settings:
+    file.write_text(text)
+    return load(file, environ or {}, flags)
+
+
+def the_service(file: Path, text: str, environ: Mapping[str, str] | None = None) -> ServiceSettings:
+    (service,) = loaded(file, text, environ).services
+    return service
+
+
+# ---- with nothing said
+
+
+def test_with_nothing_said_the_node_answers_for_its_own_store_on_loopback() -> None:
+    store = Path("/home/me/.local/state/svcnode/store.db")
+    said_nothing = load(None, {"HOME": "/home/me"})
+    assert said_nothing.node_name == socket.gethostname()
+    assert said_nothing.node_version == f"v{__version__}"
+    assert said_nothing.listen == (Address(scheme="http", host="127.0.0.1", port=8420),)
+    assert said_nothing.prefixes == ("/svc",)
+    assert said_nothing.drain_s is None
+    assert said_nothing.tls is None
+    assert (said_nothing.log_level, said_nothing.log_format) == ("info", "auto")
+    assert said_nothing.store_path == store
+    assert said_nothing.uses_store
+    (service,) = said_nothing.services
+    assert (service.id, service.status) == ("store", None)
+    assert service.definition.watch == Watch(SqliteProbe(store), Schedule())
+
+
+def test_an_empty_file_says_nothing(file: Path) -> None:
+    assert loaded(file, "") == load(None, {})
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"STATE_DIRECTORY": "/var/lib/svcnode", "HOME": "/root"}, "/var/lib/svcnode/store.db"),
+        ({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}, "/var/lib/a/store.db"),
+        ({"XDG_STATE_HOME": "/state", "HOME": "/root"}, "/state/svcnode/store.db"),
+        ({"XDG_STATE_HOME": "", "HOME": "/root"}, "/root/.local/state/svcnode/store.db"),
+        ({}, ".local/state/svcnode/store.db"),
+        ({"SVCNODE_STORE_PATH": "here.db", "STATE_DIRECTORY": "/var/lib/svcnode"}, "here.db"),
+    ],
+)
+def test_the_store_is_where_the_machine_keeps_state(environ: dict[str, str], path: str) -> None:
+    assert load(None, environ).store_path == Path(path)
+
+
+def test_a_store_is_looked_at_as_the_defaults_say(file: Path) -> None:
+    service = the_service(file, '[defaults]\ninterval = "500ms"\nfall = 1\nstart_period = "0s"\n')
+    assert service.definition.watch is not None
+    assert service.definition.watch.schedule == Schedule(interval_s=0.5, timeout_s=0.25)
+    assert service.definition.service.policy == Policy(fall=1, start_period_s=0.0, stale_after_s=1.75)
+
+
+def test_a_node_with_a_service_of_its_own_does_not_answer_for_its_store(file: Path) -> None:
+    loads = loaded(file, '[[services]]\nid = "db"\nstatus = "Up"\n')
+    assert not loads.uses_store
+    assert [service.id for service in loads.services] == ["db"]
+
+
+# ---- which file
+
+
+def test_the_file_that_was_named_is_read_even_if_it_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "svcnode.toml").touch()
+    assert find_file(Path("no.toml")) == Path("no.toml")
+
+
+def test_a_file_in_this_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_file(None) is None
+    (tmp_path / "svcnode.toml").touch()
+    assert find_file(None) == Path("svcnode.toml")
+
+
+# ---- services
+
+
+def test_a_service_is_what_its_table_says(file: Path) -> None:
+    text = """
+        [[services]]
+        id = "db-1"
+        name = "Ledger database"
+        description = "Holds the ledger"
+        impact = "critical"
+        probe = "sqlite:/var/lib/ledger.db"
+        interval = "5s"
+        timeout = "1500ms"
+        rise = 4
+        fall = 5
+        start_period = "2m"
+        stale_after = "1h"
+    """
+    service = the_service(file, text)
+    about = service.definition.service
+    assert (about.id, about.name, about.description) == ("db-1", "Ledger database", "Holds the ledger")
+    assert about.impact is Impact.CRITICAL
+    assert about.policy == Policy(rise=4, fall=5, start_period_s=120.0, stale_after_s=3600.0)
+    assert service.definition.watch == Watch(
+        SqliteProbe(Path("/var/lib/ledger.db")), Schedule(interval_s=5.0, timeout_s=1.5)
+    )
+    assert service.status is None
+
+
+def test_a_service_needs_few_words(file: Path) -> None:
+    about = the_service(file, '[[services]]\nid = "db"\nprobe = "sqlite:a.db"\n').definition.service
+    assert (about.name, about.description, about.impact) == ("db", "", Impact.PARTIAL)
+    assert about.policy == Policy(stale_after_s=33.0)
+
+
+def test_a_service_with_a_fixed_status_is_not_looked_at(file: Path) -> None:
+    service = the_service(file, '[[services]]\nid = "db"\nstatus = "Initializing"\n')
+    assert service.status is Status.INITIALIZING
+    assert service.definition.watch is None
+    assert service.definition.service.policy == REPORTED
+
+
+def test_the_words_of_a_service_win_over_the_defaults(file: Path) -> None:
+    text = '[defaults]\ninterval = "2s"\nfall = 7\n[[services]]\nid = "a"\nprobe = "sqlite:a"\ninterval = "4s"\n'
+    service = the_service(file, text, {"SVCNODE_DEFAULTS_RISE": "9"})
+    assert service.definition.watch is not None
+    assert service.definition.watch.schedule == Schedule(interval_s=4.0, timeout_s=2.0)
+    policy = service.definition.service.policy
+    assert (policy.rise, policy.fall) == (9, 7)
+
+
+def test_services_keep_the_order_of_the_file(file: Path) -> None:
+    ids = ["z", "a", "m/1", "ä b"]
+    text = "".join(f'[[services]]\nid = "{service_id}"\nstatus = "Up"\n' for service_id in ids)
+    assert [service.id for service in loaded(file, text).services] == ids
+
+
+# ---- addresses and prefixes
+
+
+@pytest.mark.parametrize("said", ['"127.0.0.1:1, [::1]:2 ,unix:/a"', '["127.0.0.1:1", "[::1]:2", "unix:/a"]'])
+def test_several_addresses_are_a_list_or_have_commas_between_them(said: str, file: Path) -> None:
+    assert loaded(file, f"[server]\nlisten = {said}\n").listen == (
+        Address(scheme="http", host="127.0.0.1", port=1),
+        Address(scheme="http", host="::1", port=2),
+        Address(scheme="unix", path="/a"),
+    )
+
+
+def test_in_a_list_a_comma_belongs_to_the_path(file: Path) -> None:
+    assert loaded(file, '[server]\nlisten = ["unix:/a,b"]\n').listen == (Address(scheme="unix", path="/a,b"),)
+
+
+def test_lists_in_the_environment_have_commas_between_their_items() -> None:
+    environ = {"SVCNODE_SERVER_LISTEN": "127.0.0.1:1,[::1]:2", "SVCNODE_SERVER_PREFIX": "/svc, /eigen/"}
+    loads = load(None, environ)
+    assert [str(address) for address in loads.listen] == ["http://127.0.0.1:1", "http://[::1]:2"]
+    assert loads.prefixes == ("/svc", "/eigen")
+
+
+def test_two_free_ports_may_speak_two_things(file: Path) -> None:
+    text = (
+        '[server]\nlisten = ["http://127.0.0.1:0", "https://127.0.0.1:0"]\n'
+        f'tls = {{ certificate = "{file}", key = "{file}" }}\n'
+    )
+    assert [address.scheme for address in loaded(file, text).listen] == ["http", "https"]
+
+
+def test_with_a_certificate_an_address_speaks_tls_unless_it_says_otherwise(file: Path) -> None:
+    text = f"""
+        [server]
+        listen = ["127.0.0.1:1", "http://127.0.0.1:2", "unix:/a"]
+        [server.tls]
+        certificate = "{file}"
+        key = "{file}"
+    """
+    loads = loaded(file, text)
+    assert [address.scheme for address in loads.listen] == ["https", "http", "unix"]
+    assert loads.tls == TlsSettings(certificate=file, key=file)
+
+
+# ---- who wins
+
+
+def test_a_flag_wins_over_the_environment_and_the_environment_over_the_file(file: Path) -> None:
+    text = '[node]\nname = "file"\nversion = "v1"\n[log]\nlevel = "debug"\n'
+    environ = {"SVCNODE_NODE_VERSION": "v2", "SVCNODE_LOG_LEVEL": "warning"}
+    loads = loaded(file, text, environ, Override(("log", "level"), "error", "--log-level"))
+    assert (loads.node_name, loads.node_version, loads.log_level) == ("file", "v2", "error")
+
+
+def test_a_wrong_value_is_blamed_on_whoever_said_it(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r'such as "5s" \(--drain\)$'):
+        loaded(
+            file,
+            '[server]\ndrain = "1s"\n',
+            {"SVCNODE_SERVER_DRAIN": "2s"},
+            Override(("server", "drain"), "5", "--drain"),
+        )
+
+
+# ---- generated configurations
+
+
+LETTERS = st.characters(exclude_categories=("Cs", "Cc"))
+WORDS = st.text(LETTERS, min_size=1, max_size=12)
+DURATIONS = st.builds(
+    lambda number, unit: f"{number}{unit}", st.integers(1, 999), st.sampled_from(["ms", "s", "m", "h"])
+)
+COUNTS = st.integers(1, 10**6)
+VERSIONS = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda parts: "v" + ".".join(map(str, parts)))
+PREFIXES = st.lists(st.text("abcXYZ019._~-", min_size=1, max_size=5), max_size=3).map(
+    lambda segments: "".join(f"/{segment}" for segment in segments)
+)
+ADDRESSES = st.builds(
+    lambda host, port: f"{host}:{port}",
+    st.sampled_from(["127.0.0.1", "[::1]", "localhost", "0.0.0.0", "node.example"]),
+    st.integers(1, 65535),
+)
+POLICIES: dict[str, st.SearchStrategy[Any]] = {
+    "rise": COUNTS,
+    "fall": COUNTS,
+    "start_period": DURATIONS,
+    "stale_after": DURATIONS,
+}
+# The timeout is left out: that it stays below the interval has tests of its own.
+LOOKS = POLICIES | {"interval": DURATIONS}
+
+
+def tables(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=keys)
+
+
+SERVICES = st.builds(
+    lambda service_id, words, how: {"id": service_id} | words | how,
+    st.text(LETTERS, min_size=1, max_size=256),
+    tables(
+        name=st.text(LETTERS, max_size=9),
+        description=st.text(max_size=9),
+        impact=st.sampled_from(["critical", "partial", "none"]),
+        **LOOKS,
+    ),
+    st.fixed_dictionaries({"status": st.sampled_from(["Up", "Down", "Initializing"])})
+    | st.fixed_dictionaries({"probe": st.sampled_from(["sqlite:/a.db", "sqlite:b%20c.db", "sqlite:///d"])}),
+)
+CONFIGURATIONS = tables(
+    node=tables(name=WORDS, version=VERSIONS),
+    server=tables(
+        listen=st.lists(ADDRESSES, min_size=1, max_size=3, unique=True) | ADDRESSES,
+        prefix=st.lists(PREFIXES, min_size=1, max_size=3) | PREFIXES,
+        drain=DURATIONS,
+    ),
+    store=tables(path=st.text("abc/._ ", min_size=1, max_size=9)),
+    log=tables(level=st.sampled_from(["debug", "info", "warning", "error"]), format=st.sampled_from(["auto", "text"])),
+    defaults=tables(**LOOKS),
+    services=st.lists(SERVICES, max_size=4, unique_by=lambda service: service["id"]),
+)
+
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def toml(value: object) -> str:
+    """A value as TOML has it on one line; JSON but for the tables and the one character that TOML refuses bare."""
+    match value:
+        case dict():
+            return "{ " + ", ".join(f"{toml(key)} = {toml(inner)}" for key, inner in value.items()) + " }"
+        case list():
+            return "[ " + ", ".join(map(toml, value)) + " ]"
+        case _:
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def document(data: Mapping[str, Any]) -> str:
+    return "".join(f"{toml(key)} = {toml(value)}\n" for key, value in data.items())
+
+
+def seconds(duration: str) -> float:
+    unit = duration.lstrip("0123456789.")
+    return float(duration.removesuffix(unit)) * SECONDS[unit]
+
+
+@generating
+@given(data=CONFIGURATIONS)
+def test_a_configuration_loads_to_what_it_says(data: dict[str, Any], file: Path) -> None:
+    loads = loaded(file, document(data))
+
+    node, server, log = (data.get(table, {}) for table in ("node", "server", "log"))
+    assert loads.node_name == node.get("name", socket.gethostname())
+    assert loads.node_version == node.get("version", f"v{__version__}")
+    assert [f"{str(address).removeprefix('http://')}" for address in loads.listen] == _all(
+        server.get("listen", "127.0.0.1:8420")
+    )
+    assert list(loads.prefixes) == _all(server.get("prefix", "/svc"))
+    assert loads.drain_s == (seconds(server["drain"]) if "drain" in server else None)
+    assert (loads.log_level, loads.log_format) == (log.get("level", "info"), log.get("format", "auto"))
+    if "path" in data.get("store", {}):
+        assert loads.store_path == Path(data["store"]["path"])
+    assert loads.uses_store is not bool(data.get("services"))
+    for service, said in zip(loads.services, data.get("services") or [{"id": "store", "probe": ""}], strict=True):
+        _assert_says(service, said, data.get("defaults", {}))
+
+
+def _all(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def _assert_says(service: ServiceSettings, said: dict[str, Any], defaults: dict[str, Any]) -> None:
+    about, watch = service.definition.service, service.definition.watch
+    assert about.id == said["id"]
+    if about.id != "store":
+        assert (about.name, about.description) == (said.get("name", said["id"]), said.get("description", ""))
+    assert about.impact.value == said.get("impact", "partial")
+    if "status" in said:
+        assert service.status is Status(said["status"])
+        assert (watch, about.policy) == (None, REPORTED)
+        return
+    assert watch is not None
+    looks: dict[str, Any] = {"interval": "10s", "rise": 2, "fall": 3, "start_period": "30s"} | defaults
+    looks |= {key: value for key, value in said.items() if key in LOOKS}
+    interval_s = seconds(looks["interval"])
+    assert watch.schedule == Schedule(interval_s=interval_s, timeout_s=min(3.0, interval_s / 2))
+    assert about.policy == Policy(
+        rise=looks["rise"],
+        fall=looks["fall"],
+        start_period_s=seconds(looks["start_period"]),
+        stale_after_s=seconds(looks["stale_after"]) if "stale_after" in looks else watch.schedule.default_stale_after_s,
+    )
+
+
+@generating
+@given(raw=st.binary(max_size=40) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_whatever_the_file_holds_it_loads_or_is_refused(raw: bytes, file: Path) -> None:
+    file.write_bytes(raw)
+    with suppress(ConfigError):
+        load(file, {})
+
+
+SCALARS = (
+    st.text(max_size=8)
+    | st.integers()
+    | st.booleans()
+    | st.sampled_from(["5s", "0s", "v1", "/svc", "127.0.0.1:0", "[::1]:1", "unix:/a", "Up", "none", "sqlite:a", "x:"])
+)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=3)
+KNOWN_KEYS = st.sampled_from(
+    sorted({*FileTable.__annotations__, *ServiceTable.__annotations__, "listen", "prefix", "tls"})
+)
+ODDITIES = st.dictionaries(
+    st.sampled_from(sorted(FileTable.__annotations__)) | st.text(max_size=6),
+    st.dictionaries(KNOWN_KEYS | st.text(max_size=6), VALUES, max_size=4)
+    | st.lists(st.dictionaries(KNOWN_KEYS, VALUES, max_size=5), max_size=3)
+    | VALUES,
+    max_size=4,
+)
+
+
+@generating
+@given(data=ODDITIES)
+def test_whatever_stands_in_a_table_it_loads_or_the_file_is_named(data: dict[str, Any], file: Path) -> None:
+    try:
+        loaded(file, document(data))
+    except ConfigError as exc:
+        assert str(file) in str(exc)  # noqa: PT017  being refused is only one of two good ends
+
+
+@generating
+@given(
+    environ=st.dictionaries(
+        st.sampled_from(["SVCNODE_NODE_NAME", "SVCNODE_SERVER_LISTEN", "SVCNODE_DEFAULTS_FALL", "SVCNODE_STORE_PATH"])
+        | st.text(max_size=8).map(lambda text: f"SVCNODE_{text}"),
+        st.text(max_size=12) | st.just("\udcff"),
+    )
+)
+def test_whatever_the_environment_holds_it_loads_or_is_refused(environ: dict[str, str]) -> None:
+    with suppress(ConfigError):
+        load(None, environ)

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.config.sources import Override, Source, environment_keys
+from svcnode.core.errors import ConfigError, InvalidValueError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Every value that the environment can set, as a name, what may stand there, and where it goes.
+SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
+    ("SVCNODE_NODE_NAME", "validator-7", ("node", "name"), "validator-7"),
+    ("SVCNODE_NODE_VERSION", "v1.4.2", ("node", "version"), "v1.4.2"),
+    ("SVCNODE_SERVER_LISTEN", "127.0.0.1:1, [::1]:2", ("server", "listen"), "127.0.0.1:1, [::1]:2"),
+    ("SVCNODE_SERVER_PREFIX", "/svc,/eigen", ("server", "prefix"), "/svc,/eigen"),
+    ("SVCNODE_SERVER_DRAIN", "5s", ("server", "drain"), "5s"),
+    ("SVCNODE_SERVER_TLS_CERTIFICATE", "a.pem", ("server", "tls", "certificate"), "a.pem"),
+    ("SVCNODE_SERVER_TLS_KEY", "a.key", ("server", "tls", "key"), "a.key"),
+    ("SVCNODE_STORE_PATH", "store.db", ("store", "path"), "store.db"),
+    ("SVCNODE_LOG_LEVEL", "debug", ("log", "level"), "debug"),
+    ("SVCNODE_LOG_FORMAT", "json", ("log", "format"), "json"),
+    ("SVCNODE_DEFAULTS_INTERVAL", "10s", ("defaults", "interval"), "10s"),
+    ("SVCNODE_DEFAULTS_TIMEOUT", "3s", ("defaults", "timeout"), "3s"),
+    ("SVCNODE_DEFAULTS_RISE", "2", ("defaults", "rise"), 2),
+    ("SVCNODE_DEFAULTS_FALL", "3", ("defaults", "fall"), 3),
+    ("SVCNODE_DEFAULTS_START_PERIOD", "30s", ("defaults", "start_period"), "30s"),
+    ("SVCNODE_DEFAULTS_STALE_AFTER", "33s", ("defaults", "stale_after"), "33s"),
+]
+
+
+def source(text: str | None, environ: dict[str, str] | None = None, *flags: Override, at: Path) -> Source:
+    file = at / "svcnode.toml"
+    if text is not None:
+        file.write_text(text)
+    return Source(None if text is None else file, environ or {}, flags)
+
+
+# ---- the environment
+
+
+@pytest.mark.parametrize(("name", "text", "path", "value"), SETTABLE, ids=[name for name, *_ in SETTABLE])
+def test_a_value_can_be_set_in_the_environment(name: str, text: str, path: tuple[str, ...], value: object) -> None:
+    said = Source(None, {name: text}, ())
+    assert said.value_at(path) == value
+    assert said.origin_of(path) == f" (environment variable {name})"
+
+
+def test_every_single_value_of_the_file_can_be_set_in_the_environment() -> None:
+    assert sorted(environment_keys()) == sorted(name for name, *_ in SETTABLE)
+
+
+@pytest.mark.parametrize("text", ["three", "", "3.0", "1_000", "٣", " 3", "9" * 5000])
+def test_what_is_no_number_is_left_for_the_check_of_its_shape_to_refuse(text: str) -> None:
+    assert Source(None, {"SVCNODE_DEFAULTS_FALL": text}, ()).data == {"defaults": {"fall": text}}
+
+
+def test_a_number_below_zero_is_a_number() -> None:
+    assert Source(None, {"SVCNODE_DEFAULTS_FALL": "-1"}, ()).data == {"defaults": {"fall": -1}}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("SVCNODE_NODE_NAM", "; did you mean SVCNODE_NODE_NAME?"),
+        ("SVCNODE_SERVER_LISTENS", "; did you mean SVCNODE_SERVER_LISTEN?"),
+        ("SVCNODE_SERVER_TLS_CERT", "; did you mean SVCNODE_SERVER_TLS_KEY?"),
+        ("SVCNODE_DEFAULTS_TIME_OUT", "; did you mean SVCNODE_DEFAULTS_TIMEOUT?"),
+        ("SVCNODE_LOG_", "; did you mean SVCNODE_LOG_LEVEL?"),
+        ("SVCNODE_NODE_" + "Z" * 40, ""),
+    ],
+)
+def test_a_name_that_begins_like_ours_and_is_none_is_refused(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Source(None, {name: "x"}, ())
+    assert str(refused.value) == f"unknown environment variable {name}{hint}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SVCNODE_CONFIG",
+        "SVCNODE_PORT",
+        "SVCNODE_PORT_8420_TCP_ADDR",
+        "SVCNODE_SERVICE_HOST",
+        "SVCNODE_SERVICE_PORT",
+        "SVCNODE_",
+        "SVCNODE",
+        "SVCNODES_NODE_NAME",
+        "svcnode_node_name",
+        "NODE_NAME",
+        "PATH",
+    ],
+)
+def test_a_name_that_is_not_ours_is_nothing_to_us(name: str) -> None:
+    assert Source(None, {name: "tcp://10.0.0.1:8420"}, ()).data == {}
+
+
+# ---- who wins
+
+
+def test_a_flag_wins_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
+    text = '[node]\nname = "file"\nversion = "v1"\n[server]\ndrain = "1s"\n'
+    environ = {"SVCNODE_NODE_VERSION": "v2", "SVCNODE_SERVER_DRAIN": "2s"}
+    said = source(text, environ, Override(("server", "drain"), "3s", "--drain"), at=tmp_path)
+    assert said.data == {"node": {"name": "file", "version": "v2"}, "server": {"drain": "3s"}}
+    assert [said.origin_of(path) for path in (("node", "name"), ("node", "version"), ("server", "drain"))] == [
+        f" ({tmp_path / 'svcnode.toml'}:2)",
+        " (environment variable SVCNODE_NODE_VERSION)",
+        " (--drain)",
+    ]
+
+
+def test_an_override_leaves_what_stands_beside_it(tmp_path: Path) -> None:
+    said = source('[server.tls]\ncertificate = "a"\n', {"SVCNODE_SERVER_TLS_KEY": "b"}, at=tmp_path)
+    assert said.data == {"server": {"tls": {"certificate": "a", "key": "b"}}}
+
+
+def test_an_override_does_not_hide_that_the_file_has_something_else_where_its_table_belongs(tmp_path: Path) -> None:
+    said = source('server = "here"\n', {"SVCNODE_SERVER_TLS_KEY": "b"}, at=tmp_path)
+    assert said.data == {"server": "here"}
+    assert said.origin_of(("server",)) == f" ({tmp_path / 'svcnode.toml'}:1)"
+
+
+# ---- the file
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Source(tmp_path / "no.toml", {}, ())
+    assert str(refused.value) == f"cannot read the configuration: No such file or directory ({tmp_path / 'no.toml'})"
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Source(tmp_path, {}, ())
+    assert str(refused.value) == f"cannot read the configuration: Is a directory ({tmp_path})"
+
+
+def test_the_cause_of_a_refusal_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        source("name =", at=tmp_path)
+    assert isinstance(refused.value.__cause__, ValueError)
+
+
+# ---- saying where
+
+
+def test_a_service_is_spoken_of_by_its_id(tmp_path: Path) -> None:
+    said = source('[[services]]\nid = "db-1"\n[[services]]\nid = 7\n[[services]]\nid = ""\n[[services]]\n', at=tmp_path)
+    spoken = [said.spoken(("services", place, "probe")) for place in range(4)]
+    assert spoken == ["services.db-1.probe", "services.1.probe", "services.2.probe", "services.3.probe"]
+
+
+def test_an_item_of_a_list_is_spoken_of_by_its_place() -> None:
+    said = Source(None, {}, [Override(("server", "listen"), ["a", "b"], "--listen")])
+    assert said.spoken(("server", "listen", 1)) == "server.listen.1"
+    assert said.origin_of(("server", "listen", 1)) == " (--listen)"
+
+
+def test_without_a_file_there_is_no_line() -> None:
+    assert str(Source(None, {}, ()).error(("node", "name"), "is wrong")) == "node.name: is wrong"
+
+
+def test_a_value_that_the_file_does_not_hold_is_placed_in_the_file_as_a_whole(tmp_path: Path) -> None:
+    said = source("", at=tmp_path)
+    assert str(said.error(("node", "name"), "is wrong")) == f"node.name: is wrong ({tmp_path / 'svcnode.toml'})"
+
+
+def test_what_is_refused_inside_is_the_fault_of_the_value(tmp_path: Path) -> None:
+    said = source('\nnode.name = ""\n', at=tmp_path)
+    with pytest.raises(ConfigError) as refused, said.blaming("node", "name"):
+        raise InvalidValueError("must not be empty")
+    assert str(refused.value) == f"node.name: must not be empty ({tmp_path / 'svcnode.toml'}:2)"
+
+
+def test_blame_is_laid_once() -> None:
+    said = Source(None, {}, ())
+    with pytest.raises(ConfigError) as refused, said.blaming("server"), said.blaming("server", "drain"):
+        raise InvalidValueError("is no duration")
+    assert str(refused.value) == "server.drain: is no duration"
+
+
+def test_a_fault_of_our_own_is_nobody_elses() -> None:
+    said: Any = Source(None, {}, ())
+    with pytest.raises(ZeroDivisionError), said.blaming("node"):
+        raise ZeroDivisionError

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.core.errors import StoreError
+from svcnode.store import APPLICATION_ID, open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def asked(path: Path, question: str) -> object:
+    with closing(sqlite3.connect(path)) as database:
+        row = database.execute(question).fetchone()
+        database.commit()
+    return None if row is None else row[0]
+
+
+def test_a_missing_store_is_made_with_the_folders_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "svcnode" / "store.db"
+    open_store(path)
+    assert path.read_bytes().startswith(b"SQLite format 3\0")
+    assert asked(path, "PRAGMA application_id") == APPLICATION_ID
+    assert asked(path, "PRAGMA journal_mode") == "wal"
+    assert asked(path, "PRAGMA integrity_check") == "ok"
+
+
+def test_the_mark_of_a_store_reads_svcn() -> None:
+    assert APPLICATION_ID.to_bytes(4, "big") == b"svcn"
+
+
+def test_a_store_is_left_as_it_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    open_store(path)
+    asked(path, "CREATE TABLE kept (what)")
+    asked(path, "INSERT INTO kept VALUES ('this')")
+    open_store(path)
+    assert asked(path, "SELECT what FROM kept") == "this"
+
+
+def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.touch()
+    open_store(path)
+    assert asked(path, "PRAGMA application_id") == APPLICATION_ID
+
+
+def test_the_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    asked(path, "CREATE TABLE ledger (entry)")
+    before = path.read_bytes()
+    with pytest.raises(
+        StoreError, match=r"ledger\.db is a database of another program; name another file in \[store\]"
+    ):
+        open_store(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, only long enough to look at\n" * 50)
+    with pytest.raises(StoreError, match=r"cannot open the store .*notes\.txt: file is not a database"):
+        open_store(path)
+    assert path.read_text().startswith("not a database")
+
+
+def test_a_place_where_nothing_can_be_made_is_an_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot open the store"):
+        open_store(tmp_path / "file" / "store.db")
+
+
+def test_a_folder_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="unable to open database file"):
+        open_store(tmp_path)
