@@ -11,15 +11,12 @@ import ssl
 import subprocess
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.agents import DEADLINE_S, Agent, Answer, Client, connect_unix, has_ipv6, is_listened_on
 from tests.support.certificates import Certificate, make_certificate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ANYWHERE = ("--listen", "127.0.0.1:0")
 FIXED = '[[services]]\nid = "db"\nstatus = "Up"\n'
@@ -283,6 +280,8 @@ def test_an_address_that_cannot_be_had_changes_nothing(tmp_path: Path) -> None:
         with agent.connect(port, tls=trusting(old)) as newcomer:
             assert certificate_seen_by(newcomer) == der(old)
             assert newcomer.ask("/svc/node/services").json["services"][0]["id"] == "db"
+        agent.reload(before)
+        assert agent.messages[-1] == "reloaded"
 
 
 def test_many_reloads_leave_nothing_behind(tmp_path: Path) -> None:
@@ -299,7 +298,7 @@ def test_many_reloads_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def _descriptors(agent: Agent) -> int:
-    return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
+    return len(list(Path(f"/proc/{agent.process.pid}/fd").iterdir()))
 
 
 # ---- TLS
@@ -316,8 +315,9 @@ def test_https_is_spoken_where_there_is_a_certificate(loop: dict[str, str], tmp_
             in_clear.ask("/svc/node/health")
 
 
+@pytest.mark.parametrize("becomes_rsa", [False, True])
 def test_a_new_certificate_is_seen_by_new_connections_while_old_ones_live_on(
-    loop: dict[str, str], tmp_path: Path
+    becomes_rsa: bool, loop: dict[str, str], tmp_path: Path
 ) -> None:
     made = make_certificate(tmp_path)
     config = '[server]\nlisten = "127.0.0.1:0"\n' + tls_table(made) + FIXED
@@ -326,7 +326,7 @@ def test_a_new_certificate_is_seen_by_new_connections_while_old_ones_live_on(
         with agent.connect(tls=trusting(made)) as before:
             first = certificate_seen_by(before)
             assert before.ask("/svc/node").code == 200
-            make_certificate(tmp_path)
+            make_certificate(tmp_path, is_rsa=becomes_rsa)
             agent.reload()
             with agent.connect(port, tls=trusting(made)) as after:
                 assert certificate_seen_by(after) == der(made) != first
@@ -480,12 +480,13 @@ def test_it_listens_in_several_places_under_several_prefixes(tmp_path: Path) -> 
 def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        with Agent(tmp_path, "--listen", f"unix:a.sock", "--listen", f"127.0.0.1:{taken}", config=FIXED) as agent:
+        with Agent(tmp_path, "--listen", "unix:a.sock", "--listen", f"127.0.0.1:{taken}", config=FIXED) as agent:
             assert agent.ends() == 1
-            assert agent.messages == [
+            (only_line,) = agent.messages
+            assert only_line == (
                 f"cannot listen on http://127.0.0.1:{taken}: "
                 "something listens there already; stop it, or choose another place with --listen"
-            ]
+            )
     assert not (tmp_path / "a.sock").exists()
 
 
@@ -516,13 +517,15 @@ def test_it_serves_on_when_nobody_reads_its_log(tmp_path: Path) -> None:
         assert agent.process.wait(DEADLINE_S) == 0
 
 
-def test_a_reader_that_leaves_gets_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_gets_no_traceback(unbuffered: str, tmp_path: Path) -> None:
     (tmp_path / "svcnode.toml").write_text(FIXED)
     ours, theirs = os.pipe()
     os.close(ours)
     checked = subprocess.run(
         [sys.executable, "-m", "svcnode", "check-config"],
         cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": unbuffered},
         stdout=theirs,
         stderr=subprocess.PIPE,
         timeout=DEADLINE_S,
@@ -541,7 +544,7 @@ def test_a_reader_that_leaves_gets_no_traceback(tmp_path: Path) -> None:
     [
         ("no.toml", "cannot read the configuration: No such file or directory (no.toml)"),
         (".", "cannot read the configuration: Is a directory (.)"),
-        ("bad.toml", "node.nam: unknown key; did you mean \"name\"? (bad.toml:2)"),
+        ("bad.toml", 'node.nam: unknown key; did you mean "name"? (bad.toml:2)'),
         ("tls.toml", "server.tls: tls.toml and tls.toml are not a certificate and its key: "),
     ],
 )

@@ -106,64 +106,64 @@ HALF_CHUNK = request("/svc/node", "Transfer-Encoding: chunked", method="POST", b
 
 @pytest.mark.parametrize("half", [DB[:1], DB[:-1], HALF_BODY, HALF_CHUNK], ids=["byte", "head", "body", "chunk"])
 def test_a_request_that_does_not_arrive_in_time_is_given_up(serve: Serve, half: bytes) -> None:
-    with serve(receive_s=0.3) as wire, wire.connect() as client:
+    with serve(receive_s=0.2) as wire, wire.connect() as client:
         watch = Stopwatch()
         client.send(half)
         assert refused_with(client.read()) == 408
-        assert 0.28 < watch.passed_s < 0.6
+        assert 0.18 < watch.passed_s < 0.6
         assert client.ends()
 
 
 @pytest.mark.parametrize("whole", [DB + b"x" * 99, HALF_BODY + b"x" * 99], ids=["head", "body"])
 def test_a_byte_now_and_then_does_not_extend_the_deadline(serve: Serve, whole: bytes) -> None:
     stop = threading.Event()
-    with serve(receive_s=0.3) as wire, wire.connect() as client:
+    with serve(receive_s=0.2) as wire, wire.connect() as client:
         watch = Stopwatch()
         sending = trickle(client, whole, 0.02, stop)
         try:
             assert refused_with(client.read()) == 408
-            assert 0.28 < watch.passed_s < 0.6
+            assert 0.18 < watch.passed_s < 0.6
         finally:
             stop.set()
             sending.join()
 
 
 def test_the_deadline_of_a_later_request_begins_with_its_first_byte(serve: Serve) -> None:
-    with serve(receive_s=0.3) as wire, wire.connect() as client:
+    with serve(receive_s=0.2) as wire, wire.connect() as client:
         client.ask(DB)
-        time.sleep(0.35)
+        time.sleep(0.25)
         watch = Stopwatch()
         client.send(DB[:5])
         assert refused_with(client.read()) == 408
-        assert 0.28 < watch.passed_s < 0.6
+        assert 0.18 < watch.passed_s < 0.6
 
 
 @pytest.mark.parametrize("asked_before", [0, 1], ids=["first", "later"])
 def test_half_a_request_behind_a_whole_one_has_the_same_deadline(serve: Serve, asked_before: int) -> None:
-    with serve(receive_s=0.3) as wire, wire.connect() as client:
+    with serve(receive_s=0.2) as wire, wire.connect() as client:
         for _ in range(asked_before):
             client.ask(DB)
         watch = Stopwatch()
         client.send(STORAGE + DB[:5])
         assert client.read().code == 206
         assert refused_with(client.read()) == 408
-        assert 0.28 < watch.passed_s < 0.6
+        assert 0.18 < watch.passed_s < 0.6
 
 
 def test_each_request_has_its_own_deadline_even_if_the_client_never_pauses(serve: Serve) -> None:
-    with serve(receive_s=0.3) as wire, wire.connect() as client:
+    with serve(receive_s=0.2) as wire, wire.connect() as client:
         client.send(STORAGE[:20])
-        for _ in range(6):
-            time.sleep(0.1)
+        for _ in range(5):
+            time.sleep(0.08)
             client.send(STORAGE[20:] + STORAGE[:20])
             assert client.read().code == 206
 
 
 def test_a_client_that_says_nothing_is_closed_without_a_word(serve: Serve) -> None:
-    with serve(receive_s=0.3) as wire, wire.connect() as client:
+    with serve(receive_s=0.2) as wire, wire.connect() as client:
         watch = Stopwatch()
         assert client.ends()
-        assert 0.28 < watch.passed_s < 0.6
+        assert 0.18 < watch.passed_s < 0.6
         assert until(lambda: wire.count() == 0)
 
 
@@ -172,19 +172,19 @@ def test_a_client_that_says_nothing_is_closed_without_a_word(serve: Serve) -> No
 
 @pytest.mark.parametrize("times", [1, 2], ids=["parsed", "remembered"])
 def test_a_kept_connection_is_closed_when_it_idles(serve: Serve, times: int) -> None:
-    with serve(idle_s=0.3) as wire, wire.connect() as client:
+    with serve(idle_s=0.2) as wire, wire.connect() as client:
         for _ in range(times):
             client.ask(DB)
         watch = Stopwatch()
         assert client.ends()
-        assert 0.28 < watch.passed_s < 0.6
+        assert 0.18 < watch.passed_s < 0.6
         assert until(lambda: wire.count() == 0)
 
 
 def test_a_busy_connection_is_kept_for_ever(serve: Serve) -> None:
-    with serve(idle_s=0.2, receive_s=0.2) as wire, wire.connect() as client:
+    with serve(idle_s=0.15, receive_s=0.15) as wire, wire.connect() as client:
         watch = Stopwatch()
-        while watch.passed_s < 0.8:
+        while watch.passed_s < 0.5:
             assert client.ask(DB).code == 200
             time.sleep(0.05)
 
@@ -296,9 +296,9 @@ def test_a_head_may_have_a_hundred_headers_and_no_more(
     ],
 )
 def test_what_never_ends_is_refused_before_it_fills_anything(
-    wire: RunningWire, endless: bytes, piece: bytes, code: int
+    serve: Serve, endless: bytes, piece: bytes, code: int
 ) -> None:
-    with wire.connect() as client:
+    with serve(body_bytes=4096) as wire, wire.connect() as client:
         client.send(endless)
         if endless.startswith(DB):
             assert client.read().code == 200
@@ -455,14 +455,14 @@ def tight() -> socket.socket:
 
 @pytest.mark.parametrize("times_read", [0, 1], ids=["parsed", "remembered"])
 def test_a_client_that_does_not_take_its_answer_is_cut(serve: Serve, times_read: int) -> None:
-    with serve(big_node(), listener=tight(), send_s=0.3) as wire, wire.connect(receive_buffer=8192) as deaf:
+    with serve(big_node(), listener=tight(), send_s=0.2) as wire, wire.connect(receive_buffer=8192) as deaf:
         for _ in range(times_read):
             deaf.ask(LIST)
         watch = Stopwatch()
         deaf.send(LIST)
         assert until(lambda: len(wire.server.sending) == 1)
         assert until(lambda: wire.count() == 0)
-        assert 0.28 < watch.passed_s < 0.6
+        assert 0.18 < watch.passed_s < 0.6
 
 
 def test_a_client_that_takes_its_answer_slowly_gets_it_whole(serve: Serve) -> None:
@@ -550,9 +550,9 @@ def test_closing_cuts_who_is_stuck_after_the_grace(wire: RunningWire, caplog: py
     with wire.connect() as client:
         client.send(DB[:20])
         wire.catch_up()
-        assert 0.28 < close_in_background(wire, grace_s=0.3)() < 0.8
+        assert 0.18 < close_in_background(wire, grace_s=0.2)() < 0.8
         assert client.ends()
-        assert "1 connections did not finish in 0.3 s and were cut" in caplog.text
+        assert "1 connections did not finish in 0.2 s and were cut" in caplog.text
 
 
 def test_nobody_is_admitted_any_more_once_closed(wire: RunningWire) -> None:
@@ -569,7 +569,7 @@ def test_closing_leaves_nothing_behind(wire: RunningWire) -> None:
     wire.close()
     assert wire.count() == 0
     assert wire.tasks() == set()
-    assert wire.call(lambda: wire.server._next_tick.cancelled())
+    assert wire.call(wire.server._next_tick.cancelled)
     for client in clients:
         client.read_to_end()
         client.sock.close()
@@ -578,7 +578,9 @@ def test_closing_leaves_nothing_behind(wire: RunningWire) -> None:
 
 def test_who_is_being_accepted_as_the_server_closes_does_not_slip_through(wire: RunningWire, loop_name: str) -> None:
     if loop_name == "asyncio":
-        pytest.skip("plain asyncio forgets whom it is accepting when a listener closes, and leaves them to the collector")
+        pytest.skip(
+            "plain asyncio forgets whom it is accepting when a listener closes, and leaves them to the collector"
+        )
     clients = [wire.connect() for _ in range(50)]
     wire.close()
     for client in clients:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -27,9 +27,11 @@ class Certificate:
     key: Path
 
 
-def make_certificate(folder: Path, name: str = "node", *, passphrase: bytes | None = None) -> Certificate:
+def make_certificate(
+    folder: Path, name: str = "node", *, passphrase: bytes | None = None, is_rsa: bool = False
+) -> Certificate:
     """A certificate for localhost under a common name, and its key; an older one of that name is replaced."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = rsa.generate_private_key(65537, 2048) if is_rsa else ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]

@@ -494,6 +494,18 @@ def test_silence_is_told_when_it_is_noticed(node: Node, clock: VirtualClock, hea
     assert (change.at_s, change.after.status, change.after.since_s) == (125.0, Status.INITIALIZING, 120.0)
 
 
+def test_the_silence_of_a_service_that_is_gone_is_told_to_nobody(
+    node: Node, clock: VirtualClock, heard: list[Change]
+) -> None:
+    node.register("worker", ttl="10s").up()
+    node.deregister("worker")
+    heard.clear()
+    clock.advance(10.0)
+    node.settle()
+    assert heard == []
+    assert node.health == 200
+
+
 def test_a_listener_that_raises_keeps_nobody_from_hearing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     def fails(change: Change) -> None:
         raise ValueError("not today")

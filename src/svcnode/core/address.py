@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -59,8 +60,6 @@ def _unix_address(text: str) -> Address:
 def _host(text: str, host: str) -> str:
     if not host.startswith("["):
         return host
-    import ipaddress
-
     try:
         return str(ipaddress.IPv6Address(host[1:-1]))
     except ValueError:

@@ -14,6 +14,7 @@ import logging
 import re
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +24,7 @@ from svcnode.spec import INTERNAL_ERROR, Answer, error_answer
 from svcnode.web.rooms import Room
 
 if TYPE_CHECKING:
+    import socket
     import ssl
 
     from svcnode.web.answers import Target
@@ -91,7 +93,6 @@ class Connection(asyncio.Protocol):
         "_asked",
         "_body_bytes",
         "_can_recall",
-        "_early_data",
         "_handshake",
         "_head",
         "_is_ending",
@@ -99,19 +100,16 @@ class Connection(asyncio.Protocol):
         "_last_word",
         "_parser",
         "_server",
-        "_tls",
         "_transport",
         "active_at_s",
         "room",
     )
 
-    def __init__(self, server: WireServer, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, server: WireServer) -> None:
         self.room = _NOWHERE
         self.active_at_s = monotonic()
         self._server = server
-        self._tls = tls
-        self._handshake: asyncio.Task[None] | None = None
-        self._early_data = b""  # came along with the end of the handshake
+        self._handshake: asyncio.Task[None] | None = None  # until there is a transport
         self._transport: asyncio.Transport
         self._parser: httptools.HttpRequestParser | None = None
         self._head = _Head()
@@ -127,12 +125,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in deed, not by name
-        self._server.admit(self)
-        if self._tls is not None:
-            # Not left to the listener: a client that never ends its handshake must count as a connection.
-            self._can_recall = False
-            self._transport.pause_reading()
-            self._handshake = self._server.loop.create_task(self._shake_hands(self._tls))
+        if self._handshake is None:
+            self._server.admit(self)
+        self._handshake = None
 
     def data_received(self, data: bytes) -> None:
         self.active_at_s = now_s = monotonic()
@@ -143,9 +138,7 @@ class Connection(asyncio.Protocol):
                 if self.room is not self._server.idle and not self._is_write_paused:
                     self._settle_down()
                 return
-        if self._handshake is not None:
-            self._early_data += data
-        elif not self._is_ending:  # what a refused client still sends is not looked at
+        if not self._is_ending:  # what a refused client still sends is not looked at
             self._parse(data)
 
     def eof_received(self) -> bool:
@@ -165,16 +158,20 @@ class Connection(asyncio.Protocol):
         self._answer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._handshake is not None:
-            self._handshake.cancel()
         self._asked.clear()
         self._server.leave(self)
 
     # ---- called by the server
 
+    def shake_hands(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        """Begin with TLS. Who never ends it counts as a connection all the same."""
+        self._handshake = self._server.loop.create_task(self._shake_hands(sock, tls))
+        self._handshake.add_done_callback(partial(self._after_handshake, sock))
+        self._server.admit(self)
+
     def finish(self) -> None:
         """Close, unless a request is under way: its answer will be the last."""
-        if self._handshake is not None or (self._can_recall and not self._is_write_paused):
+        if self._can_recall and not self._is_write_paused:
             self.close()
 
     def close(self) -> None:
@@ -186,11 +183,14 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
-        self._transport.abort()
+        if self._handshake is None:
+            self._transport.abort()
+        else:
+            self._handshake.cancel()
 
     def time_out(self) -> None:
         """Give up on the request that is arriving. A client that has not begun one is not told of any."""
-        if self._can_recall or self._is_ending or self._handshake is not None:
+        if self._can_recall or self._is_ending:
             self.close()
         else:
             self._refuse(TIMEOUT)
@@ -198,29 +198,18 @@ class Connection(asyncio.Protocol):
 
     # ---- reading
 
-    async def _shake_hands(self, tls: ssl.SSLContext) -> None:
-        limits = self._server.limits
+    async def _shake_hands(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
         try:
-            secured = await self._server.loop.start_tls(
-                self._transport,
-                self,
-                tls,
-                server_side=True,
-                ssl_handshake_timeout=limits.receive_s,
-                ssl_shutdown_timeout=limits.linger_s,
+            await self._server.loop.connect_accepted_socket(
+                lambda: self, sock, ssl=tls, ssl_shutdown_timeout=self._server.limits.linger_s
             )
-        except (OSError, EOFError) as exc:  # an SSLError is an OSError, and so is a time-out
+        except OSError as exc:  # an SSLError is one, too
             log.debug("TLS handshake failed: %s", exc)
-            secured = None
-        self._handshake = None
-        if secured is None:  # it also is when the client leaves in the middle, of which nobody else hears
-            self.abort()
+
+    def _after_handshake(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
+        if self._handshake is not None:  # it led to nothing, and nobody else will say so
+            sock.close()
             self._server.leave(self)
-            return
-        self._transport = secured
-        self._can_recall = not self._is_ending
-        if self._early_data:
-            self.data_received(self._early_data)
 
     def _parse(self, data: bytes) -> None:
         if self._parser is None:
@@ -380,11 +369,9 @@ class Connection(asyncio.Protocol):
         """Refuse, and leave the line open for a moment: a reset would destroy the answer before it is read."""
         self._last_word = None
         self._transport.write(self._server.answers.encode(last_word, connection="close"))
-        if self._transport.can_write_eof():
+        if self._transport.can_write_eof():  # TLS has no such half-way house
             self._transport.write_eof()
-            self._server.lingering.enter(self, monotonic())
-        else:
-            self.close()
+        self._server.lingering.enter(self, monotonic())
 
     def _invite_body(self) -> None:
         if self._head.wants_continue and self._head.is_complete:

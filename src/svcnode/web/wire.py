@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("svcnode.web")
 
 TICK_S = 0.25
+BACKLOG = 1024
+ACCEPT_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ class WireServer:
         self.lingering = Room(self.limits.linger_s)
         # In the order in which they are asked to make place for a newcomer.
         self._rooms = (self.idle, self.lingering, self.receiving, self.sending)
-        self._listeners: dict[socket.socket, asyncio.Server] = {}
+        self._listeners: dict[socket.socket, asyncio.Server | _TlsListener] = {}
         self._everyone_left = asyncio.Event()
         self._next_tick = self.loop.call_later(TICK_S, self._tick)
 
@@ -64,7 +66,10 @@ class WireServer:
 
     async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Accept connections on a bound socket, which is the server's from here on."""
-        self._listeners[sock] = await self.loop.create_server(lambda: Connection(self, tls), sock=sock, backlog=1024)
+        if tls is None:
+            self._listeners[sock] = await self.loop.create_server(lambda: Connection(self), sock=sock, backlog=BACKLOG)
+        else:
+            self._listeners[sock] = _TlsListener(self, sock, tls)
 
     def stop_listening(self, sock: socket.socket) -> None:
         """Accept no more there; who is connected stays."""
@@ -122,3 +127,41 @@ class WireServer:
             connection.time_out()
         for connection in (*self.sending.overdue(now_s), *self.lingering.overdue(now_s)):
             connection.abort()
+
+
+class _TlsListener:
+    """Accepts connections that begin with a handshake.
+
+    The loop's own listener would tell us of them when that has ended, and of those that never end it not at all.
+    """
+
+    def __init__(self, server: WireServer, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        self._server = server
+        self._sock = sock
+        self._tls = tls
+        self._again: asyncio.TimerHandle | None = None
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        self._server.loop.remove_reader(self._sock)
+        self._sock.close()
+
+    def _listen(self) -> None:
+        self._server.loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # whoever it was has left
+        except OSError as exc:  # no file descriptor is left, most likely: it would be so again at once
+            log.error("cannot accept a connection, trying again in %g s: %s", ACCEPT_AGAIN_S, exc)  # noqa: TRY400  no fault in the code
+            self._server.loop.remove_reader(self._sock)
+            self._again = self._server.loop.call_later(ACCEPT_AGAIN_S, self._listen)
+            return
+        sock.setblocking(False)
+        Connection(self._server).shake_hands(sock, self._tls)

@@ -96,6 +96,10 @@ def test_a_bound_coroutine_with_its_arguments_is_a_check() -> None:
 # ---- where it runs
 
 
+def refuses(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_plain_function_runs_beside_the_loop() -> None:
     ran_on: list[threading.Thread] = []
     verdict_of(lambda: ran_on.append(threading.current_thread()))
@@ -103,7 +107,8 @@ def test_a_plain_function_runs_beside_the_loop() -> None:
     assert ran_on[0].name == "svcnode check"
 
 
-def test_a_coroutine_runs_on_the_loop() -> None:
+def test_a_coroutine_runs_on_the_loop_and_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", refuses)
     ran_on: list[threading.Thread] = []
     verdict_of(as_coroutine(lambda: ran_on.append(threading.current_thread())))
     assert ran_on == [threading.current_thread()]
@@ -172,9 +177,6 @@ def test_a_check_that_failed_can_run_again() -> None:
 
 
 def test_a_thread_that_does_not_start_is_our_own_fault_and_only_this_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     async def story() -> None:
         probe = FunctionProbe(lambda: None)
         with monkeypatch.context() as patch:

@@ -1,0 +1,103 @@
+"""Builds the wheel and runs the tests against it, on this interpreter and on 3.13 where there is one.
+
+The tests run from a copy outside the source tree, so that nothing but the installed package can be imported.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = ("tests/unit", "tests/behaviour", "tests/integration/test_worked_example.py")
+MUST_SHIP = ("svcnode/py.typed", "svcnode/openapi.json")
+WHERE_FROM = "import svcnode; print(svcnode.__file__)"
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="svcnode-wheel-") as name:
+        folder = Path(name)
+        wheel = build(folder / "dist")
+        copy_tests(folder / "elsewhere")
+        for python in interpreters():
+            print(f"== {version_of(python)}: {python}", flush=True)
+            test(wheel, python, folder)
+    print("the wheel passes")
+    return 0
+
+
+def build(dist: Path) -> Path:
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, ROOT)
+    (wheel,) = dist.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for must in MUST_SHIP:
+        if must not in names:
+            sys.exit(f"{wheel.name} does not hold {must}")
+    strangers = [name for name in names if not name.startswith("svcnode")]
+    if strangers:
+        sys.exit(f"{wheel.name} holds what is none of its business: {', '.join(strangers)}")
+    return wheel
+
+
+def copy_tests(elsewhere: Path) -> None:
+    shutil.copytree(ROOT / "tests", elsewhere / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", elsewhere)  # the settings of pytest
+
+
+def interpreters() -> list[str]:
+    found = [sys.executable]
+    candidates = [shutil.which("python3.13"), *Path.home().glob(".pyenv/versions/3.13*/bin/python3.13")]
+    newer = next((str(one) for one in candidates if one and version_of(str(one)) == "3.13"), None)
+    if newer is not None and version_of(sys.executable) != "3.13":
+        found.append(newer)
+    return found
+
+
+def version_of(python: str) -> str:
+    """Such as "3.13"; empty for what does not run, as a shim for a version that is not chosen."""
+    ask = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def test(wheel: Path, python: str, folder: Path) -> None:
+    elsewhere = folder / "elsewhere"
+    venv = folder / f"venv-{version_of(python)}"
+    installed = venv / "bin" / "python"
+    uv = find_uv()
+    run(uv, "venv", "--quiet", "--python", python, "--no-python-downloads", venv)
+    run(uv, "pip", "sync", "--quiet", "--python", installed, "--require-hashes", ROOT / "requirements" / "dev.txt")
+    run(uv, "pip", "install", "--quiet", "--python", installed, "--no-deps", wheel)
+    ask = [str(installed), "-c", WHERE_FROM]
+    place = subprocess.run(ask, cwd=elsewhere, env=clean(), capture_output=True, text=True, check=True).stdout.strip()
+    if "site-packages" not in place:
+        sys.exit(f"svcnode is imported from {place}, not from the wheel")
+    run(installed, "-m", "pytest", "-q", *TESTS, cwd=elsewhere)
+
+
+def find_uv() -> str:
+    ours = ROOT / ".uv" / "bin" / "uv"
+    found = str(ours) if ours.exists() else shutil.which("uv")
+    return found or sys.exit("uv is neither in .uv/bin nor on PATH; `make setup` puts it there")
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> None:
+    """Say what is run, run it, and end with its exit code where it fails."""
+    words = [str(word) for word in command]
+    print("$", *words, flush=True)
+    code = subprocess.run(words, cwd=cwd, env=clean(), check=False).returncode
+    if code:
+        sys.exit(code)
+
+
+def clean() -> dict[str, str]:
+    """Without what would lead an interpreter elsewhere."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,461 @@
+"""What a client can see of the interface, and of what is decided where the interface is silent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.worlds import IDS, SECRET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from svcnode import Status
+    from tests.support.surfaces import Ask, Reply, Surface
+
+    AskIn = Callable[[str], Ask]
+
+ENDPOINTS = (
+    "/svc/node",
+    "/svc/node/health",
+    "/svc/node/services",
+    "/svc/node/services/db/health",
+)
+each_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS)
+
+
+def message_of(reply: Reply) -> str:
+    """The message of an error body that is nothing but that."""
+    assert reply.headers["content-type"] == "application/json"
+    body = json.loads(reply.body)
+    assert list(body) == ["message"]
+    assert isinstance(body["message"], str)
+    return body["message"]
+
+
+def health_code(reply: Reply) -> int:
+    """The code of an answer that says nothing else."""
+    assert reply.body == b""
+    assert "content-type" not in reply.headers
+    return reply.code
+
+
+# ---- the worked example
+
+
+def test_the_identity_has_its_three_fields_in_order(ask: Ask) -> None:
+    reply = ask("GET", "/svc/node")
+    assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
+    assert list(json.loads(reply.body).items()) == [
+        ("node_name", "validator-7"),
+        ("spec_version", "v0.0.1"),
+        ("node_version", "v1.4.2"),
+    ]
+
+
+def test_the_list_has_every_service_with_its_four_fields_in_order(ask: Ask) -> None:
+    reply = ask("GET", "/svc/node/services")
+    assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
+    body = json.loads(reply.body)
+    assert list(body) == ["services"]
+    assert [list(service.items()) for service in body["services"]] == [
+        [("id", "db"), ("name", "Ledger database"), ("description", "Holds the ledger"), ("status", "Up")],
+        [("id", "indexer"), ("name", "Indexer"), ("description", "Follows the chain"), ("status", "Down")],
+        [
+            ("id", "storage"),
+            ("name", "Storage daemon"),
+            ("description", "Keeps the blobs"),
+            ("status", "Initializing"),
+        ],
+    ]
+
+
+@pytest.mark.parametrize(("service_id", "code"), [("db", 200), ("indexer", 503), ("storage", 206)])
+def test_the_health_of_a_service_is_a_code_without_a_body(ask: Ask, service_id: str, code: int) -> None:
+    assert health_code(ask("GET", f"/svc/node/services/{service_id}/health")) == code
+
+
+@pytest.mark.parametrize(
+    ("world", "code"),
+    [
+        ("worked example", 206),
+        ("no services", 200),
+        ("all up", 200),
+        ("all down", 503),
+        ("all initializing", 206),
+        ("one down", 206),
+        ("critical down", 503),
+        ("critical initializing", 206),
+        ("uncounted down", 200),
+        ("draining", 503),
+        ("with an issue", 503),
+        ("starting", 206),
+    ],
+)
+def test_the_health_of_the_node_is_a_code_without_a_body(ask_in: AskIn, world: str, code: int) -> None:
+    assert health_code(ask_in(world)("GET", "/svc/node/health")) == code
+
+
+def test_a_node_without_services_lists_none(ask_in: AskIn) -> None:
+    assert json.loads(ask_in("no services")("GET", "/svc/node/services").body) == {"services": []}
+
+
+# ---- versions
+
+
+@each_endpoint
+@pytest.mark.parametrize(
+    "query",
+    [
+        "version=v0.0.1",
+        "version=0.0.1",
+        "version=v0.0.1&version=0.0.1",
+        "other=x&version=v0.0.1",
+        "%76ersion=v0.0.1",
+        "version=v0%2E0%2E1",
+        "Version=v9",
+        "other=version",
+        "",
+    ],
+)
+def test_a_version_that_is_supported_answers_like_none(ask: Ask, endpoint: str, query: str) -> None:
+    plain, versioned = ask("GET", endpoint), ask("GET", f"{endpoint}?{query}")
+    assert (versioned.code, versioned.body) == (plain.code, plain.body)
+
+
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS, "/svc/node/services/nobody/health"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "version=v0.0.2",
+        "version=v1",
+        "version=V0.0.1",
+        "version=v0.0.1.0",
+        "version=latest",
+        "version=",
+        "version",
+        "version=%20v0.0.1",
+        "version=v0.0.1%00",
+        "version=v0.0.1&version=v0.0.2",
+        "version=v0.0.2&version=v0.0.1",
+        "version=v0.0.1&version",
+        "%76ersion=v0.0.2",
+        "version=v0%2E0%2E2",
+        "x=y&version=v0.0.2",
+        "version=%FF",
+    ],
+)
+def test_any_version_that_is_not_supported_is_not_found(ask: Ask, endpoint: str, query: str) -> None:
+    reply = ask("GET", f"{endpoint}?{query}")
+    assert (reply.code, message_of(reply)) == (404, "API version not found")
+
+
+@each_endpoint
+def test_the_version_is_judged_before_the_method_and_the_rest_of_the_query(ask: Ask, endpoint: str) -> None:
+    for reply in (
+        ask("POST", f"{endpoint}?version=v9"),
+        ask("OPTIONS", f"{endpoint}?version="),
+        ask("GET", f"{endpoint}?version=v9&partial_status=nonsense"),
+    ):
+        assert (reply.code, message_of(reply)) == (404, "API version not found")
+
+
+# ---- ids
+
+
+def test_an_unknown_service_is_not_found(ask: Ask) -> None:
+    for unknown in ("nobody", "DB", "db%20", "%64b2", "", "%FF", "d%00b"):
+        reply = ask("GET", f"/svc/node/services/{unknown}/health")
+        assert (reply.code, message_of(reply)) == (404, "Service not found"), unknown
+
+
+CODES = {"Up": 200, "Initializing": 206, "Down": 503}
+
+
+@pytest.mark.parametrize(("service_id", "status"), list(IDS.items()), ids=[quote(one, safe="")[:20] for one in IDS])
+def test_any_id_can_be_asked_for_as_it_is_listed(ask_in: AskIn, service_id: str, status: Status) -> None:
+    ask = ask_in("odd ids")
+    listed = {one["id"]: one["status"] for one in json.loads(ask("GET", "/svc/node/services").body)["services"]}
+    assert listed[service_id] == status.value
+    reply = ask("GET", f"/svc/node/services/{quote(service_id, safe='')}/health")
+    assert health_code(reply) == CODES[status.value]
+
+
+def test_an_id_is_decoded_once(ask_in: AskIn) -> None:
+    ask = ask_in("odd ids")
+    assert ask("GET", "/svc/node/services/%252F/health").code == CODES[IDS["%2F"].value]
+    assert ask("GET", "/svc/node/services/%25252F/health").code == 404
+    assert ask("GET", "/svc/node/services/+/health").code == CODES[IDS["+"].value], "a plus is no space in a path"
+
+
+def test_more_of_an_id_may_be_encoded_than_must_be(ask: Ask) -> None:
+    assert ask("GET", "/svc/node/services/%64%62/health").code == 200
+    assert ask("GET", "/svc/%6eode/services/indexer/he%61lth").code == 503
+
+
+def test_a_slash_in_an_id_is_not_a_slash_in_the_path(ask_in: AskIn, surface: Surface) -> None:
+    if not surface.keeps_raw_path:
+        pytest.skip("a gateway that hands on only the decoded path leaves no difference")
+    reply = ask_in("odd ids")("GET", "/svc/node/services/a/b%20c%25/health")
+    assert (reply.code, message_of(reply)) == (404, "Not found")
+
+
+# ---- methods
+
+
+@each_endpoint
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW"])
+def test_only_get_and_head_are_allowed(ask: Ask, endpoint: str, method: str) -> None:
+    reply = ask(method, endpoint)
+    assert (reply.code, reply.headers["allow"]) == (405, "GET, HEAD")
+    assert "GET" in message_of(reply)
+
+
+def test_the_method_is_judged_before_the_service_is_looked_for(ask: Ask) -> None:
+    assert ask("POST", "/svc/node/services/nobody/health").code == 405
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *ENDPOINTS,
+        "/svc/node/services/indexer/health",
+        "/svc/node/services/storage/health",
+        "/svc/node/services/nobody/health",
+        "/svc/node?version=v9",
+        "/svc/nowhere",
+        "/livez",
+        "/readyz",
+        "/openapi.json",
+    ],
+)
+def test_head_has_the_code_and_the_headers_of_get_and_no_body(ask: Ask, target: str) -> None:
+    got, head = ask("GET", target), ask("HEAD", target)
+    got.headers.pop("date", None)
+    head.headers.pop("date", None)
+    assert head == (got.code, got.headers, b"")
+
+
+# ---- paths
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/svc",
+        "/svc/",
+        "/svc/node/",
+        "/svc/node/health/",
+        "/svc/node/services/",
+        "/svc/node/services/db",
+        "/svc/node/services/db/",
+        "/svc/node/services/db/health/",
+        "/svc/node/services/db/health/x",
+        "//svc/node",
+        "/svc//node",
+        "/svc/node//health",
+        "/SVC/node",
+        "/svc/Node",
+        "/svc/node/HEALTH",
+        "/svc/node.json",
+        "/svc/node;x=y",
+        "/svc/./node",
+        "/svc/x/../node",
+        "/node",
+        "/node/health",
+        "/eigen/node",
+        "/x/svc/node",
+        "/svcnode",
+        "/livez/",
+        "/LIVEZ",
+        "//[",
+    ],
+)
+def test_every_other_path_is_not_found(ask: Ask, path: str) -> None:
+    for method in ("GET", "POST"):
+        reply = ask(method, path)
+        assert (reply.code, message_of(reply)) == (404, "Not found")
+        assert "location" not in reply.headers
+
+
+def test_both_of_two_prefixes_are_served(ask_in: AskIn) -> None:
+    ask = ask_in("two prefixes")
+    for endpoint in ENDPOINTS:
+        first, second = ask("GET", endpoint), ask("GET", endpoint.replace("/svc", "/eigen"))
+        assert (first.code, first.body) == (second.code, second.body)
+        assert first.code < 300
+    assert ask("GET", "/other/node").code == 404
+    assert ask("GET", "/svc/eigen/node").code == 404
+
+
+def test_a_prefix_may_be_deep_and_may_be_nothing(ask_in: AskIn) -> None:
+    assert ask_in("deep prefix")("GET", "/api/v1/svc/node").code == 200
+    assert ask_in("deep prefix")("GET", "/svc/node").code == 404
+    assert ask_in("no prefix")("GET", "/node").code == 200
+    assert ask_in("no prefix")("GET", "/svc/node").code == 404
+
+
+# ---- how 206 is read
+
+
+@pytest.mark.parametrize("code", [200, 204, 206, 299, 304, 429, 503, 599])
+@pytest.mark.parametrize("endpoint", ["/svc/node/health", "/svc/node/services/storage/health"])
+def test_the_caller_chooses_the_code_that_stands_for_partly_healthy(ask: Ask, endpoint: str, code: int) -> None:
+    assert health_code(ask("GET", f"{endpoint}?partial_status={code}")) == code
+
+
+@pytest.mark.parametrize(("service_id", "code"), [("db", 200), ("indexer", 503)])
+def test_the_other_codes_are_not_the_callers_to_choose(ask: Ask, service_id: str, code: int) -> None:
+    assert health_code(ask("GET", f"/svc/node/services/{service_id}/health?partial_status=418")) == code
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "partial_status=99",
+        "partial_status=100",
+        "partial_status=199",
+        "partial_status=600",
+        "partial_status=0200",
+        "partial_status=2000",
+        "partial_status=-200",
+        "partial_status=abc",
+        "partial_status=200.0",
+        "partial_status=200%0A",
+        "partial_status=%20200",
+        "partial_status=",
+        "partial_status",
+        "partial_status=200&partial_status=200",
+        "partial_status=%D9%A2%D9%A0%D9%A0",
+        "partial_status=%EF%BC%92%EF%BC%90%EF%BC%90",
+    ],
+)
+@pytest.mark.parametrize("service", ["", "/services/db", "/services/nobody"])
+def test_anything_but_one_code_is_a_bad_request(ask: Ask, service: str, query: str) -> None:
+    reply = ask("GET", f"/svc/node{service}/health?{query}")
+    assert (reply.code, message_of(reply)) == (400, "partial_status must be one status code from 200 to 599")
+
+
+@pytest.mark.parametrize("endpoint", ["/svc/node", "/svc/node/services"])
+def test_elsewhere_that_parameter_means_nothing(ask: Ask, endpoint: str) -> None:
+    assert ask("GET", f"{endpoint}?partial_status=nonsense").code == 200
+
+
+def test_an_unknown_service_stays_unknown_whatever_code_is_chosen(ask: Ask) -> None:
+    reply = ask("GET", "/svc/node/services/nobody/health?partial_status=200")
+    assert (reply.code, message_of(reply)) == (404, "Service not found")
+
+
+# ---- headers
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        *(("GET", endpoint) for endpoint in ENDPOINTS),
+        ("GET", "/svc/node/services/nobody/health"),
+        ("GET", "/svc/node?version=v9"),
+        ("GET", "/svc/node/health?partial_status=x"),
+        ("GET", "/nowhere"),
+        ("POST", "/svc/node"),
+        ("GET", "/livez"),
+        ("GET", "/readyz"),
+        ("GET", "/openapi.json"),
+    ],
+)
+def test_headers_that_every_answer_has(ask: Ask, surface: Surface, method: str, target: str) -> None:
+    reply = ask(method, target)
+    assert reply.headers["cache-control"] == "no-store"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["content-length"] == str(len(reply.body))
+    assert reply.headers.get("content-type") == ("application/json" if reply.body else None)
+    assert ("date" in reply.headers) == surface.says_date
+
+
+def test_an_answer_without_content_speaks_of_no_length(ask: Ask) -> None:
+    reply = ask("GET", "/svc/node/health?partial_status=204")
+    assert (reply.code, reply.body) == (204, b"")
+    assert "content-length" not in reply.headers
+
+
+# ---- when answering itself fails
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("/svc/node", 500),
+        ("/svc/node/services", 500),
+        ("/svc/node/health", 503),
+        ("/svc/node/services/db/health", 503),
+        ("/readyz", 503),
+    ],
+)
+def test_a_failure_inside_is_said_to_the_log_and_not_to_the_client(
+    ask_in: AskIn, surface: Surface, target: str, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = ask_in("broken")("GET", target)
+    assert reply.code == code
+    if code == 500:
+        assert message_of(reply) == "Internal server error"
+    else:
+        assert health_code(reply) == 503
+    assert reply.headers["cache-control"] == "no-store"
+    assert SECRET not in str(reply)
+    if surface.is_in_this_process:
+        (record,) = (record for record in caplog.records if record.name == "svcnode.web")
+        assert record.exc_info is not None
+        assert str(record.exc_info[1]) == SECRET
+
+
+def test_what_does_not_need_the_node_is_answered_by_a_broken_one_too(ask_in: AskIn) -> None:
+    ask = ask_in("broken")
+    assert ask("GET", "/livez").code == 200
+    assert ask("GET", "/svc/node?version=v9").code == 404
+    assert ask("POST", "/svc/node").code == 405
+
+
+# ---- beside the interface
+
+
+@pytest.mark.parametrize("world", ["all up", "worked example", "all down", "draining"])
+def test_a_live_process_says_so_whatever_its_services_do(ask_in: AskIn, world: str) -> None:
+    assert health_code(ask_in(world)("GET", "/livez")) == 200
+
+
+@pytest.mark.parametrize(
+    ("world", "ready", "strictly"),
+    [
+        ("all up", 200, 200),
+        ("worked example", 200, 503),
+        ("starting", 200, 503),
+        ("all down", 503, 503),
+        ("draining", 503, 503),
+    ],
+)
+def test_readiness_reads_partly_healthy_as_good_unless_asked_to_be_strict(
+    ask_in: AskIn, world: str, ready: int, strictly: int
+) -> None:
+    ask = ask_in(world)
+    assert health_code(ask("GET", "/readyz")) == ready
+    for query in ("strict", "strict=", "strict=1"):
+        assert health_code(ask("GET", f"/readyz?{query}")) == strictly
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
+def test_beside_the_interface_only_get_and_head_are_allowed_too(ask: Ask, path: str) -> None:
+    reply = ask("POST", path)
+    assert (reply.code, reply.headers["allow"]) == (405, "GET, HEAD")
+    assert message_of(reply)
+
+
+def test_the_interface_describes_itself_under_its_prefixes(ask_in: AskIn) -> None:
+    reply = ask_in("two prefixes")("GET", "/openapi.json")
+    assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
+    document = json.loads(reply.body)
+    assert document["openapi"].startswith("3.")
+    assert [server["url"] for server in document["servers"]] == ["/svc", "/eigen"]

@@ -1,0 +1,134 @@
+"""What starting costs: the modules that are loaded, held in a list so that it stays as short as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEADLINE_S = 20.0
+
+# Each is heavy, or is for something else than answering; whoever needs one loads it then.
+NOT_ON_THE_WAY = {
+    "click",
+    "difflib",
+    "email",
+    "encodings.idna",
+    "html",
+    "http.client",
+    "http.server",
+    "httpx",
+    "httpx2",
+    "importlib.metadata",
+    "importlib.resources",
+    "msgspec",
+    "multiprocessing",
+    "pkg_resources",
+    "prometheus_client",
+    "rich",
+    "sqlite3",
+    "tempfile",
+    "unittest",
+    "urllib.request",
+    "uuid",
+    "xml",
+    "zoneinfo",
+    "aio_pika",
+    "aiomcache",
+    "apprise",
+    "asyncmy",
+    "grpc",
+    "nats",
+    "psycopg",
+    "redis",
+    "watchfiles",
+}
+
+IMPORT = "import svcnode"
+# Serves as the command line does, and tells itself to stop as soon as it looks and answers.
+SERVE = """
+import os, signal, sys
+from svcnode import agent
+from svcnode.cli import main
+
+look_and_answer = agent.Agent._look_and_answer
+
+async def look_answer_and_stop(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return await look_and_answer(self)
+
+agent.Agent._look_and_answer = look_answer_and_stop
+assert main(["serve", "--listen", "127.0.0.1:0", "--drain", "0s"]) == 0
+"""
+TELL = "\nimport sys; modules = sorted(sys.modules); import json; print(json.dumps(modules))"
+
+
+def modules_after(script: str, folder: Path, **environ: str) -> set[str]:
+    """What is loaded after a script, beyond what the interpreter itself had loaded."""
+    return _modules(script, folder, environ) - _modules("", folder, environ)
+
+
+def _modules(script: str, folder: Path, environ: dict[str, str]) -> set[str]:
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", script + TELL],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return set(json.loads(ended.stdout.splitlines()[-1]))
+
+
+def third_party(modules: set[str]) -> set[str]:
+    names = {module.partition(".")[0] for module in modules}
+    # What uvloop's compiler leaves behind is no package.
+    return {name for name in names - sys.stdlib_module_names if not name.startswith(("_cython", "cython_runtime"))}
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
+    return tmp_path
+
+
+def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) -> None:
+    modules = modules_after(IMPORT, tmp_path)
+    assert third_party(modules) == {"svcnode"}
+    assert not modules & (NOT_ON_THE_WAY | {"tomllib", "argparse"})
+    assert not modules & {"svcnode.agent", "svcnode.cli", "svcnode.config", "svcnode.web.wire", "svcnode.supervisor"}
+
+
+def test_serving_loads_two_other_packages(configured: Path) -> None:
+    assert third_party(modules_after(SERVE, configured)) == {"svcnode", "httptools", "uvloop"}
+
+
+def test_serving_loads_nothing_that_it_does_not_need(configured: Path) -> None:
+    assert not modules_after(SERVE, configured) & NOT_ON_THE_WAY
+
+
+def test_sqlite_is_loaded_when_a_service_needs_it(tmp_path: Path) -> None:
+    assert modules_after(SERVE, tmp_path) & NOT_ON_THE_WAY == {"sqlite3"}
+
+
+def test_toml_is_read_only_where_there_is_a_file(configured: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert "tomllib" in modules_after(SERVE, configured)
+    assert "tomllib" not in modules_after(SERVE, tmp_path_factory.mktemp("empty"))
+
+
+def test_the_lines_of_the_file_are_counted_only_when_something_is_wrong(configured: Path) -> None:
+    assert "svcnode.config.toml_lines" not in modules_after(SERVE, configured)
+
+
+def test_checking_a_configuration_starts_no_server(configured: Path) -> None:
+    modules = modules_after('from svcnode.cli import main; main(["check-config", "/dev/null"])', configured)
+    assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.web.wire"}

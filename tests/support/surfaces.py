@@ -1,0 +1,261 @@
+"""Every way to ask a node over HTTP, behind one function: `ask(method, target) -> (code, headers, body)`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import unquote_to_bytes
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import uvicorn
+
+from svcnode import asgi, wsgi
+from tests.support.wire import PATIENCE_S, Client, request, serving
+from tests.support.worlds import HEADER, WORLDS, World, asgi_worlds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Reply(NamedTuple):
+    code: int
+    headers: dict[str, str]  # with small letters
+    body: bytes
+
+
+class Ask(Protocol):
+    def __call__(self, method: str, target: str, /) -> Reply: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    name: str
+    open: Callable[[str], AbstractContextManager[Ask]]  # from the name of a world
+    keeps_raw_path: bool = True  # whether `a%2Fb` can be told from `a/b`
+    says_date: bool = True
+    is_in_this_process: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def as_reply(code: int, headers: list[tuple[str, str]], body: bytes) -> Reply:
+    names = [name.lower() for name, _ in headers]
+    assert len(set(names)) == len(names), f"a header stands twice: {names}"
+    return Reply(code, {name.lower(): value for name, value in headers}, body)
+
+
+# ---- the wire server
+
+
+@contextmanager
+def _wire(world_name: str) -> Iterator[Ask]:
+    world = WORLDS[world_name]()
+    with serving(world.node, prefixes=world.prefixes) as running:
+        yield lambda method, target: _ask_over(running.connect(), request(target, method=method))
+
+
+def _ask_over(client: Client, raw: bytes) -> Reply:
+    with client:
+        answer = client.ask(raw, is_head=raw.startswith(b"HEAD "))
+        assert client.is_silent(0.0) or client.ends(), "something comes after the answer"
+    return as_reply(answer.code, list(answer.headers), answer.body)
+
+
+# ---- inside this process
+
+
+class Asgi:
+    """The least of an ASGI server."""
+
+    def __init__(self, application: Any, *, root_path: str = "") -> None:
+        self._application = application
+        self._root_path = root_path
+
+    def __call__(self, method: str, target: str, /) -> Reply:
+        raw_path, _, query = target.encode().partition(b"?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote_to_bytes(raw_path).decode(),
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": self._root_path,
+            "headers": [(b"host", b"node.example")],
+        }
+        sent: list[dict[str, Any]] = []
+        asyncio.run(self._run(scope, sent))
+        start, *bodies = sent
+        assert start["type"] == "http.response.start"
+        assert [body["type"] for body in bodies] == ["http.response.body"]
+        assert not bodies[0].get("more_body")
+        for name, _ in start["headers"]:
+            assert name == name.lower(), "ASGI wants the names of headers in small letters"
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
+        return as_reply(start["status"], headers, bodies[0]["body"])
+
+    async def _run(self, scope: dict[str, Any], sent: list[dict[str, Any]]) -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self._application(scope, receive, send)
+
+
+class Wsgi:
+    """The least of a WSGI server, with the standard library's eye on both sides of the gateway."""
+
+    def __init__(self, application: Any, *, script_name: str = "", raw_name: str | None = None) -> None:
+        self._application = validator(_naming_a_type(application))
+        self._script_name = script_name
+        self._raw_name = raw_name  # of the variable that holds the target as it stood on the wire
+
+    def __call__(self, method: str, target: str, /) -> Reply:
+        path, _, query = target.partition("?")
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": method,
+            "SCRIPT_NAME": self._script_name,
+            "PATH_INFO": unquote_to_bytes(path).decode("latin-1").removeprefix(self._script_name),
+            "QUERY_STRING": query.encode().decode("latin-1"),
+            "wsgi.input": BytesIO(),
+        }
+        if self._raw_name is not None:
+            environ[self._raw_name] = target
+        setup_testing_defaults(environ)
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> Any:
+            started.append((status, headers))
+            return lambda _: None
+
+        chunks = self._application(environ, start_response)
+        try:
+            body = b"".join(chunks)
+        finally:
+            chunks.close()  # type: ignore[attr-defined]
+        ((status, headers),) = started
+        return as_reply(int(status[:3]), [pair for pair in headers if pair != _PLACEHOLDER], body)
+
+
+_PLACEHOLDER = ("Content-Type", "none/none")
+
+
+def _naming_a_type(application: Any) -> Any:
+    """The validator wants to see a Content-Type even where there is no content."""
+
+    def wrapped(environ: dict[str, Any], start_response: Any) -> Any:
+        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            has_content = ("Content-Length", "0") not in headers and not status.startswith("204")
+            return start_response(status, headers if has_content or "204" in status else [*headers, _PLACEHOLDER])
+
+        return application(environ, start)
+
+    return wrapped
+
+
+@contextmanager
+def _asgi(world_name: str) -> Iterator[Ask]:
+    world = WORLDS[world_name]()
+    yield Asgi(asgi(world.node, prefix=world.prefixes))
+
+
+def _wsgi(raw_name: str | None) -> Callable[[str], AbstractContextManager[Ask]]:
+    @contextmanager
+    def opened(world_name: str) -> Iterator[Ask]:
+        world: World = WORLDS[world_name]()
+        yield Wsgi(wsgi(world.node, prefix=world.prefixes, start=False), raw_name=raw_name)
+
+    return opened
+
+
+# ---- under servers that others have written
+
+
+class ServersOfOthers:
+    """Uvicorn on a thread and Gunicorn in a process; each starts when it is first needed."""
+
+    def __init__(self) -> None:
+        self._uvicorn: tuple[uvicorn.Server, threading.Thread, socket.socket] | None = None
+        self._gunicorn: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+
+    @contextmanager
+    def uvicorn(self, world_name: str) -> Iterator[Ask]:
+        if self._uvicorn is None:
+            config = uvicorn.Config(asgi_worlds, lifespan="off", ws="none", log_config=None, access_log=False)
+            server, listener = uvicorn.Server(config), _listener()
+            thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn under test")
+            thread.start()
+            self._uvicorn = (server, thread, listener)
+        yield _asking(self._uvicorn[2], world_name)
+
+    @contextmanager
+    def gunicorn(self, world_name: str) -> Iterator[Ask]:
+        if self._gunicorn is None:
+            listener = _listener()
+            command = [sys.executable, "-m", "gunicorn", "--bind", f"fd://{listener.fileno()}", "--log-level", "error"]
+            process = subprocess.Popen(
+                [*command, "tests.support.worlds:wsgi_worlds"],
+                cwd=REPOSITORY,
+                pass_fds=[listener.fileno()],
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            )
+            self._gunicorn = (process, listener)
+        yield _asking(self._gunicorn[1], world_name)
+
+    def close(self) -> None:
+        if self._uvicorn is not None:
+            server, thread, listener = self._uvicorn
+            server.should_exit = True
+            thread.join(PATIENCE_S)
+            listener.close()
+        if self._gunicorn is not None:
+            process, listener = self._gunicorn
+            process.terminate()
+            process.wait(PATIENCE_S)
+            listener.close()
+
+
+def _listener() -> socket.socket:
+    """Listening already: who connects before the server is up waits."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def _asking(listener: socket.socket, world_name: str) -> Ask:
+    place = listener.getsockname()
+
+    def ask(method: str, target: str, /) -> Reply:
+        client = Client(socket.create_connection(place, PATIENCE_S))
+        return _ask_over(client, request(target, f"{HEADER}: {world_name}", method=method))
+
+    return ask
+
+
+SERVERS = ServersOfOthers()
+
+SURFACES = (
+    Surface("wire", _wire),
+    Surface("asgi", _asgi, says_date=False),
+    Surface("wsgi", _wsgi(None), keeps_raw_path=False, says_date=False),
+    Surface("wsgi-raw-uri", _wsgi("RAW_URI"), says_date=False),
+    Surface("wsgi-request-uri", _wsgi("REQUEST_URI"), says_date=False),
+    Surface("uvicorn", SERVERS.uvicorn),
+    Surface("gunicorn", SERVERS.gunicorn, is_in_this_process=False),
+)
