@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
@@ -70,7 +70,7 @@ def _wire(world_name: str) -> Iterator[Ask]:
 def _ask_over(client: Client, raw: bytes) -> Reply:
     with client:
         answer = client.ask(raw, is_head=raw.startswith(b"HEAD "))
-        assert client.is_silent(0.0) or client.ends(), "something comes after the answer"
+        assert not client.unread, "something comes after the answer"
     return as_reply(answer.code, list(answer.headers), answer.body)
 
 
@@ -92,7 +92,7 @@ class Asgi:
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
-            "path": unquote_to_bytes(raw_path).decode(),
+            "path": unquote(raw_path.decode()),
             "raw_path": raw_path,
             "query_string": query,
             "root_path": self._root_path,
@@ -162,8 +162,8 @@ def _naming_a_type(application: Any) -> Any:
 
     def wrapped(environ: dict[str, Any], start_response: Any) -> Any:
         def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            has_content = ("Content-Length", "0") not in headers and not status.startswith("204")
-            return start_response(status, headers if has_content or "204" in status else [*headers, _PLACEHOLDER])
+            is_named = any(name == "Content-Type" for name, _ in headers) or status.startswith(("204", "304"))
+            return start_response(status, headers if is_named else [*headers, _PLACEHOLDER], *exc_info)
 
         return application(environ, start)
 

@@ -104,6 +104,11 @@ class Client:
         body, self._received = self._received[: int(length)], self._received[int(length) :]
         return WireAnswer(answer.code, headers, body, version)
 
+    @property
+    def unread(self) -> bytes:
+        """What has come along with what was read."""
+        return self._received
+
     def read_to_end(self) -> bytes:
         """Everything up to the end of the connection, however it ends."""
         try:

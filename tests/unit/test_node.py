@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import sys
@@ -683,11 +684,13 @@ def steps_of(work: Callable[[], object]) -> int:
         return trace
 
     usual = sys.gettrace()
+    gc.disable()  # a collection may call back into Python, and when it comes is not the work's doing
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(usual)
+        gc.enable()
     return steps
 
 

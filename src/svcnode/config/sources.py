@@ -90,7 +90,9 @@ class Source:
         except tomllib.TOMLDecodeError as exc:
             raise ConfigError(_toml_error(file, str(exc))) from exc
         except (RecursionError, ValueError) as exc:
-            raise ConfigError(f"not usable as TOML: nested too deeply, or a number has too many digits ({file})") from exc
+            raise ConfigError(
+                f"not usable as TOML: nested too deeply, or a number has too many digits ({file})"
+            ) from exc
 
     def _put(self, override: Override) -> None:
         *tables, last = override.path

@@ -361,6 +361,7 @@ class Connection(asyncio.Protocol):
         if not stays_open:
             self._stop_reading_requests()
             self._asked.clear()
+            self._last_word = None
         elif not asked.is_http_1_0:
             return self._server.answers.response(asked.target)
         return self._server.answers.response(asked.target, "keep-alive" if stays_open else "close")
