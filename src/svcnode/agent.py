@@ -154,7 +154,8 @@ class Agent:
             self._node.identify(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
         self._change_services(old.services, new.services)
-        _prepare_store(new)
+        if (new.uses_store, new.store_path) != (old.uses_store, old.store_path):
+            _prepare_store(new)  # one that was lost while it was watched stays lost: that is for a person to see
 
     def _change_services(self, old: Iterable[ServiceSettings], new: Iterable[ServiceSettings]) -> None:
         before = {service.id: service for service in old}

@@ -50,7 +50,9 @@ def _give_up_on_readers_that_left() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="svcnode", description="A validator-service node that answers for its health with evidence, not claims."
+        prog="svcnode",
+        allow_abbrev=False,
+        description="A validator-service node that answers for its health with evidence, not claims.",
     )
     parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -65,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     serve = commands.add_parser(
         "serve",
+        allow_abbrev=False,
         help="answer for the node over HTTP",
         description="Answer for the node over HTTP. SIGHUP reads the configuration again, SIGTERM drains and stops.",
         epilog="Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
@@ -108,6 +111,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _add_check_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check = commands.add_parser(
         "check-config",
+        allow_abbrev=False,
         help="say whether a configuration can be used",
         description="Say whether a configuration can be used, and what it would do. Exit 0 or 2.",
     )

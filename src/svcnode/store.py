@@ -7,12 +7,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import StoreError
+from svcnode.probes.sqlite import STORE_APPLICATION_ID
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-# "svcn": tells our file from anybody else's database. See PRAGMA application_id.
-APPLICATION_ID = 0x7376636E
 
 
 def open_store(path: Path) -> None:
@@ -22,10 +20,10 @@ def open_store(path: Path) -> None:
         with closing(sqlite3.connect(path, timeout=1.0)) as database:
             (owner,) = database.execute("PRAGMA application_id").fetchone()
             (table_count,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if owner != APPLICATION_ID and table_count:
+            if owner != STORE_APPLICATION_ID and table_count:
                 raise StoreError(f"{path} is a database of another program; name another file in [store] path")
             # Readers and the one writer do not wait for each other; the file stays sound through a power cut.
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
     except (OSError, sqlite3.Error) as exc:
         raise StoreError(f"cannot open the store {path}: {exc}") from exc

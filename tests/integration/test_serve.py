@@ -413,6 +413,27 @@ def test_a_store_that_is_lost_takes_the_node_down_and_back_up_when_it_returns(ha
         assert agent.health() == 200
 
 
+def test_a_lost_store_does_not_come_back_empty_with_a_reload(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    with Agent(tmp_path, *ANYWHERE, config="", environ={**SOON, "SVCNODE_STORE_PATH": str(store)}) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        store.unlink()
+        agent.eventually(lambda: agent.statuses() == {"store": "Down"})
+        agent.reload()
+        assert agent.messages[-1] == "reloaded"
+        assert not store.exists()
+        assert agent.health() == 503
+
+
+def test_the_database_of_another_program_is_no_store(tmp_path: Path) -> None:
+    store = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(store)) as database:
+        database.execute("CREATE TABLE theirs (id INTEGER)")
+    with Agent(tmp_path, *ANYWHERE, environ={**SOON, "SVCNODE_STORE_PATH": str(store)}) as agent:
+        agent.eventually(lambda: agent.statuses() == {"store": "Down"})
+        assert agent.health() == 503
+
+
 def test_a_store_that_cannot_be_made_is_told_and_the_node_serves_on(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     environ = {**SOON, "SVCNODE_STORE_PATH": "file/store.db"}

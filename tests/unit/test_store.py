@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.errors import StoreError
-from svcnode.store import APPLICATION_ID, open_store
+from svcnode.probes.sqlite import STORE_APPLICATION_ID
+from svcnode.store import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +25,13 @@ def test_a_missing_store_is_made_with_the_folders_it_needs(tmp_path: Path) -> No
     path = tmp_path / "state" / "svcnode" / "store.db"
     open_store(path)
     assert path.read_bytes().startswith(b"SQLite format 3\0")
-    assert asked(path, "PRAGMA application_id") == APPLICATION_ID
+    assert asked(path, "PRAGMA application_id") == STORE_APPLICATION_ID
     assert asked(path, "PRAGMA journal_mode") == "wal"
     assert asked(path, "PRAGMA integrity_check") == "ok"
 
 
 def test_the_mark_of_a_store_reads_svcn() -> None:
-    assert APPLICATION_ID.to_bytes(4, "big") == b"svcn"
+    assert STORE_APPLICATION_ID.to_bytes(4, "big") == b"svcn"
 
 
 def test_a_store_is_left_as_it_is_found(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
     open_store(path)
-    assert asked(path, "PRAGMA application_id") == APPLICATION_ID
+    assert asked(path, "PRAGMA application_id") == STORE_APPLICATION_ID
 
 
 def test_the_database_of_another_program_is_not_touched(tmp_path: Path) -> None:

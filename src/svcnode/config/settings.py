@@ -173,7 +173,7 @@ def _check_policy_word(key: str, value: Any) -> None:  # noqa: ANN401  its kind 
 
 
 def _store_service(defaults: ServiceWords, source: Source, store_path: Path) -> ServiceSettings:
-    from svcnode.probes.sqlite import SqliteProbe
+    from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 
     with source.blaming("defaults"):
         definition = define(
@@ -182,7 +182,7 @@ def _store_service(defaults: ServiceWords, source: Source, store_path: Path) -> 
             | {
                 "name": "Embedded store",
                 "description": "SQLite store of this node",
-                "probe": SqliteProbe(store_path),
+                "probe": SqliteProbe(store_path, application_id=STORE_APPLICATION_ID),
             },
         )
     return ServiceSettings(definition=definition)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT_PREFIX = "SVCNODE_"
+_SET_BY_A_CLUSTER = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +120,15 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     if not ours:
         return
     keys = environment_keys()
-    # Strange names are refused only where they begin like one of our tables: a cluster sets variables such as
-    # SVCNODE_PORT by itself when something there is called svcnode.
+    # Strange names are refused only where they begin like one of our tables, and never those that a cluster sets by
+    # itself when something there is called svcnode or svcnode-server.
     tables = tuple(f"{ENVIRONMENT_PREFIX}{path[0]}_".upper() for path, _ in keys.values())
     for name, value in sorted(ours.items()):
         if name in keys:
             path, is_number = keys[name]
             given = int(value) if is_number and re.fullmatch("-?[0-9]{1,9}", value) else value
             yield Override(path, given, f"environment variable {name}")
-        elif name.startswith(tables):
+        elif name.startswith(tables) and not _SET_BY_A_CLUSTER.search(name):
             import difflib
 
             near = difflib.get_close_matches(name, keys, n=1)

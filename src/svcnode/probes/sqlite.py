@@ -12,12 +12,16 @@ from svcnode.core.errors import ProbeError
 from svcnode.core.model import Verdict
 from svcnode.probes.threads import OwnThread
 
+# "svcn": tells the node's own store from anybody else's database. See PRAGMA application_id.
+STORE_APPLICATION_ID = 0x7376636E
+
 _LOCK_WAIT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteProbe:
     path: Path
+    application_id: int | None = None  # whose database it must be, where that matters
     _thread: OwnThread = field(default_factory=lambda: OwnThread("sqlite"), repr=False, compare=False)
 
     @classmethod
@@ -38,8 +42,11 @@ class SqliteProbe:
         try:
             with closing(sqlite3.connect(address, uri=True, timeout=_LOCK_WAIT_S)) as database:
                 (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()
+                (owner,) = database.execute("PRAGMA application_id").fetchone()
         except sqlite3.Error as exc:
             return _verdict_on(exc)
+        if self.application_id not in (None, owner):
+            return Verdict.failed("it is the database of another program")
         return Verdict.ready() if answer == "ok" else Verdict.failed(f"quick_check: {answer}")
 
 

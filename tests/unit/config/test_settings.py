@@ -17,7 +17,7 @@ from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Status
 from svcnode.definition import Watch
-from svcnode.probes.sqlite import SqliteProbe
+from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ def test_with_nothing_said_the_node_answers_for_its_own_store_on_loopback() -> N
     assert said_nothing.uses_store
     (service,) = said_nothing.services
     assert (service.id, service.status) == ("store", None)
-    assert service.definition.watch == Watch(SqliteProbe(store), Schedule())
+    assert service.definition.watch == Watch(SqliteProbe(store, application_id=STORE_APPLICATION_ID), Schedule())
 
 
 def test_an_empty_file_says_nothing(file: Path) -> None:

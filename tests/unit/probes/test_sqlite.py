@@ -13,7 +13,7 @@ import pytest
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import sqlite
-from svcnode.probes.sqlite import SqliteProbe
+from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 
 
 def look_at(path: Path) -> Verdict:
@@ -40,6 +40,14 @@ def _no_wait_for_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_sound_database_is_ready(ledger: Path) -> None:
     assert look_at(ledger) == Verdict.ready()
+
+
+def test_a_database_of_another_program_is_failed_where_that_matters(ledger: Path) -> None:
+    whose = SqliteProbe(ledger, application_id=STORE_APPLICATION_ID)
+    assert asyncio.run(whose.look()) == Verdict.failed("it is the database of another program")
+    with closing(sqlite3.connect(ledger)) as database:
+        database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
+    assert asyncio.run(whose.look()) == Verdict.ready()
 
 
 def test_a_database_in_use_is_ready(ledger: Path) -> None:
