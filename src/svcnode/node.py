@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from svcnode.definition import CheckWords, Definition, ServiceWords, Watch
+    from svcnode.probes import Probe
     from svcnode.supervisor import SupervisorThread
 
 F = TypeVar("F", bound="Callable[[], Any]")
@@ -171,15 +172,18 @@ class Node:
     def replace(self, definition: Definition) -> None:
         """Redefine a registered service in its place in the list.
 
-        What is believed of it stays when only its words or its weight change, and starts anew when the way to
-        look at it or to judge it does.
+        What is believed of it stays, to be judged by the new policy from here on; it starts anew only when another
+        probe looks at it.
         """
         service_id = definition.service.id
         with self._lock:
             old = self._entry(service_id)
             now_s = self._clock()
-            is_judged_alike = (definition.watch, definition.service.policy) == (old.watch, old.service.policy)
-            state = old.state if is_judged_alike else rules.first_state(now_s)
+            if _probe_of(definition.watch) == _probe_of(old.watch):
+                state = rules.as_of(old.state, now_s, old.service.policy)
+                state = rules.as_of(state, now_s, definition.service.policy)
+            else:
+                state = rules.first_state(now_s)
             entry = self._entries[service_id] = _Entry(definition, state)
             self._queue_lapse(entry)
             self._drop_dead_lapses()
@@ -419,3 +423,7 @@ class Node:
                 health=self._health,
             )
             self._feed.append(change)
+
+
+def _probe_of(watch: Watch | None) -> Probe | None:
+    return None if watch is None else watch.probe

@@ -24,6 +24,7 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Impact,
+    Policy,
     Service,
     ServiceState,
     Status,
@@ -220,17 +221,40 @@ def test_new_words_keep_the_place_and_the_belief(node: Node) -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [define("db-1", probe=SomeProbe("elsewhere")), probed(interval="7s"), probed(fall=9), define("db-1")],
-    ids=["target", "interval", "fall", "no probe"],
+    [define("db-1", probe=SomeProbe("elsewhere")), define("db-1")],
+    ids=["target", "no probe"],
 )
-def test_another_way_to_look_or_to_judge_starts_the_belief_anew(
-    node: Node, clock: VirtualClock, changed: Definition
-) -> None:
+def test_another_probe_starts_the_belief_anew(node: Node, clock: VirtualClock, changed: Definition) -> None:
     node.add(probed())
     node.report("db-1", READY)
     clock.advance(5.0)
     node.replace(changed)
     assert node.state("db-1") == rules.first_state(105.0)
+
+
+@pytest.mark.parametrize("changed", [probed(interval="7s"), probed(fall=9)], ids=["interval", "fall"])
+def test_another_measure_keeps_the_belief(node: Node, clock: VirtualClock, changed: Definition) -> None:
+    node.add(probed())
+    node.report("db-1", READY)
+    clock.advance(5.0)
+    node.replace(changed)
+    assert node.status("db-1") is Status.UP
+
+
+def test_a_belief_that_was_kept_is_judged_by_the_new_measure_at_once(node: Node, clock: VirtualClock) -> None:
+    node.add(probed(stale_after="20s"))
+    node.report("db-1", READY)
+    clock.advance(5.0)
+    node.replace(probed(stale_after="4s"))
+    assert node.status("db-1") is Status.INITIALIZING
+
+
+def test_a_belief_that_had_lapsed_is_not_revived_by_a_more_patient_measure(node: Node, clock: VirtualClock) -> None:
+    node.add(probed(stale_after="4s"))
+    node.report("db-1", READY)
+    clock.advance(5.0)
+    node.replace(probed(stale_after="20s"))
+    assert node.status("db-1") is Status.INITIALIZING
 
 
 def test_a_new_weight_counts_at_once(node: Node) -> None:
@@ -795,14 +819,19 @@ def test_nothing_lapses_while_nothing_can(node: Node) -> None:
 class Remembered:
     definition: Definition
     registered_at_s: float
-    reported: list[tuple[float, Evidence]] = field(default_factory=list)
+    policy: Policy
+    happened: list[tuple[float, Evidence | Policy]] = field(default_factory=list)
 
     def state_at(self, now_s: float) -> ServiceState:
-        policy = self.definition.service.policy
+        policy = self.policy
         state = rules.first_state(self.registered_at_s)
-        for reported_at_s, evidence in self.reported:
-            state = rules.as_of(state, reported_at_s, policy)
-            state = rules.as_of(rules.next_state(state, evidence, policy), reported_at_s, policy)
+        for at_s, what in self.happened:
+            state = rules.as_of(state, at_s, policy)
+            if isinstance(what, Policy):
+                policy = what
+            else:
+                state = rules.next_state(state, what, policy)
+            state = rules.as_of(state, at_s, policy)
         return rules.as_of(state, now_s, policy)
 
 
@@ -844,7 +873,7 @@ class NodeAgainstModel(RuleBasedStateMachine):
                 self.node.add(definition)
         else:
             self.node.add(definition)
-            self.model[service_id] = Remembered(definition, self.clock())
+            self.model[service_id] = Remembered(definition, self.clock(), definition.service.policy)
 
     @rule(definition=definitions())
     def redefine(self, definition: Definition) -> None:
@@ -855,10 +884,11 @@ class NodeAgainstModel(RuleBasedStateMachine):
             return
         self.node.replace(definition)
         old = self.model[service_id]
-        if (old.definition.watch, old.definition.service.policy) == (definition.watch, definition.service.policy):
+        if (old.definition.watch is None) == (definition.watch is None):  # there is only one probe in this model
             old.definition = definition
+            old.happened.append((self.clock(), definition.service.policy))
         else:
-            self.model[service_id] = Remembered(definition, self.clock())
+            self.model[service_id] = Remembered(definition, self.clock(), definition.service.policy)
 
     @rule(service_id=services)
     def deregister(self, service_id: str) -> None:
@@ -876,7 +906,7 @@ class NodeAgainstModel(RuleBasedStateMachine):
                 self.node.report(service_id, verdict)
             return
         self.node.report(service_id, verdict, at_s=now_s - age_s)
-        self.model[service_id].reported.append((now_s, Evidence(verdict=verdict, at_s=now_s - age_s)))
+        self.model[service_id].happened.append((now_s, Evidence(verdict=verdict, at_s=now_s - age_s)))
 
     @rule(by_s=seconds)
     def time_passes(self, by_s: float) -> None:
