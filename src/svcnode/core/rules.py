@@ -53,45 +53,61 @@ def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> Servi
 
 
 def _after_ready(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
-    state = replace(
+    ready_in_a_row = state.ready_in_a_row + 1
+    is_still_down = state.status is Status.DOWN and ready_in_a_row < policy.rise
+    return _counted(
         state,
-        ready_in_a_row=state.ready_in_a_row + 1,
-        failures_in_a_row=0,
+        evidence,
+        status=Status.DOWN if is_still_down else Status.UP,
+        reason=state.reason if is_still_down else evidence.verdict.reason,
+        ready_in_a_row=ready_in_a_row,
         ready_at_s=evidence.at_s,
-        counted_at_s=evidence.at_s,
     )
-    if state.status is Status.DOWN and state.ready_in_a_row < policy.rise:
-        return state
-    return _moved(state, Status.UP, evidence)
 
 
 def _after_not_ready(state: ServiceState, evidence: Evidence) -> ServiceState:
-    state = replace(state, ready_in_a_row=0, failures_in_a_row=0, counted_at_s=evidence.at_s)
-    return _moved(state, Status.INITIALIZING, evidence)
+    return _counted(state, evidence, status=Status.INITIALIZING, reason=evidence.verdict.reason)
 
 
 def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
-    state = replace(
+    failures_in_a_row = state.failures_in_a_row + 1
+    is_enough = failures_in_a_row >= policy.fall and not _is_still_starting(state, evidence.at_s, policy)
+    status = Status.DOWN if is_enough else state.status
+    return _counted(
         state,
-        ready_in_a_row=0,
-        failures_in_a_row=state.failures_in_a_row + 1,
-        counted_at_s=evidence.at_s,
+        evidence,
+        status=status,
+        # What is still Up is so for the reason it had; otherwise the failure is the best reason there is.
+        reason=state.reason if status is Status.UP else evidence.verdict.reason,
+        failures_in_a_row=failures_in_a_row,
     )
-    if state.status is Status.DOWN:
-        return replace(state, reason=evidence.verdict.reason)
-    if state.failures_in_a_row < policy.fall or _is_still_starting(state, evidence.at_s, policy):
-        # An Initializing service has no better reason to show than the failure; an Up one is still Up.
-        return state if state.status is Status.UP else replace(state, reason=evidence.verdict.reason)
-    return _moved(state, Status.DOWN, evidence)
 
 
 def _is_still_starting(state: ServiceState, now_s: float, policy: Policy) -> bool:
     return state.status is Status.INITIALIZING and now_s - state.registered_at_s < policy.start_period_s
 
 
-def _moved(state: ServiceState, status: Status, evidence: Evidence) -> ServiceState:
-    since_s = state.since_s if state.status is status else evidence.at_s
-    return replace(state, status=status, reason=evidence.verdict.reason, since_s=since_s)
+def _counted(  # noqa: PLR0913  each is a field
+    state: ServiceState,
+    evidence: Evidence,
+    *,
+    status: Status,
+    reason: str,
+    ready_in_a_row: int = 0,
+    failures_in_a_row: int = 0,
+    ready_at_s: float | None = None,
+) -> ServiceState:
+    """Written out, since every look ends here and `replace` takes several times as long."""
+    return ServiceState(
+        status=status,
+        reason=reason,
+        since_s=state.since_s if status is state.status else evidence.at_s,
+        registered_at_s=state.registered_at_s,
+        ready_in_a_row=ready_in_a_row,
+        failures_in_a_row=failures_in_a_row,
+        ready_at_s=state.ready_at_s if ready_at_s is None else ready_at_s,
+        counted_at_s=evidence.at_s,
+    )
 
 
 def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
