@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -19,7 +20,7 @@ from svcnode.core.model import Health
 from svcnode.core.rules import service_health
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from svcnode.core.model import Identity, Service, ServiceState, Status
 
@@ -181,6 +182,8 @@ ROUTES = (
 
 # ---- from a request to a reply
 
+Reply = Callable[["View"], Answer]
+
 
 def prefixes_from(prefix: str | Sequence[str]) -> tuple[str, ...]:
     """One prefix or several, checked, in a form that paths can be compared with."""
@@ -201,34 +204,47 @@ def answer(view: View, request: Request, prefixes: Sequence[str] = (PREFIX,)) ->
     return route(request, prefixes)(view)
 
 
-def route(request: Request, prefixes: Sequence[str] = (PREFIX,)) -> Callable[[View], Answer]:
+def route(request: Request, prefixes: Sequence[str] = (PREFIX,)) -> Reply:
     """The reply to a request, wherever no state of the node could change which one it is."""
     found = _find_route(request.path, prefixes)
     if found is None:
-        return always(NOT_FOUND)
+        return FixedReply(NOT_FOUND)
     endpoint, service_id = found
     query = parse_query(request.query)
     if not _is_supported(query.get("version", [])):
-        return always(VERSION_NOT_FOUND)
+        return FixedReply(VERSION_NOT_FOUND)
     if request.method not in METHODS:
-        return always(METHOD_NOT_ALLOWED)
+        return FixedReply(METHOD_NOT_ALLOWED)
     partial_status = query.get("partial_status", []) if endpoint.is_health else []
     if not _is_one_code_or_none(partial_status):
-        return always(BAD_PARTIAL_STATUS)
+        return FixedReply(BAD_PARTIAL_STATUS)
     code = int(partial_status[0]) if partial_status else None
-    return partial(_reply, endpoint, Call(service_id=service_id, partial_status=code))
+    return EndpointReply(endpoint, Call(service_id=service_id, partial_status=code))
 
 
-def always(fixed: Answer) -> Callable[[View], Answer]:
-    return lambda _view: fixed
+@dataclass(frozen=True, slots=True)
+class FixedReply:
+    """The same answer whatever the node is like."""
+
+    answer: Answer
+
+    def __call__(self, view: View) -> Answer:
+        return self.answer
 
 
-def _reply(endpoint: Route, call: Call, view: View) -> Answer:
-    try:
-        return endpoint.answer(view, call)
-    except Exception as exc:  # noqa: BLE001  a client gets the endpoint's own failure, the log gets the cause
-        failure = endpoint.failure
-        return Answer(failure.code, failure.body, failure.headers, cause=exc)
+@dataclass(frozen=True, slots=True)
+class EndpointReply:
+    """An endpoint's answer to one call. Two that are equal give equal answers, so servers may keep one for both."""
+
+    endpoint: Route
+    call: Call
+
+    def __call__(self, view: View) -> Answer:
+        try:
+            return self.endpoint.answer(view, self.call)
+        except Exception as exc:  # noqa: BLE001  a client gets the endpoint's own failure, the log gets the cause
+            failure = self.endpoint.failure
+            return Answer(failure.code, failure.body, failure.headers, cause=exc)
 
 
 def parse_query(query: bytes) -> dict[str, list[str]]:

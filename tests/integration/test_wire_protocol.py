@@ -139,6 +139,27 @@ def test_a_client_that_does_not_read_is_not_read_from_and_loses_nothing(loop_nam
     assert count > 4, "too few answers to have filled anything"
 
 
+def test_a_large_answer_that_is_remembered_arrives_whole_at_any_pace(loop_name: str) -> None:
+    node = Node("validator-7", version="v1.4.2")
+    for number in range(600):
+        node.register(f"service-{number}", description="d" * 100)
+    listener = loopback()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
+    with (
+        serving(node, loop_name, listener=listener) as wire,
+        wire.connect(receive_buffer=16 * 1024) as slow,
+        wire.connect() as quick,
+    ):
+        expected = wire.ask(LIST).body
+        for _ in range(3):
+            slow.send(LIST)
+            wire.catch_up()  # the answer fills all that there is to fill, and waits
+            assert quick.ask(LIST).body == expected
+            assert slow.read().body == expected
+        node.report("service-0", Verdict.ready())
+        assert slow.ask(LIST).body == expected.replace(b"Initializing", b"Up", 1)
+
+
 # ---- methods and versions of HTTP
 
 

@@ -8,22 +8,23 @@ lapse all end the life of every ready answer at once.
 from __future__ import annotations
 
 import logging
+import os
 import time
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from svcnode.spec import Answer, Request
+from svcnode.spec import Answer, Reply, Request
 from svcnode.web import site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.node import Node
-    from svcnode.spec import View
 
-MAX_TARGETS = 1024
-MAX_REMEMBERED_REQUESTS = 1024
+MAX_KEPT = 1024  # of targets, of remembered requests, of answers
 MAX_REMEMBERED_BYTES = 2048  # of one request; with the line above: 2 MiB at most
+LARGE_BYTES = 32 * 1024
 
 log = logging.getLogger("svcnode.web")
 
@@ -33,14 +34,21 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
+@dataclass(frozen=True, slots=True)
 class Target:
     """What is asked for, with all settled that does not depend on the node."""
 
-    __slots__ = ("is_head", "reply")
+    reply: Reply
+    is_head: bool
 
-    def __init__(self, reply: Callable[[View], Answer], *, is_head: bool) -> None:
-        self.reply = reply
-        self.is_head = is_head
+
+class LargeResponse(bytes):
+    """A response that also lies in a file in memory, from where the kernel sends it without copying it."""
+
+    file: int
+
+    def __del__(self) -> None:
+        os.close(self.file)
 
 
 class AnswerTable:
@@ -59,7 +67,9 @@ class AnswerTable:
         self._wall_clock = wall_clock
         self._targets: dict[tuple[str, bytes], Target] = {}
         self._remembered: dict[bytes, Target] = {}
-        self._ready: dict[bytes, bytes] = {}  # from a remembered request to its response
+        self._answers: dict[Reply, Answer] = {}  # good until the node changes
+        self._responses: dict[Target, bytes] = {}  # good until then, or until the second turns
+        self._ready: dict[bytes, bytes] = {}  # the same ones, by remembered request
         self._revision = -1
         self._fresh_until_s = 0.0
         self._date = ""
@@ -76,34 +86,42 @@ class AnswerTable:
 
     def remember(self, raw: bytes, target: Target) -> None:
         """From now on these bytes, as one whole request, are known to ask for this."""
-        if len(raw) > MAX_REMEMBERED_BYTES:
-            return
-        if len(self._remembered) >= MAX_REMEMBERED_REQUESTS:  # somebody asks for ever new things: begin again
-            self.forget()
-        self._remembered[raw] = target
-
-    def forget(self) -> None:
-        self._remembered.clear()
-        self._ready.clear()
+        if len(raw) <= MAX_REMEMBERED_BYTES:
+            if _made_room_in(self._remembered):
+                self._ready.clear()
+            self._remembered[raw] = target
 
     def target(self, method: str, path: bytes, query: bytes) -> Target:
         key = (method, path + b"?" + query)
         found = self._targets.get(key)
         if found is None:
-            if len(self._targets) >= MAX_TARGETS:
-                self._targets.clear()
+            _made_room_in(self._targets)
             reply = site.route(Request(method, path, query), self._prefixes)
             found = self._targets[key] = Target(reply, is_head=method == "HEAD")
         return found
 
     def response(self, target: Target, connection: str = "") -> bytes:
         """The response as of now; `connection` is the value of that header, where one is needed."""
-        return self.encode(self.answer(target), is_head=target.is_head, connection=connection)
+        answer = self.answer(target)
+        if connection or answer.cause is not None:
+            return self.encode(answer, is_head=target.is_head, connection=connection)
+        response = self._responses.get(target)
+        if response is None:
+            _made_room_in(self._responses)
+            response = self._responses[target] = _filed(self.encode(answer, is_head=target.is_head))
+        return response
 
     def answer(self, target: Target) -> Answer:
-        answer = target.reply(self._node)
-        if answer.cause is not None:
-            log.error("answering failed; the client got %d", answer.code, exc_info=answer.cause)
+        if self._clock() >= self._fresh_until_s or self._node.revision != self._revision:
+            self._refresh()
+        answer = self._answers.get(target.reply)
+        if answer is None:
+            answer = target.reply(self._node)
+            if answer.cause is None:
+                _made_room_in(self._answers)
+                self._answers[target.reply] = answer
+            else:
+                log.error("answering failed; the client got %d", answer.code, exc_info=answer.cause)
         return answer
 
     def encode(self, answer: Answer, *, is_head: bool = False, connection: str = "") -> bytes:
@@ -116,10 +134,13 @@ class AnswerTable:
 
     def _refresh(self) -> None:
         self._ready.clear()
+        self._responses.clear()
         node = self._node
         node.settle()  # silence since the last change is a change, too
-        # Read before any answer is made: should the node change in between, what is made then counts as old.
-        self._revision = node.revision
+        if node.revision != self._revision:
+            self._answers.clear()
+            # Read before any answer is made: should the node change in between, what is made then counts as old.
+            self._revision = node.revision
         self._date_now()
         self._fresh_until_s = min(self._date_until_s, node.next_lapse_at_s)
 
@@ -136,3 +157,20 @@ def http_date(wall_s: float) -> str:
     now = time.gmtime(wall_s)
     day, month = _DAYS[now.tm_wday], _MONTHS[now.tm_mon - 1]
     return f"{day}, {now.tm_mday:02} {month} {now.tm_year} {now.tm_hour:02}:{now.tm_min:02}:{now.tm_sec:02} GMT"
+
+
+def _made_room_in(kept: dict[Any, Any]) -> bool:
+    """What is kept is bounded: when somebody asks for ever new things, it begins again."""
+    if len(kept) < MAX_KEPT:
+        return False
+    kept.clear()
+    return True
+
+
+def _filed(response: bytes) -> bytes:
+    if len(response) < LARGE_BYTES or not hasattr(os, "memfd_create"):
+        return response
+    large = LargeResponse(response)
+    large.file = os.memfd_create("svcnode response")
+    os.write(large.file, response)
+    return large

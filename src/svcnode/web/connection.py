@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
-    from svcnode.web.answers import Target
+    from svcnode.web.answers import LargeResponse, Target
     from svcnode.web.wire import WireServer
 
 log = logging.getLogger("svcnode.web")
@@ -100,6 +102,7 @@ class Connection(asyncio.Protocol):
         "_last_word",
         "_parser",
         "_server",
+        "_socket_number",
         "_transport",
         "active_at_s",
         "room",
@@ -111,6 +114,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._handshake: asyncio.Task[None] | None = None  # until there is a transport
         self._transport: asyncio.Transport
+        self._socket_number: int | None = None  # where plain bytes may be sent to
         self._parser: httptools.HttpRequestParser | None = None
         self._head = _Head()
         self._body_bytes = 0
@@ -126,6 +130,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in deed, not by name
         if self._handshake is None:
+            self._socket_number = transport.get_extra_info("socket").fileno()
             self._server.admit(self)
         self._handshake = None
 
@@ -134,7 +139,10 @@ class Connection(asyncio.Protocol):
         if self._can_recall:
             response = self._server.answers.recall(data, now_s)
             if response is not None:
-                self._transport.write(response)
+                if type(response) is bytes:
+                    self._transport.write(response)
+                else:
+                    self._send_large(cast("LargeResponse", response))
                 if self.room is not self._server.idle and not self._is_write_paused:
                     self._settle_down()
                 return
@@ -355,6 +363,15 @@ class Connection(asyncio.Protocol):
             self._settle_down()
         else:
             self._invite_body()
+
+    def _send_large(self, response: LargeResponse) -> None:
+        """Straight from memory to the socket, if nothing is before it in the queue; what is left takes the long way."""
+        sent_bytes = 0
+        if self._socket_number is not None and not self._transport.get_write_buffer_size():
+            with suppress(OSError):  # full, or gone: the transport will find out which
+                sent_bytes = os.sendfile(self._socket_number, response.file, 0, len(response))
+        if sent_bytes < len(response):
+            self._transport.write(memoryview(response)[sent_bytes:])
 
     def _response_to(self, asked: _Asked) -> bytes:
         stays_open = asked.stays_open and not self._server.is_closing

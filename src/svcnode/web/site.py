@@ -22,7 +22,7 @@ def route(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answe
     if beside is None:
         return spec.route(request, prefixes)
     if request.method not in spec.METHODS:
-        return spec.always(spec.METHOD_NOT_ALLOWED)
+        return spec.FixedReply(spec.METHOD_NOT_ALLOWED)
     return beside(request, prefixes)
 
 
@@ -33,7 +33,7 @@ def is_under(path: bytes, prefixes: tuple[str, ...]) -> bool:
 
 
 def _livez(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:
-    return spec.always(_LIVE)
+    return spec.FixedReply(_LIVE)
 
 
 def _readyz(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:
@@ -52,7 +52,7 @@ def _readyz(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Ans
 
 
 def _openapi(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answer]:
-    return spec.always(spec.answer_with(200, openapi_document(prefixes)))
+    return spec.FixedReply(spec.answer_with(200, openapi_document(prefixes)))
 
 
 _BESIDE_THE_INTERFACE = {b"/livez": _livez, b"/readyz": _readyz, b"/openapi.json": _openapi}
