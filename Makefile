@@ -6,11 +6,14 @@ BIN := .venv/bin
 .PHONY: help setup run test check format bench wheel-test lock clean
 
 help:
-	@echo "make run     serve on the embedded default (http://127.0.0.1:8420/svc/node)"
-	@echo "make test    all tests"
-	@echo "make check   format, lint, layers, types, tests"
-	@echo "make bench   measure against the peers; writes benchmarks/RESULTS.md"
-	@echo "make clean   remove everything that was made here"
+	@echo "make run         serve on the embedded default (http://127.0.0.1:8420/svc/node)"
+	@echo "make test        all tests"
+	@echo "make check       format, lint, layers, types, tests"
+	@echo "make format      mend format and what lint can mend"
+	@echo "make wheel-test  the tests against the built wheel, on every interpreter at hand"
+	@echo "make bench       measure against the peers; writes benchmarks/RESULTS.md"
+	@echo "make lock        pin the dependencies anew"
+	@echo "make clean       remove everything that was made here"
 
 setup: .venv/.ready
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from svcnode.core.errors import ListenError, StoreError, SvcnodeError
+from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
 from svcnode.logs import set_level
 from svcnode.node import Node
 from svcnode.version import __version__
-from svcnode.web.listen import bind, bound_address, remove_unix_socket, tls_context
-from svcnode.web.wire import WireServer
+from svcnode.web.listen import bind, bound_url, remove_unix_socket, tls_context
+from svcnode.web.wire import Limits, WireServer
 
 if TYPE_CHECKING:
     import socket
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from svcnode.config import ServiceSettings, Settings, TlsSettings
     from svcnode.core.address import Address
 
+FILES_FOR_THE_REST = 256
 DRAIN_S = 5.0  # where nobody waits at a terminal
 
 log = logging.getLogger("svcnode")
@@ -58,17 +60,18 @@ class Agent:
         self._told_to_stop = asyncio.Event()
         self._told_to_reload = asyncio.Event()
         self._hurried_by: signal.Signals | None = None
+        self._has_store = False
 
     async def serve(self) -> int:
         settings = self._settings
-        self._server = WireServer(self._node, settings.prefixes)
+        self._server = WireServer(self._node, settings.prefixes, Limits(connections=_connections_to_be_had()))
         self._node.subscribe(_log_change)
         with self._heeding_signals():
             try:
                 self._tls = _context(settings.tls)
                 await self._listen_on(self._open(settings.listen))
                 self._change_services((), settings.services)
-                _prepare_store(settings)
+                self._prepare_store()
                 return await self._look_and_answer()
             except asyncio.CancelledError:
                 if self._hurried_by is None:
@@ -144,6 +147,9 @@ class Agent:
     async def _apply(self, new: Settings) -> None:
         """Change what differs and nothing else. What can fail comes first, so a failure changes nothing."""
         old = self._settings
+        if new.uses_store and not old.uses_store:
+            # An empty file is what a deployment that is half-way leaves, and it would turn any node green.
+            raise ConfigError("no service is named any more; if that is meant, start the node anew")
         tls = _context(new.tls)
         opened = self._open(new.listen)
         self._settings, self._tls = new, tls
@@ -154,14 +160,13 @@ class Agent:
             self._node.identify(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
         self._change_services(old.services, new.services)
-        if (new.uses_store, new.store_path) != (old.uses_store, old.store_path):
-            _prepare_store(new)  # one that was lost while it was watched stays lost: that is for a person to see
+        if new.store_path != old.store_path or not self._has_store:
+            self._prepare_store()  # one that was lost while it was watched stays lost: that is for a person to see
 
     def _change_services(self, old: Iterable[ServiceSettings], new: Iterable[ServiceSettings]) -> None:
         before = {service.id: service for service in old}
         after = {service.id: service for service in new}
-        for service_id in before.keys() - after.keys():
-            self._node.deregister(service_id)
+        # What goes, goes last: the node must not look healthy for a moment because its only sick service left.
         for service in after.values():
             known = before.get(service.id)
             if known is None:
@@ -170,6 +175,23 @@ class Agent:
                 self._node.replace(service.definition)
             if service.status is not None:
                 self._node.report(service.id, _FIXED[service.status])
+        for service_id in before.keys() - after.keys():
+            self._node.deregister(service_id)
+
+    def _prepare_store(self) -> None:
+        """A store that cannot be had is no reason not to serve: its service will say so."""
+        if not self._settings.uses_store:
+            return
+        from svcnode.store import open_store
+
+        path = self._settings.store_path
+        log.info("no services are named: watching the node's own store, %s%s", path, "" if path.exists() else " (new)")
+        try:
+            open_store(path)
+        except StoreError as exc:
+            log.error("%s", exc)  # noqa: TRY400  its text says it all
+        else:
+            self._has_store = True
 
     # ---- listening
 
@@ -179,7 +201,7 @@ class Agent:
         for address, sock in opened.items():
             await self._server.listen(sock, self._tls if address.scheme == "https" else None)
             self._sockets[address] = sock
-            log.info("listening on %s%s/node", bound_address(sock, address), self._settings.prefixes[0])
+            log.info("listening on %s", bound_url(sock, address, f"{self._settings.prefixes[0]}/node"))
 
     def _open(self, wanted: tuple[Address, ...]) -> dict[Address, socket.socket]:
         """Whatever is not listened on yet: all of it, or none.
@@ -214,19 +236,19 @@ _FIXED = {
 }
 
 
+def _connections_to_be_had() -> int:
+    """As many as we would like, or as the limit of open files leaves after what the looking needs."""
+    wanted = Limits().connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = wanted + FILES_FOR_THE_REST
+    if soft not in (hard, resource.RLIM_INFINITY) and soft < enough:
+        soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - FILES_FOR_THE_REST))
+
+
 def _context(tls: TlsSettings | None) -> ssl.SSLContext | None:
     return None if tls is None else tls_context(tls.certificate, tls.key)
-
-
-def _prepare_store(settings: Settings) -> None:
-    """A store that cannot be had is no reason not to serve: its service will say so."""
-    if settings.uses_store:
-        from svcnode.store import open_store
-
-        try:
-            open_store(settings.store_path)
-        except StoreError as exc:
-            log.error("%s", exc)  # noqa: TRY400
 
 
 def _log_change(change: Change) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except BrokenPipeError:
         return 1
+    except KeyboardInterrupt:  # before the agent heeds signals, or in a command that does not
+        return 128 + signal.SIGINT
     finally:
         _give_up_on_readers_that_left()
 
@@ -97,6 +100,9 @@ _FLAGS = {
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    # A reload that is asked for before the agent heeds signals would end it, and has nothing to reload yet.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
     from svcnode import agent, logs
 
     read_settings = _settings_reader(arguments.config, arguments)
@@ -121,13 +127,15 @@ def _add_check_config(commands: argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
+    from svcnode.config import find_file
     from svcnode.web.listen import tls_context
 
     settings = _settings_reader(arguments.file or arguments.config, arguments)()
     if settings.tls is not None:
         tls_context(settings.tls.certificate, settings.tls.key)
     addresses = ", ".join(map(str, settings.listen))
-    lines = [f"The configuration is fine: {settings.node_name} {settings.node_version} on {addresses}"]
+    where = find_file(arguments.file or arguments.config) or "no file, the embedded default"
+    lines = [f"The configuration is fine ({where}): {settings.node_name} {settings.node_version} on {addresses}"]
     for service in settings.services:
         about = service.definition.service
         how = "probed" if service.status is None else f"fixed at {service.status.value}"
@@ -153,7 +161,9 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 def _settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callable[[], Settings]:
     from svcnode.config import find_file, load
 
-    return partial(load, find_file(file), os.environ, _overrides(arguments))
+    flags = _overrides(arguments)
+    # Looked for each time: a file that is written while the node runs is found by the next reload.
+    return lambda: load(find_file(file), os.environ, flags)
 
 
 def _overrides(arguments: argparse.Namespace) -> list[Override]:

@@ -262,6 +262,10 @@ class Node:
     def condition(self) -> Condition:
         return self._condition
 
+    def now_s(self) -> float:
+        """The time by the node's own clock, by which evidence is dated."""
+        return self._clock()
+
     def settle(self) -> None:
         """Let everything lapse that has gone stale by now. Every read does this; a ticker may, too."""
         if self._clock() < self.next_lapse_at_s:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import StoreError
@@ -26,4 +26,12 @@ def open_store(path: Path) -> None:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
     except (OSError, sqlite3.Error) as exc:
+        _remove_if_empty(path)
         raise StoreError(f"cannot open the store {path}: {exc}") from exc
+
+
+def _remove_if_empty(path: Path) -> None:
+    """What a full disk leaves of a store that was to be made would stand in the way of the next attempt."""
+    with suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()

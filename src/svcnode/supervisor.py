@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from svcnode.core.errors import UnknownServiceError
-from svcnode.core.model import Change, ChangeKind, Verdict
+from svcnode.core.model import Change, ChangeKind, Outcome, Verdict
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -92,19 +92,34 @@ class Supervisor:
     async def _keep_looking(self, service_id: str, watch: Watch, first_look_in_s: float) -> None:
         schedule = watch.schedule
         is_probe_sound = True
+        seen = Outcome.READY
         due_s = self._loop.time() + first_look_in_s
         while not _is_cancelled():  # by itself that ends the wait, unless a probe swallows it
             await asyncio.sleep(due_s - self._loop.time())
-            began_s = self._loop.time()
+            began_s, began_at_s = self._loop.time(), self._node.now_s()
             verdict, fault = await _look(watch)
             if fault is not None and is_probe_sound:  # once, not at every interval
                 log.error("the probe of service %r failed by itself", service_id, exc_info=fault)
             is_probe_sound = fault is None
+            if verdict.outcome is not seen:  # each change once; what it comes to is the node's to say
+                reason = f": {verdict.reason}" if verdict.reason else ""
+                log.info("service %s %s%s", service_id, _SPOKEN[verdict.outcome], reason)
+            seen = verdict.outcome
             # What was removed or redefined while we looked is not what we saw; `_follow` is about to end this.
             if self._node.watch(service_id) == watch:
                 with suppress(UnknownServiceError):
-                    self._node.report(service_id, verdict, duration_s=self._loop.time() - began_s)
+                    # Dated when it began: what was seen cannot be older, and may not be any newer.
+                    duration_s = self._loop.time() - began_s
+                    self._node.report(service_id, verdict, duration_s=duration_s, at_s=began_at_s)
             due_s = began_s + schedule.interval_s * (1 + self._chance.uniform(-JITTER, JITTER))
+
+
+_SPOKEN = {
+    Outcome.READY: "passed a look",
+    Outcome.NOT_READY: "says that it is not ready",
+    Outcome.FAILED: "failed a look",
+    Outcome.UNKNOWN: "could not be looked at",
+}
 
 
 async def _look(watch: Watch) -> tuple[Verdict, BaseException | None]:

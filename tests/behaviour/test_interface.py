@@ -328,6 +328,7 @@ NO_CODES = (
     "partial_status",
     "partial_status=200&partial_status=200",
     "partial_status=%D9%A2%D9%A0%D9%A0",
+    "partial_status=2%D9%A0%D9%A0",
     "partial_status=%EF%BC%92%EF%BC%90%EF%BC%90",
 )
 

@@ -259,6 +259,57 @@ def test_a_bad_file_changes_nothing_and_is_told_with_file_and_line(tmp_path: Pat
         assert agent.ask("/svc/node").json["node_name"] == "new"
 
 
+def test_a_file_that_was_emptied_does_not_turn_a_sick_node_green(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, config='[[services]]\nid = "db"\nstatus = "Down"\n') as agent:
+        agent.reload("")
+        assert agent.messages[-1].endswith("no service is named any more; if that is meant, start the node anew")
+        assert agent.health() == 503
+
+
+def test_a_sick_service_that_leaves_does_not_make_the_node_look_well_for_a_moment(tmp_path: Path) -> None:
+    sick = '[[services]]\nid = "old"\nimpact = "critical"\nstatus = "Down"\n'
+    with Agent(tmp_path, *ANYWHERE, config=sick) as agent:
+        agent.reload(sick.replace("old", "new").replace("Down", "Initializing"))
+        assert agent.statuses() == {"new": "Initializing"}
+        assert not any("node health is 200" in message for message in agent.messages)
+
+
+def test_a_configuration_that_would_never_end_is_not_read(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
+        agent.hears("answers for")
+        agent.config_file.unlink()
+        os.mkfifo(agent.config_file)
+        agent.reload()
+        assert "not a file of at most 4096 KiB" in agent.messages[-1]
+        assert agent.health() == 200
+
+
+def test_a_file_written_while_the_node_runs_is_found_by_the_next_reload(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE) as agent:
+        agent.reload(FIXED)
+        assert agent.statuses() == {"db": "Up"}
+
+
+def test_a_reload_that_comes_too_early_ends_nothing(tmp_path: Path) -> None:
+    """Python itself would end at the signal until the command has begun; hence the wait for the first import of it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Early:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'svcnode.agent': os.kill(os.getpid(), signal.SIGHUP)\n"
+        "sys.meta_path.insert(0, Early())\n"
+    )
+    with Agent(tmp_path, *ANYWHERE, config=FIXED, environ={"PYTHONPATH": str(tmp_path)}) as agent:
+        assert agent.health() == 200
+
+
+def test_a_probe_that_fails_at_the_start_is_told_before_it_counts(tmp_path: Path) -> None:
+    config = '[[services]]\nid = "ledger"\nprobe = "sqlite:/nowhere/ledger.db"\n'
+    with Agent(tmp_path, *ANYWHERE, config=config) as agent:
+        agent.hears("service ledger failed a look: no such file or directory: /nowhere/ledger.db")
+        assert agent.statuses() == {"ledger": "Initializing"}
+
+
 def test_an_address_that_cannot_be_had_changes_nothing(tmp_path: Path) -> None:
     old, new = make_certificate(tmp_path, "old"), make_certificate(tmp_path, "new")
     before = '[server]\nlisten = ["127.0.0.1:0"]\n' + tls_table(old) + FIXED
@@ -269,7 +320,7 @@ def test_an_address_that_cannot_be_had_changes_nothing(tmp_path: Path) -> None:
     ):
         port, taken = agent.port, other.getsockname()[1]
         listen = f'listen = ["unix:a.sock", "127.0.0.1:0", "127.0.0.1:{taken}"]'
-        agent.reload(f'[node]\nname = "new"\n[server]\n{listen}\n{tls_table(new)}')
+        agent.reload(f'[node]\nname = "new"\n[server]\n{listen}\n{tls_table(new)}{FIXED}')
         assert agent.messages[-1] == (
             "not reloaded, the old configuration stays in force: "
             f"cannot listen on https://127.0.0.1:{taken}: "
@@ -467,7 +518,7 @@ def test_it_listens_on_ipv6(tmp_path: Path) -> None:
 
 def test_it_listens_on_a_unix_socket_and_takes_it_away_in_the_end(loop: dict[str, str], tmp_path: Path) -> None:
     with Agent(tmp_path, "--listen", "unix:a.sock", "--drain", "0s", config=FIXED, environ=loop) as agent:
-        agent.hears("listening on unix:a.sock/svc/node")
+        agent.hears("listening on unix:a.sock \\(path /svc/node\\)")
         with connect_unix(tmp_path / "a.sock") as client:
             assert client.ask("/svc/node").code == 200
         assert agent.stop() == 0

@@ -13,6 +13,7 @@ import pytest
 
 from svcnode import Node
 from svcnode.web import wire as wire_module
+from svcnode.web.connection import Connection
 from svcnode.web.wire import Limits
 from tests.support.nodes import worked_example
 from tests.support.wire import LOOPS, Client, RunningWire, WireAnswer, loopback, request, serving, until
@@ -28,6 +29,7 @@ STORAGE = request("/svc/node/services/storage/health")  # 206
 LIST = request("/svc/node/services")
 
 AGES_S = 30.0  # a limit that no test reaches
+SHORT_S = 0.12  # one that a test waits for
 
 
 @pytest.fixture(params=list(LOOPS))
@@ -79,6 +81,10 @@ class Stopwatch:
     def passed_s(self) -> float:
         return time.monotonic() - self._began_s
 
+    def is_about(self, expected_s: float) -> bool:
+        """Not before its time; how long after depends on the machine, too."""
+        return expected_s - 0.02 < self.passed_s < expected_s + 1.0
+
 
 def trickle(client: Client, data: bytes, every_s: float, stop: threading.Event) -> threading.Thread:
     """Send one byte at a time until told to stop."""
@@ -106,64 +112,64 @@ HALF_CHUNK = request("/svc/node", "Transfer-Encoding: chunked", method="POST", b
 
 @pytest.mark.parametrize("half", [DB[:1], DB[:-1], HALF_BODY, HALF_CHUNK], ids=["byte", "head", "body", "chunk"])
 def test_a_request_that_does_not_arrive_in_time_is_given_up(serve: Serve, half: bytes) -> None:
-    with serve(receive_s=0.2) as wire, wire.connect() as client:
+    with serve(receive_s=SHORT_S) as wire, wire.connect() as client:
         watch = Stopwatch()
         client.send(half)
         assert refused_with(client.read()) == 408
-        assert 0.18 < watch.passed_s < 0.6
+        assert watch.is_about(SHORT_S)
         assert client.ends()
 
 
 @pytest.mark.parametrize("whole", [DB + b"x" * 99, HALF_BODY + b"x" * 99], ids=["head", "body"])
 def test_a_byte_now_and_then_does_not_extend_the_deadline(serve: Serve, whole: bytes) -> None:
     stop = threading.Event()
-    with serve(receive_s=0.2) as wire, wire.connect() as client:
+    with serve(receive_s=SHORT_S) as wire, wire.connect() as client:
         watch = Stopwatch()
-        sending = trickle(client, whole, 0.02, stop)
+        sending = trickle(client, whole, 0.01, stop)
         try:
             assert refused_with(client.read()) == 408
-            assert 0.18 < watch.passed_s < 0.6
+            assert watch.is_about(SHORT_S)
         finally:
             stop.set()
             sending.join()
 
 
 def test_the_deadline_of_a_later_request_begins_with_its_first_byte(serve: Serve) -> None:
-    with serve(receive_s=0.2) as wire, wire.connect() as client:
+    with serve(receive_s=SHORT_S) as wire, wire.connect() as client:
         client.ask(DB)
-        time.sleep(0.25)
+        time.sleep(2 * SHORT_S)
         watch = Stopwatch()
         client.send(DB[:5])
         assert refused_with(client.read()) == 408
-        assert 0.18 < watch.passed_s < 0.6
+        assert watch.is_about(SHORT_S)
 
 
 @pytest.mark.parametrize("asked_before", [0, 1], ids=["first", "later"])
 def test_half_a_request_behind_a_whole_one_has_the_same_deadline(serve: Serve, asked_before: int) -> None:
-    with serve(receive_s=0.2) as wire, wire.connect() as client:
+    with serve(receive_s=SHORT_S) as wire, wire.connect() as client:
         for _ in range(asked_before):
             client.ask(DB)
         watch = Stopwatch()
         client.send(STORAGE + DB[:5])
         assert client.read().code == 206
         assert refused_with(client.read()) == 408
-        assert 0.18 < watch.passed_s < 0.6
+        assert watch.is_about(SHORT_S)
 
 
 def test_each_request_has_its_own_deadline_even_if_the_client_never_pauses(serve: Serve) -> None:
-    with serve(receive_s=0.2) as wire, wire.connect() as client:
+    with serve(receive_s=0.25) as wire, wire.connect() as client:
         client.send(STORAGE[:20])
-        for _ in range(5):
-            time.sleep(0.08)
+        for _ in range(4):
+            time.sleep(0.1)
             client.send(STORAGE[20:] + STORAGE[:20])
             assert client.read().code == 206
 
 
 def test_a_client_that_says_nothing_is_closed_without_a_word(serve: Serve) -> None:
-    with serve(receive_s=0.2) as wire, wire.connect() as client:
+    with serve(receive_s=SHORT_S) as wire, wire.connect() as client:
         watch = Stopwatch()
         assert client.ends()
-        assert 0.18 < watch.passed_s < 0.6
+        assert watch.is_about(SHORT_S)
         assert until(lambda: wire.count() == 0)
 
 
@@ -172,21 +178,21 @@ def test_a_client_that_says_nothing_is_closed_without_a_word(serve: Serve) -> No
 
 @pytest.mark.parametrize("times", [1, 2], ids=["parsed", "remembered"])
 def test_a_kept_connection_is_closed_when_it_idles(serve: Serve, times: int) -> None:
-    with serve(idle_s=0.2) as wire, wire.connect() as client:
+    with serve(idle_s=SHORT_S) as wire, wire.connect() as client:
         for _ in range(times):
             client.ask(DB)
         watch = Stopwatch()
         assert client.ends()
-        assert 0.18 < watch.passed_s < 0.6
+        assert watch.is_about(SHORT_S)
         assert until(lambda: wire.count() == 0)
 
 
 def test_a_busy_connection_is_kept_for_ever(serve: Serve) -> None:
-    with serve(idle_s=0.15, receive_s=0.15) as wire, wire.connect() as client:
+    with serve(idle_s=0.2, receive_s=0.2) as wire, wire.connect() as client:
         watch = Stopwatch()
         while watch.passed_s < 0.5:
             assert client.ask(DB).code == 200
-            time.sleep(0.05)
+            time.sleep(0.01)
 
 
 def test_a_neighbour_that_came_later_does_not_lengthen_an_idle_life(serve: Serve) -> None:
@@ -198,7 +204,7 @@ def test_a_neighbour_that_came_later_does_not_lengthen_an_idle_life(serve: Serve
         time.sleep(0.33)
         neighbour.ask(DB)
         assert client.ends()
-        assert 0.38 < watch.passed_s < 0.6
+        assert 0.38 < watch.passed_s < 0.68
 
 
 # ---- sizes
@@ -360,13 +366,13 @@ def test_a_client_that_is_still_sending_can_read_why_it_was_refused(wire: Runnin
 
 def test_a_refused_client_is_not_listened_to_for_ever(serve: Serve) -> None:
     stop = threading.Event()
-    with serve(linger_s=0.2) as wire, wire.connect() as client:
+    with serve(linger_s=SHORT_S) as wire, wire.connect() as client:
         assert refused_with(client.ask(b"\0nonsense\r\n\r\n")) == 400
         sending = trickle(client, b"x" * 500, 0.01, stop)
         watch = Stopwatch()
         try:
             assert until(lambda: wire.count() == 0)
-            assert watch.passed_s < 0.5
+            assert watch.passed_s < 1.0
         finally:
             stop.set()
             sending.join()
@@ -455,14 +461,14 @@ def tight() -> socket.socket:
 
 @pytest.mark.parametrize("times_read", [0, 1], ids=["parsed", "remembered"])
 def test_a_client_that_does_not_take_its_answer_is_cut(serve: Serve, times_read: int) -> None:
-    with serve(big_node(), listener=tight(), send_s=0.2) as wire, wire.connect(receive_buffer=8192) as deaf:
+    with serve(big_node(), listener=tight(), send_s=SHORT_S) as wire, wire.connect(receive_buffer=8192) as deaf:
         for _ in range(times_read):
             deaf.ask(LIST)
         watch = Stopwatch()
         deaf.send(LIST)
         assert until(lambda: len(wire.server.sending) == 1)
         assert until(lambda: wire.count() == 0)
-        assert 0.18 < watch.passed_s < 0.6
+        assert watch.is_about(SHORT_S)
 
 
 def test_a_client_that_takes_its_answer_slowly_gets_it_whole(serve: Serve) -> None:
@@ -472,6 +478,16 @@ def test_a_client_that_takes_its_answer_slowly_gets_it_whole(serve: Serve) -> No
             time.sleep(0.1)
             assert len(json.loads(slow.read().body)["services"][0]["description"]) == 600_000
         assert slow.ask(request("/svc/node/health")).code == 206
+
+
+def test_a_client_that_closes_its_half_gets_a_large_answer_whole(serve: Serve) -> None:
+    with serve(big_node(), listener=tight()) as wire, wire.connect(receive_buffer=8192) as slow:
+        slow.send(LIST + STORAGE)
+        slow.sock.shutdown(socket.SHUT_WR)
+        assert until(lambda: len(wire.server.sending) == 1)
+        assert len(slow.read().body) > 600_000
+        assert slow.read().code == 404
+        assert slow.ends()
 
 
 def bytes_on_their_way(serve: Serve) -> int:
@@ -487,7 +503,10 @@ def bytes_on_their_way(serve: Serve) -> int:
 def test_a_client_that_leaves_a_little_unread_cannot_stay_for_ever(serve: Serve, headers: tuple[str, ...]) -> None:
     """So little that the server was never told to stop writing."""
     node = big_node(bytes_on_their_way(serve) + 30_000)
-    with serve(node, listener=tight(), send_s=0.2, idle_s=0.2) as wire, wire.connect(receive_buffer=8192) as deaf:
+    with (
+        serve(node, listener=tight(), send_s=SHORT_S, idle_s=SHORT_S) as wire,
+        wire.connect(receive_buffer=8192) as deaf,
+    ):
         deaf.send(request("/svc/node/services", *headers))
         assert until(lambda: wire.count() == 1)
         assert until(lambda: wire.count() == 0, within_s=1.5)
@@ -546,13 +565,25 @@ def test_closing_lets_an_answer_be_read_to_its_end(serve: Serve) -> None:
         assert wait() < 1.0
 
 
+def test_closing_answers_what_was_asked_while_nobody_read(serve: Serve) -> None:
+    with serve(big_node(), listener=tight()) as wire, wire.connect(receive_buffer=8192) as slow:
+        slow.send(3 * LIST)
+        assert until(lambda: len(wire.server.sending) == 1)
+        wait = close_in_background(wire, grace_s=3.0)
+        assert slow.read().header("Connection") is None, "it was on its way already"
+        last = slow.read()
+        assert (len(last.body) > 600_000, last.header("Connection")) == (True, "close")
+        assert slow.ends()
+        assert wait() < 1.0
+
+
 def test_closing_cuts_who_is_stuck_after_the_grace(wire: RunningWire, caplog: pytest.LogCaptureFixture) -> None:
     with wire.connect() as client:
         client.send(DB[:20])
         wire.catch_up()
-        assert 0.18 < close_in_background(wire, grace_s=0.2)() < 0.8
+        assert SHORT_S - 0.02 < close_in_background(wire, grace_s=SHORT_S)() < SHORT_S + 1.0
         assert client.ends()
-        assert "1 connections did not finish in 0.2 s and were cut" in caplog.text
+        assert "1 connections did not finish in 0.12 s and were cut" in caplog.text
 
 
 def test_nobody_is_admitted_any_more_once_closed(wire: RunningWire) -> None:
@@ -566,8 +597,12 @@ def test_closing_leaves_nothing_behind(wire: RunningWire) -> None:
     assert until(lambda: wire.count() == 50)
     for number, client in enumerate(clients):
         client.send((b"", DB, DB[:20], b"\0nonsense", LIST)[number % 5])
-    wire.close()
-    assert wire.count() == 0
+
+    async def close() -> int:
+        await wire.server.close(0.0)
+        return wire.server.connection_count
+
+    assert asyncio.run_coroutine_threadsafe(close(), wire.loop).result(5.0) == 0
     assert wire.tasks() == set()
     assert wire.call(wire.server._next_tick.cancelled)
     for client in clients:
@@ -576,16 +611,13 @@ def test_closing_leaves_nothing_behind(wire: RunningWire) -> None:
     assert until(lambda: wire.listener.fileno() == -1)
 
 
-def test_who_is_being_accepted_as_the_server_closes_does_not_slip_through(wire: RunningWire, loop_name: str) -> None:
-    if loop_name == "asyncio":
-        pytest.skip(
-            "plain asyncio forgets whom it is accepting when a listener closes, and leaves them to the collector"
-        )
-    clients = [wire.connect() for _ in range(50)]
+def test_who_was_being_accepted_as_the_server_closed_does_not_slip_through(wire: RunningWire) -> None:
+    ours, theirs = socket.socketpair()
     wire.close()
-    for client in clients:
+    accepting = wire.loop.connect_accepted_socket(lambda: Connection(wire.server), theirs)
+    asyncio.run_coroutine_threadsafe(accepting, wire.loop).result(5.0)
+    with Client(ours) as client:
         assert client.ends()
-        client.sock.close()
     assert until(lambda: wire.count() == 0)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from svcnode import Node, Verdict
 from svcnode.web.answers import AnswerTable
+from svcnode.web.connection import Connection
 from svcnode.web.wire import Limits
 from tests.support.nodes import worked_example
 from tests.support.wire import LOOPS, Client, RunningWire, WireAnswer, loopback, request, serving, until
@@ -77,6 +78,15 @@ def test_requests_in_one_segment_are_answered_in_order(wire: RunningWire) -> Non
     assert codes == [200, 503, 206, 404, 405, 405] * 50
 
 
+def test_however_many_requests_came_before_it_half_a_request_is_waited_for(wire: RunningWire) -> None:
+    with wire.connect() as client:
+        client.ask(DB)
+        wire.loop.call_soon_threadsafe(time.sleep, 0.05)  # so that all of it is there when the server reads on
+        client.send(DB * 700 + STORAGE[:20])
+        assert {client.read().code for _ in range(700)} == {200}
+        assert client.ask(STORAGE[20:]).code == 206
+
+
 def test_it_does_not_matter_where_the_bytes_are_split(wire: RunningWire) -> None:
     asked = DB + POST + INDEXER + CHUNKED + STORAGE + DB
     clients = [wire.connect() for _ in range(1, len(asked))]
@@ -137,6 +147,26 @@ def test_a_client_that_does_not_read_is_not_read_from_and_loses_nothing(loop_nam
             for _ in range(count):
                 assert client.read().body == expected
     assert count > 4, "too few answers to have filled anything"
+
+
+def test_a_client_that_asks_very_much_at_once_keeps_nobody_waiting(wire: RunningWire) -> None:
+    """Between two turns of one client, every other one has its own."""
+    turns: list[str] = []
+    parse = Connection._parse
+
+    def noted(connection: Connection, data: bytes) -> None:
+        turns.append("greedy" if b"greedy" in data else "modest")
+        parse(connection, data)
+
+    with wire.connect() as greedy, wire.connect() as modest, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "_parse", noted)
+        patch.setattr(wire.server.answers, "recall", lambda *_: None)
+        greedy.send(request("/svc/node/health", "X-Who: greedy") * 3000)
+        modest.send(DB)
+        assert modest.read().code == 200
+        assert [greedy.read().code for _ in range(3000)] == [206] * 3000
+    assert len(turns) > 40, "a turn was longer than it may be"
+    assert turns.index("modest") < len(turns) - 20
 
 
 def test_a_large_answer_that_is_remembered_arrives_whole_at_any_pace(loop_name: str) -> None:

@@ -269,6 +269,28 @@ async def test_a_report_says_how_long_the_look_took() -> None:
     assert node.durations_s == [1.5, 1.5]
 
 
+@in_virtual_time
+async def test_a_success_is_as_old_as_the_look_that_saw_it() -> None:
+    node = a_node()
+    node.register("db-1", probe=ScriptedProbe(takes_s=2.5), interval="10s")
+    began_s = now_s()
+    async with supervising(node):
+        await asyncio.sleep(4.0)
+        assert node.state("db-1").ready_at_s == began_s
+
+
+@in_virtual_time
+async def test_each_change_of_what_is_seen_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    node, probe = a_node(), ScriptedProbe(verdict=FAILED)
+    node.register("db-1", probe=probe, interval="10s")
+    with caplog.at_level("INFO", logger="svcnode.supervisor"):
+        async with supervising(node):
+            await asyncio.sleep(25.0)
+            probe.verdict = READY
+            await asyncio.sleep(20.0)
+    assert caplog.messages == [f"service db-1 failed a look: {FAILED.reason}", "service db-1 passed a look"]
+
+
 # ---- services that come, change and go
 
 

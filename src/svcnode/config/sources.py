@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT_PREFIX = "SVCNODE_"
+MAX_FILE_BYTES = 4 * 1024 * 1024
 _SET_BY_A_CLUSTER = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?$")
 
 
@@ -82,7 +86,7 @@ class Source:
         import tomllib
 
         try:
-            self._text = file.read_bytes().decode("utf-8")
+            self._text = _regular_file(file).decode("utf-8")
             return tomllib.loads(self._text)
         except OSError as exc:
             raise ConfigError(f"cannot read the configuration: {exc.strerror or exc} ({file})") from exc
@@ -104,6 +108,16 @@ class Source:
                 return  # the file has something else there, and the check of its shape will say so
         inner[str(last)] = override.value
         self._origins[override.path] = override.origin
+
+
+def _regular_file(file: Path) -> bytes:
+    """Not what could keep us waiting for ever, or fill the memory."""
+    about = file.stat()
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
+        raise ConfigError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB, as a configuration is ({file})")
+    return file.read_bytes()
 
 
 def _toml_error(file: Path, text: str) -> str:

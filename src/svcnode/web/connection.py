@@ -42,6 +42,8 @@ LINE_TOO_LONG = error_answer(414, "URI too long")
 HEAD_TOO_LARGE = error_answer(431, "Request header fields too large")
 VERSION_NOT_SUPPORTED = error_answer(505, "HTTP version not supported; use HTTP/1.1 or HTTP/1.0")
 
+BYTES_PER_TURN = 4096
+
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _WIRE_BYTES_PER_BODY_BYTE = 8  # more than the smallest chunks need; the rest is padding, to fill our memory
 _NOWHERE = Room(0.0)
@@ -98,12 +100,14 @@ class Connection(asyncio.Protocol):
         "_handshake",
         "_head",
         "_is_ending",
+        "_is_reading",
         "_is_write_paused",
         "_last_word",
         "_parser",
         "_server",
         "_socket_number",
         "_transport",
+        "_unread",
         "active_at_s",
         "room",
     )
@@ -124,6 +128,8 @@ class Connection(asyncio.Protocol):
         self._is_ending = False  # nothing more is read as a request
         self._last_word: Answer | None = None
         self._is_write_paused = False
+        self._is_reading = True
+        self._unread = b""  # has arrived, and waits for its turn
 
     # ---- called by the transport
 
@@ -147,7 +153,7 @@ class Connection(asyncio.Protocol):
                     self._settle_down()
                 return
         if not self._is_ending:  # what a refused client still sends is not looked at
-            self._parse(data)
+            self._read(data)
 
     def eof_received(self) -> bool:
         # A client may close its half and still read: what it has asked for is answered first.
@@ -156,17 +162,18 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        self._transport.pause_reading()
+        self._read_no_more_than_wanted()
         self._server.sending.enter(self, monotonic())
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        self._transport.resume_reading()
         self._server.receiving.enter(self, monotonic())
         self._answer()
+        self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._asked.clear()
+        self._unread = b""
         self._server.leave(self)
 
     # ---- called by the server
@@ -218,6 +225,29 @@ class Connection(asyncio.Protocol):
         if self._handshake is not None:  # it led to nothing, and nobody else will say so
             sock.close()
             self._server.leave(self)
+
+    def _read(self, data: bytes) -> None:
+        """Read a little at a time: who sends thousands of requests at once must not keep the others waiting."""
+        self._parse(data[:BYTES_PER_TURN])
+        self._unread = b"" if self._is_ending else data[BYTES_PER_TURN:]
+        if self._unread:
+            self._server.loop.call_soon(self._read_on)
+        self._read_no_more_than_wanted()
+
+    def _read_on(self) -> None:
+        if not self._is_write_paused:  # or else when that is over
+            if self._unread:
+                self._read(self._unread)
+            self._read_no_more_than_wanted()
+
+    def _read_no_more_than_wanted(self) -> None:
+        is_wanted = not (self._is_write_paused or self._unread)
+        if is_wanted != self._is_reading:
+            self._is_reading = is_wanted
+            if is_wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def _parse(self, data: bytes) -> None:
         if self._parser is None:

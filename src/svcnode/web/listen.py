@@ -70,12 +70,12 @@ def remove_unix_socket(address: Address) -> None:
         Path(address.path).unlink(missing_ok=True)
 
 
-def bound_address(sock: socket.socket, address: Address) -> str:
-    """The address as a client would write it, with the port that was really taken."""
+def bound_url(sock: socket.socket, address: Address, path: str) -> str:
+    """What a client would ask for, with the port that was really taken."""
     if address.scheme == "unix":
-        return str(address)
+        return f"{address} (path {path})"
     host, port = sock.getsockname()[:2]
-    return f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 def _reason(exc: OSError, address: Address) -> str:

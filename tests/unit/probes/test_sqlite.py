@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def test_a_sound_database_is_ready(ledger: Path) -> None:
 
 def test_a_database_of_another_program_is_failed_where_that_matters(ledger: Path) -> None:
     whose = SqliteProbe(ledger, application_id=STORE_APPLICATION_ID)
-    assert asyncio.run(whose.look()) == Verdict.failed("it is the database of another program")
+    assert asyncio.run(whose.look()) == Verdict.failed(f"the database of another program: {ledger}")
     with closing(sqlite3.connect(ledger)) as database:
         database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
     assert asyncio.run(whose.look()) == Verdict.ready()
@@ -58,7 +60,7 @@ def test_a_database_in_use_is_ready(ledger: Path) -> None:
 
 
 def test_a_missing_database_is_failed_and_is_not_created_by_looking(tmp_path: Path) -> None:
-    assert look_at(tmp_path / "gone.db") == Verdict.failed("unable to open database file")
+    assert look_at(tmp_path / "gone.db") == Verdict.failed(f"no such file or directory: {tmp_path}/gone.db")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -72,7 +74,35 @@ def test_a_database_that_went_missing_does_not_come_back_empty(ledger: Path) -> 
 def test_a_file_that_is_no_database_is_failed(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear Sir or Madam, " * 100)
-    assert look_at(path) == Verdict.failed("file is not a database")
+    assert look_at(path) == Verdict.failed(f"not a SQLite database: {path}")
+
+
+@pytest.mark.parametrize("left_over", [b"", b"x"])
+def test_what_a_failed_restore_leaves_is_failed(ledger: Path, left_over: bytes) -> None:
+    ledger.write_bytes(left_over)
+    assert look_at(ledger) == Verdict.failed(f"not a SQLite database: {ledger}")
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
+def test_a_device_is_failed(ledger: Path, device: str) -> None:
+    ledger.unlink()
+    ledger.symlink_to(device)
+    assert look_at(ledger) == Verdict.failed(f"not a SQLite database: {ledger}")
+
+
+def test_running_out_of_open_files_is_our_own_fault(ledger: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe, taken = SqliteProbe(ledger), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        assert probe._look_now() == Verdict.unknown("this machine cannot look: Too many open files")
+    finally:
+        for file in taken:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_directory_is_failed(tmp_path: Path) -> None:
@@ -90,14 +120,14 @@ def test_a_database_with_a_broken_page_is_failed(ledger: Path) -> None:
 
 def test_a_database_that_was_cut_short_is_failed(ledger: Path) -> None:
     ledger.write_bytes(ledger.read_bytes()[: 4096 * 5])
-    assert look_at(ledger) == Verdict.failed("database disk image is malformed")
+    assert look_at(ledger) == Verdict.failed(f"database disk image is malformed: {ledger}")
 
 
 @pytest.mark.usefixtures("_no_wait_for_locks")
 def test_a_locked_database_is_not_ready(ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
-        assert look_at(ledger) == Verdict.not_ready("the database is locked")
+        assert look_at(ledger) == Verdict.not_ready(f"the database is locked: {ledger}")
         writer.rollback()
     assert look_at(ledger) == Verdict.ready()
 
@@ -127,7 +157,7 @@ def test_a_look_that_has_not_returned_is_not_begun_again_beside_itself(
             assert await asyncio.to_thread(begun.wait, 10.0)
             assert await probe.look() == Verdict.failed("the previous look has not returned yet")
             may_return.set()
-            assert await first == Verdict.failed("the disk came back")
+            assert await first == Verdict.failed(f"the disk came back: {ledger}")
         assert await probe.look() == Verdict.ready()
 
     asyncio.run(story())

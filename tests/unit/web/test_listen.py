@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError, ListenError
-from svcnode.web.listen import bind, bound_address, remove_unix_socket, tls_context
+from svcnode.web.listen import bind, bound_url, remove_unix_socket, tls_context
 from tests.support.agents import has_ipv6
 from tests.support.certificates import make_certificate
 
@@ -38,14 +38,14 @@ def test_a_free_port_is_taken_and_told() -> None:
     with bind(tcp()) as sock:
         port = sock.getsockname()[1]
         assert port > 0
-        assert bound_address(sock, tcp()) == f"http://127.0.0.1:{port}"
+        assert bound_url(sock, tcp(), "/svc/node") == f"http://127.0.0.1:{port}/svc/node"
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_an_ipv6_address_is_told_in_brackets() -> None:
     with bind(tcp(host="::1")) as sock:
         assert sock.family == socket.AF_INET6
-        assert bound_address(sock, tcp(host="::1")) == f"http://[::1]:{sock.getsockname()[1]}"
+        assert bound_url(sock, tcp(host="::1"), "/x") == f"http://[::1]:{sock.getsockname()[1]}/x"
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
@@ -97,7 +97,7 @@ def test_a_unix_socket_is_made_and_taken_away(tmp_path: Path) -> None:
     address = unix(tmp_path / "a.sock")
     with bind(address) as sock:
         assert (tmp_path / "a.sock").is_socket()
-        assert bound_address(sock, address) == f"unix:{tmp_path}/a.sock"
+        assert bound_url(sock, address, "/svc/node") == f"unix:{tmp_path}/a.sock (path /svc/node)"
     remove_unix_socket(address)
     assert not (tmp_path / "a.sock").exists()
     remove_unix_socket(address)  # somebody else may have been quicker
