@@ -636,7 +636,7 @@ def test_the_configuration_can_be_named_in_the_environment(tmp_path: Path) -> No
     (tmp_path / "a.toml").write_text('[node]\nname = "a"\nversion = "v1"\n' + FIXED)
     checked = run(tmp_path, "check-config", environ={"SVCNODE_CONFIG": "a.toml"})
     assert checked.stdout == (
-        "The configuration is fine: a v1 on http://127.0.0.1:8420\n  db: db (fixed at Up, impact partial)\n"
+        "The configuration is fine (a.toml): a v1 on http://127.0.0.1:8420\n  db: db (fixed at Up, impact partial)\n"
     )
     assert checked.returncode == 0
 
