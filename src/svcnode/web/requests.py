@@ -1,0 +1,233 @@
+"""Reads requests through httptools, and holds them to the limits."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httptools
+
+from svcnode.spec import INTERNAL_ERROR, Answer, error_answer
+
+if TYPE_CHECKING:
+    from svcnode.web.answers import Target
+    from svcnode.web.wire import WireServer
+
+log = logging.getLogger("svcnode.web")
+
+BAD_REQUEST = error_answer(400, "Bad request: not well-formed HTTP/1.1")
+BAD_HOST = error_answer(400, "Bad request: HTTP/1.1 asks for exactly one Host header")
+BODY_TOO_LARGE = error_answer(413, "Content too large: no endpoint takes a body")
+LINE_TOO_LONG = error_answer(414, "URI too long")
+HEAD_TOO_LARGE = error_answer(431, "Request header fields too large")
+VERSION_NOT_SUPPORTED = error_answer(505, "HTTP version not supported; use HTTP/1.1 or HTTP/1.0")
+
+_WIRE_BYTES_PER_BODY_BYTE = 8  # more than the smallest chunks need; the rest is padding, to fill our memory
+# A request line that is well-formed but for a method that the parser has never heard of.
+_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (\S{1,4096}) HTTP/1\.[01]\r?\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A whole request that waits for its answer."""
+
+    target: Target
+    stays_open: bool
+    is_http_1_0: bool
+    has_body: bool
+
+
+class _RefusedError(Exception):
+    """Raised in a callback of the parser to end the reading."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.code)
+        self.answer = answer
+
+
+class _Head:
+    """What is kept of a request while it arrives."""
+
+    __slots__ = (
+        "byte_count",
+        "has_body",
+        "header_count",
+        "host_count",
+        "is_complete",
+        "url",
+        "wants_continue",
+    )
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.byte_count = 0
+        self.header_count = 0
+        self.host_count = 0
+        self.has_body = False
+        self.wants_continue = False
+        self.is_complete = False
+
+
+class RequestReader:
+    """Bytes in, whole requests out, for one connection. Its `on_…` methods are for the parser to call."""
+
+    __slots__ = (
+        "_arrived_bytes",
+        "_body_bytes",
+        "_completed",
+        "_head",
+        "_parser",
+        "_server",
+        "is_between_requests",
+        "is_done",
+        "refusal",
+    )
+
+    def __init__(self, server: WireServer) -> None:
+        self._server = server
+        self._parser = httptools.HttpRequestParser(self)
+        self._head = _Head()
+        self._body_bytes = 0
+        self._arrived_bytes = 0  # of the request that is arriving
+        self._completed: list[Asked] = []
+        self.is_between_requests = True
+        self.is_done = False  # nothing more is read as a request
+        self.refusal: Answer | None = None  # why, where the client is to be told
+
+    def read(self, data: bytes) -> list[Asked]:
+        """The requests that are whole with these bytes."""
+        was_between_requests = self.is_between_requests
+        self._completed = []
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.is_done = True  # the request stands; the other protocol is not spoken here
+        except httptools.HttpParserCallbackError as exc:
+            self.refuse(_refusal_behind(exc))
+        except httptools.HttpParserInvalidMethodError:
+            is_first_in_data = was_between_requests and not self._completed
+            self.refuse(self._answer_to_strange_method(data) if is_first_in_data else BAD_REQUEST)
+        except httptools.HttpParserError:
+            if not self.is_done:  # what follows a "Connection: close" is of no concern
+                self.refuse(BAD_REQUEST)
+        if self.is_in_the_middle:
+            self._limit_what_arrives(len(data))
+        return self._completed
+
+    @property
+    def is_in_the_middle(self) -> bool:
+        return not (self.is_between_requests or self.is_done)
+
+    def takes_invitation(self) -> bool:
+        """Whether the client waits to be told to go on with its body; once for each request."""
+        is_waiting = self._head.is_complete and self._head.wants_continue and self.is_in_the_middle
+        if is_waiting:
+            self._head.wants_continue = False
+        return is_waiting
+
+    def refuse(self, answer: Answer) -> None:
+        self.is_done = True
+        self.refusal = answer
+
+    def _limit_what_arrives(self, byte_count: int) -> None:
+        """No more of a request than its limits could ever need."""
+        if not self._completed:  # otherwise it is not known how many of these bytes are its own
+            self._arrived_bytes += byte_count
+        head, limits = self._head, self._server.limits
+        body_bytes = _WIRE_BYTES_PER_BODY_BYTE * limits.body_bytes if head.is_complete else 0
+        if self._arrived_bytes > limits.head_bytes + body_bytes:
+            self.refuse(BODY_TOO_LARGE if head.is_complete else HEAD_TOO_LARGE)
+
+    def _answer_to_strange_method(self, data: bytes) -> Answer:
+        found = _REQUEST_LINE.match(data)
+        if found is None:
+            return BAD_REQUEST
+        method, raw_target = found.groups()
+        return self._server.answers.answer(self._target(method.decode("ascii"), raw_target))
+
+    def _target(self, method: str, raw_target: bytes) -> Target:
+        path, _, query = _origin_form(raw_target).partition(b"?")
+        return self._server.answers.target(method, path, query)
+
+    # ---- called by the parser
+
+    def on_message_begin(self) -> None:
+        self.is_between_requests = False
+        self._head = _Head()
+        self._body_bytes = 0
+        self._arrived_bytes = 0
+
+    def on_url(self, part: bytes) -> None:
+        head = self._head
+        head.url += part
+        line_bytes = len(self._parser.get_method()) + len(head.url) + len("  HTTP/1.1")
+        if line_bytes > self._server.limits.request_line_bytes:
+            raise _RefusedError(LINE_TOO_LONG)
+        head.byte_count = line_bytes + len("\r\n\r\n")  # its own end and that of the head
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        head, limits = self._head, self._server.limits
+        head.header_count += 1
+        head.byte_count += len(name) + len(value) + len(": \r\n")
+        if head.header_count > limits.headers or head.byte_count > limits.head_bytes:
+            raise _RefusedError(HEAD_TOO_LARGE)
+        if head.is_complete:
+            return  # a trailer
+        match name.lower():
+            case b"host":
+                head.host_count += 1
+            case b"content-length":  # the parser lets only digits through
+                length = int(value.lstrip(b"0") or b"0")
+                head.has_body = length > 0
+                if length > limits.body_bytes:
+                    raise _RefusedError(BODY_TOO_LARGE)
+            case b"transfer-encoding":
+                head.has_body = True
+            case b"expect":
+                head.wants_continue = value.lower() == b"100-continue"
+            case _:
+                pass
+
+    def on_headers_complete(self) -> None:
+        self._head.is_complete = True
+        version = self._parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise _RefusedError(VERSION_NOT_SUPPORTED)
+        if version == "1.0":
+            self._head.wants_continue = False  # it has no such thing
+        elif self._head.host_count != 1:
+            raise _RefusedError(BAD_HOST)
+
+    def on_body(self, part: bytes) -> None:
+        self._body_bytes += len(part)
+        if self._body_bytes > self._server.limits.body_bytes:
+            raise _RefusedError(BODY_TOO_LARGE)
+
+    def on_message_complete(self) -> None:
+        parser = self._parser
+        stays_open = parser.should_keep_alive() and not parser.should_upgrade()
+        target = self._target(parser.get_method().decode("ascii"), self._head.url)
+        self._completed.append(Asked(target, stays_open, parser.get_http_version() == "1.0", self._head.has_body))
+        self.is_between_requests = True
+        self.is_done = not stays_open
+
+
+def _refusal_behind(exc: BaseException) -> Answer:
+    cause = exc.__context__
+    if isinstance(cause, _RefusedError):
+        return cause.answer
+    log.error("reading a request failed", exc_info=cause)
+    return INTERNAL_ERROR
+
+
+def _origin_form(raw_target: bytes) -> bytes:
+    """Path and query of a target in absolute form; any other form stays as it is."""
+    if raw_target.startswith(b"/") or b"://" not in raw_target:
+        return raw_target
+    try:
+        url = httptools.parse_url(raw_target)
+    except httptools.HttpParserInvalidURLError:
+        return raw_target
+    return (url.path or b"/") + (b"?" + url.query if url.query else b"")
