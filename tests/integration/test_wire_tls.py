@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import ssl
@@ -264,6 +265,39 @@ def test_closing_leaves_nothing_behind_over_tls(
         client.read_to_end()
         client.sock.close()
     assert "asyncio" not in {record.name for record in caplog.records}
+
+
+def test_a_tls_listener_can_be_given_up_while_its_clients_stay(wire: RunningWire, trusting: ssl.SSLContext) -> None:
+    with connect(wire, trusting) as client:
+        client.ask(DB)
+        wire.call(lambda: wire.server.stop_listening(wire.listener))
+        with pytest.raises(ConnectionRefusedError):
+            wire.connect()
+        assert client.ask(DB).code == 200
+
+
+class TiredSocket(socket.socket):
+    """Has no file descriptor left for the first who comes."""
+
+    is_tired = True
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.is_tired:
+            self.is_tired = False
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_a_server_out_of_file_descriptors_says_so_and_tries_again(
+    serve: Serve, trusting: ssl.SSLContext, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_module, "ACCEPT_AGAIN_S", 0.05)
+    listener = TiredSocket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    with serve(listener=listener) as wire, connect(wire, trusting) as client:
+        assert client.ask(DB).code == 200
+    (record,) = caplog.records
+    assert record.getMessage().startswith("cannot accept a connection, trying again in 0.05 s")
 
 
 # ---- IPv6 and Unix sockets
