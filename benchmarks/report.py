@@ -15,24 +15,32 @@ if TYPE_CHECKING:
     from benchmarks.provision import Python
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-HEADINGS = ["Python", "Figure", "Server", "Median", "Beside", "Median", "Ratio (range)", "Bar", "Verdict"]
+HEADINGS = ["Python", "Figure", "Server", "Median", "Beside", "Median", "Ratio (range)", "Bar", "Verdict", "Other work"]
 PACKAGES = ["uvloop", "httptools", "uvicorn", "granian", "fastapi"]
 
 
 def row(python: Python, outcome: Outcome) -> list[str]:
-    ratios = outcome.judged
-    is_ratio = outcome.baseline_values is not None
     return [
         python.version,
         outcome.title,
-        outcome.name,
+        outcome.entrant.name,
         _number(median(outcome.values)),
-        outcome.baseline_name,
-        _number(median(outcome.baseline_values)) if outcome.baseline_values else "",
-        f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if is_ratio else "",
-        str(outcome.bar) if outcome.bar else "",
+        *_beside(outcome),
+        str(outcome.entrant.bar or ""),
         _verdict(outcome),
+        f"{outcome.other_work:.0%}",
     ]
+
+
+def _beside(outcome: Outcome) -> tuple[str, str, str]:
+    if outcome.baseline is None:
+        return "", "", ""
+    ratios = outcome.judged
+    return (
+        outcome.baseline.name,
+        _number(median(outcome.baseline_values)),
+        f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+    )
 
 
 def table(rows: list[list[str]]) -> str:
@@ -51,6 +59,7 @@ def write(rows: list[list[str]], pythons: list[Python], command: str) -> None:
 
 The ratio is the median of the ratios of single rounds, each taken beside its peer in the same round.
 The server has one core, the load another: 32 connections, keep-alive, the seven headers of an ordinary request.
+Other work is the share of the two cores that went to anything else on the machine: the more of it, the less this says.
 
 - Command: `{command}`
 - Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}
@@ -61,9 +70,10 @@ The server has one core, the load another: 32 connections, keep-alive, the seven
 
 
 def _verdict(outcome: Outcome) -> str:
-    if outcome.bar is None:
+    bar = outcome.entrant.bar
+    if bar is None:
         return ""
-    return "met" if outcome.bar.is_met_by(median(outcome.judged)) else "not met"
+    return "met" if bar.is_met_by(median(outcome.judged)) else "not met"
 
 
 def _number(value: float) -> str:
