@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 2
     pythons = [provision.environment(path) for path in options.python]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # through every `finally`, so that no server stays
     cores.settle()
     rows = [row for python in pythons for row in _measure(python, options)]
     print(report.table(rows))

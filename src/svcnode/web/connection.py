@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, cast
@@ -238,8 +237,10 @@ class Connection(asyncio.Protocol):
         """Straight from memory to the socket, if nothing is before it in the queue; what is left takes the long way."""
         sent_bytes = 0
         if self._socket_number is not None and not self._transport.get_write_buffer_size():
-            with suppress(OSError):  # full, or gone: the transport will find out which
+            try:
                 sent_bytes = os.sendfile(self._socket_number, response.file, 0, len(response))
+            except OSError:
+                sent_bytes = 0  # full, or gone: the transport will find out which
         if sent_bytes < len(response):
             self._transport.write(memoryview(response)[sent_bytes:])
 
