@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -78,3 +79,17 @@ def test_a_place_where_nothing_can_be_made_is_an_error_of_ours(tmp_path: Path) -
 def test_a_folder_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="unable to open database file"):
         open_store(tmp_path)
+
+
+def test_a_store_that_a_full_disk_refuses_leaves_nothing_in_the_way_of_the_next_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may grow, as on a disk that is full
+    try:
+        with pytest.raises(StoreError, match="cannot open the store"):
+            open_store(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not path.exists()
+    open_store(path)
+    assert asked(path, "PRAGMA application_id") == STORE_APPLICATION_ID

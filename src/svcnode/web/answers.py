@@ -7,7 +7,6 @@ lapse all end the life of every ready answer at once.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 MAX_KEPT = 1024  # of targets, of remembered requests, of answers
 MAX_REMEMBERED_BYTES = 2048  # of one request; with the line above: 2 MiB at most
 LARGE_BYTES = 32 * 1024
-
-log = logging.getLogger("svcnode.web")
 
 # In English whatever the locale, as HTTP wants them.
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -116,12 +113,10 @@ class AnswerTable:
             self._refresh()
         answer = self._answers.get(target.reply)
         if answer is None:
-            answer = target.reply(self._node)
+            answer = site.noted(target.reply(self._node))
             if answer.cause is None:
                 _made_room_in(self._answers)
                 self._answers[target.reply] = answer
-            else:
-                log.error("answering failed; the client got %d", answer.code, exc_info=answer.cause)
         return answer
 
     def encode(self, answer: Answer, *, is_head: bool = False, connection: str = "") -> bytes:

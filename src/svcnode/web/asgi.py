@@ -50,7 +50,7 @@ class _AsgiNode:
             await self._otherwise(scope, receive, send)
         elif scope["type"] == "http":
             request = Request(scope["method"], path, scope.get("query_string", b""))
-            await _send(site.route(request, self._prefixes)(self._node), request, send)
+            await _send(site.noted(site.route(request, self._prefixes)(self._node)), request, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -80,8 +80,6 @@ class _AsgiNode:
 
 
 async def _send(answer: Answer, request: Request, send: Send) -> None:
-    if answer.cause is not None:
-        log.error("answering failed; the client got %d", answer.code, exc_info=answer.cause)
     headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
     body = b"" if request.method == "HEAD" else answer.body
     await send({"type": "http.response.start", "status": answer.code, "headers": headers})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from svcnode.spec import Answer, Request, View
 
+log = logging.getLogger("svcnode.web")
+
 _LIVE = spec.answer_with(200)
 
 
@@ -24,6 +27,13 @@ def route(request: Request, prefixes: tuple[str, ...]) -> Callable[[View], Answe
     if request.method not in spec.METHODS:
         return spec.FixedReply(spec.METHOD_NOT_ALLOWED)
     return beside(request, prefixes)
+
+
+def noted(answer: Answer) -> Answer:
+    """The answer; where making it failed, the cause is in the log, and only there."""
+    if answer.cause is not None:
+        log.error("answering failed; the client got %d", answer.code, exc_info=answer.cause)
+    return answer
 
 
 def is_under(path: bytes, prefixes: tuple[str, ...]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     Environ = dict[str, Any]
     WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
-
-log = logging.getLogger("svcnode.web")
 
 
 def wsgi(
@@ -54,9 +51,7 @@ class _WsgiNode:
         if self._otherwise is not None and not site.is_under(path, self._prefixes):
             return self._otherwise(environ, start_response)
         request = Request(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", "").encode("latin-1"))
-        answer = site.route(request, self._prefixes)(self._node)
-        if answer.cause is not None:
-            log.error("answering failed; the client got %d", answer.code, exc_info=answer.cause)
+        answer = site.noted(site.route(request, self._prefixes)(self._node))
         start_response(_status_line(answer), list(answer.headers))
         return [answer.body] if answer.body and request.method != "HEAD" else []
 
