@@ -16,7 +16,7 @@ from svcnode.web import wire as wire_module
 from svcnode.web.connection import Connection
 from svcnode.web.wire import Limits
 from tests.support.nodes import worked_example
-from tests.support.wire import LOOPS, Client, RunningWire, WireAnswer, loopback, request, serving, until
+from tests.support.wire import Client, RunningWire, WireAnswer, loopback, request, serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,11 +30,6 @@ LIST = request("/svc/node/services")
 
 AGES_S = 30.0  # a limit that no test reaches
 SHORT_S = 0.12  # one that a test waits for
-
-
-@pytest.fixture(params=list(LOOPS))
-def loop_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(autouse=True)

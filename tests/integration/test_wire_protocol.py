@@ -17,7 +17,7 @@ from svcnode.web.answers import AnswerTable
 from svcnode.web.connection import Connection
 from svcnode.web.wire import Limits
 from tests.support.nodes import worked_example
-from tests.support.wire import LOOPS, Client, RunningWire, WireAnswer, loopback, request, serving, until
+from tests.support.wire import Client, RunningWire, WireAnswer, loopback, request, serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,11 +35,6 @@ POST = request("/svc/node", method="POST", body=b"hello")  # 405
 CHUNKED = request(
     "/svc/node", "Transfer-Encoding: chunked", method="PUT", body=b"5;x=y\r\nhello\r\n1\r\n!\r\n0\r\nX-T: t\r\n\r\n"
 )  # 405
-
-
-@pytest.fixture(params=list(LOOPS))
-def loop_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

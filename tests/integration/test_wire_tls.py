@@ -18,7 +18,7 @@ from svcnode.web.listen import tls_context
 from svcnode.web.wire import Limits
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.nodes import worked_example
-from tests.support.wire import LOOPS, PATIENCE_S, Client, RunningWire, loopback, request, serving, until
+from tests.support.wire import PATIENCE_S, Client, RunningWire, loopback, request, serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,11 +31,6 @@ DB = request("/svc/node/services/db/health")  # 200
 STORAGE = request("/svc/node/services/storage/health")  # 206
 LIST = request("/svc/node/services")
 AGES_S = 30.0  # a limit that no test reaches
-
-
-@pytest.fixture(params=list(LOOPS))
-def loop_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(autouse=True)
