@@ -14,6 +14,7 @@ from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeErr
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
 from svcnode.logs import set_level
 from svcnode.node import Node
+from svcnode.supervisor import LOOKS_AT_ONCE
 from svcnode.version import __version__
 from svcnode.web.listen import bind, bound_url, remove_unix_socket, tls_context
 from svcnode.web.wire import Limits, WireServer
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from svcnode.config import ServiceSettings, Settings, TlsSettings
     from svcnode.core.address import Address
 
-FILES_FOR_THE_REST = 256
+FILES_FOR_THE_REST = 128
 DRAIN_S = 5.0  # where nobody waits at a terminal
 
 log = logging.getLogger("svcnode")
@@ -64,7 +65,8 @@ class Agent:
 
     async def serve(self) -> int:
         settings = self._settings
-        self._server = WireServer(self._node, settings.prefixes, Limits(connections=_connections_to_be_had()))
+        connections, self._looks_at_once = _open_files_shared_out()
+        self._server = WireServer(self._node, settings.prefixes, Limits(connections=connections))
         self._node.subscribe(_log_change)
         with self._heeding_signals():
             try:
@@ -82,7 +84,7 @@ class Agent:
                 self._stop_listening(list(self._sockets))
 
     async def _look_and_answer(self) -> int:
-        async with self._node.supervised():
+        async with self._node.supervised(looks_at_once=self._looks_at_once):
             self._node.started()
             log.info("svcnode %s answers for %s; services: %d", __version__, self._settings.node_name, len(self._node))
             reloading = asyncio.create_task(self._reload_when_told())
@@ -236,15 +238,19 @@ _FIXED = {
 }
 
 
-def _connections_to_be_had() -> int:
-    """As many as we would like, or as the limit of open files leaves after what the looking needs."""
-    wanted = Limits().connections
+def _open_files_shared_out() -> tuple[int, int]:
+    """How many connections to hold and looks to have in flight: as we would like, or as the limit leaves room for."""
+    connections, looks = Limits().connections, LOOKS_AT_ONCE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = wanted + FILES_FOR_THE_REST
+    enough = connections + looks + FILES_FOR_THE_REST
     if soft not in (hard, resource.RLIM_INFINITY) and soft < enough:
         soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - FILES_FOR_THE_REST))
+    if soft == resource.RLIM_INFINITY or soft >= enough:
+        return connections, looks
+    room = max(0, soft - FILES_FOR_THE_REST)
+    looks = max(1, min(looks, room // 4))
+    return max(1, min(connections, room - looks)), looks
 
 
 def _context(tls: TlsSettings | None) -> ssl.SSLContext | None:

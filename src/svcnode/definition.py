@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Service
 from svcnode.core.units import duration_s
+from svcnode.probes import make_probe
 
 if TYPE_CHECKING:
     from svcnode.probes import Probe
@@ -21,6 +23,7 @@ class Watch:
 
     probe: Probe
     schedule: Schedule
+    max_latency_s: float | None = None  # a success that takes longer says that the service is not ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class CheckWords(TypedDict, total=False):
     description: str
     impact: Impact | str
     interval: Duration
+    transition_interval: Duration
     timeout: Duration
+    max_latency: Duration
     rise: int
     fall: int
     start_period: Duration
@@ -46,7 +51,7 @@ class CheckWords(TypedDict, total=False):
 class ServiceWords(CheckWords, total=False):
     """What may be said of a service: the words of the service table, for the type checker's eyes."""
 
-    probe: Probe | str
+    probe: Probe | str | Mapping[str, Any]
     ttl: Duration
 
 
@@ -56,10 +61,12 @@ def define(  # noqa: PLR0913  each is a word of the service table
     name: str | None = None,
     description: str = "",
     impact: Impact | str = Impact.PARTIAL,
-    probe: Probe | str | None = None,
+    probe: Probe | str | Mapping[str, Any] | None = None,
     ttl: Duration | None = None,
     interval: Duration = 10.0,
+    transition_interval: Duration | None = None,
     timeout: Duration | None = None,
+    max_latency: Duration | None = None,
     rise: int = 2,
     fall: int = 3,
     start_period: Duration = 30.0,
@@ -67,12 +74,16 @@ def define(  # noqa: PLR0913  each is a word of the service table
 ) -> Definition:
     if probe is not None and ttl is not None:
         raise InvalidValueError("a service has a probe or a ttl, not both: a probe brings its own evidence")
+    if isinstance(probe, str | Mapping):
+        probe = make_probe(probe)
+    if beats_within_s := getattr(probe, "ttl_s", None):  # a heartbeat: heard, not looked for
+        probe, ttl = None, beats_within_s
     if probe is None:
         watch = None
         policy = REPORTED if ttl is None else replace(REPORTED, ttl_s=duration_s(ttl))
     else:
-        schedule = _schedule(interval, timeout)
-        watch = Watch(_probe(probe), schedule)
+        schedule = _schedule(interval, timeout, transition_interval)
+        watch = Watch(probe, schedule, None if max_latency is None else duration_s(max_latency))
         policy = Policy(
             rise=rise,
             fall=fall,
@@ -89,19 +100,15 @@ def define(  # noqa: PLR0913  each is a word of the service table
     return Definition(service, watch)
 
 
-def _probe(probe: Probe | str) -> Probe:
-    if not isinstance(probe, str):
-        return probe
-    from svcnode.probes import probe_from_url
-
-    return probe_from_url(probe)
-
-
-def _schedule(interval: Duration, timeout: Duration | None) -> Schedule:
+def _schedule(interval: Duration, timeout: Duration | None, transition_interval: Duration | None) -> Schedule:
     interval_s = duration_s(interval)
     # A short interval brings its own short timeout unless one was chosen.
     timeout_s = min(3.0, interval_s / 2) if timeout is None else duration_s(timeout)
-    return Schedule(interval_s=interval_s, timeout_s=timeout_s)
+    return Schedule(
+        interval_s=interval_s,
+        timeout_s=timeout_s,
+        transition_interval_s=None if transition_interval is None else duration_s(transition_interval),
+    )
 
 
 def _impact(impact: Impact | str) -> Impact:

@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from svcnode.core.redaction import redacted
+
 if TYPE_CHECKING:
     from typing import TextIO
 
@@ -19,6 +21,9 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  as logging has it
         time = self.formatTime(record, "%H:%M:%S")
         return f"{time} {record.levelname.lower():7} {one_line(record.message)}"
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,7 +37,7 @@ class JsonFormatter(logging.Formatter):
         entry.update((key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        return redacted(json.dumps(entry, ensure_ascii=False, default=str))
 
 
 def one_line(text: str) -> str:

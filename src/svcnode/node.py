@@ -202,8 +202,10 @@ class Node:
 
     # ---- evidence
 
-    def report(self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None) -> None:
-        """Weigh a verdict. It counts as reached now, or at `at_s` when that was earlier."""
+    def report(
+        self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
+    ) -> ServiceState:
+        """Weigh a verdict, reached now or earlier, at `at_s`; returns what is believed after it."""
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
@@ -213,8 +215,10 @@ class Node:
             # Silence is judged first, so that it makes no difference whether somebody has read in between.
             state = rules.next_state(rules.as_of(entry.state, now_s, policy), evidence, policy)
             # Old evidence may have been stale when it came; what is published is as of now.
-            self._believe(entry, rules.as_of(state, now_s, policy), now_s)
+            state = rules.as_of(state, now_s, policy)
+            self._believe(entry, state, now_s)
         self._feed.deliver()
+        return state
 
     def beat(self, service_id: str) -> None:
         """A sign of life from a service registered with a `ttl`."""
@@ -325,16 +329,16 @@ class Node:
     # ---- looking, for programs that embed the node
 
     @asynccontextmanager
-    async def supervised(self) -> AsyncIterator[Node]:
+    async def supervised(self, *, looks_at_once: int | None = None) -> AsyncIterator[Node]:
         """Look at the services that have a probe for as long as the block runs; inside another one, do nothing."""
-        from svcnode.supervisor import Supervisor
+        from svcnode.supervisor import LOOKS_AT_ONCE, Supervisor
 
         if self._looked_after_in_pid == os.getpid():  # a fork copies the mark, but not the looking
             yield self
             return
         self._looked_after_in_pid = os.getpid()
         try:
-            async with Supervisor(self):
+            async with Supervisor(self, looks_at_once=looks_at_once or LOOKS_AT_ONCE):
                 yield self
         finally:
             self._looked_after_in_pid = None

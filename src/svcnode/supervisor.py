@@ -2,6 +2,9 @@
 
 The supervisor follows the node: a service registered, redefined or removed while it runs starts, restarts or stops its
 own looks and nobody else's. It only ever reports; what a verdict means is the rules' business.
+
+Looks in flight have places, and there are only so many. Those that took long last time share a quarter of them, so that
+however many services hang, the others find a place.
 """
 
 from __future__ import annotations
@@ -10,40 +13,62 @@ import asyncio
 import logging
 import random
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+from svcnode.core import rules
 from svcnode.core.errors import UnknownServiceError
 from svcnode.core.model import Change, ChangeKind, Outcome, Verdict
+from svcnode.core.redaction import redacted
+from svcnode.probes.tools.steps import step_cut_short
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from svcnode.definition import Watch
     from svcnode.node import Node
+    from svcnode.probes import Probe
 
 FIRST_LOOKS_WITHIN_S = 2.0
 SETTLE_EVERY_S = 0.5
 JITTER = 0.05  # of the interval, either way, so that services with one interval do not march in step
+LOOKS_AT_ONCE = 1024
+SLOW_LOOK_S = 0.25
+SLOW_SHARE = 4  # a quarter of the places is for slow looks
+LATE_S = 0.1
+LATENESS_TOLD_EVERY_S = 60.0
 
 _REDEFINING = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
 
 log = logging.getLogger("svcnode.supervisor")
 
 
+class _Look(NamedTuple):
+    verdict: Verdict
+    fault: BaseException | None
+    began_s: float  # by the loop's clock
+    began_at_s: float  # by the node's
+    duration_s: float
+
+
 class Supervisor:
     """Looks for as long as its `async with` block runs."""
 
-    def __init__(self, node: Node, chance: random.Random | None = None) -> None:
+    def __init__(self, node: Node, chance: random.Random | None = None, *, looks_at_once: int = LOOKS_AT_ONCE) -> None:
         self._node = node
         self._chance = chance or random.Random()  # noqa: S311  it spreads load, it guards nothing
         self._looking: dict[str, tuple[Watch, asyncio.Task[None]]] = {}
+        self._places = asyncio.Semaphore(looks_at_once)
+        self._slow_places = asyncio.Semaphore(max(1, looks_at_once // SLOW_SHARE))
+        self._looks = self._late_looks = 0
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._is_running = True
         self._unsubscribe = self._node.subscribe(self._heard)
-        self._settling = self._loop.create_task(self._keep_settled(), name="svcnode settle")
+        self._chores = [
+            self._loop.create_task(self._keep_settled(), name="svcnode settle"),
+            self._loop.create_task(self._keep_telling_lateness(), name="svcnode lateness"),
+        ]
         watched = [service.id for service, _ in self._node if self._node.watch(service.id) is not None]
         for place, service_id in enumerate(watched):
             self._follow(service_id, first_look_in_s=FIRST_LOOKS_WITHIN_S * place / len(watched))
@@ -57,7 +82,7 @@ class Supervisor:
     ) -> None:
         self._unsubscribe()
         self._is_running = False  # a change heard just now has its `_follow` still to come
-        tasks = [self._settling, *(task for _, task in self._looking.values())]
+        tasks = [*self._chores, *(task for _, task in self._looking.values())]
         self._looking.clear()
         for task in tasks:
             task.cancel()
@@ -89,29 +114,66 @@ class Supervisor:
             await asyncio.sleep(SETTLE_EVERY_S)
             self._node.settle()
 
+    async def _keep_telling_lateness(self) -> None:
+        while True:
+            await asyncio.sleep(LATENESS_TOLD_EVERY_S)
+            if self._late_looks:
+                log.warning(
+                    "%d of %d looks began more than %g ms late: this process has too much to do, or too much is slow",
+                    self._late_looks,
+                    self._looks,
+                    LATE_S * 1000,
+                )
+            self._looks = self._late_looks = 0
+
     async def _keep_looking(self, service_id: str, watch: Watch, first_look_in_s: float) -> None:
         schedule = watch.schedule
-        is_probe_sound = True
+        is_probe_sound, is_slow = True, False
         seen = Outcome.READY
         due_s = self._loop.time() + first_look_in_s
         while not _is_cancelled():  # by itself that ends the wait, unless a probe swallows it
             await asyncio.sleep(due_s - self._loop.time())
-            began_s, began_at_s = self._loop.time(), self._node.now_s()
-            verdict, fault = await _look(watch)
-            if fault is not None and is_probe_sound:  # once, not at every interval
-                log.error("the probe of service %r failed by itself", service_id, exc_info=fault)
-            is_probe_sound = fault is None
-            if verdict.outcome is not seen:  # each change once; what it comes to is the node's to say
-                reason = f": {verdict.reason}" if verdict.reason else ""
-                log.info("service %s %s%s", service_id, _SPOKEN[verdict.outcome], reason)
-            seen = verdict.outcome
-            # What was removed or redefined while we looked is not what we saw; `_follow` is about to end this.
-            if self._node.watch(service_id) == watch:
-                with suppress(UnknownServiceError):
-                    # Dated when it began: what was seen cannot be older, and may not be any newer.
-                    duration_s = self._loop.time() - began_s
-                    self._node.report(service_id, verdict, duration_s=duration_s, at_s=began_at_s)
-            due_s = began_s + schedule.interval_s * (1 + self._chance.uniform(-JITTER, JITTER))
+            look = await self._look_in_its_place(service_id, watch, due_s, is_slow=is_slow)
+            is_slow = look.duration_s > SLOW_LOOK_S
+            if look.fault is not None and is_probe_sound:  # once, not at every interval
+                log.error("the probe of service %r failed by itself", service_id, exc_info=look.fault)
+            is_probe_sound = look.fault is None
+            if look.verdict.outcome is not seen:  # each change once; what it comes to is the node's to say
+                seen = look.verdict.outcome
+                reason = f": {look.verdict.reason}" if look.verdict.reason else ""
+                log.info("service %s %s%s", service_id, _SPOKEN[seen], reason)
+            wait_s = schedule.wait_s(is_change_pending=self._report(service_id, watch, look))
+            due_s = max(look.began_s + wait_s * (1 + self._chance.uniform(-JITTER, JITTER)), self._loop.time())
+
+    async def _look_in_its_place(self, service_id: str, watch: Watch, due_s: float, *, is_slow: bool) -> _Look:
+        if is_slow:
+            async with self._slow_places, self._places:
+                return await self._look(service_id, watch, due_s)
+        async with self._places:
+            return await self._look(service_id, watch, due_s)
+
+    async def _look(self, service_id: str, watch: Watch, due_s: float) -> _Look:
+        began_s, began_at_s = self._loop.time(), self._node.now_s()
+        self._note_begin(service_id, began_s - due_s)
+        verdict, fault = await look_once(watch.probe, watch.schedule.timeout_s, watch.max_latency_s)
+        return _Look(verdict, fault, began_s, began_at_s, self._loop.time() - began_s)
+
+    def _note_begin(self, service_id: str, late_s: float) -> None:
+        self._looks += 1
+        if late_s > LATE_S:
+            self._late_looks += 1
+
+    def _report(self, service_id: str, watch: Watch, look: _Look) -> bool:
+        """Returns whether a change of status is pending now."""
+        # What was removed or redefined while we looked is not what we saw; `_follow` is about to end this.
+        if self._node.watch(service_id) != watch:
+            return False
+        try:
+            # Dated when it began: what was seen cannot be older, and may not be any newer.
+            state = self._node.report(service_id, look.verdict, duration_s=look.duration_s, at_s=look.began_at_s)
+        except UnknownServiceError:
+            return False
+        return rules.is_change_pending(state)
 
 
 _SPOKEN = {
@@ -122,21 +184,39 @@ _SPOKEN = {
 }
 
 
-async def _look(watch: Watch) -> tuple[Verdict, BaseException | None]:
-    """The verdict, and the probe's own fault where that is why there is none."""
-    timeout_s = watch.schedule.timeout_s
+async def look_once(
+    probe: Probe, timeout_s: float, max_latency_s: float | None = None
+) -> tuple[Verdict, BaseException | None]:
+    """The verdict, and the probe's own fault where that is why there is none. No reason holds a secret."""
+    time = asyncio.get_running_loop().time
+    began_s = time()
+    verdict, fault = await _look(probe, timeout_s)
+    if max_latency_s is not None and verdict.outcome is Outcome.READY and time() - began_s > max_latency_s:
+        verdict = Verdict.not_ready(f"slow: it took {time() - began_s:.3g} s, max_latency is {max_latency_s:g} s")
+    if verdict.reason:
+        verdict = Verdict(verdict.outcome, redacted(verdict.reason))
+    return verdict, fault
+
+
+async def _look(probe: Probe, timeout_s: float) -> tuple[Verdict, BaseException | None]:
     deadline = asyncio.timeout(timeout_s)
     try:
         async with deadline:
-            return await watch.probe.look(), None
+            return await probe.look(), None
     except asyncio.CancelledError as exc:
         if _is_cancelled():
             raise
         return Verdict.unknown("the probe itself failed: what it waited for was cancelled"), exc
     except Exception as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
         if deadline.expired():
-            return Verdict.failed(f"no answer within {timeout_s:g} s"), None
+            return _too_late(timeout_s, step_cut_short(exc.__cause__)), None
         return Verdict.unknown(f"the probe itself failed: {type(exc).__name__}: {exc}"), exc
+
+
+def _too_late(timeout_s: float, step: str | None) -> Verdict:
+    if step == "resolve":  # the resolver is ours, and says nothing about the service
+        return Verdict.unknown(f"the resolver did not answer within {timeout_s:g} s")
+    return Verdict.failed(f"no answer within {timeout_s:g} s" + (f", in its step {step}" if step else ""))
 
 
 def _is_cancelled() -> bool:

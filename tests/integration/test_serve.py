@@ -643,5 +643,5 @@ def test_the_configuration_can_be_named_in_the_environment(tmp_path: Path) -> No
 
 def test_an_empty_name_in_the_environment_names_no_configuration(tmp_path: Path) -> None:
     checked = run(tmp_path, "check-config", environ={"SVCNODE_CONFIG": "", "SVCNODE_NODE_NAME": "a"})
-    assert checked.stdout.endswith("  store: Embedded store (probed, impact partial)\n")
+    assert checked.stdout.endswith("  store: Embedded store (looked at every 10 s, impact partial)\n")
     assert checked.returncode == 0

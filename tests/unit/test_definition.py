@@ -10,7 +10,7 @@ import pytest
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import REPORTED, Impact, Verdict
 from svcnode.definition import define
-from svcnode.probes import KINDS, probe_from_url
+from svcnode.probes import KINDS, make_probe
 from svcnode.probes.sqlite import SqliteProbe
 
 
@@ -118,12 +118,17 @@ def test_equal_words_make_equal_definitions() -> None:
 def test_a_probe_may_be_named_by_its_url() -> None:
     watch = define("db-1", probe="sqlite:/var/lib/ledger.db").watch
     assert watch is not None
-    assert watch.probe == SqliteProbe(Path("/var/lib/ledger.db"))
+    assert watch.probe == SqliteProbe.at(Path("/var/lib/ledger.db"))
+
+
+URLS = {"exec": "exec:true", "heartbeat": "heartbeat:5s"}
+OPTIONS = {"jsonrpc": {"method": "ping"}}
 
 
 @pytest.mark.parametrize("scheme", KINDS)
 def test_every_kind_in_the_table_can_be_loaded(scheme: str) -> None:
-    assert hasattr(probe_from_url(f"{scheme}:/somewhere"), "look")
+    words = {"url": URLS.get(scheme, f"{scheme}://127.0.0.1:1"), **OPTIONS.get(scheme.partition("+")[0], {})}
+    assert hasattr(make_probe(words, allowed={"allow_exec"}), "look")
 
 
 def test_a_misspelled_scheme_is_refused_with_the_likely_one() -> None:
@@ -136,6 +141,6 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
         define("db-1", probe="gopher://example.org")
 
 
-def test_what_is_no_url_is_refused_with_what_one_begins_with() -> None:
-    with pytest.raises(ProbeError, match=r'"ledger" is not a probe URL; it starts with one of: .*sqlite'):
+def test_what_is_no_url_is_refused_with_one_that_is() -> None:
+    with pytest.raises(ProbeError, match=r"not a URL, which begins with a scheme and a colon, such as tcp:"):
         define("db-1", probe="ledger")

@@ -19,6 +19,7 @@ PUBLIC_NAMES = [
     "InvalidValueError",
     "ListenError",
     "Node",
+    "OptionError",
     "Outcome",
     "Probe",
     "ProbeError",

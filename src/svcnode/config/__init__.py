@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from svcnode.config.settings import ServiceSettings, Settings, TlsSettings, settings_from
 from svcnode.config.shape import shaped
-from svcnode.config.sources import Override, Source
+from svcnode.config.sources import NamedProbe, Override, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Override", "ServiceSettings", "Settings", "TlsSettings", "find_file", "load"]
+__all__ = ["NamedProbe", "Override", "ServiceSettings", "Settings", "TlsSettings", "find_file", "load"]
 
 DEFAULT_FILE = Path("svcnode.toml")
 
@@ -30,7 +30,12 @@ def find_file(named: Path | None) -> Path | None:
     return DEFAULT_FILE if DEFAULT_FILE.exists() else None
 
 
-def load(file: Path | None, environ: Mapping[str, str], flags: Iterable[Override] = ()) -> Settings:
+def load(
+    file: Path | None,
+    environ: Mapping[str, str],
+    flags: Iterable[Override] = (),
+    services: Iterable[NamedProbe] = (),
+) -> Settings:
     """Raises `ConfigError` with one line that says what is wrong, where, and how to mend it."""
-    source = Source(file, environ, flags)
+    source = Source(file, environ, flags, services)
     return settings_from(shaped(source), source, environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,15 +14,18 @@ from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import Status, check_service_id, check_text, check_version
 from svcnode.core.units import duration_s
 from svcnode.definition import Definition, ServiceWords, define
-from svcnode.probes import probe_from_url
+from svcnode.probes import make_probe
 from svcnode.spec import PREFIX, prefixes_from
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from svcnode.config.sources import Source
     from svcnode.config.tables import FileTable, KeyPath, ServerTable, ServiceTable, StoreTable, TlsTable
+    from svcnode.probes import Probe
+
+    MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
 
 DEFAULT_LISTEN = "127.0.0.1:8420"
 
@@ -77,7 +81,8 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
     with source.blaming("server", "listen"):
         listen = _addresses(server)
     defaults = _policy_words(table.get("defaults", {}), ("defaults",), source)
-    services = tuple(_services(table, defaults, source))
+    make = partial(make_probe, environ=environ, allowed=_allowed(table))
+    services = tuple(_services(table, defaults, make, source))
     return Settings(
         node_name=node_name,
         node_version=node_version,
@@ -130,7 +135,11 @@ def _readable(name: str) -> Path:
     return path
 
 
-def _services(table: FileTable, defaults: ServiceWords, source: Source) -> Iterator[ServiceSettings]:
+def _allowed(table: FileTable) -> frozenset[str]:
+    return frozenset(key for key, is_allowed in table.get("security", {}).items() if is_allowed)
+
+
+def _services(table: FileTable, defaults: ServiceWords, make: MakeProbe, source: Source) -> Iterator[ServiceSettings]:
     seen: set[str] = set()
     for place, service in enumerate(table.get("services", [])):
         with source.blaming("services", place, "id"):
@@ -138,10 +147,12 @@ def _services(table: FileTable, defaults: ServiceWords, source: Source) -> Itera
             if service["id"] in seen:
                 raise DuplicateServiceError(service["id"])
         seen.add(service["id"])
-        yield _service(service, ("services", place), defaults, source)
+        yield _service(service, ("services", place), defaults, make, source)
 
 
-def _service(service: ServiceTable, here: KeyPath, defaults: ServiceWords, source: Source) -> ServiceSettings:
+def _service(
+    service: ServiceTable, here: KeyPath, defaults: ServiceWords, make: MakeProbe, source: Source
+) -> ServiceSettings:
     if ("probe" in service) == ("status" in service):
         which = "both" if "probe" in service else "neither"
         raise source.error(here, f'a service has exactly one of "probe" and "status"; this one has {which}')
@@ -149,7 +160,7 @@ def _service(service: ServiceTable, here: KeyPath, defaults: ServiceWords, sourc
     words |= cast("ServiceWords", {key: value for key, value in service.items() if key in _WORDS_AS_THEY_ARE})
     if "probe" in service:
         with source.blaming(*here, "probe"):
-            words["probe"] = probe_from_url(service["probe"])
+            words["probe"] = make(service["probe"])
     with source.blaming(*here):
         definition = define(service["id"], **words)
     return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)
@@ -182,7 +193,7 @@ def _store_service(defaults: ServiceWords, source: Source, store_path: Path) -> 
             | {
                 "name": "Embedded store",
                 "description": "SQLite store of this node",
-                "probe": SqliteProbe(store_path, application_id=STORE_APPLICATION_ID),
+                "probe": SqliteProbe.at(store_path, STORE_APPLICATION_ID),
             },
         )
     return ServiceSettings(definition=definition)

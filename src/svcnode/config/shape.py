@@ -11,20 +11,10 @@ import types
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from svcnode.config.tables import DURATION_KEYS, FileTable, KeyPath
+from svcnode.core.wording import KINDS, kind_of, nearest, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from svcnode.config.sources import Source
-
-_KINDS = {
-    str: "a string",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "a table",
-}
 
 
 def shaped(source: Source) -> FileTable:
@@ -55,7 +45,7 @@ def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> No
     known = get_type_hints(table)
     for key, inner in value.items():
         if key not in known:
-            raise source.error((*path, key), f"unknown key{_suggestion(key, known)}")
+            raise source.error((*path, key), f"unknown key{suggestion(key, known)}")
         _check(inner, known[key], (*path, key), source)
     for key in sorted(table.__required_keys__ - value.keys()):
         raise source.error(path, f"{key} is missing")
@@ -64,31 +54,19 @@ def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> No
 def _check_choice(value: object, choices: tuple[str, ...], path: KeyPath, source: Source) -> None:
     if value not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)
-        near = _nearest(str(value).lower(), {choice.lower(): choice for choice in choices})
-        hint = f'; did you mean "{near}"?' if near else ""
+        by_lower_case = {choice.lower(): choice for choice in choices}
+        near = nearest(str(value).lower(), by_lower_case)
+        hint = f'; did you mean "{by_lower_case[near]}"?' if near else ""
         raise source.error(path, f'must be one of {listed}, not "{value}"{hint}')
 
 
 def _check_kind(value: object, hints: tuple[Any, ...], path: KeyPath, source: Source) -> None:
     kinds = [get_origin(hint) or hint for hint in hints]
     if type(value) not in kinds:
-        wanted = " or ".join(_KINDS[kind] for kind in kinds)
-        got = _KINDS.get(type(value), "a date or time")
-        raise source.error(path, f"must be {wanted}, not {got}{_unit_hint(value, path)}")
+        wanted = " or ".join(KINDS[kind] for kind in kinds)
+        raise source.error(path, f"must be {wanted}, not {kind_of(value)}{_unit_hint(value, path)}")
 
 
 def _unit_hint(value: object, path: KeyPath) -> str:
     is_bare_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     return f'; write "{value}s"' if is_bare_number and path[-1] in (*DURATION_KEYS, "drain") else ""
-
-
-def _suggestion(key: str, known: Iterable[str]) -> str:
-    near = _nearest(key, {one: one for one in known})
-    return f'; did you mean "{near}"?' if near else f"; known ones: {', '.join(sorted(known))}"
-
-
-def _nearest(word: str, known: dict[str, str]) -> str | None:
-    import difflib
-
-    near = difflib.get_close_matches(word, known, n=1)
-    return known[near[0]] if near else None

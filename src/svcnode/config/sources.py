@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
 from svcnode.config.tables import FileTable, KeyPath
-from svcnode.core.errors import ConfigError, SvcnodeError
+from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
+from svcnode.core.wording import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,16 +32,33 @@ class Override:
     origin: str
 
 
+@dataclass(frozen=True, slots=True)
+class NamedProbe:
+    """A service that was named on the command line."""
+
+    id: str
+    url: str
+    origin: str
+
+
 class Source:
     """What was said, by whom."""
 
-    def __init__(self, file: Path | None, environ: Mapping[str, str], flags: Iterable[Override]) -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        environ: Mapping[str, str],
+        flags: Iterable[Override],
+        services: Iterable[NamedProbe] = (),
+    ) -> None:
         self._file = file
         self._origins: dict[KeyPath, str] = {}
         self._text = ""
         self.data: dict[str, Any] = {} if file is None else self._read(file)
         for override in (*_from_environment(environ), *flags):
             self._put(override)
+        for named in services:
+            self._put_service(named)
 
     def value_at(self, path: KeyPath) -> Any:  # noqa: ANN401  whatever the file holds
         value: Any = self.data
@@ -65,7 +83,7 @@ class Source:
         words = []
         for length, key in enumerate(path, start=1):
             table = self.value_at(path[:length]) if isinstance(key, int) else None
-            service_id = table.get("id") if isinstance(table, dict) else None
+            service_id = _id_of(table)
             words.append(service_id if isinstance(service_id, str) and service_id else str(key))
         return ".".join(words) or "the configuration"
 
@@ -79,6 +97,8 @@ class Source:
             yield
         except ConfigError:
             raise
+        except OptionError as exc:
+            raise self.error((*path, exc.option), exc.text) from exc
         except SvcnodeError as exc:
             raise self.error(path, str(exc)) from exc
 
@@ -108,6 +128,23 @@ class Source:
                 return  # the file has something else there, and the check of its shape will say so
         inner[str(last)] = override.value
         self._origins[override.path] = override.origin
+
+    def _put_service(self, named: NamedProbe) -> None:
+        """Another service, or another probe for one that the file has."""
+        services = self.data.setdefault("services", [])
+        if not isinstance(services, list):
+            return  # as above
+        place = next((place for place, one in enumerate(services) if _id_of(one) == named.id), len(services))
+        if place == len(services):
+            services.append({"id": named.id})
+            self._origins["services", place] = named.origin
+        services[place].pop("status", None)
+        services[place]["probe"] = named.url
+        self._origins["services", place, "probe"] = named.origin
+
+
+def _id_of(table: object) -> object:
+    return table.get("id") if isinstance(table, dict) else None
 
 
 def _regular_file(file: Path) -> bytes:
@@ -139,21 +176,27 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     tables = tuple(f"{ENVIRONMENT_PREFIX}{path[0]}_".upper() for path, _ in keys.values())
     for name, value in sorted(ours.items()):
         if name in keys:
-            path, is_number = keys[name]
-            given = int(value) if is_number and re.fullmatch("-?[0-9]{1,9}", value) else value
-            yield Override(path, given, f"environment variable {name}")
+            path, hint = keys[name]
+            yield Override(path, _typed(value, hint), f"environment variable {name}")
         elif name.startswith(tables) and not _SET_BY_A_CLUSTER.search(name):
-            import difflib
-
-            near = difflib.get_close_matches(name, keys, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(name, keys)
+            hint = f"; did you mean {near}?" if near else ""
             raise ConfigError(f"unknown environment variable {name}{hint}")
 
 
-def environment_keys() -> dict[str, tuple[KeyPath, bool]]:
-    """Every single value of the file by its name in the environment, and whether it is a whole number."""
+def _typed(text: str, hint: object) -> str | int | bool:
+    """What TOML would have made of it; what does not fit stays text, and the check of the shape says so."""
+    if hint is int and re.fullmatch("-?[0-9]{1,9}", text):
+        return int(text)
+    if hint is bool and text in ("true", "false"):
+        return text == "true"
+    return text
+
+
+def environment_keys() -> dict[str, tuple[KeyPath, Any]]:
+    """Every single value of the file by its name in the environment, and its type."""
     return {
-        ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, hint is int)
+        ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, hint)
         for path, hint in _single_values(FileTable, ())
     }
 

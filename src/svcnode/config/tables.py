@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
-DURATION_KEYS = ("interval", "timeout", "start_period", "stale_after")
+DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 
 
 class NodeTable(TypedDict, total=False):
@@ -35,11 +35,19 @@ class LogTable(TypedDict, total=False):
     format: Literal["auto", "text", "json"]
 
 
+class SecurityTable(TypedDict, total=False):
+    """What loosens something; everything here is off unless it is asked for."""
+
+    allow_exec: bool
+
+
 class DefaultsTable(TypedDict, total=False):
     """What may be said once for all services."""
 
     interval: str
+    transition_interval: str
     timeout: str
+    max_latency: str
     rise: int
     fall: int
     start_period: str
@@ -54,7 +62,7 @@ class ServiceTable(NamedTable, DefaultsTable, total=False):
     name: str
     description: str
     impact: Literal["critical", "partial", "none"]
-    probe: str
+    probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
 
 
@@ -63,5 +71,6 @@ class FileTable(TypedDict, total=False):
     server: ServerTable
     store: StoreTable
     log: LogTable
+    security: SecurityTable
     defaults: DefaultsTable
     services: list[ServiceTable]

@@ -6,11 +6,14 @@ SvcnodeError
 ├── DuplicateServiceError   a service is registered under that id already
 ├── ConfigError             a configuration that cannot be used; says where and how to mend it
 ├── ProbeError              a probe that cannot be made from its URL and options
+│   └── OptionError         one of its options; says which
 ├── ListenError             an address that cannot be listened on
 └── StoreError              the node's own store cannot be used
 """
 
 from __future__ import annotations
+
+from svcnode.core.redaction import redacted
 
 
 class SvcnodeError(Exception):
@@ -37,11 +40,20 @@ class DuplicateServiceError(SvcnodeError, ValueError):
 
 
 class ConfigError(SvcnodeError):
-    pass
+    def __init__(self, text: str) -> None:
+        super().__init__(redacted(text))
 
 
 class ProbeError(SvcnodeError):
-    pass
+    def __init__(self, text: str) -> None:
+        super().__init__(redacted(text))
+
+
+class OptionError(ProbeError):
+    def __init__(self, option: str, text: str) -> None:
+        self.option = option
+        self.text = redacted(text)
+        super().__init__(f"{option}: {text}")
 
 
 class ListenError(SvcnodeError):

@@ -115,12 +115,24 @@ class Schedule:
 
     interval_s: float = 10.0
     timeout_s: float = 3.0
+    transition_interval_s: float | None = None  # while a change of status is pending; None: a fifth of the interval
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s < self.interval_s:
             raise InvalidValueError(
                 f"the timeout ({self.timeout_s:g} s) must be more than 0 and below the interval ({self.interval_s:g} s)"
             )
+        if self.transition_interval_s is not None and not 0 < self.transition_interval_s <= self.interval_s:
+            raise InvalidValueError(
+                f"the transition_interval ({self.transition_interval_s:g} s) must be more than 0 and no longer than "
+                f"the interval ({self.interval_s:g} s)"
+            )
+
+    def wait_s(self, *, is_change_pending: bool) -> float:
+        """From the beginning of a look to the beginning of the next."""
+        if not is_change_pending:
+            return self.interval_s
+        return self.interval_s / 5 if self.transition_interval_s is None else self.transition_interval_s
 
     @property
     def default_stale_after_s(self) -> float:

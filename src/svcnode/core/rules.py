@@ -140,6 +140,17 @@ def _heard_at_s(state: ServiceState) -> float:
     return state.registered_at_s if state.counted_at_s is None else state.counted_at_s
 
 
+def is_change_pending(state: ServiceState) -> bool:
+    """Whether looks in a row are being counted that may end in another status."""
+    match state.status:
+        case Status.UP | Status.INITIALIZING:
+            return state.failures_in_a_row > 0
+        case Status.DOWN:
+            return state.ready_in_a_row > 0
+        case _:
+            assert_never(state.status)
+
+
 def service_health(status: Status) -> Health:
     match status:
         case Status.UP:

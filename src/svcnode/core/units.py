@@ -1,4 +1,4 @@
-"""Durations as people write them: "500ms", "5s", "2m", "1h", "7d"."""
+"""Durations and sizes as people write them: "500ms", "5s", "2m", "1h", "7d"; "512KiB", "5GiB"."""
 
 from __future__ import annotations
 
@@ -9,6 +9,19 @@ from svcnode.core.errors import InvalidValueError
 
 _DURATION_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
+_BYTES = {
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+    "TiB": 1024**4,
+}
 
 
 def duration_s(value: str | float) -> float:
@@ -31,3 +44,12 @@ def _hint(text: str) -> str:
     bare = text.strip()
     is_bare_number = re.fullmatch(r"[0-9]+(\.[0-9]+)?", bare, re.ASCII)
     return f'"{bare}s"' if is_bare_number else '"500ms", "5s" or "2m"'
+
+
+def size_bytes(text: str) -> int:
+    """Bytes from "5GiB"."""
+    found = _SIZE_FORM.fullmatch(text.strip())
+    if found is None:
+        raise InvalidValueError(f'"{text}" is not a size; write a number and a unit, such as "512KiB" or "5GiB"')
+    number, unit = found.groups()
+    return int(float(number) * _BYTES[unit])

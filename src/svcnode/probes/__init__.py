@@ -1,22 +1,45 @@
-"""The looking: one file per kind, and none knows another.
+"""The looking: one file per kind, and none knows another. What they share is in tools/.
 
-A kind is a frozen dataclass: its fields are its options, and `look()` returns a verdict. The table below is the
-only place that names them; a kind is imported when a service first uses it.
+A kind is a frozen dataclass: its first field is the URL, its other fields are its options, and `look()` returns a
+verdict. The table below is the only place that names them; a kind is imported when a service first uses it. Other
+packages add kinds through the entry-point group `svcnode.probes`, written as the rows of the table are.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from svcnode.core.errors import ProbeError
+from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
+from svcnode.core.wording import suggestion
 
 if TYPE_CHECKING:
-    from svcnode.core.model import Verdict
+    from collections.abc import Collection, Mapping
 
+    from svcnode.core.model import Verdict
+    from svcnode.probes.tools.url import Url
+
+# scheme: "module:Class", and in brackets the extra that brings its driver, where it needs one
 KINDS = {
+    "disk": "svcnode.probes.disk:DiskProbe",
+    "exec": "svcnode.probes.exec:ExecProbe",
+    "file": "svcnode.probes.file:FileProbe",
+    "heartbeat": "svcnode.probes.heartbeat:HeartbeatProbe",
+    "http": "svcnode.probes.http:HttpProbe",
+    "https": "svcnode.probes.http:HttpProbe",
+    "jsonrpc+http": "svcnode.probes.jsonrpc:JsonRpcProbe",
+    "jsonrpc+https": "svcnode.probes.jsonrpc:JsonRpcProbe",
     "sqlite": "svcnode.probes.sqlite:SqliteProbe",
+    "svc+http": "svcnode.probes.svc:SvcProbe",
+    "svc+https": "svcnode.probes.svc:SvcProbe",
+    "tcp": "svcnode.probes.tcp:TcpProbe",
+    "tls": "svcnode.probes.tcp:TcpProbe",
 }
+ENTRY_POINT_GROUP = "svcnode.probes"
+
+_TARGET_FORM = re.compile(r"(?P<module>[\w.]+):(?P<name>\w+)(?:\s*\[(?P<extra>[\w-]+)\])?")
 
 
 class Probe(Protocol):
@@ -25,24 +48,79 @@ class Probe(Protocol):
 
 
 class ProbeKind(Protocol):
-    @classmethod
-    def from_url(cls, url: str) -> Probe: ...
+    def __call__(self, url: Url, **options: Any) -> Probe: ...  # noqa: ANN401  each kind has its own
 
 
-def probe_from_url(url: str) -> Probe:
-    """The probe that a URL names; its scheme picks the kind."""
-    scheme, colon, _ = url.partition(":")
-    if not colon:
-        raise ProbeError(f'"{url}" is not a probe URL; it starts with one of: {", ".join(sorted(KINDS))}')
-    if scheme not in KINDS:
-        raise ProbeError(f'unknown scheme "{scheme}"{_suggestion(scheme)}')
-    module_name, _, class_name = KINDS[scheme].partition(":")
-    kind: ProbeKind = getattr(import_module(module_name), class_name)
-    return kind.from_url(url)
+def make_probe(
+    words: str | Mapping[str, Any],
+    *,
+    environ: Mapping[str, str] | None = None,
+    allowed: Collection[str] = (),
+) -> Probe:
+    """The probe that a URL names, or a table with a URL and options.
+
+    `${NAME}` and `{ file = "…" }` are put in their places. Kinds that could do harm need to be among the `allowed`
+    keys of [security].
+    """
+    from svcnode.probes.tools.secrets import resolved_url
+    from svcnode.probes.tools.url import Url
+
+    environ = os.environ if environ is None else environ
+    given = {"url": words} if isinstance(words, str) or words.keys() == {"file"} else dict(words)
+    if "url" not in given:
+        raise ProbeError('a probe has a url: { url = "tcp://127.0.0.1:5432", … }')
+    try:
+        url = Url.parse(resolved_url(given.pop("url"), environ))
+    except InvalidValueError as exc:
+        raise ProbeError(str(exc)) from exc
+    kind = _kind(url.scheme)
+    _check_permission(kind, url.scheme, allowed)
+    return kind(url, **_options(kind, given, environ))
 
 
-def _suggestion(scheme: str) -> str:
-    import difflib
+def _options(kind: Any, given: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401
+    from svcnode.probes.tools.options import options_from
+    from svcnode.probes.tools.secrets import resolved
 
-    near = difflib.get_close_matches(scheme, KINDS, n=1)
-    return f'; did you mean "{near[0]}"?' if near else f"; known ones: {', '.join(sorted(KINDS))}"
+    for name, value in given.items():
+        try:
+            given[name] = resolved(value, environ)
+        except InvalidValueError as exc:
+            raise OptionError(name, str(exc)) from exc
+    return options_from(kind, given)
+
+
+def _check_permission(kind: ProbeKind, scheme: str, allowed: Collection[str]) -> None:
+    permission = getattr(kind, "permission", "")
+    if permission and permission not in allowed:
+        raise ProbeError(
+            f"{scheme} probes run programs on this machine; to allow them, set {permission} = true in [security]"
+        )
+
+
+def _kind(scheme: str) -> ProbeKind:
+    target = KINDS.get(scheme) or _added_kinds().get(scheme)
+    if target is None:
+        raise ProbeError(f'unknown scheme "{scheme}"{suggestion(scheme, [*KINDS, *_added_kinds()])}')
+    found = _TARGET_FORM.fullmatch(target)
+    if found is None:
+        raise ProbeError(f'"{target}", which another package names for {scheme}, is not of the form "module:Class"')
+    try:
+        kind: ProbeKind = getattr(import_module(found["module"]), found["name"])
+    except ModuleNotFoundError as exc:
+        raise ProbeError(_missing(scheme, found["extra"], exc)) from exc
+    except (ImportError, AttributeError) as exc:
+        raise ProbeError(f"the kind of {scheme} cannot be loaded: {exc}") from exc
+    return kind
+
+
+def _missing(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:
+    fix = f'pip install "svcnode[{extra}]"' if extra else f"install the package that brings {exc.name}"
+    return f"{scheme} probes need their driver: {fix}"
+
+
+def _added_kinds() -> dict[str, str]:
+    """Looked up only for schemes that are not ours: reading what is installed takes its time."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINT_GROUP)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Verdict
-from svcnode.probes.threads import OwnThread
+from svcnode.probes.tools.threads import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

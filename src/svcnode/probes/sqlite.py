@@ -1,4 +1,10 @@
-"""`sqlite:PATH`: a SQLite database that opens and passes its own quick check."""
+"""`sqlite:/path`: a SQLite database that opens and passes its own quick check.
+
+ready      it opens, and `PRAGMA quick_check(1)` finds nothing wrong
+not ready  it is locked
+failed     it is missing, damaged, no SQLite database, or another program's where `application_id` is set
+unknown    no file descriptors or threads left here
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,15 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote, unquote
+from typing import Self
+from urllib.parse import quote
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Verdict
-from svcnode.probes.faults import verdict_on
-from svcnode.probes.threads import OwnThread
+from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.kind import UrlProbe
+from svcnode.probes.tools.threads import OwnThread
+from svcnode.probes.tools.url import Url
 
 # "svcn": tells the node's own store from anybody else's database. See PRAGMA application_id.
 STORE_APPLICATION_ID = 0x7376636E
@@ -20,25 +29,26 @@ _LOCK_WAIT_S = 0.1  # below the deadline of any ordinary look, so that "locked" 
 _FILE_HEADER = b"SQLite format 3\0"
 
 
-@dataclass(frozen=True, slots=True)
-class SqliteProbe:
-    path: Path
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SqliteProbe(UrlProbe):
     application_id: int | None = None  # whose database it must be, where that matters
-    _thread: OwnThread = field(default_factory=lambda: OwnThread("sqlite"), repr=False, compare=False)
+    path: Path = field(init=False, compare=False)
+    _thread: OwnThread = field(init=False, compare=False)
 
     @classmethod
-    def from_url(cls, url: str) -> SqliteProbe:
-        path = unquote(url.removeprefix("sqlite:").removeprefix("//"))
-        if "?" in url:
+    def at(cls, path: Path, application_id: int | None = None) -> Self:
+        return cls(Url(scheme="sqlite", path=quote(str(path))), application_id=application_id)
+
+    def __post_init__(self) -> None:
+        if "?" in self.url.path or self.url.query:
             raise ProbeError("a sqlite probe takes no query; write the path alone, and %3F for a ? in it")
-        if not path:
+        if not self.url.file_path:
             raise ProbeError('a sqlite probe names a file, such as "sqlite:/var/lib/app/ledger.db"')
-        return cls(Path(path))
+        object.__setattr__(self, "path", Path(self.url.file_path))
+        object.__setattr__(self, "_thread", OwnThread("sqlite"))
 
     async def look(self) -> Verdict:
-        if self._thread.is_busy:
-            return Verdict.failed("the previous look has not returned yet")
-        return await self._thread.call(self._look_now)
+        return await self._thread.look(self._look_now)
 
     def _look_now(self) -> Verdict:
         # mode=rw: a database that is gone must not come back to life, empty, because somebody looked.

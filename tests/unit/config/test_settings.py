@@ -59,7 +59,7 @@ def test_with_nothing_said_the_node_answers_for_its_own_store_on_loopback() -> N
     assert said_nothing.uses_store
     (service,) = said_nothing.services
     assert (service.id, service.status) == ("store", None)
-    assert service.definition.watch == Watch(SqliteProbe(store, application_id=STORE_APPLICATION_ID), Schedule())
+    assert service.definition.watch == Watch(SqliteProbe.at(store, STORE_APPLICATION_ID), Schedule())
 
 
 def test_an_empty_file_says_nothing(file: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_service_is_what_its_table_says(file: Path) -> None:
     assert about.impact is Impact.CRITICAL
     assert about.policy == Policy(rise=4, fall=5, start_period_s=120.0, stale_after_s=3600.0)
     assert service.definition.watch == Watch(
-        SqliteProbe(Path("/var/lib/ledger.db")), Schedule(interval_s=5.0, timeout_s=1.5)
+        SqliteProbe.at(Path("/var/lib/ledger.db")), Schedule(interval_s=5.0, timeout_s=1.5)
     )
     assert service.status is None
 

@@ -14,12 +14,12 @@ import pytest
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.probes import sqlite
+from svcnode.probes import make_probe, sqlite
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 
 
 def look_at(path: Path) -> Verdict:
-    return asyncio.run(SqliteProbe(path).look())
+    return asyncio.run(SqliteProbe.at(path).look())
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_sound_database_is_ready(ledger: Path) -> None:
 
 
 def test_a_database_of_another_program_is_failed_where_that_matters(ledger: Path) -> None:
-    whose = SqliteProbe(ledger, application_id=STORE_APPLICATION_ID)
+    whose = SqliteProbe.at(ledger, application_id=STORE_APPLICATION_ID)
     assert asyncio.run(whose.look()) == Verdict.failed(f"the database of another program: {ledger}")
     with closing(sqlite3.connect(ledger)) as database:
         database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
@@ -92,7 +92,7 @@ def test_a_device_is_failed(ledger: Path, device: str) -> None:
 
 def test_running_out_of_open_files_is_our_own_fault(ledger: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe, taken = SqliteProbe(ledger), []
+    probe, taken = SqliteProbe.at(ledger), []
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     try:
         with suppress(OSError):
@@ -150,7 +150,7 @@ def test_a_look_that_has_not_returned_is_not_begun_again_beside_itself(
         raise sqlite3.OperationalError("the disk came back")
 
     async def story() -> None:
-        probe = SqliteProbe(ledger)
+        probe = SqliteProbe.at(ledger)
         with monkeypatch.context() as patch:
             patch.setattr(sqlite3, "connect", hangs)
             first = asyncio.create_task(probe.look())
@@ -189,10 +189,12 @@ def test_a_relative_path_is_taken_from_where_the_program_runs(ledger: Path, monk
     ],
 )
 def test_a_url_names_a_file(url: str, path: str) -> None:
-    assert SqliteProbe.from_url(url) == SqliteProbe(Path(path))
+    probe = make_probe(url)
+    assert isinstance(probe, SqliteProbe)
+    assert probe.path == Path(path)
 
 
 @pytest.mark.parametrize("url", ["sqlite:", "sqlite://"])
 def test_a_url_that_names_no_file_is_refused_with_one_that_does(url: str) -> None:
     with pytest.raises(ProbeError, match=r'names a file, such as "sqlite:/var/lib/app/ledger.db"'):
-        SqliteProbe.from_url(url)
+        make_probe(url)

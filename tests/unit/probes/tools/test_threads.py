@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.probes.threads import OwnThread
+from svcnode.probes.tools.threads import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from svcnode.core.model import Verdict
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,6 +31,12 @@ class OwnThread:
     @property
     def is_busy(self) -> bool:
         return self._busy_in_pid == os.getpid()  # a fork copies the mark, but not the thread
+
+    async def look(self, function: Callable[[], Verdict]) -> Verdict:
+        """A look that blocks; while one that outlived its deadline goes on, no second one is begun."""
+        if self.is_busy:
+            return Verdict.failed("the previous look has not returned yet")
+        return await self.call(function)
 
     async def call(self, function: Callable[[], T]) -> T:
         """When cancelled, the wait ends at once; the thread is left to finish by itself."""

@@ -1,0 +1,62 @@
+"""The command line: one file per command. What a command needs is imported by that command, so that none pays for
+another.
+
+argparse, because importing click alone takes longer than importing asyncio, and `serve` is started often.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from svcnode.cli import check_config, probe, serve
+from svcnode.cli.parsers import CommandParser
+from svcnode.core.errors import SvcnodeError
+from svcnode.version import __version__
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        command: Callable[[argparse.Namespace], int] = arguments.command
+        return command(arguments)
+    except SvcnodeError as exc:
+        from svcnode.logs import one_line
+
+        print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
+        return int(arguments.exit_after_misuse)
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:  # before the agent heeds signals, or in a command that does not
+        return 128 + signal.SIGINT
+    finally:
+        _give_up_on_readers_that_left()
+
+
+def _give_up_on_readers_that_left() -> None:
+    """What cannot be delivered any more must not become a traceback or another exit code at the very end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandParser(
+        prog="svcnode",
+        allow_abbrev=False,
+        description="A validator-service node that answers for its health with evidence, not claims.",
+    )
+    parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
+    for command in (serve, check_config, probe):
+        added = command.add_to(commands)
+        added.set_defaults(command=command.run, exit_after_misuse=added.exit_after_misuse)
+    return parser

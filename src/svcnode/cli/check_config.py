@@ -1,0 +1,52 @@
+"""`svcnode check-config`: say whether a configuration can be used, and what it would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from svcnode.cli.configuration import add_config_option, settings_reader
+
+if TYPE_CHECKING:
+    import argparse
+
+    from svcnode.cli.parsers import CommandParser, Commands
+    from svcnode.config import ServiceSettings
+
+
+def add_to(commands: Commands) -> CommandParser:
+    parser = commands.add_parser(
+        "check-config",
+        allow_abbrev=False,
+        help="say whether a configuration can be used",
+        description="Say whether a configuration can be used, and what it would do. Exit 0 or 2.",
+    )
+    add_config_option(parser)
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as --config FILE")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from svcnode.config import find_file
+    from svcnode.web.listen import tls_context
+
+    settings = settings_reader(arguments.file or arguments.config, arguments)()
+    if settings.tls is not None:
+        tls_context(settings.tls.certificate, settings.tls.key)
+    addresses = ", ".join(map(str, settings.listen))
+    where = find_file(arguments.file or arguments.config) or "no file, the embedded default"
+    lines = [f"The configuration is fine ({where}): {settings.node_name} {settings.node_version} on {addresses}"]
+    lines += map(_line, settings.services)
+    print("\n".join(lines), flush=True)  # noqa: T201
+    return 0
+
+
+def _line(service: ServiceSettings) -> str:
+    about, watch = service.definition.service, service.definition.watch
+    if service.status is not None:
+        how = f"fixed at {service.status.value}"
+    elif watch is None:
+        how = f"beats within {about.policy.ttl_s:g} s"
+    else:
+        how = f"looked at every {watch.schedule.interval_s:g} s"
+    return f"  {about.id}: {about.name} ({how}, impact {about.impact.value})"

@@ -1,0 +1,88 @@
+"""Shared by the commands that read the configuration: their options, and what they make of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from svcnode.config import NamedProbe, Override, Settings
+
+_PATHS = {
+    "listen": ("server", "listen"),
+    "name": ("node", "name"),
+    "node_version": ("node", "version"),
+    "prefix": ("server", "prefix"),
+    "drain": ("server", "drain"),
+    "allow_exec": ("security", "allow_exec"),
+    "log_level": ("log", "level"),
+    "log_format": ("log", "format"),
+}
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("SVCNODE_CONFIG") or None,
+        help="the TOML file; without it SVCNODE_CONFIG, svcnode.toml in this folder, or the embedded default",
+    )
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Options that win over the file and the environment."""
+    add = partial(parser.add_argument, default=argparse.SUPPRESS)
+    add(
+        "--service",
+        action="append",
+        metavar="ID=URL",
+        dest="services",
+        help="a service and its probe, such as db=tcp://127.0.0.1:5432; may be repeated",
+    )
+    add("--listen", action="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
+    add("--name", help="name of the node")
+    add("--node-version", metavar="VERSION", help='version of the node, such as "v1.4.2"')
+    add("--prefix", action="append", help="path prefix of the interface (default: /svc); may be repeated")
+    add("--drain", metavar="DURATION", help='how long health answers 503 before the end, such as "5s"')
+    add("--allow-exec", action="store_true", help="let exec: probes run programs")
+    add("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    add("--log-format", metavar="FORMAT", help="auto (default: text on a terminal), text or json")
+
+
+def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callable[[], Settings]:
+    from svcnode.config import find_file, load
+
+    flags, services = _overrides(arguments), _services(arguments)
+    # Looked for each time: a file that is written while the node runs is found by the next reload.
+    return lambda: load(find_file(file), os.environ, flags, services)
+
+
+def _overrides(arguments: argparse.Namespace) -> list[Override]:
+    from svcnode.config import Override
+
+    given = vars(arguments)
+    return [
+        Override(path, given[flag], f"--{flag.replace('_', '-')}") for flag, path in _PATHS.items() if flag in given
+    ]
+
+
+def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
+    from svcnode.config import NamedProbe
+    from svcnode.core.errors import ConfigError
+
+    named: dict[str, NamedProbe] = {}
+    for text in getattr(arguments, "services", ()):
+        service_id, equals, url = text.partition("=")
+        if not (service_id and equals and url) or ":" not in url:
+            raise ConfigError("--service: write an id, =, and a probe URL, such as db=tcp://127.0.0.1:5432")
+        if service_id in named:
+            raise ConfigError(f'--service: "{service_id}" is named twice; ids are unique')
+        named[service_id] = NamedProbe(service_id, url, f"--service {service_id}=…")
+    return list(named.values())

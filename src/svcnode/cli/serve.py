@@ -1,0 +1,39 @@
+"""`svcnode serve`: answer for the node over HTTP."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from svcnode.cli.configuration import add_config_option, add_overrides, settings_reader
+
+if TYPE_CHECKING:
+    import argparse
+
+    from svcnode.cli.parsers import CommandParser, Commands
+
+
+def add_to(commands: Commands) -> CommandParser:
+    parser = commands.add_parser(
+        "serve",
+        allow_abbrev=False,
+        help="answer for the node over HTTP",
+        description="Answer for the node over HTTP. SIGHUP reads the configuration again, SIGTERM drains and stops.",
+        epilog="Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
+        "SVCNODE_SERVER_LISTEN; options win over the environment, and the environment over the file.",
+    )
+    add_config_option(parser)
+    add_overrides(parser)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    # A reload that is asked for before the agent heeds signals would end it, and has nothing to reload yet.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    from svcnode import agent, logs
+
+    read_settings = settings_reader(arguments.config, arguments)
+    settings = read_settings()
+    logs.set_up(settings.log_level, settings.log_format)
+    return agent.run(settings, read_settings)

@@ -1,0 +1,34 @@
+"""Words that errors share: what a value is, and which known name was probably meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KINDS = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def kind_of(value: object) -> str:
+    return KINDS.get(type(value), "a date or time")
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence that says a name is not known."""
+    known = sorted(known)
+    near = nearest(word, known)
+    return f'; did you mean "{near}"?' if near else f"; known ones: {', '.join(known)}"

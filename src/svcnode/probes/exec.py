@@ -1,0 +1,128 @@
+"""`exec:/path/to/program argument…`: a program of yours that looks, and says by its exit status what it saw.
+
+ready      exit 0
+not ready  exit 75, which is known as a temporary failure
+failed     any other exit, or an end by a signal
+unknown    the program cannot be started
+
+It has no shell around it, no input, and a process group of its own, which is killed as a whole when the time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import ClassVar
+from urllib.parse import unquote
+
+from svcnode.core.errors import OptionError, ProbeError
+from svcnode.core.model import Verdict
+from svcnode.probes.tools.kind import UrlProbe
+from svcnode.probes.tools.options import Strings
+from svcnode.probes.tools.steps import step
+
+EXIT_NOT_READY = os.EX_TEMPFAIL  # 75
+MAX_OUTPUT_BYTES = 4 * 1024
+LAST_WORDS_WITHIN_S = 0.1  # after the end, for output still in the pipe; a child may hold it open for ever
+BURIED_WITHIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecProbe(UrlProbe):
+    argv: Strings = ()  # instead of words in the URL
+    _argv: tuple[str, ...] = field(init=False, compare=False)
+
+    permission: ClassVar[str] = "allow_exec"
+
+    def __post_init__(self) -> None:
+        if bool(self.argv) == bool(self.url.path):
+            raise ProbeError('names a program, once: "exec:/path/to/program", or argv = […] beside "exec:"')
+        argv = self.argv or _words(self.url.path)
+        if not argv[0] or any("\0" in word for word in argv):
+            raise OptionError("argv", "begins with a program, and holds no null characters")
+        object.__setattr__(self, "_argv", argv)
+
+    async def look(self) -> Verdict:
+        loop = asyncio.get_running_loop()
+        try:
+            with step("start", self._argv[0]):
+                transport, child = await loop.subprocess_exec(
+                    _Child, *self._argv, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+                    start_new_session=True,
+                )  # fmt: skip
+        except OSError as exc:
+            return Verdict.unknown(f"cannot run {self._argv[0]}: {(exc.strerror or str(exc)).lower()}")
+        try:
+            with step("run"):
+                await child.ended
+        finally:
+            if not child.ended.done() or child.ended.cancelled():
+                await _kill_group(transport, child)
+            else:
+                await _within(LAST_WORDS_WITHIN_S, child.is_silent)
+            transport.close()
+        code = transport.get_returncode()
+        assert code is not None, "it has ended"
+        return _verdict(code, child.first_line)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(unquote(word) for word in shlex.split(text))
+    except ValueError as exc:
+        raise ProbeError(f"its words cannot be told apart: {str(exc).lower()}") from exc
+
+
+def _verdict(code: int, said: str) -> Verdict:
+    if code == 0:
+        return Verdict.ready()
+    ended = f"exit {code}" if code > 0 else f"ended by {_signal_name(-code)}"
+    reason = f"{ended}: {said}" if said else ended
+    return Verdict.not_ready(reason) if code == EXIT_NOT_READY else Verdict.failed(reason)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+async def _kill_group(transport: asyncio.SubprocessTransport, child: _Child) -> None:
+    """Wait until it is buried, so that no look begins beside the remains of the last one."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(transport.get_pid(), signal.SIGKILL)
+    await _within(BURIED_WITHIN_S, child.is_gone)
+
+
+async def _within(limit_s: float, event: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+
+
+class _Child(asyncio.SubprocessProtocol):
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_gone = asyncio.Event()
+        self.is_silent = asyncio.Event()
+        self._output = bytearray()
+
+    @property
+    def first_line(self) -> str:
+        return next(iter(bytes(self._output).decode("utf-8", "replace").strip().splitlines()), "")
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._output += data[: MAX_OUTPUT_BYTES - len(self._output)]  # the rest is read, so that it need not wait
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self.is_silent.set()
+
+    def process_exited(self) -> None:
+        self.is_gone.set()
+        if not self.ended.done():
+            self.ended.set_result(None)

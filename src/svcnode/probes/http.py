@@ -1,0 +1,137 @@
+"""`http://…`, `https://…`: an endpoint that answers as it should.
+
+ready      the status is in `status`, and the body is as asked
+not ready  the status is in `starting_status`; the certificate ends within `min_cert_days`
+failed     any other answer; refused, unreachable, not trusted, not HTTP, too large
+unknown    no file descriptors or ports left here, or the resolver does not work
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import urljoin
+
+from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
+from svcnode.core.model import Verdict
+from svcnode.probes.tools.exchange import DEFAULT_PORTS, HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.json_pointer import Expectations, mismatch
+from svcnode.probes.tools.options import Count, Pattern, RawBytes
+from svcnode.probes.tools.url import Url
+
+READY = Verdict.ready()
+REDIRECTING = frozenset({301, 302, 303, 307, 308})
+
+
+def statuses(value: object) -> frozenset[int]:
+    """From 200, "2xx", "200-204", or a list of such."""
+    if isinstance(value, list | tuple):
+        return frozenset[int]().union(*map(statuses, value))
+    if type(value) is int and 100 <= value <= 599:
+        return frozenset({value})
+    if isinstance(value, str):
+        if re.fullmatch("[1-5]xx", value):
+            first = int(value[0]) * 100
+            return frozenset(range(first, first + 100))
+        if found := re.fullmatch("([1-5][0-9][0-9])(?:-([1-5][0-9][0-9]))?", value):
+            return frozenset(range(int(found[1]), int(found[2] or found[1]) + 1))
+    raise InvalidValueError(f'is made of statuses such as 200, "2xx" and "200-204", not {value!r}')
+
+
+Statuses = Annotated[frozenset[int], statuses]
+SUCCESS = statuses("2xx")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HttpProbe(HttpOptions):
+    method: str = "GET"
+    body: RawBytes = b""
+    status: Statuses = SUCCESS
+    starting_status: Statuses = frozenset()
+    contains: str = ""
+    matches: Pattern | None = None
+    json: Expectations = field(default_factory=dict)
+    redirects: Count = 0
+    _request: Request = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[A-Z]+", self.method):
+            raise OptionError("method", f'is a word in capitals such as "GET" or "HEAD", not "{self.method}"')
+        if both := self.status & self.starting_status:
+            raise OptionError("starting_status", f"holds {min(both)}, which status holds as well")
+        if self.method == "HEAD" and self._needs_body:
+            raise OptionError("method", "HEAD brings no body that could be judged; take GET")
+        object.__setattr__(self, "_request", self._request_to(self.url, is_home=True))
+
+    @property
+    def _needs_body(self) -> bool:
+        return bool(self.contains or self.matches or self.json)
+
+    def _request_to(self, url: Url, *, is_home: bool) -> Request:
+        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        return self.request(
+            target,
+            method=self.method,
+            body=self.body if is_home else b"",
+            needs_body=self._needs_body,
+            url=None if is_home else url,
+        )
+
+    async def look(self) -> Verdict:
+        try:
+            return self._verdict(*await self._answer())
+        except OSError as exc:
+            return verdict_on(exc, str(self.url))
+
+    async def _answer(self) -> tuple[HttpAnswer, Url]:
+        """The last answer of as many as the redirects allow, and who gave it."""
+        url, request = self.url, self._request
+        for _ in range(self.redirects):
+            answer = await self.send(request)
+            location = answer.headers.get("location")
+            if answer.status not in REDIRECTING or answer.status in self.status or location is None:
+                return answer, url
+            url = _redirected(url, location)
+            request = self._request_to(url, is_home=_origin(url) == _origin(self.url))
+        return await self.send(request), url
+
+    def _verdict(self, answer: HttpAnswer, url: Url) -> Verdict:
+        if answer.status in self.starting_status:
+            return Verdict.not_ready(f"answered {answer.status}, so it is starting: {url}")
+        if answer.status not in self.status:
+            hint = ", a redirect past the limit" if answer.status in REDIRECTING else ""
+            return Verdict.failed(f"answered {answer.status}{hint}: {url}")
+        if self._needs_body and (fault := self._fault_of(answer.body)):
+            return Verdict.failed(f"answered {answer.status}, but {fault}: {url}")
+        return answer.expiring or READY
+
+    def _fault_of(self, body: bytes) -> str | None:
+        text = body.decode("utf-8", "replace")
+        if self.contains not in text:
+            return f'its body does not hold "{self.contains}"'
+        if self.matches and not self.matches.search(text):
+            return f'its body does not match "{self.matches.pattern}"'
+        if not self.json:
+            return None
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            return "its body is not JSON"
+        return mismatch(document, self.json)
+
+
+def _origin(url: Url) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or DEFAULT_PORTS[url.scheme]
+
+
+def _redirected(url: Url, location: str) -> Url:
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    with suppress(ProbeError, ValueError):
+        new = Url.parse(urljoin(f"{url.scheme}://{url.place}{target}", location))
+        if new.scheme in DEFAULT_PORTS and new.host:
+            return new
+    raise ConnectionError("it redirects to what is no http URL")

@@ -1,0 +1,67 @@
+"""`jsonrpc+http://…`, `jsonrpc+https://…`: a JSON-RPC 2.0 method whose result is as it should be.
+
+ready      the method returned a result, and `result` holds for it
+not ready  the certificate ends within `min_cert_days`
+failed     an error, another result, an answer that is not JSON-RPC; refused, unreachable, not trusted
+unknown    no file descriptors or ports left here, or the resolver does not work
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import Verdict
+from svcnode.core.wording import kind_of
+from svcnode.probes.tools.exchange import HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.json_pointer import Expectations, mismatch
+
+READY = Verdict.ready()
+_ID = 1
+_MAX_SHOWN_CHARS = 200
+
+
+def parameters(value: object) -> list[Any] | dict[str, Any]:
+    if not isinstance(value, list | dict):
+        raise InvalidValueError(f"must be a list or a table, not {kind_of(value)}")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JsonRpcProbe(HttpOptions):
+    method: str
+    params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
+    result: Expectations = field(default_factory=dict)  # by pointers into the result; "" is all of it
+    _request: Request = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        call = {"jsonrpc": "2.0", "id": _ID, "method": self.method, "params": self.params}
+        target = (self.url.path or "/") + (f"?{self.url.query}" if self.url.query else "")
+        request = self.request(
+            target, method="POST", body=json.dumps(call).encode(), content_type="application/json", needs_body=True
+        )
+        object.__setattr__(self, "_request", request)
+
+    async def look(self) -> Verdict:
+        try:
+            answer = await self.send(self._request)
+        except OSError as exc:
+            return verdict_on(exc, str(self.url))
+        fault = self._fault_of(answer)
+        return Verdict.failed(f"{self.method}: {fault}: {self.url}") if fault else answer.expiring or READY
+
+    def _fault_of(self, answer: HttpAnswer) -> str | None:
+        try:
+            reply = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            reply = None
+        match reply:
+            case {"error": {"code": code, "message": message}}:
+                return f"error {code}: {str(message)[:_MAX_SHOWN_CHARS]}"
+            case {"result": result, "id": id_} if id_ == _ID and 200 <= answer.status < 300:
+                return mismatch(result, self.result)
+            case _:
+                return f"answered {answer.status} with what is no JSON-RPC reply"

@@ -1,0 +1,56 @@
+"""`svc+http://…`, `svc+https://…`: another node with this interface, or one of its services.
+
+With it, a node whose services are other nodes is a view of a fleet.
+
+ready      the node, or the named service, answers 200
+not ready  206: partially healthy, or initializing; the certificate ends within `min_cert_days`
+failed     503, or any other answer; refused, unreachable, not trusted
+unknown    no file descriptors or ports left here, or the resolver does not work
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from svcnode.core.errors import OptionError
+from svcnode.core.model import Health, Verdict
+from svcnode.probes.tools.exchange import HttpOptions, Request
+from svcnode.probes.tools.faults import verdict_on
+
+READY = Verdict.ready()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SvcProbe(HttpOptions):
+    prefix: str = ""  # without it, the path of the URL, and without that /svc
+    service: str = ""  # without it, the node as a whole
+    _request: Request = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        path = self.url.path.rstrip("/")
+        if self.prefix and path:
+            raise OptionError("prefix", f'stands beside the path "{path}" of the URL; only one of the two can count')
+        prefix = self.prefix.rstrip("/") or path or "/svc"
+        if not prefix.startswith("/"):
+            raise OptionError("prefix", f'begins with a slash; did you mean "/{prefix}"?')
+        service = f"/services/{quote(self.service, safe='')}" if self.service else ""
+        object.__setattr__(self, "_request", self.request(f"{prefix}/node{service}/health"))
+
+    async def look(self) -> Verdict:
+        what = f"service {self.service} of {self.url}" if self.service else str(self.url)
+        try:
+            answer = await self.send(self._request)
+        except OSError as exc:
+            return verdict_on(exc, what)
+        match answer.status:
+            case Health.HEALTHY:
+                return answer.expiring or READY
+            case Health.PARTIAL:
+                return Verdict.not_ready(f"{'initializing' if self.service else 'partially healthy'}: {what}")
+            case Health.UNHEALTHY:
+                return Verdict.failed(f"{'down' if self.service else 'unhealthy'}: {what}")
+            case 404:
+                return Verdict.failed(f"not found there, so it is no such node, prefix or service: {what}")
+            case status:
+                return Verdict.failed(f"answered {status}, which is no answer of this interface: {what}")

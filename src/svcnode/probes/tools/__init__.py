@@ -1,0 +1,1 @@
+"""What the kinds share: options, secrets, connections, TLS, one HTTP exchange, threads."""

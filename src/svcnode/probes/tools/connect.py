@@ -1,0 +1,83 @@
+"""Opening a connection: resolve, connect, handshake, each a step of its own.
+
+The deadline is the supervisor's. When a look is cancelled, whatever was opened so far is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from svcnode.probes.tools.resolve import addresses_of, is_address
+from svcnode.probes.tools.steps import step
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    host: str
+    port: int
+    is_address: bool  # nothing to resolve
+
+    @classmethod
+    def of(cls, host: str, port: int) -> Endpoint:
+        return cls(host, port, is_address(host))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    async def connect(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        """A fresh connection and its protocol. Whoever asked for it aborts it."""
+        if self.is_address:
+            return await self._connect(self.host, protocol)
+        return await self._at_first_address(lambda address: self._connect(address, protocol))
+
+    async def _connect(self, address: str, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        with step("connect", address):
+            return await asyncio.get_running_loop().create_connection(protocol, address, self.port)
+
+    async def open_socket(self) -> socket.socket:
+        """A connected socket, for those who have something to say before the protocol begins."""
+        return await self._at_first_address(self._open_socket)
+
+    async def _open_socket(self, address: str) -> socket.socket:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            with step("connect", address):
+                await asyncio.get_running_loop().sock_connect(sock, (address, self.port))
+        except BaseException:  # also when cancelled: nobody else knows the socket yet
+            sock.close()
+            raise
+        return sock
+
+    async def _at_first_address(self, attempt: Callable[[str], Awaitable[T]]) -> T:
+        """A host is there when one of its addresses answers."""
+        *others, last = [self.host] if self.is_address else await addresses_of(self.host)
+        for address in others:
+            try:
+                return await attempt(address)
+            except OSError:
+                continue
+        return await attempt(last)
+
+
+async def start_tls(
+    sock: socket.socket, protocol: Callable[[], P], tls: ssl.SSLContext, server_name: str
+) -> tuple[asyncio.Transport, P]:
+    """The handshake, on a connected socket that is ours to close."""
+    loop = asyncio.get_running_loop()
+    try:
+        with step("handshake", server_name):
+            return await loop.create_connection(protocol, sock=sock, ssl=tls, server_hostname=server_name)
+    except BaseException:  # as above
+        sock.close()
+        raise

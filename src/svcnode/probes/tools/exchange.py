@@ -1,0 +1,232 @@
+"""One HTTP exchange over a connection of its own, for every kind that speaks HTTP.
+
+A small protocol over httptools rather than a general client: general clients cost many times as much per look, and
+bring pools, retries and the environment's proxies, none of which a look may have unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import httptools
+
+from svcnode.core.errors import InvalidValueError, OptionError
+from svcnode.core.redaction import keep_secret
+from svcnode.core.wording import kind_of
+from svcnode.probes.tools.connect import Endpoint, start_tls
+from svcnode.probes.tools.proxy import Proxy
+from svcnode.probes.tools.steps import step
+from svcnode.probes.tools.tls import TlsOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from svcnode.core.model import Verdict
+    from svcnode.probes.tools.url import Url
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_BODY_BYTES = 1024 * 1024
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class ExchangeError(OSError):
+    """What came back is not an HTTP answer that can be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    status: int
+    headers: dict[str, str]  # by lower-case name
+    body: bytes
+    expiring: Verdict | None = None  # what the server's certificate gives to say
+
+
+def headers_from(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise InvalidValueError(f'must be a table such as {{ X-Api-Key = "…" }}, not {kind_of(value)}')
+    for name, text in value.items():
+        if not _TOKEN.fullmatch(name):
+            raise InvalidValueError(f'"{name}" is not the name of a header')
+        if not isinstance(text, str) or any(char in text for char in "\r\n\0") or not _is_latin(text):
+            raise InvalidValueError(f"the value of {name} is not one line of text that a header can carry")
+    return tuple(value.items())
+
+
+def _is_latin(text: str) -> bool:
+    try:
+        text.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Ready to be sent again and again."""
+
+    endpoint: Endpoint
+    payload: bytes
+    speaks_tls: bool
+    needs_body: bool  # of the answer; without it, the head is the whole answer
+    proxy: Proxy | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HttpOptions(TlsOptions):
+    """The options of every kind that speaks HTTP."""
+
+    headers: Annotated[tuple[tuple[str, str], ...], headers_from] = ()
+    bearer: str = ""
+    proxy: str = ""  # a URL, or "environment" for what HTTP_PROXY and its like say
+
+    def request(  # noqa: PLR0913  a request has these parts
+        self,
+        target: str,
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        content_type: str = "",
+        needs_body: bool = False,
+        url: Url | None = None,
+    ) -> Request:
+        """A request to the host of this kind's URL, or, without what only that may see, to another one."""
+        is_home = url is None
+        url = self.url if url is None else url
+        scheme = url.scheme.rpartition("+")[2]
+        self.check_tls_options(is_used=scheme == "https" or not is_home)
+        endpoint = Endpoint.of(url.need_host(), url.port or DEFAULT_PORTS[scheme])
+        proxy = Proxy.chosen(self.proxy, scheme, endpoint) if self.proxy else None
+        headers = self._all_headers(url, body, content_type, is_home=is_home)
+        if proxy is not None and scheme == "http":
+            target = f"http://{url.place}{target}"
+            headers += proxy.headers
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
+        return Request(endpoint, "\r\n".join(lines).encode("latin-1") + body, scheme == "https", needs_body, proxy)
+
+    def _all_headers(self, url: Url, body: bytes, content_type: str, *, is_home: bool) -> list[tuple[str, str]]:
+        given = [*self.headers, *self._authorization()] if is_home else []
+        names = {name.lower() for name, _ in given}
+        ours = [("Host", url.place), ("User-Agent", "svcnode"), ("Accept", "*/*"), ("Connection", "close")]
+        if body:
+            ours += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
+        return [(name, value) for name, value in ours if name.lower() not in names] + given
+
+    def _authorization(self) -> list[tuple[str, str]]:
+        if not (self.bearer or self.url.username or self.url.password):
+            return []
+        if self.bearer and (self.url.username or self.url.password):
+            raise OptionError("bearer", "stands beside a user name in the URL; only one of the two can be sent")
+        value = f"Bearer {self.bearer}" if self.bearer else basic(self.url.username, self.url.password)
+        if any(char in value for char in "\r\n\0") or not _is_latin(value):
+            raise OptionError("bearer", "is not one line of text that a header can carry")
+        keep_secret(value.partition(" ")[2])
+        return [("Authorization", value)]
+
+    async def send(self, request: Request) -> HttpAnswer:
+        """One exchange on a fresh connection; raises `OSError`."""
+        transport, client = await self._connect(request)
+        try:
+            expiring = self.expiry_verdict(transport) if request.speaks_tls else None
+            with step("exchange"):
+                transport.write(request.payload)
+                answer = await client.answer
+            return answer if expiring is None else replace(answer, expiring=expiring)
+        finally:
+            transport.abort()
+
+    async def _connect(self, request: Request) -> tuple[asyncio.Transport, _Client]:
+        protocol: Callable[[], _Client] = _BodyClient if request.needs_body else _Client
+        if not request.speaks_tls:
+            target = request.endpoint if request.proxy is None else request.proxy.endpoint
+            return await target.connect(protocol)
+        if request.proxy is None:
+            sock = await request.endpoint.open_socket()
+        else:
+            sock = await request.proxy.tunnel_to(request.endpoint)
+        return await start_tls(sock, protocol, self.tls_context(), self.server_name or request.endpoint.host)
+
+
+def basic(username: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
+
+
+class _Client(asyncio.Protocol):
+    """Gathers the head of one answer; httptools calls it back while it parses."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._is_head_complete = False
+        self._body = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        if self.answer.done():
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._complete()
+        except httptools.HttpParserError:
+            self._fail("what came back is not HTTP")
+        if not self._is_head_complete:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.answer.done():
+            return
+        if self._is_head_complete and exc is None and not self._headers.keys() & _LENGTH_KNOWN_BY:
+            self._complete()  # a body that ends with the connection
+        elif isinstance(exc, OSError):
+            self.answer.set_exception(exc)
+        else:
+            self._fail("it closed the connection before its answer was whole")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self._parser.get_status_code() < 200:  # 100 Continue and its like: the answer is still to come
+            self._headers.clear()
+            return
+        self._is_head_complete = True
+        self._head_is_complete()
+
+    def _head_is_complete(self) -> None:
+        self._complete()
+
+    def _complete(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
+
+    def _fail(self, why: str) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(ExchangeError(why))
+
+
+_LENGTH_KNOWN_BY = {"content-length", "transfer-encoding"}
+
+
+class _BodyClient(_Client):
+    """Gathers the body as well."""
+
+    def _head_is_complete(self) -> None:
+        pass
+
+    def on_body(self, part: bytes) -> None:
+        self._body += part
+        if len(self._body) > MAX_BODY_BYTES:
+            self._fail(f"the body of its answer is larger than {MAX_BODY_BYTES // 1024} KiB")
+
+    def on_message_complete(self) -> None:
+        if self._is_head_complete:
+            self._complete()

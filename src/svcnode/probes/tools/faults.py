@@ -1,0 +1,36 @@
+"""Errors of the operating system and of TLS as verdicts: the service's fault, or our own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from svcnode.core.model import Verdict
+
+# We have run out of something ourselves; it says nothing about the service.
+_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN}
+# The resolver did not work; a name that it says does not exist is another matter.
+_RESOLVER_BROKEN = {socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY, socket.EAI_SYSTEM}
+
+
+def verdict_on(exc: OSError, what: str) -> Verdict:
+    """`what` was looked at, as a person would name it."""
+    if isinstance(exc, socket.gaierror):
+        is_ours = exc.errno in _RESOLVER_BROKEN
+        reason = f"{'the resolver failed' if is_ours else 'no such host'}: {what}"
+        return Verdict.unknown(reason) if is_ours else Verdict.failed(reason)
+    if exc.errno in _OURS:
+        return Verdict.unknown(f"this machine cannot look: {exc.strerror}")
+    return Verdict.failed(f"{_words(exc)}: {what}")
+
+
+def _words(exc: OSError) -> str:
+    if verify_message := getattr(exc, "verify_message", None):  # ssl.SSLCertVerificationError
+        return f"its certificate is not valid: {verify_message}"
+    if reason := getattr(exc, "reason", None):  # ssl.SSLError
+        return f"TLS: {str(reason).lower().replace('_', ' ')}"
+    # The loops wrap the system's words in words of their own; these are the system's.
+    if exc.errno is not None and exc.errno > 0:
+        return os.strerror(exc.errno).lower()
+    return str(exc) or "the connection was lost"

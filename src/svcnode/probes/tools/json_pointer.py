@@ -1,0 +1,69 @@
+"""JSON pointers (RFC 6901): what stands at `/data/items/0` of a document, and whether it is what was expected."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.wording import kind_of
+
+_MISSING = object()
+_MAX_SHOWN_CHARS = 80
+
+
+def expectations(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidValueError(f'must be a table such as {{ "/status" = "ok" }}, not {kind_of(value)}')
+    for pointer in value:
+        if pointer and not pointer.startswith("/"):
+            raise InvalidValueError(f'"{pointer}" is not a JSON pointer; did you mean "/{pointer}"?')
+    return value
+
+
+# Which value must stand where.
+Expectations = Annotated[dict[str, Any], expectations]
+
+
+def mismatch(document: object, expected: dict[str, Any]) -> str | None:
+    """What is not as expected, in words; None when all is."""
+    for pointer, wanted in expected.items():
+        found = value_at(document, pointer)
+        if found is _MISSING:
+            return f"there is no {pointer}"
+        if not _is_same(found, wanted):
+            return f"{pointer or 'the whole'} is {_shown(found)}, expected {_shown(wanted)}"
+    return None
+
+
+def value_at(document: object, pointer: str) -> object:
+    for token in pointer.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict) and key in document:
+            document = document[key]
+        elif isinstance(document, list) and _is_index(key, document):
+            document = document[int(key)]
+        else:
+            return _MISSING
+    return document
+
+
+def _is_index(key: str, items: list[object]) -> bool:
+    is_number = key.isascii() and key.isdigit() and (key == "0" or not key.startswith("0"))
+    return is_number and len(key) < 10 and int(key) < len(items)
+
+
+def _is_same(left: object, right: object) -> bool:
+    """As JSON has it: true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_is_same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    return left == right
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

@@ -1,0 +1,126 @@
+"""From what a configuration says to the fields of a kind.
+
+A field is a plain `str`, `int`, `float` or `bool`, or `Annotated` with the function that makes it from what TOML can
+hold and refuses the rest with an `InvalidValueError`. The common ones are here; a kind may bring its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+from svcnode.core.errors import InvalidValueError, OptionError
+from svcnode.core.units import duration_s, size_bytes
+from svcnode.core.wording import KINDS, kind_of, suggestion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def options_from(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
+    """The keyword arguments for a kind; raises `OptionError`, which names the option."""
+    options = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name != "url"}
+    hints = get_type_hints(kind, include_extras=True) if given else {}
+    for name in given:
+        if name not in options:
+            raise OptionError(name, f"unknown option{suggestion(name, options) if options else '; it takes none'}")
+    for name, field in options.items():
+        is_needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if is_needed and name not in given:
+            raise OptionError(name, "is missing, and is needed here")
+    return {name: _option(name, value, hints[name]) for name, value in given.items()}
+
+
+def _option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  a type hint
+    hint = _without_none(hint)
+    if get_origin(hint) is Annotated:
+        _, make = get_args(hint)
+        try:
+            return make(value)
+        except InvalidValueError as exc:
+            raise OptionError(name, str(exc)) from exc
+    if type(value) is int and hint is float:
+        return float(value)
+    if type(value) is not hint:
+        raise OptionError(name, f"must be {KINDS[hint]}, not {kind_of(value)}")
+    return value
+
+
+def _without_none(hint: Any) -> Any:  # noqa: ANN401  a type hint
+    if isinstance(hint, types.UnionType) or str(get_origin(hint)) == "typing.Union":
+        (hint,) = (one for one in get_args(hint) if one is not types.NoneType)
+    return hint
+
+
+# ---- common makers; each takes whatever TOML can hold
+
+
+def seconds(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        raise InvalidValueError(f'must be a string with a unit, not {kind_of(value)}; write "{value}s"')
+    return duration_s(_string(value))
+
+
+def size(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise InvalidValueError(f'must be a string with a unit, not a whole number; write "{value}B"')
+    return size_bytes(_string(value))
+
+
+def raw_bytes(value: object) -> bytes:
+    """Text as UTF-8, or `{ hex = "00 ff" }`."""
+    match value:
+        case str():
+            return value.encode()
+        case {"hex": str(digits), **others} if not others:
+            try:
+                return bytes.fromhex(digits)
+            except ValueError:
+                raise InvalidValueError(f'"{digits}" is not pairs of hexadecimal digits') from None
+        case _:
+            raise InvalidValueError(f'must be a string or {{ hex = "00 ff" }}, not {kind_of(value)}')
+
+
+def pattern(value: object) -> re.Pattern[str]:
+    try:
+        return re.compile(_string(value))
+    except re.error as exc:
+        raise InvalidValueError(f"not a regular expression: {exc}") from exc
+
+
+def strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise InvalidValueError(f"must be a list of strings, not {kind_of(value)}")
+    return tuple(value)
+
+
+def table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidValueError(f"must be a table, not {kind_of(value)}")
+    return value
+
+
+def at_least_0(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise InvalidValueError(
+            f"must be a whole number from 0 on, not {value if type(value) is int else kind_of(value)}"
+        )
+    return value
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidValueError(f"must be a string, not {kind_of(value)}")
+    return value
+
+
+Seconds = Annotated[float, seconds]
+Size = Annotated[int, size]
+RawBytes = Annotated[bytes, raw_bytes]
+Pattern = Annotated[re.Pattern[str], pattern]
+Strings = Annotated[tuple[str, ...], strings]
+Table = Annotated[dict[str, Any], table]
+Count = Annotated[int, at_least_0]

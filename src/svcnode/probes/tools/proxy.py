@@ -1,0 +1,77 @@
+"""An HTTP proxy, for those who ask for one: the environment's is never used unasked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from svcnode.core.errors import OptionError, ProbeError
+from svcnode.core.redaction import keep_secret
+from svcnode.probes.tools.connect import Endpoint
+from svcnode.probes.tools.steps import step
+from svcnode.probes.tools.url import Url
+
+if TYPE_CHECKING:
+    import socket
+
+FROM_ENVIRONMENT = "environment"
+MAX_HEAD_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    endpoint: Endpoint
+    headers: list[tuple[str, str]]
+
+    @classmethod
+    def chosen(cls, option: str, scheme: str, target: Endpoint) -> Proxy | None:
+        text = _from_environment(scheme, target) if option == FROM_ENVIRONMENT else option
+        if not text:
+            return None
+        try:
+            url = Url.parse(text if "://" in text else f"http://{text}")
+            endpoint = Endpoint.of(url.need_host(), url.port or 80)
+        except ProbeError as exc:
+            raise OptionError("proxy", str(exc)) from exc
+        if url.scheme != "http":
+            raise OptionError("proxy", f"only http:// proxies can be spoken to, not {url.scheme}://")
+        if not (url.username or url.password):
+            return cls(endpoint, [])
+        token = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
+        keep_secret(token)
+        return cls(endpoint, [("Proxy-Authorization", f"Basic {token}")])
+
+    async def tunnel_to(self, target: Endpoint) -> socket.socket:
+        """A connected socket at whose other end the target listens."""
+        sock = await self.endpoint.open_socket()
+        try:
+            with step("tunnel", str(self.endpoint)):
+                await self._open_tunnel(sock, target)
+        except BaseException:  # also when cancelled: nobody else knows the socket yet
+            sock.close()
+            raise
+        return sock
+
+    async def _open_tunnel(self, sock: socket.socket, target: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *(f"{name}: {value}" for name, value in self.headers)]
+        await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode("latin-1"))
+        head = b""
+        while b"\r\n\r\n" not in head and len(head) < MAX_HEAD_BYTES:
+            part = await loop.sock_recv(sock, 4096)
+            if not part:
+                break
+            head += part
+        status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
+        if status_line.split(" ")[1:2] != ["200"]:
+            raise ConnectionError(f'the proxy {self.endpoint} opens no tunnel: "{status_line[:80]}"')
+
+
+def _from_environment(scheme: str, target: Endpoint) -> str:
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+    if proxy_bypass_environment(str(target)):
+        return ""
+    return str(getproxies_environment().get(scheme, ""))

@@ -1,0 +1,91 @@
+"""Values that stand elsewhere: `${NAME}` in the environment, `{ file = "…" }` in a file. None is ever shown."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.redaction import keep_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_FILE_BYTES = 64 * 1024
+
+_PLACE = re.compile(r"\$(?:\$\{|\{([^}]*)\})")  # "$${" stands for a plain "${"
+# Where what stands decides how it is put in: raw in the host, in %-form in the user's part and after the host.
+_URL_PARTS = re.compile(r"([^:/?#]*:)(//(?:[^/?#]*@)?)?([^/?#]*)(.*)", re.DOTALL)
+
+
+def resolved(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  whatever TOML can hold
+    """The value with everything put in its place that stands elsewhere."""
+    match value:
+        case str():
+            return _filled(value, environ, keep=True)
+        case {"file": str(path), **others} if not others:
+            return _from_file(path)
+        case dict():
+            return {key: resolved(inner, environ) for key, inner in value.items()}
+        case list() | tuple():
+            return [resolved(inner, environ) for inner in value]
+        case _:
+            return value
+
+
+def resolved_url(value: object, environ: Mapping[str, str]) -> str:
+    """A URL of which any part, or all of it, stands elsewhere."""
+    if isinstance(value, dict):
+        value = resolved(value, environ)
+    if not isinstance(value, str):
+        raise InvalidValueError('a probe URL is a string, or { file = "…" } that names the file it stands in')
+    if value.startswith("${"):  # all of it, or its beginning with scheme and host
+        end = value.index("}") + 1 if "}" in value else len(value)
+        value = _filled(value[:end], environ, keep=True) + value[end:]
+    parts = _URL_PARTS.fullmatch(value)
+    if parts is None:
+        return value  # not a URL, and whoever parses it says so
+    scheme, user, host, rest = (part or "" for part in parts.groups())
+    if parts[2] is None:  # no authority: all is the rest
+        host, rest = "", host + rest
+    return (
+        scheme
+        + _filled(user, environ, keep=True, form=_encoded)
+        + _filled(host, environ, keep=False)
+        + _filled(rest, environ, keep=True, form=_encoded)
+    )
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _filled(text: str, environ: Mapping[str, str], *, keep: bool, form: Callable[[str], str] = str) -> str:
+    def fill(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "${"
+        if found[1] not in environ:
+            raise InvalidValueError(f"the environment variable {found[1] or '${}'} is not set")
+        if keep:
+            keep_secret(environ[found[1]])
+        return form(environ[found[1]])
+
+    return _PLACE.sub(fill, text)
+
+
+def _from_file(name: str) -> str:
+    path = Path(name)
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
+            raise InvalidValueError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB: {path}")
+        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as exc:
+        if isinstance(exc, InvalidValueError):
+            raise
+        raise InvalidValueError(f"cannot read {path}: {getattr(exc, 'strerror', None) or 'not UTF-8 text'}") from None
+    keep_secret(text)
+    return text

@@ -1,0 +1,83 @@
+"""TLS as a client of the service would use it."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from svcnode.core.errors import OptionError
+from svcnode.core.model import Verdict
+from svcnode.probes.tools.kind import UrlProbe
+from svcnode.probes.tools.options import Count
+
+if TYPE_CHECKING:
+    import asyncio
+
+_S_PER_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TlsOptions(UrlProbe):
+    """The options of every kind that can speak TLS."""
+
+    ca: str = ""  # PEM file; without it, the authorities that this machine trusts
+    server_name: str = ""  # without it, the host of the URL
+    client_certificate: str = ""
+    client_key: str = ""
+    min_cert_days: Count = 0
+
+    def check_tls_options(self, *, is_used: bool) -> None:
+        """Refuse at once what no look could use."""
+        for name in ("ca", "server_name", "client_certificate", "client_key", "min_cert_days"):
+            if getattr(self, name) and not is_used:
+                raise OptionError(name, f"has no meaning for {self.url.scheme}, which does not speak TLS")
+        if self.client_key and not self.client_certificate:
+            raise OptionError("client_certificate", "is missing, and client_key belongs to it")
+        if self.ca or self.client_certificate:
+            self.tls_context()
+
+    def tls_context(self) -> ssl.SSLContext:
+        """Made anew only when one of its files has changed."""
+        files = (self.ca, self.client_certificate, self.client_key)
+        return _context(*files, tuple(_changed_at_ns(file) for file in files))
+
+    def expiry_verdict(self, transport: asyncio.Transport) -> Verdict | None:
+        """`not_ready` when the certificate of the server ends too soon; None when it does not."""
+        if not self.min_cert_days:
+            return None
+        certificate: dict[str, Any] = transport.get_extra_info("peercert")
+        days_left = (ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()) / _S_PER_DAY
+        if days_left >= self.min_cert_days:
+            return None
+        return Verdict.not_ready(f"its certificate expires in {days_left:.1f} days, before min_cert_days is reached")
+
+
+def _changed_at_ns(file: str) -> int:
+    try:
+        return Path(file).stat().st_mtime_ns if file else 0
+    except OSError:
+        return 0  # reading it says why
+
+
+@lru_cache(maxsize=64)
+def _context(ca: str, certificate: str, key: str, _changed_at_ns: tuple[int, ...]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except OSError as exc:
+        raise OptionError("ca", _refusal(exc, ca)) from exc
+    try:
+        if certificate:
+            # Without a password of its own OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(certificate, key or None, password="")
+    except OSError as exc:
+        raise OptionError("client_certificate", _refusal(exc, certificate)) from exc
+    return context
+
+
+def _refusal(exc: OSError, file: str) -> str:
+    words = "not a PEM file that can be used" if isinstance(exc, ssl.SSLError) else exc.strerror
+    return f"cannot use {file}: {words}"

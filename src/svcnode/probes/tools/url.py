@@ -1,0 +1,120 @@
+"""A probe URL in its parts. The password is known to those who need it and shown to nobody."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from svcnode.core.errors import ProbeError
+from svcnode.core.redaction import HIDDEN, keep_secret
+
+_FORM = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
+_AUTHORITY_FORM = re.compile(
+    r"""//
+    (?:(?P<username>[^:@/?\#]*)(?::(?P<password>[^/?\#]*))?@)?
+    (?P<host>\[[^\]]*\]|[^:/?\#]*)
+    (?::(?P<port>[^/?\#]*))?
+    (?P<path>/[^?\#]*)?
+    (?:\?(?P<query>[^\#]*))?
+    (?:\#.*)?""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Url:
+    """Either `scheme://username:password@host:port/path?query`, or `scheme:rest` with all of the rest as the path.
+
+    User name and password are decoded; the path and the query stand as they were written.
+    """
+
+    scheme: str
+    host: str = ""
+    port: int | None = None
+    path: str = ""
+    query: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        if any(char < " " or char == "\x7f" for char in text):
+            raise ProbeError("a URL must not hold control characters")
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise ProbeError("not a URL, which begins with a scheme and a colon, such as tcp://127.0.0.1:5432")
+        scheme, rest = found["scheme"].lower(), found["rest"]
+        if not rest.startswith("//"):
+            return cls(scheme=scheme, path=rest)
+        parts = _AUTHORITY_FORM.fullmatch(rest)
+        if parts is None:
+            raise ProbeError(f"not a URL of the form {scheme}://host:port/path; is a character missing its %-form?")
+        keep_secret(unquote(parts["password"] or ""))
+        return cls(
+            scheme=scheme,
+            host=_host(parts["host"]),
+            port=_port(parts["port"]),
+            path=parts["path"] or "",
+            query=parts["query"] or "",
+            username=unquote(parts["username"] or ""),
+            password=unquote(parts["password"] or ""),
+        )
+
+    def __str__(self) -> str:
+        """Fit to be shown: a query often holds a key."""
+        if not self.host:
+            return f"{self.scheme}:{self.path}"
+        user = f"{self.username}{f':{HIDDEN}' if self.password else ''}@" if self.username or self.password else ""
+        query = f"?{HIDDEN}" if self.query else ""
+        return f"{self.scheme}://{user}{self.place}{self.path}{query}"
+
+    def __repr__(self) -> str:
+        return f"<Url {self}>"
+
+    @property
+    def place(self) -> str:
+        """host:port, as a Host header or a person has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+    @property
+    def file_path(self) -> str:
+        """What a URL such as `file:/run/app.pid` or `file:///run/app.pid` names."""
+        return unquote(f"{self.host}{self.path}")
+
+    def need_host(self) -> str:
+        if not self.host:
+            raise ProbeError(f"names no host; write {self.scheme}://host:port")
+        return self.host
+
+    def need_port(self) -> int:
+        if self.port is None:
+            raise ProbeError(f"names no port; write {self.scheme}://{self.need_host()}:port")
+        return self.port
+
+    def refuse_path(self) -> None:
+        if self.path not in ("", "/") or self.query:
+            raise ProbeError(f"names more than a host and a port; write {self.scheme}://{self.place}")
+
+    def refuse_user(self) -> None:
+        if self.username or self.password:
+            raise ProbeError(f"a user name and a password have no meaning for {self.scheme}")
+
+
+def _host(text: str) -> str:
+    if not text.startswith("["):
+        return unquote(text)
+    try:
+        return str(ipaddress.IPv6Address(text[1:-1]))
+    except ValueError:
+        raise ProbeError(f"what stands in brackets is not an IPv6 address: {text}") from None
+
+
+def _port(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= 65535):
+        raise ProbeError(f'a port is a number from 1 to 65535, not "{text}"')
+    return int(text)
