@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import cores, provision, report
-from benchmarks.figures import FIGURES, take
+from benchmarks import answering, cores, looking, provision, report
+from benchmarks.figures import take
 
 if TYPE_CHECKING:
     from benchmarks.provision import Python
+
+FIGURES = {**answering.FIGURES, **looking.FIGURES}
 
 
 def main() -> int:

@@ -22,9 +22,9 @@ def settle() -> None:
 
 
 @contextmanager
-def on_server_core() -> Iterator[None]:
-    """What is started inside the block stays on the server's core."""
-    os.sched_setaffinity(0, {SERVER_CORE})
+def on_core(core: int) -> Iterator[None]:
+    """What is started inside the block stays on that core."""
+    os.sched_setaffinity(0, {core})
     try:
         yield
     finally:

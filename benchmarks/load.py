@@ -15,6 +15,7 @@ import gc
 import re
 import select
 import socket
+import statistics
 import subprocess
 import time
 from collections import deque
@@ -57,7 +58,7 @@ def requests_per_s(port: int, path: str, seconds: int) -> float:
 def large_answers_per_s(port: int, path: str, seconds: int) -> float:
     """The same for answers that are large, and all of one size."""
     request = _request(port, path)
-    with _open_connections(port) as connections:
+    with open_connections(port) as connections:
         answer_bytes = _answer_bytes(connections[0], request)
         for connection in connections:
             connection.sendall(request)
@@ -65,7 +66,7 @@ def large_answers_per_s(port: int, path: str, seconds: int) -> float:
 
 
 def _count_answers(connections: list[socket.socket], request: bytes, answer_bytes: int, seconds: int) -> int:
-    by_number, answers = _watched(connections)
+    by_number, answers = watched(connections)
     missing_bytes = dict.fromkeys(by_number, answer_bytes)
     unused = bytearray(answer_bytes)
     count = 0
@@ -96,9 +97,13 @@ def _answer_bytes(connection: socket.socket, request: bytes) -> int:
     return size
 
 
-def latencies_s(port: int, path: str, rate_per_s: int, seconds: int) -> list[float]:
-    """How long each request took from when it was due, whether or not it could be sent then."""
-    with _open_connections(port) as connections:
+def p99_us(port: int, path: str, rate_per_s: int, seconds: int) -> float:
+    """How long 99 % of the requests took at most, from when each was due, whether or not it could be sent then."""
+    return 1e6 * statistics.quantiles(_latencies_s(port, path, rate_per_s, seconds), n=100)[98]
+
+
+def _latencies_s(port: int, path: str, rate_per_s: int, seconds: int) -> list[float]:
+    with open_connections(port) as connections:
         gc.disable()
         try:
             return _SteadyLoad(connections, _request(port, path), rate_per_s).run(rate_per_s * seconds)
@@ -112,7 +117,7 @@ class _SteadyLoad:
     def __init__(self, connections: list[socket.socket], request: bytes, rate_per_s: int) -> None:
         self._request = request
         self._interval_s = 1 / rate_per_s
-        self._connections, self._answers = _watched(connections)
+        self._connections, self._answers = watched(connections)
         self._free = deque(self._connections)
         self._due_at_s: dict[int, float] = {}  # of the request that each busy connection carries
         self._taken_s: list[float] = []
@@ -150,13 +155,13 @@ def _request(port: int, path: str) -> bytes:
 
 
 @contextmanager
-def _open_connections(port: int) -> Iterator[list[socket.socket]]:
+def open_connections(port: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
         address = ("127.0.0.1", port)
         yield [stack.enter_context(socket.create_connection(address)) for _ in range(CONNECTIONS)]
 
 
-def _watched(connections: list[socket.socket]) -> tuple[dict[int, socket.socket], select.epoll]:
+def watched(connections: list[socket.socket]) -> tuple[dict[int, socket.socket], select.epoll]:
     """The connections by number, and what tells the numbers of those that have something to read."""
     by_number = {connection.fileno(): connection for connection in connections}
     answers = select.epoll()

@@ -1,4 +1,4 @@
-"""What the benchmarks need and may be missing: two Debian tools, and the peers for each Python."""
+"""What the benchmarks need and may be missing: Debian's tools and peers, and the peers for each Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from benchmarks.cores import LOAD_CORE, SERVER_CORE
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements" / "bench.txt"
-DEBIAN_PACKAGES = {"nginx": "nginx-light", "wrk": "wrk"}
+DEBIAN_PACKAGES = {
+    "nginx": "nginx-light",
+    "wrk": "wrk",
+    "haproxy": "haproxy",
+    "prometheus-blackbox-exporter": "prometheus-blackbox-exporter",
+}
 COMPARED_VERSION = "3.13"  # the bars name it, so it is measured wherever it is found
 
 
@@ -33,7 +38,7 @@ def require_two_cores() -> None:
 
 
 def tool(name: str) -> str:
-    """The path of a tool; /usr/sbin, where nginx is, is not on everybody's PATH."""
+    """The path of a tool; /usr/sbin, where some are, is not on everybody's PATH."""
     found = _find(name)
     if found is None:
         raise MissingError(f"{name} is not installed")
@@ -46,7 +51,9 @@ def install_tools() -> None:
         return
     install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
     if os.geteuid() != 0:
-        raise MissingError(f"nginx and wrk are needed; install what is missing with\n  sudo {' '.join(install)}")
+        raise MissingError(
+            f"{', '.join(DEBIAN_PACKAGES)} are needed; install what is missing with\n  sudo {' '.join(install)}"
+        )
     _run("apt-get", "update")
     _run(*install)
 

@@ -23,21 +23,22 @@ def row(python: Python, outcome: Outcome) -> list[str]:
     return [
         python.version,
         outcome.title,
-        outcome.entrant.name,
+        outcome.comparison.entrant.name,
         _number(median(outcome.values)),
         *_beside(outcome),
-        str(outcome.entrant.bar or ""),
+        str(outcome.comparison.bar or ""),
         _verdict(outcome),
         f"{outcome.other_work:.0%}",
     ]
 
 
 def _beside(outcome: Outcome) -> tuple[str, str, str]:
-    if outcome.baseline is None:
+    baseline = outcome.comparison.baseline
+    if baseline is None:
         return "", "", ""
     ratios = outcome.judged
     return (
-        outcome.baseline.name,
+        baseline.name,
         _number(median(outcome.baseline_values)),
         f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
     )
@@ -59,6 +60,7 @@ def write(rows: list[list[str]], pythons: list[Python], command: str) -> None:
 
 The ratio is the median of the ratios of single rounds, each taken beside its peer in the same round.
 The server has one core, the load another: 32 connections, keep-alive, the seven headers of an ordinary request.
+Checks are counted where they arrive, over the time that the process that makes them has the processor.
 Other work is the share of the two cores that went to anything else on the machine: the more of it, the less this says.
 
 - Command: `{command}`
@@ -70,14 +72,14 @@ Other work is the share of the two cores that went to anything else on the machi
 
 
 def _verdict(outcome: Outcome) -> str:
-    bar = outcome.entrant.bar
+    bar = outcome.comparison.bar
     if bar is None:
         return ""
     return "met" if bar.is_met_by(median(outcome.judged)) else "not met"
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _machine() -> str:
@@ -88,7 +90,9 @@ def _machine() -> str:
 def _tools() -> str:
     nginx = output_of([tool("nginx"), "-v"]).rpartition(" ")[2]
     wrk = output_of([tool("wrk"), "-v"]).split()[1]
-    return f"{nginx}, wrk {wrk}"
+    haproxy = output_of([tool("haproxy"), "-v"]).split()[2]
+    blackbox = output_of([tool("prometheus-blackbox-exporter"), "--version"]).split()[2]
+    return f"{nginx}, wrk {wrk}, haproxy {haproxy}, blackbox exporter {blackbox}"
 
 
 def _versions(python: Python) -> str:

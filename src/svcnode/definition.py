@@ -83,7 +83,7 @@ def define(  # noqa: PLR0913  each is a word of the service table
         policy = REPORTED if ttl is None else replace(REPORTED, ttl_s=duration_s(ttl))
     else:
         schedule = _schedule(interval, timeout, transition_interval)
-        watch = Watch(probe, schedule, None if max_latency is None else duration_s(max_latency))
+        watch = Watch(probe, schedule, _max_latency_s(max_latency, schedule))
         policy = Policy(
             rise=rise,
             fall=fall,
@@ -109,6 +109,17 @@ def _schedule(interval: Duration, timeout: Duration | None, transition_interval:
         timeout_s=timeout_s,
         transition_interval_s=None if transition_interval is None else duration_s(transition_interval),
     )
+
+
+def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | None:
+    if max_latency is None:
+        return None
+    limit_s = duration_s(max_latency)
+    if not 0 < limit_s < schedule.timeout_s:
+        raise InvalidValueError(
+            f"max_latency ({limit_s:g} s) must be more than 0 and below the timeout ({schedule.timeout_s:g} s)"
+        )
+    return limit_s
 
 
 def _impact(impact: Impact | str) -> Impact:

@@ -20,7 +20,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  as logging has it
         time = self.formatTime(record, "%H:%M:%S")
-        return f"{time} {record.levelname.lower():7} {one_line(record.message)}"
+        return f"{time} {record.levelname.lower():7} {one_line(redacted(record.message))}"
 
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
@@ -32,12 +32,16 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted(record.getMessage()),
         }
-        entry.update((key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
+        entry.update((key, _shown(value)) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return redacted(json.dumps(entry, ensure_ascii=False, default=str))
+            entry["exception"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, int | float | None) else redacted(str(value))
 
 
 def one_line(text: str) -> str:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from svcnode.definition import CheckWords, Definition, ServiceWords, Watch
     from svcnode.probes import Probe
-    from svcnode.supervisor import SupervisorThread
+    from svcnode.supervisor.thread import SupervisorThread
 
 F = TypeVar("F", bound="Callable[[], Any]")
 
@@ -213,7 +213,7 @@ class Node:
             evidence = Evidence(verdict=verdict, at_s=reached_at_s, duration_s=duration_s)
             policy = entry.service.policy
             # Silence is judged first, so that it makes no difference whether somebody has read in between.
-            state = rules.next_state(rules.as_of(entry.state, now_s, policy), evidence, policy)
+            state = rules.weighed(rules.as_of(entry.state, now_s, policy), evidence, policy)
             # Old evidence may have been stale when it came; what is published is as of now.
             state = rules.as_of(state, now_s, policy)
             self._believe(entry, state, now_s)
@@ -351,7 +351,7 @@ class Node:
 
     def start(self) -> None:
         """Look from a thread of its own, for programs without an event loop. Starting twice is once."""
-        from svcnode.supervisor import SupervisorThread
+        from svcnode.supervisor.thread import SupervisorThread
 
         with self._looking_lock:
             if self._looking is None or not self._looking.is_alive:  # a fork leaves its threads behind

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode import probes
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -35,6 +37,7 @@ NOT_ON_THE_WAY = {
     "rich",
     "sqlite3",
     "tempfile",
+    "unicodedata",
     "unittest",
     "urllib.request",
     "uuid",
@@ -51,6 +54,18 @@ NOT_ON_THE_WAY = {
     "watchfiles",
 }
 
+# The kinds by the URL that loads one.
+KINDS = {
+    "disk:/": "disk",
+    "exec:/bin/true": "exec",
+    "file:/run/app.pid": "file",
+    "heartbeat:30s": "heartbeat",
+    "http://127.0.0.1:1": "http",
+    "sqlite:/a.db": "sqlite",
+    "svc+http://127.0.0.1:1": "svc",
+    "tcp://127.0.0.1:1": "tcp",
+}
+
 IMPORT = "import svcnode"
 # Serves as the command line does, and tells itself to stop as soon as it looks and answers.
 SERVE = """
@@ -65,21 +80,26 @@ async def look_answer_and_stop(self):
     return await look_and_answer(self)
 
 agent.Agent._look_and_answer = look_answer_and_stop
-assert main(["serve", "--listen", "127.0.0.1:0", "--drain", "0s"]) == 0
+assert main(["serve", "--listen", "127.0.0.1:0", "--drain", "0s", *sys.argv[1:]]) == 0
+"""
+LOOK = """
+import sys
+from svcnode.cli import main
+main(["probe", *sys.argv[1:]])
 """
 TELL = "\nimport sys; modules = sorted(sys.modules); import json; print(json.dumps(modules))"
 
 
-def modules_after(script: str, folder: Path, **environ: str) -> set[str]:
+def modules_after(script: str, folder: Path, *arguments: str) -> set[str]:
     """What is loaded after a script, beyond what the interpreter itself had loaded."""
-    return _modules(script, folder, environ) - _modules("", folder, environ)
+    return _modules(script, folder, *arguments) - _modules("", folder)
 
 
-def _modules(script: str, folder: Path, environ: dict[str, str]) -> set[str]:
+def _modules(script: str, folder: Path, *arguments: str) -> set[str]:
     ended = subprocess.run(
-        [sys.executable, "-P", "-c", script + TELL],
+        [sys.executable, "-P", "-c", script + TELL, *arguments],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -95,6 +115,12 @@ def third_party(modules: set[str]) -> set[str]:
     return {name for name in names - sys.stdlib_module_names if not name.startswith(("_cython", "cython_runtime"))}
 
 
+def kinds(modules: set[str]) -> set[str]:
+    """Those of the files in probes/ that are kinds."""
+    names = {module.removeprefix("svcnode.probes.") for module in modules if module.startswith("svcnode.probes.")}
+    return {name for name in names if name.partition(".")[0] != "tools"}
+
+
 @pytest.fixture
 def configured(tmp_path: Path) -> Path:
     (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
@@ -105,7 +131,9 @@ def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) ->
     modules = modules_after(IMPORT, tmp_path)
     assert third_party(modules) == {"svcnode"}
     assert not modules & (NOT_ON_THE_WAY | {"tomllib", "argparse"})
+    assert not modules & {"asyncio", "socket", "ssl", "subprocess"}
     assert not modules & {"svcnode.agent", "svcnode.cli", "svcnode.config", "svcnode.web.wire", "svcnode.supervisor"}
+    assert not {module for module in modules if module.startswith("svcnode.probes.")}
 
 
 def test_serving_loads_two_other_packages(configured: Path) -> None:
@@ -113,11 +141,40 @@ def test_serving_loads_two_other_packages(configured: Path) -> None:
 
 
 def test_serving_loads_nothing_that_it_does_not_need(configured: Path) -> None:
-    assert not modules_after(SERVE, configured) & NOT_ON_THE_WAY
+    modules = modules_after(SERVE, configured)
+    assert not modules & NOT_ON_THE_WAY
+    assert not modules & {"svcnode.cli.looks", "svcnode.store"}
+    assert kinds(modules) == set()
 
 
 def test_sqlite_is_loaded_when_a_service_needs_it(tmp_path: Path) -> None:
-    assert modules_after(SERVE, tmp_path) & NOT_ON_THE_WAY == {"sqlite3"}
+    modules = modules_after(SERVE, tmp_path)
+    assert modules & NOT_ON_THE_WAY == {"sqlite3"}
+    assert kinds(modules) == {"sqlite"}
+
+
+@pytest.mark.parametrize("url", KINDS)
+def test_a_kind_is_loaded_alone_and_only_when_a_service_uses_it(url: str, tmp_path: Path) -> None:
+    """TLS and the running of programs are not in question: an event loop brings them along by itself."""
+    modules = modules_after(SERVE, tmp_path, "--allow-exec", "--service", f"x={url}")
+    kind = KINDS[url]
+    assert kinds(modules) == {kind}
+    assert modules & (NOT_ON_THE_WAY | {"tomllib"}) == ({"sqlite3"} if kind == "sqlite" else set())
+    assert ("shlex" in modules) == (kind == "exec")
+    assert third_party(modules) == {"svcnode", "httptools", "uvloop"}
+
+
+def test_the_list_of_urls_here_names_every_kind() -> None:
+    rows = {target.partition(":")[0].removeprefix("svcnode.probes.") for target in probes.KINDS.values()}
+    assert set(KINDS.values()) == rows - {"jsonrpc"}, "jsonrpc has an option that it needs, and --service gives none"
+
+
+def test_one_look_from_the_command_line_loads_no_server(tmp_path: Path) -> None:
+    modules = modules_after(LOOK, tmp_path, "tcp://127.0.0.1:1")
+    assert kinds(modules) == {"tcp"}
+    assert third_party(modules) == {"svcnode"}
+    assert not modules & NOT_ON_THE_WAY
+    assert not modules & {"svcnode.agent", "svcnode.config", "svcnode.web.wire"}
 
 
 def test_toml_is_read_only_where_there_is_a_file(configured: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from svcnode.core.errors import InvalidValueError, ProbeError
+from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import REPORTED, Impact, Verdict
 from svcnode.definition import define
 from svcnode.probes import KINDS, make_probe
+from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import SqliteProbe
 
 
@@ -107,6 +108,37 @@ def test_a_timeout_that_does_not_fit_the_interval_is_refused() -> None:
         define("db-1", probe=SomeProbe(), interval="1s", timeout="1s")
 
 
+def test_looks_may_be_more_frequent_while_a_change_is_pending() -> None:
+    watch = define("db-1", probe=SomeProbe(), interval="10s", transition_interval="500ms").watch
+    assert watch is not None
+    assert watch.schedule.wait_s(is_change_pending=True) == 0.5
+    assert watch.schedule.wait_s(is_change_pending=False) == 10.0
+
+
+def test_without_a_word_they_are_five_times_as_frequent() -> None:
+    watch = define("db-1", probe=SomeProbe(), interval="20s").watch
+    assert watch is not None
+    assert watch.schedule.wait_s(is_change_pending=True) == 4.0
+
+
+def test_a_transition_interval_longer_than_the_interval_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match=r"the transition_interval \(11 s\) must be .* the interval \(10 s\)"):
+        define("db-1", probe=SomeProbe(), interval="10s", transition_interval="11s")
+
+
+@pytest.mark.parametrize(("words", "seconds"), [("250ms", 0.25), (2, 2.0), (None, None)])
+def test_how_long_a_success_may_take_is_part_of_the_looking(words: str | float | None, seconds: float | None) -> None:
+    watch = define("db-1", probe=SomeProbe(), max_latency=words).watch
+    assert watch is not None
+    assert watch.max_latency_s == seconds
+
+
+@pytest.mark.parametrize("max_latency", [0, "0s", "3s", "1m"])
+def test_a_max_latency_that_no_success_or_every_success_would_keep_is_refused(max_latency: str | float) -> None:
+    with pytest.raises(InvalidValueError, match=r"max_latency \(.+ s\) must be .* below the timeout \(3 s\)"):
+        define("db-1", probe=SomeProbe(), max_latency=max_latency)
+
+
 def test_equal_words_make_equal_definitions() -> None:
     assert define("db-1", probe=SomeProbe(), interval="5s") == define("db-1", probe=SomeProbe(), interval=5)
     assert define("db-1", probe=SomeProbe("elsewhere")) != define("db-1", probe=SomeProbe())
@@ -120,6 +152,66 @@ def test_a_probe_may_be_named_by_its_url() -> None:
     assert watch is not None
     assert watch.probe == SqliteProbe.at(Path("/var/lib/ledger.db"))
 
+
+def test_a_probe_may_be_a_table_with_its_url_and_its_options() -> None:
+    watch = define("api", probe={"url": "http://127.0.0.1:8080/health", "status": [200, "204"], "method": "HEAD"}).watch
+    assert watch is not None
+    assert isinstance(watch.probe, HttpProbe)
+    assert (watch.probe.url.path, watch.probe.method, watch.probe.status) == ("/health", "HEAD", frozenset({200, 204}))
+
+
+def test_a_table_without_options_is_as_good_as_its_url() -> None:
+    assert define("api", probe={"url": "tcp://127.0.0.1:5432"}) == define("api", probe="tcp://127.0.0.1:5432")
+
+
+def test_a_table_of_the_caller_is_left_as_it_is() -> None:
+    words = {"url": "http://127.0.0.1:8080", "status": "2xx"}
+    define("api", probe=words)
+    assert words == {"url": "http://127.0.0.1:8080", "status": "2xx"}
+
+
+def test_an_option_that_the_kind_does_not_have_is_refused_with_the_likely_one() -> None:
+    with pytest.raises(OptionError, match="starting_status"):
+        define("api", probe={"url": "http://127.0.0.1:8080", "starting_statu": 503})
+
+
+def test_a_table_without_a_url_is_refused() -> None:
+    with pytest.raises(ProbeError, match="a probe has a url"):
+        define("api", probe={"status": 200})
+
+
+# ---- heartbeats and programs
+
+
+@pytest.mark.parametrize("probe", ["heartbeat:30s", {"url": "heartbeat:", "ttl": "30s"}])
+def test_a_heartbeat_is_heard_and_not_looked_for(probe: str | dict[str, str]) -> None:
+    assert define("worker", probe=probe) == define("worker", ttl="30s")
+
+
+def test_a_heartbeat_listens_to_no_word_about_looking() -> None:
+    words = {"interval": "5s", "timeout": "1s", "rise": 4, "fall": 5, "start_period": "2m", "stale_after": "1h"}
+    assert define("worker", probe="heartbeat:30s", **words) == define("worker", ttl="30s")  # type: ignore[arg-type]
+
+
+def test_a_heartbeat_names_its_ttl_once() -> None:
+    with pytest.raises(InvalidValueError, match="not both"):
+        define("worker", probe="heartbeat:30s", ttl="30s")
+
+
+@pytest.mark.parametrize("probe", ["exec:/bin/true", {"url": "exec:", "argv": ["/bin/true"]}])
+def test_a_program_is_not_run_because_a_url_says_so(probe: str | dict[str, object]) -> None:
+    with pytest.raises(ProbeError, match=r"exec probes run programs on this machine; .* allow_exec = true"):
+        define("db-1", probe=probe)
+
+
+def test_a_program_may_be_run_by_whoever_made_its_probe() -> None:
+    probe = make_probe("exec:/bin/true", allowed={"allow_exec"})
+    watch = define("db-1", probe=probe).watch
+    assert watch is not None
+    assert watch.probe is probe
+
+
+# ---- every kind
 
 URLS = {"exec": "exec:true", "heartbeat": "heartbeat:5s"}
 OPTIONS = {"jsonrpc": {"method": "ping"}}

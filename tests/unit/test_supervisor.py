@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import re
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from svcnode.core.model import Change, ServiceState, Status, Verdict
 from svcnode.definition import define
 from svcnode.node import Node
-from svcnode.supervisor import FIRST_LOOKS_WITHIN_S, JITTER, Supervisor, SupervisorThread
-from tests.support.virtual_time import in_virtual_time
+from svcnode.probes.tools.steps import step
+from svcnode.supervisor import FIRST_LOOKS_WITHIN_S, JITTER, LATENESS_TOLD_EVERY_S, Supervisor
+from svcnode.supervisor.agenda import TIMER_GRAIN_S
+from svcnode.supervisor.thread import SupervisorThread
+from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from svcnode.probes import Probe
+
 READY = Verdict.ready()
 FAILED = Verdict.failed("refused")
+HUNG_S = 3600.0
 
 
 class NoChance(random.Random):
@@ -30,8 +42,34 @@ class NoChance(random.Random):
         return (a + b) / 2
 
 
+class OneEnd(random.Random):
+    """Every draw falls at one end of what it may be: 0 for the lower, 1 for the upper."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__()
+        self._end = end
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a, b)[self._end]
+
+
 def now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+@dataclass(eq=False)
+class Crowd:
+    """How many looks are in flight, and how many ever were at once."""
+
+    running: int = 0
+    most: int = 0
+
+    def enter(self) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+
+    def leave(self) -> None:
+        self.running -= 1
 
 
 @dataclass(eq=False)
@@ -43,12 +81,11 @@ class ScriptedProbe:
     error: BaseException | None = None
     began_at_s: list[float] = field(default_factory=list)
     cancelled_at_s: list[float] = field(default_factory=list)
-    running: int = 0
+    crowd: Crowd = field(default_factory=Crowd)  # its own, or one that it shares
 
     async def look(self) -> Verdict:
-        assert self.running == 0, "one look at a time"
         self.began_at_s.append(now_s())
-        self.running += 1
+        self.crowd.enter()
         try:
             await asyncio.sleep(self.takes_s)
             if self.error is not None:
@@ -57,16 +94,20 @@ class ScriptedProbe:
             self.cancelled_at_s.append(now_s())
             raise
         finally:
-            self.running -= 1
+            self.crowd.leave()
         return self.verdict
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return [after - before for before, after in pairwise(self.began_at_s)]
 
 
 def a_node() -> Node:
     return Node("validator-7", version="v1", clock=asyncio.get_running_loop().time)
 
 
-def supervising(node: Node) -> Supervisor:
-    return Supervisor(node, NoChance())
+def supervising(node: Node, *, looks_at_once: int = 1024) -> Supervisor:
+    return Supervisor(node, NoChance(), looks_at_once=looks_at_once)
 
 
 # ---- when
@@ -121,15 +162,69 @@ async def test_the_first_looks_are_spread_and_soon() -> None:
     assert [probe.began_at_s for probe in probes] == [[0.0], [0.5], [1.0], [1.5]]
 
 
+@pytest.mark.parametrize("count", [1, 3, 100])
+@in_virtual_time
+async def test_however_many_services_there_are_their_first_looks_are_evenly_spread_over_two_seconds(count: int) -> None:
+    node, probes = a_node(), [ScriptedProbe() for _ in range(count)]
+    for place, probe in enumerate(probes):
+        node.register(f"reported-{place}")  # nobody looks at it, so it takes no part of the time
+        node.register(f"svc-{place}", probe=probe, interval="60s")
+    async with supervising(node):
+        await asyncio.sleep(5.0)
+    assert all(len(probe.began_at_s) == 1 for probe in probes)
+    begun_s = [probe.began_at_s[0] for probe in probes]
+    assert begun_s == pytest.approx([2.0 * place / count for place in range(count)])
+
+
 @in_virtual_time
 async def test_looks_are_spread_by_a_little_chance_around_the_interval() -> None:
     node, probe = a_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s")
     async with Supervisor(node, random.Random(7)):
         await asyncio.sleep(2000.0)
-    gaps_s = [after - before for before, after in zip(probe.began_at_s, probe.began_at_s[1:], strict=False)]
-    assert len(set(gaps_s)) > 100
-    assert all(10.0 * (1 - JITTER) <= gap_s <= 10.0 * (1 + JITTER) + 1e-6 for gap_s in gaps_s)
+    assert len(set(probe.gaps_s)) > 100
+    assert all(10.0 * (1 - JITTER) <= gap_s <= 10.0 * (1 + JITTER) + 1e-6 for gap_s in probe.gaps_s)
+
+
+@pytest.mark.parametrize(("end", "share"), [(0, 1 - 0.05), (1, 1 + 0.05)])
+@in_virtual_time
+async def test_chance_moves_a_look_by_no_more_than_a_twentieth_of_the_wait(end: int, share: float) -> None:
+    node, calm, pending = a_node(), ScriptedProbe(), ScriptedProbe(FAILED)
+    node.register("calm", probe=calm, interval="10s")
+    node.register("pending", probe=pending, interval="10s", start_period="1h")
+    async with Supervisor(node, OneEnd(end)):
+        await asyncio.sleep(100.0)
+    assert calm.gaps_s == pytest.approx([10.0 * share] * len(calm.gaps_s))
+    assert pending.gaps_s == pytest.approx([2.0 * share] * len(pending.gaps_s))
+    assert (len(calm.gaps_s), len(pending.gaps_s)) == ((10, 52), (9, 47))[end]
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(), interval_ms=st.integers(100, 60_000))
+def test_whatever_chance_brings_a_look_is_never_far_from_its_interval(seed: int, interval_ms: int) -> None:
+    probe, interval_s = ScriptedProbe(), interval_ms / 1000
+
+    async def watch_for_a_while() -> None:
+        node = a_node()
+        node.register("db-1", probe=probe, interval=interval_s)
+        async with Supervisor(node, random.Random(seed)):
+            await asyncio.sleep(50 * interval_s)
+
+    run_in_virtual_time(watch_for_a_while())
+    assert len(probe.gaps_s) >= 46
+    grain_s = 2 * TIMER_GRAIN_S
+    assert all(0.95 * interval_s - grain_s <= gap_s <= 1.05 * interval_s + grain_s for gap_s in probe.gaps_s)
+
+
+@in_virtual_time
+async def test_a_service_may_be_looked_at_ten_times_a_second() -> None:
+    node, probe = a_node(), ScriptedProbe(takes_s=0.01)
+    node.register("db-1", probe=probe, interval="100ms")
+    async with supervising(node):
+        await asyncio.sleep(60.05)
+        assert node.status("db-1") is Status.UP
+    assert len(probe.began_at_s) == 601
+    assert probe.gaps_s == pytest.approx([0.1] * 600)
 
 
 @in_virtual_time
@@ -292,7 +387,448 @@ async def test_each_change_of_what_is_seen_is_told_once(caplog: pytest.LogCaptur
     assert caplog.messages == [f"service db-1 failed a look: {FAILED.reason}", "service db-1 passed a look"]
 
 
+# ---- faster while a change is pending
+
+
+@in_virtual_time
+async def test_a_service_is_looked_at_five_times_as_often_until_a_pending_change_is_decided() -> None:
+    node, probe = a_node(), ScriptedProbe()
+    node.register("db-1", probe=probe, interval="10s", fall=3, rise=2)
+    async with supervising(node):
+        await asyncio.sleep(5.0)
+        probe.verdict = FAILED
+        await asyncio.sleep(10.0)
+        assert node.status("db-1") is Status.DOWN
+        assert probe.began_at_s == pytest.approx([0.0, 10.0, 12.0, 14.0])
+        await asyncio.sleep(15.0)
+        assert probe.began_at_s[4:] == pytest.approx([24.0])
+        probe.verdict = READY
+        await asyncio.sleep(20.0)
+        assert node.status("db-1") is Status.UP
+    assert probe.began_at_s[5:] == pytest.approx([34.0, 36.0, 46.0])
+
+
+@in_virtual_time
+async def test_a_starting_service_that_fails_is_looked_at_more_often_until_it_is_down() -> None:
+    node, probe = a_node(), ScriptedProbe(FAILED)
+    node.register("db-1", probe=probe, interval="10s", start_period="30s")
+    async with supervising(node):
+        await asyncio.sleep(45.0)
+        assert node.status("db-1") is Status.DOWN
+    assert probe.began_at_s == pytest.approx([*(2.0 * look for look in range(16)), 40.0])
+
+
+@in_virtual_time
+async def test_a_failure_that_was_a_slip_brings_one_early_look() -> None:
+    node, probe = a_node(), ScriptedProbe(FAILED)
+    node.register("db-1", probe=probe, interval="10s")
+    async with supervising(node):
+        await asyncio.sleep(1.0)
+        probe.verdict = READY
+        await asyncio.sleep(30.0)
+    assert probe.began_at_s == pytest.approx([0.0, 2.0, 12.0, 22.0])
+
+
+@in_virtual_time
+async def test_a_look_that_taught_nothing_leaves_a_change_pending() -> None:
+    node, probe = a_node(), ScriptedProbe()
+    node.register("db-1", probe=probe, interval="10s", fall=2)
+    async with supervising(node):
+        await asyncio.sleep(5.0)
+        probe.verdict = FAILED
+        await asyncio.sleep(6.0)
+        probe.verdict = Verdict.unknown("no file descriptors")
+        await asyncio.sleep(2.0)
+        probe.verdict = FAILED
+        await asyncio.sleep(20.0)
+        assert node.status("db-1") is Status.DOWN
+    assert probe.began_at_s == pytest.approx([0.0, 10.0, 12.0, 14.0, 24.0])
+
+
+@in_virtual_time
+async def test_a_service_that_says_it_is_not_ready_has_decided_and_is_not_hurried() -> None:
+    node, probe = a_node(), ScriptedProbe(Verdict.not_ready("syncing"))
+    node.register("db-1", probe=probe, interval="10s")
+    async with supervising(node):
+        await asyncio.sleep(35.0)
+    assert probe.began_at_s == pytest.approx([0.0, 10.0, 20.0, 30.0])
+
+
+@pytest.mark.parametrize(("words", "looks_s"), [("500ms", (0.0, 0.5, 1.0, 11.0)), ("10s", (0.0, 10.0, 20.0, 30.0))])
+@in_virtual_time
+async def test_how_often_it_is_looked_at_while_a_change_is_pending_can_be_set(
+    words: str, looks_s: tuple[float, ...]
+) -> None:
+    node, probe = a_node(), ScriptedProbe(FAILED)
+    node.register("db-1", probe=probe, interval="10s", transition_interval=words, start_period=0.0)
+    async with supervising(node):
+        await asyncio.sleep(looks_s[-1] + 0.25)
+    assert probe.began_at_s == pytest.approx(looks_s)
+
+
+@in_virtual_time
+async def test_looks_that_take_longer_than_the_transition_interval_follow_each_other_one_at_a_time() -> None:
+    node, probe = a_node(), ScriptedProbe(FAILED, takes_s=3.0)
+    node.register("db-1", probe=probe, interval="10s", timeout="4s", transition_interval="1s", start_period=0.0)
+    async with supervising(node):
+        await asyncio.sleep(20.0)
+        assert node.status("db-1") is Status.DOWN
+    assert probe.began_at_s == pytest.approx([0.0, 3.0, 6.0, 16.0])
+    assert probe.crowd.most == 1
+
+
+@in_virtual_time
+async def test_a_report_tells_what_is_believed_after_it() -> None:
+    node = a_node()
+    node.register("db-1", probe=ScriptedProbe(), fall=2)
+    assert node.report("db-1", READY) is node.state("db-1")
+    after = node.report("db-1", FAILED)
+    assert (after.status, after.failures_in_a_row) == (Status.UP, 1)
+    assert node.report("db-1", FAILED).status is Status.DOWN
+
+
+@in_virtual_time
+async def test_a_report_that_comes_too_late_tells_what_silence_has_made_of_it() -> None:
+    node = a_node()
+    node.register("db-1", probe=ScriptedProbe(), stale_after="20s")
+    await asyncio.sleep(30.0)
+    after = node.report("db-1", READY, at_s=5.0)
+    assert (after.status, after.reason) == (Status.INITIALIZING, "no fresh success for 20 s")
+
+
+# ---- slow, and too slow
+
+
+@in_virtual_time
+async def test_a_success_that_took_too_long_says_that_the_service_is_not_ready() -> None:
+    node, probe = a_node(), ScriptedProbe(takes_s=2.0)
+    node.register("db-1", probe=probe, interval="10s", timeout="3s", max_latency="1500ms")
+    async with supervising(node):
+        await asyncio.sleep(5.0)
+        state = node.state("db-1")
+        assert (state.status, state.reason) == (Status.INITIALIZING, "slow: it took 2 s, max_latency is 1.5 s")
+        probe.takes_s = 1.5
+        await asyncio.sleep(10.0)
+        assert node.status("db-1") is Status.UP
+
+
+async def after_a_look(probe: Probe, **words: Any) -> ServiceState:
+    """What is believed after one look that would bring a change at once."""
+    node = a_node()
+    node.register("db-1", probe=probe, interval="10s", timeout="3s", fall=1, start_period=0.0, **words)
+    async with supervising(node):
+        await asyncio.sleep(4.0)
+        return node.state("db-1")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "reason"),
+    [
+        (FAILED, Status.DOWN, "refused"),
+        (Verdict.not_ready("syncing"), Status.INITIALIZING, "syncing"),
+        (Verdict.unknown("no driver"), Status.INITIALIZING, "not looked at yet"),
+    ],
+)
+@in_virtual_time
+async def test_whatever_is_no_success_is_not_called_slow(verdict: Verdict, status: Status, reason: str) -> None:
+    state = await after_a_look(ScriptedProbe(verdict, takes_s=2.0), max_latency="500ms")
+    assert (state.status, state.reason) == (status, reason)
+
+
+@in_virtual_time
+async def test_without_a_max_latency_a_success_may_take_its_time() -> None:
+    assert (await after_a_look(ScriptedProbe(takes_s=2.9))).status is Status.UP
+
+
+@in_virtual_time
+async def test_a_look_without_an_answer_is_a_failure_however_slow_a_success_may_be() -> None:
+    state = await after_a_look(ScriptedProbe(takes_s=HUNG_S), max_latency="500ms")
+    assert (state.status, state.reason) == (Status.DOWN, "no answer within 3 s")
+
+
+@in_virtual_time
+async def test_deadlines_within_a_millisecond_of_each_other_are_all_kept() -> None:
+    node, probes = a_node(), [ScriptedProbe(takes_s=HUNG_S) for _ in range(3)]
+    for place, (probe, deadline_s) in enumerate(zip(probes, (4.9995, 5.0001, 5.0008), strict=True)):
+        begins_s = FIRST_LOOKS_WITHIN_S * place / 3
+        node.register(f"svc-{place}", probe=probe, interval="100s", timeout=deadline_s - begins_s)
+    async with supervising(node):
+        await asyncio.sleep(10.0)
+    assert [probe.cancelled_at_s for probe in probes] == [[pytest.approx(5.0, abs=0.003)]] * 3
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.floats(min_value=2.5, max_value=2.51), min_size=1, max_size=40))
+def test_whatever_hangs_is_cut_short_when_its_time_is_up(timeouts_s: list[float]) -> None:
+    probes = [ScriptedProbe(takes_s=HUNG_S) for _ in timeouts_s]
+
+    async def watch_for_a_while() -> None:
+        node = a_node()
+        for place, (probe, timeout_s) in enumerate(zip(probes, timeouts_s, strict=True)):
+            node.register(f"svc-{place}", probe=probe, interval=3.0, timeout=timeout_s)
+        async with Supervisor(node, random.Random(7)):
+            await asyncio.sleep(60.0)
+            for probe, timeout_s in zip(probes, timeouts_s, strict=True):
+                lasted_s = [end - begin for begin, end in zip(probe.began_at_s, probe.cancelled_at_s, strict=False)]
+                assert len(lasted_s) >= 15
+                assert lasted_s == pytest.approx([timeout_s] * len(lasted_s), abs=3 * TIMER_GRAIN_S)
+
+    run_in_virtual_time(watch_for_a_while())
+
+
+@dataclass(eq=False)
+class SteppingProbe:
+    """Goes into one step after the other, and gets stuck in the last."""
+
+    steps: tuple[str, ...]
+
+    async def look(self) -> Verdict:
+        with ExitStack() as under_way:
+            for name in self.steps:
+                under_way.enter_context(step(name))
+            await asyncio.sleep(60.0)
+        return READY
+
+
+@pytest.mark.parametrize("steps", [("connect",), ("connect", "handshake"), ("resolve", "exchange")])
+@in_virtual_time
+async def test_a_look_that_ran_out_of_time_says_how_far_it_got(steps: tuple[str, ...]) -> None:
+    state = await after_a_look(SteppingProbe(steps))
+    assert (state.status, state.reason) == (Status.DOWN, f"no answer within 3 s, in its step {steps[-1]}")
+
+
+@in_virtual_time
+async def test_a_resolver_that_does_not_answer_is_our_own_fault(caplog: pytest.LogCaptureFixture) -> None:
+    node = a_node()
+    node.register("db-1", probe=SteppingProbe(("resolve",)), interval="10s", timeout="3s", fall=1, start_period=0.0)
+    with caplog.at_level("INFO", logger="svcnode.supervisor"):
+        async with supervising(node):
+            await asyncio.sleep(100.0)
+            state = node.state("db-1")
+    assert (state.status, state.failures_in_a_row) == (Status.INITIALIZING, 0)
+    assert caplog.messages == ["service db-1 could not be looked at: the resolver did not answer within 3 s"]
+
+
+@in_virtual_time
+async def test_a_probe_that_swallows_its_deadline_has_seen_nothing() -> None:
+    state = await after_a_look(StubbornProbe(lambda: READY))
+    assert (state.status, state.reason) == (Status.DOWN, "no answer within 3 s")
+
+
+@in_virtual_time
+async def test_a_probe_that_fails_while_it_is_cut_short_ran_out_of_time(caplog: pytest.LogCaptureFixture) -> None:
+    state = await after_a_look(StubbornProbe(fails))
+    assert (state.status, state.reason) == (Status.DOWN, "no answer within 3 s")
+    assert caplog.records == []
+
+
+# ---- so many at once
+
+
+def register_many(node: Node, count: int, probe: Callable[[], ScriptedProbe], **words: Any) -> list[ScriptedProbe]:
+    probes = [probe() for _ in range(count)]
+    for one in probes:
+        node.register(f"svc-{len(node)}", probe=one, **words)
+    return probes
+
+
+@pytest.mark.parametrize("looks_at_once", [1, 3])
+@in_virtual_time
+async def test_there_are_never_more_looks_in_flight_than_there_are_places(looks_at_once: int) -> None:
+    node, crowd = a_node(), Crowd()
+    probes = register_many(node, 20, lambda: ScriptedProbe(takes_s=0.2, crowd=crowd), interval="1s")
+    async with supervising(node, looks_at_once=looks_at_once):
+        await asyncio.sleep(60.0)
+    assert crowd.most == looks_at_once
+    assert sum(len(probe.began_at_s) for probe in probes) == pytest.approx(60.0 / 0.2 * looks_at_once, abs=20)
+    counts = [len(probe.began_at_s) for probe in probes]
+    assert min(counts) > 0.8 * max(counts), "each has its turn"
+
+
+@in_virtual_time
+async def test_slow_looks_share_a_quarter_of_the_places() -> None:
+    node, crowd = a_node(), Crowd()
+    probes = register_many(node, 40, lambda: ScriptedProbe(takes_s=1.0, crowd=crowd), interval="3s")
+    async with supervising(node, looks_at_once=8):
+        await asyncio.sleep(10.0)  # nobody knows of a service that it is slow before it was looked at
+        crowd.most = 0
+        await asyncio.sleep(100.0)
+    assert crowd.most == 2
+    assert all(len(probe.began_at_s) > 5 for probe in probes), "each has its turn"
+
+
+@in_virtual_time
+async def test_the_only_place_is_for_slow_looks_too() -> None:
+    node, crowd = a_node(), Crowd()
+    probes = register_many(node, 2, lambda: ScriptedProbe(takes_s=1.0, crowd=crowd), interval="3s")
+    async with supervising(node, looks_at_once=1):
+        await asyncio.sleep(30.0)
+    assert crowd.most == 1
+    assert all(len(probe.began_at_s) > 8 for probe in probes)
+
+
+@in_virtual_time
+async def test_however_many_services_hang_the_others_are_looked_at_on_time() -> None:
+    node, crowd = a_node(), Crowd()
+    hung = register_many(node, 100, lambda: ScriptedProbe(takes_s=HUNG_S, crowd=crowd), interval="10s", timeout="3s")
+    quick = register_many(node, 10, lambda: ScriptedProbe(takes_s=0.05, crowd=crowd), interval="1s")
+    async with supervising(node, looks_at_once=20):
+        await asyncio.sleep(60.0)  # until it is known which ones hang
+        for probe in quick:
+            probe.began_at_s.clear()
+        await asyncio.sleep(600.0)
+    assert crowd.most == 20
+    for probe in quick:
+        assert len(probe.began_at_s) == 600
+        assert probe.gaps_s == pytest.approx([1.0] * 599)
+    assert all(len(probe.began_at_s) > 5 for probe in hung), "they are not forgotten"
+
+
+@in_virtual_time
+async def test_a_service_that_is_quick_again_need_not_wait_with_the_slow_ones() -> None:
+    node = a_node()
+    register_many(node, 20, lambda: ScriptedProbe(takes_s=HUNG_S), interval="10s", timeout="3s")
+    [mended] = register_many(node, 1, lambda: ScriptedProbe(takes_s=1.0), interval="4s")
+    async with supervising(node, looks_at_once=8):
+        await asyncio.sleep(300.0)
+        assert max(mended.gaps_s) > 20.0
+        mended.takes_s = 0.1
+        await asyncio.sleep(60.0)
+        mended.began_at_s.clear()
+        await asyncio.sleep(100.0)
+    assert mended.gaps_s == pytest.approx([4.0] * 24)
+
+
+@pytest.mark.parametrize("way", ["removed", "redefined"])
+@in_virtual_time
+async def test_places_are_given_back_by_services_that_were_waiting_for_them(way: str) -> None:
+    node = a_node()
+    *going, staying = register_many(node, 12, lambda: ScriptedProbe(takes_s=2.0), interval="5s", timeout="3s")
+    async with supervising(node, looks_at_once=8):
+        await asyncio.sleep(60.0)
+        assert max(staying.gaps_s) > 10.0, "they wait for each other"
+        for place in range(len(going)):
+            if way == "removed":
+                node.deregister(f"svc-{place}")
+            else:
+                node.replace(define(f"svc-{place}", probe=ScriptedProbe(), interval="5s"))
+        await asyncio.sleep(20.0)
+        others = register_many(node, 1, lambda: ScriptedProbe(takes_s=2.0), interval="5s", timeout="3s")
+        staying.began_at_s.clear()
+        await asyncio.sleep(100.0)
+    for probe in (staying, *others):
+        assert probe.gaps_s == pytest.approx([5.0] * len(probe.gaps_s)), "there are two places for slow looks"
+        assert len(probe.gaps_s) >= 18
+
+
+@in_virtual_time
+async def test_leaving_the_block_ends_the_waiting_for_a_place() -> None:
+    node, crowd = a_node(), Crowd()
+    register_many(node, 20, lambda: ScriptedProbe(takes_s=HUNG_S, crowd=crowd), interval="10s", timeout="3s")
+    async with supervising(node, looks_at_once=4):
+        await asyncio.sleep(100.0)
+        assert crowd.running == 1
+    assert crowd.running == 0
+    assert not looks_under_way()
+
+
+@pytest.mark.parametrize("way", ["removed", "left"])
+@in_virtual_time
+async def test_any_number_of_services_may_go_while_they_wait_for_a_place(way: str) -> None:
+    node, crowd = a_node(), Crowd()
+    register_many(node, 2000, lambda: ScriptedProbe(takes_s=HUNG_S, crowd=crowd), interval="10s", timeout="3s")
+    async with supervising(node, looks_at_once=4):
+        await asyncio.sleep(10.0)
+        if way == "removed":
+            for service, _ in node:
+                node.deregister(service.id)
+            [late] = register_many(node, 1, ScriptedProbe, interval="10s")
+            await asyncio.sleep(25.0)
+            assert late.began_at_s == pytest.approx([10.0, 20.0, 30.0], abs=2 * TIMER_GRAIN_S)
+    assert crowd.running == 0
+    assert not looks_under_way()
+
+
+@in_virtual_time
+async def test_a_place_is_given_back_by_a_look_that_is_ended_before_its_first_step() -> None:
+    node, probe = a_node(), ScriptedProbe()
+
+    def redefine() -> None:
+        node.replace(define("db-1", probe=ScriptedProbe(), interval="10s"))
+
+    node.register("db-1", probe=ScriptedProbe(), interval="10s")
+    node.register("other", probe=probe, interval="10s")
+    async with supervising(node, looks_at_once=1):
+        await asyncio.sleep(1.5)
+        # In the same turn of the loop in which its next look begins, and just before that.
+        asyncio.get_running_loop().call_at(math.nextafter(10.0, 0.0), redefine)
+        await asyncio.sleep(20.0)
+    assert probe.began_at_s == pytest.approx([1.0, 11.0, 21.0])
+
+
+@in_virtual_time
+async def test_looks_that_begin_late_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    node = a_node()
+    probes = register_many(node, 3, lambda: ScriptedProbe(takes_s=0.2), interval="500ms")
+    async with supervising(node, looks_at_once=1):
+        await asyncio.sleep(3 * LATENESS_TOLD_EVERY_S + 1.0)
+        assert len(caplog.messages) == 3
+        told = re.match(r"(\d+) of (\d+) looks began more than 100 ms late: ", caplog.messages[1])
+        assert told is not None
+        late, looks = map(int, told.groups())
+        assert 0 < late <= looks == pytest.approx(300, abs=2)
+        for probe in probes:
+            probe.takes_s = 0.01
+        await asyncio.sleep(LATENESS_TOLD_EVERY_S)
+        caplog.clear()
+        await asyncio.sleep(10 * LATENESS_TOLD_EVERY_S)
+    assert caplog.messages == []
+
+
+@in_virtual_time
+async def test_looks_that_begin_on_time_are_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    node = a_node()
+    register_many(node, 3, lambda: ScriptedProbe(FAILED, takes_s=0.2), interval="500ms")  # these follow each other
+    async with supervising(node, looks_at_once=3):
+        await asyncio.sleep(10 * LATENESS_TOLD_EVERY_S)
+    assert caplog.messages == []
+
+
 # ---- services that come, change and go
+
+
+@pytest.mark.parametrize("what", ["comes", "changes", "goes"])
+@in_virtual_time
+async def test_a_service_that_comes_changes_or_goes_disturbs_no_other(what: str) -> None:
+    node, neighbour = a_node(), ScriptedProbe(takes_s=1.0)
+    node.register("neighbour", probe=neighbour, interval="10s")
+    if what != "comes":
+        node.register("db-1", probe=ScriptedProbe(), interval="10s")
+    async with supervising(node):
+        await asyncio.sleep(10.5)  # in the midst of a look at the neighbour
+        if what == "comes":
+            node.register("db-1", probe=ScriptedProbe())
+        elif what == "changes":
+            node.replace(define("db-1", probe=ScriptedProbe(), interval="3s"))
+        else:
+            node.deregister("db-1")
+        await asyncio.sleep(20.0)
+        assert node.state("neighbour").since_s == 0.0
+    assert neighbour.began_at_s == [0.0, 10.0, 20.0, 30.0]
+    assert neighbour.cancelled_at_s == [30.5]
+
+
+@pytest.mark.parametrize("word", ["interval", "timeout", "transition_interval", "max_latency"])
+@in_virtual_time
+async def test_a_service_that_is_to_be_looked_at_in_another_rhythm_begins_it_at_once(word: str) -> None:
+    node, probe = a_node(), ScriptedProbe()
+    node.register("db-1", probe=probe, interval="10s")
+    async with supervising(node):
+        await asyncio.sleep(5.0)
+        node.replace(define("db-1", probe=probe, **({"interval": "10s"} | {word: "2500ms"})))  # type: ignore[arg-type]
+        await asyncio.sleep(1.0)
+        assert node.status("db-1") is Status.UP
+    assert probe.began_at_s == [0.0, 5.0]
 
 
 @in_virtual_time
@@ -437,8 +973,8 @@ async def test_a_service_that_is_gone_when_it_is_reported_does_not_end_its_looki
 # ---- the end of it
 
 
-def looks_under_way() -> list[str]:
-    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("svcnode watch")]
+def looks_under_way() -> set[asyncio.Task[Any]]:
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
 @in_virtual_time
@@ -447,8 +983,8 @@ async def test_leaving_the_block_ends_every_look_without_a_word(caplog: pytest.L
     node.register("db-1", probe=probe, interval="10s", timeout="5s")
     async with supervising(node):
         await asyncio.sleep(1.0)
-        assert looks_under_way() == ["svcnode watch db-1"]
-    assert looks_under_way() == []
+        assert len(looks_under_way()) == 1
+    assert not looks_under_way()
     assert probe.cancelled_at_s == [1.0]
     assert caplog.records == []
 
@@ -459,7 +995,7 @@ async def test_a_service_registered_at_the_last_moment_leaves_no_look_behind() -
     async with supervising(node):
         node.register("db-1", probe=probe, interval="10s")
     await asyncio.sleep(100.0)
-    assert looks_under_way() == []
+    assert not looks_under_way()
     assert probe.began_at_s == []
 
 
@@ -495,7 +1031,7 @@ def fails() -> Verdict:
 @pytest.mark.parametrize("answer", [lambda: READY, fails], ids=["returns", "raises"])
 @in_virtual_time
 async def test_a_probe_that_swallows_its_cancellation_does_not_keep_the_block_from_ending(
-    answer: Callable[[], Verdict],
+    answer: Callable[[], Verdict], caplog: pytest.LogCaptureFixture
 ) -> None:
     node = a_node()
     node.register("db-1", probe=StubbornProbe(answer), interval="10s", timeout="5s")
@@ -503,7 +1039,9 @@ async def test_a_probe_that_swallows_its_cancellation_does_not_keep_the_block_fr
         async with supervising(node):
             await asyncio.sleep(1.0)
     assert now_s() == 1.0
-    assert looks_under_way() == []
+    assert not looks_under_way()
+    assert node.state("db-1").reason == "not looked at yet"
+    assert caplog.records == []
 
 
 @in_virtual_time
@@ -518,7 +1056,7 @@ async def test_an_error_inside_the_block_comes_out_of_it_and_ends_the_looking() 
 
     with pytest.raises(ValueError, match="not today"):
         await fails_inside()
-    assert looks_under_way() == []
+    assert not looks_under_way()
 
 
 # ---- as programs use it

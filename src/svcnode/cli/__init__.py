@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments, unknown = _parser().parse_known_args(argv)
+    if unknown:  # refused by the command that they were meant for: what its exit codes mean is its own
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         command: Callable[[argparse.Namespace], int] = arguments.command
         return command(arguments)
@@ -30,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from svcnode.logs import one_line
 
         print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
-        return int(arguments.exit_after_misuse)
+        return int(arguments.parser.exit_after_misuse)
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:  # before the agent heeds signals, or in a command that does not
@@ -41,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _give_up_on_readers_that_left() -> None:
     """What cannot be delivered any more must not become a traceback or another exit code at the very end."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # one that was closed before the start is None
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -58,5 +60,5 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
     for command in (serve, check_config, probe):
         added = command.add_to(commands)
-        added.set_defaults(command=command.run, exit_after_misuse=added.exit_after_misuse)
+        added.set_defaults(command=command.run, parser=added)
     return parser

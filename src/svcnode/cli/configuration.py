@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ _PATHS = {
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),
 }
+# An id may hold whatever it likes, so it ends where the first = with a URL behind it stands.
+_SERVICE_FORM = re.compile(r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)", re.DOTALL)
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
@@ -79,9 +82,10 @@ def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
 
     named: dict[str, NamedProbe] = {}
     for text in getattr(arguments, "services", ()):
-        service_id, equals, url = text.partition("=")
-        if not (service_id and equals and url) or ":" not in url:
+        found = _SERVICE_FORM.fullmatch(text)
+        if found is None:
             raise ConfigError("--service: write an id, =, and a probe URL, such as db=tcp://127.0.0.1:5432")
+        service_id, url = found.groups()
         if service_id in named:
             raise ConfigError(f'--service: "{service_id}" is named twice; ids are unique')
         named[service_id] = NamedProbe(service_id, url, f"--service {service_id}=…")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 import tomllib
 from contextlib import suppress
@@ -11,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.units import duration_s
 from svcnode.logs import one_line
+from svcnode.look import look_once
 from svcnode.probes import make_probe
 from svcnode.probes.tools.steps import Step, recorded
-from svcnode.supervisor import look_once
 
 if TYPE_CHECKING:
     import argparse
@@ -40,9 +41,10 @@ class _Looker:
     def __init__(self, arguments: argparse.Namespace) -> None:
         allowed = {"allow_exec"} if arguments.allow_exec else ()
         self._probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
-        self._timeout_s = duration_s(arguments.timeout)
-        self._max_latency_s = None if arguments.max_latency is None else duration_s(arguments.max_latency)
-        self.interval_s = duration_s(arguments.interval)
+        self._timeout_s = _positive_s("--timeout", arguments.timeout)
+        latency = arguments.max_latency
+        self._max_latency_s = None if latency is None else _positive_s("--max-latency", latency)
+        self.interval_s = _positive_s("--interval", arguments.interval)
 
     @property
     def what(self) -> str:
@@ -59,12 +61,13 @@ def show_look(arguments: argparse.Namespace) -> int:
     """One look; returns the exit code that says what was seen."""
     looker = _Looker(arguments)
     seen = asyncio.run(looker.look())
-    print(_as_json(looker.what, seen) if arguments.json else _in_full(looker.what, seen))  # noqa: T201
+    with suppress(BrokenPipeError):
+        _show(_as_json(looker.what, seen) if arguments.json else _in_full(looker.what, seen))
     return EXIT_CODES[seen.verdict.outcome]
 
 
 def show_looks(arguments: argparse.Namespace) -> int:
-    """Look after look, until somebody stops it; returns what the last one came to."""
+    """Look after look, until somebody stops it or nobody reads it; returns what the last one came to."""
     looker = _Looker(arguments)
     shown = _as_json if arguments.json else _as_line
     code = EXIT_CODES[Outcome.UNKNOWN]
@@ -74,12 +77,22 @@ def show_looks(arguments: argparse.Namespace) -> int:
         while True:
             seen = await looker.look()
             code = EXIT_CODES[seen.verdict.outcome]
-            print(shown(looker.what, seen), flush=True)  # noqa: T201
+            _show(shown(looker.what, seen))
             await asyncio.sleep(max(0.0, looker.interval_s - seen.duration_s))
 
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(keep_looking())
     return code
+
+
+def _positive_s(flag: str, text: str) -> float:
+    try:
+        seconds = duration_s(text)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"{flag}: {exc}") from exc
+    if not seconds:
+        raise InvalidValueError(f'{flag}: must be more than 0, not "{text}"')
+    return seconds
 
 
 def _options(given: list[str]) -> dict[str, Any]:
@@ -88,6 +101,8 @@ def _options(given: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise InvalidValueError(f'"{text}" is not an option; write its name, =, and its value')
+        if name == "url":
+            raise InvalidValueError("url: stands alone, as the first word, and is no option")
         options[name] = _value(value)
     return options
 
@@ -95,12 +110,26 @@ def _options(given: list[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:  # noqa: ANN401  whatever TOML can hold
     """As TOML has it; what is no TOML is a string that lacks its quotes."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        document = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    return document["value"] if document.keys() == {"value"} else text
 
 
 # ---- what is shown
+
+
+def _show(text: str) -> None:
+    """Whatever a service or a user named, it must not fail because a terminal cannot spell it."""
+    if sys.stdout is None:
+        return
+    encoding = sys.stdout.encoding
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        raise SvcnodeError(f"cannot write what was seen: {exc.strerror}") from exc
 
 
 def _as_json(what: str, seen: _Seen) -> str:
@@ -120,8 +149,7 @@ def _as_json(what: str, seen: _Seen) -> str:
                 }
                 for step in seen.steps
             ],
-        },
-        ensure_ascii=False,
+        }
     )
 
 
@@ -132,12 +160,15 @@ def _as_line(what: str, seen: _Seen) -> str:
 
 def _in_full(what: str, seen: _Seen) -> str:
     reason = f": {one_line(seen.verdict.reason)}" if seen.verdict.reason else ""
-    lines = [f"{_spoken(seen.verdict)}{reason}", f"  {what} in {_milliseconds(seen.duration_s)}"]
-    for step in seen.steps:
-        mark = "" if step.is_done else "  (not done)"
-        detail = one_line(redacted(step.detail))
-        lines.append(f"  {step.name:10} {_milliseconds(step.duration_s):>10}  {detail}{mark}".rstrip())
-    return "\n".join(lines)
+    rows = [(step.name, step.duration_s, _described(step)) for step in seen.steps]
+    rows.append(("in all", seen.duration_s, one_line(what)))
+    lines = [f"  {name:9} {_milliseconds(duration_s):>10}  {text}".rstrip() for name, duration_s, text in rows]
+    return "\n".join([f"{_spoken(seen.verdict)}{reason}", *lines])
+
+
+def _described(step: Step) -> str:
+    words = [one_line(redacted(step.detail)), "" if step.is_done else "(not done)"]
+    return " ".join(filter(None, words))
 
 
 def _spoken(verdict: Verdict) -> str:

@@ -19,6 +19,9 @@ from svcnode.core.redaction import redacted
 class SvcnodeError(Exception):
     """The root; its text is fit to be shown to a user."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(redacted(text))
+
 
 class InvalidValueError(SvcnodeError, ValueError):
     pass
@@ -40,13 +43,11 @@ class DuplicateServiceError(SvcnodeError, ValueError):
 
 
 class ConfigError(SvcnodeError):
-    def __init__(self, text: str) -> None:
-        super().__init__(redacted(text))
+    pass
 
 
 class ProbeError(SvcnodeError):
-    def __init__(self, text: str) -> None:
-        super().__init__(redacted(text))
+    pass
 
 
 class OptionError(ProbeError):

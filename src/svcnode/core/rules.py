@@ -36,9 +36,13 @@ def first_state(now_s: float) -> ServiceState:
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
     """The state after this evidence; evidence older than what is already counted, or than the service, is nothing."""
+    return weighed(as_of(state, evidence.at_s, policy), evidence, policy)
+
+
+def weighed(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
+    """As `next_state`, for a state in which silence has been judged already."""
     if evidence.at_s < _heard_at_s(state):
         return state
-    state = as_of(state, evidence.at_s, policy)
     match evidence.verdict.outcome:
         case Outcome.UNKNOWN:
             return state

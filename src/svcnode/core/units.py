@@ -52,4 +52,7 @@ def size_bytes(text: str) -> int:
     if found is None:
         raise InvalidValueError(f'"{text}" is not a size; write a number and a unit, such as "512KiB" or "5GiB"')
     number, unit = found.groups()
-    return int(float(number) * _BYTES[unit])
+    size = float(number) * _BYTES[unit]
+    if not math.isfinite(size):
+        raise InvalidValueError("a size has fewer digits than that")
+    return int(size)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import is_dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.wording import suggestion
@@ -94,7 +95,8 @@ def _check_permission(kind: ProbeKind, scheme: str, allowed: Collection[str]) ->
     permission = getattr(kind, "permission", "")
     if permission and permission not in allowed:
         raise ProbeError(
-            f"{scheme} probes run programs on this machine; to allow them, set {permission} = true in [security]"
+            f"{scheme} probes run programs on this machine; to allow them, set {permission} = true in [security], "
+            f"or give --{permission.replace('_', '-')}"
         )
 
 
@@ -106,12 +108,14 @@ def _kind(scheme: str) -> ProbeKind:
     if found is None:
         raise ProbeError(f'"{target}", which another package names for {scheme}, is not of the form "module:Class"')
     try:
-        kind: ProbeKind = getattr(import_module(found["module"]), found["name"])
+        kind: object = getattr(import_module(found["module"]), found["name"])
     except ModuleNotFoundError as exc:
         raise ProbeError(_missing(scheme, found["extra"], exc)) from exc
-    except (ImportError, AttributeError) as exc:
-        raise ProbeError(f"the kind of {scheme} cannot be loaded: {exc}") from exc
-    return kind
+    except Exception as exc:
+        raise ProbeError(f"the kind of {scheme} cannot be loaded: {type(exc).__name__}: {exc}") from exc
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        raise ProbeError(f'"{target}", which another package names for {scheme}, is not a dataclass, as a kind is')
+    return cast("ProbeKind", kind)
 
 
 def _missing(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:

@@ -16,17 +16,18 @@ import shlex
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, cast
 from urllib.parse import unquote
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
+from svcnode.core.redaction import redacted
 from svcnode.probes.tools.kind import UrlProbe
 from svcnode.probes.tools.options import Strings
 from svcnode.probes.tools.steps import step
 
 EXIT_NOT_READY = os.EX_TEMPFAIL  # 75
-MAX_OUTPUT_BYTES = 4 * 1024
+MAX_OUTPUT_BYTES = 4 * 1024  # that are shown; twice as many are heard, so that no half of a secret stands at the end
 LAST_WORDS_WITHIN_S = 0.1  # after the end, for output still in the pipe; a child may hold it open for ever
 BURIED_WITHIN_S = 0.5
 
@@ -39,7 +40,7 @@ class ExecProbe(UrlProbe):
     permission: ClassVar[str] = "allow_exec"
 
     def __post_init__(self) -> None:
-        if bool(self.argv) == bool(self.url.path):
+        if self.url.host or self.url.query or bool(self.argv) == bool(self.url.path.strip()):
             raise ProbeError('names a program, once: "exec:/path/to/program", or argv = […] beside "exec:"')
         argv = self.argv or _words(self.url.path)
         if not argv[0] or any("\0" in word for word in argv):
@@ -47,27 +48,28 @@ class ExecProbe(UrlProbe):
         object.__setattr__(self, "_argv", argv)
 
     async def look(self) -> Verdict:
-        loop = asyncio.get_running_loop()
+        child = _Child()
+        # In a task of its own: a start that is cancelled half-way leaves asyncio waiting for whatever was started.
+        starting = asyncio.create_task(self._start(child))
         try:
             with step("start", self._argv[0]):
-                transport, child = await loop.subprocess_exec(
-                    _Child, *self._argv, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
-                    start_new_session=True,
-                )  # fmt: skip
-        except OSError as exc:
-            return Verdict.unknown(f"cannot run {self._argv[0]}: {(exc.strerror or str(exc)).lower()}")
-        try:
+                await asyncio.shield(starting)
             with step("run"):
-                await child.ended
+                await child.is_gone.wait()
+            await _within(LAST_WORDS_WITHIN_S, child.is_silent)
+        except OSError as exc:
+            child.is_gone.set()  # it has never been there
+            return Verdict.unknown(f"cannot run {self._argv[0]}: {(exc.strerror or str(exc)).lower()}")
         finally:
-            if not child.ended.done() or child.ended.cancelled():
-                await _kill_group(transport, child)
-            else:
-                await _within(LAST_WORDS_WITHIN_S, child.is_silent)
-            transport.close()
-        code = transport.get_returncode()
-        assert code is not None, "it has ended"
-        return _verdict(code, child.first_line)
+            child.leave()
+            await _within(BURIED_WITHIN_S, child.is_gone)  # so that no look begins beside the remains of the last one
+        return _verdict(child.exit_code, child.first_line)
+
+    async def _start(self, child: _Child) -> None:
+        await asyncio.get_running_loop().subprocess_exec(
+            lambda: child, *self._argv, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -92,13 +94,6 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-async def _kill_group(transport: asyncio.SubprocessTransport, child: _Child) -> None:
-    """Wait until it is buried, so that no look begins beside the remains of the last one."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(transport.get_pid(), signal.SIGKILL)
-    await _within(BURIED_WITHIN_S, child.is_gone)
-
-
 async def _within(limit_s: float, event: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
@@ -107,22 +102,46 @@ async def _within(limit_s: float, event: asyncio.Event) -> None:
 
 class _Child(asyncio.SubprocessProtocol):
     def __init__(self) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_gone = asyncio.Event()
         self.is_silent = asyncio.Event()
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._is_left = False
         self._output = bytearray()
 
     @property
+    def exit_code(self) -> int:
+        code = None if self._transport is None else self._transport.get_returncode()
+        assert code is not None, "it has ended"
+        return code
+
+    @property
     def first_line(self) -> str:
-        return next(iter(bytes(self._output).decode("utf-8", "replace").strip().splitlines()), "")
+        line = next(iter(bytes(self._output).decode("utf-8", "replace").strip().splitlines()), "")
+        return redacted(line)[:MAX_OUTPUT_BYTES]
+
+    def leave(self) -> None:
+        """Nobody need stay until it is gone: it is killed as soon as it runs, and closed as soon as it has ended."""
+        self._is_left = True
+        if self._transport is None:
+            return
+        if self.is_gone.is_set():
+            self._transport.close()  # not earlier: asyncio would take its end from whoever waits for it
+        else:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._transport.get_pid(), signal.SIGKILL)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+        if self._is_left:
+            self.leave()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._output += data[: MAX_OUTPUT_BYTES - len(self._output)]  # the rest is read, so that it need not wait
+        self._output += data[: 2 * MAX_OUTPUT_BYTES - len(self._output)]  # the rest is read, so that it need not wait
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self.is_silent.set()
 
     def process_exited(self) -> None:
         self.is_gone.set()
-        if not self.ended.done():
-            self.ended.set_result(None)
+        if self._is_left:
+            self.leave()

@@ -37,8 +37,9 @@ def statuses(value: object) -> frozenset[int]:
         if re.fullmatch("[1-5]xx", value):
             first = int(value[0]) * 100
             return frozenset(range(first, first + 100))
-        if found := re.fullmatch("([1-5][0-9][0-9])(?:-([1-5][0-9][0-9]))?", value):
-            return frozenset(range(int(found[1]), int(found[2] or found[1]) + 1))
+        found = re.fullmatch("([1-5][0-9][0-9])(?:-([1-5][0-9][0-9]))?", value)
+        if found and (span := range(int(found[1]), int(found[2] or found[1]) + 1)):
+            return frozenset(span)
     raise InvalidValueError(f'is made of statuses such as 200, "2xx" and "200-204", not {value!r}')
 
 
@@ -131,7 +132,7 @@ def _origin(url: Url) -> tuple[str, str, int]:
 def _redirected(url: Url, location: str) -> Url:
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     with suppress(ProbeError, ValueError):
-        new = Url.parse(urljoin(f"{url.scheme}://{url.place}{target}", location))
-        if new.scheme in DEFAULT_PORTS and new.host:
+        new = Url.parse(urljoin(f"{url.scheme}://{url.place}{target}", location), is_ours=False)
+        if new.scheme in DEFAULT_PORTS and new.need_host():
             return new
     raise ConnectionError("it redirects to what is no http URL")

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
+from svcnode.core.redaction import redacted
 from svcnode.core.wording import kind_of
 from svcnode.probes.tools.exchange import HttpAnswer, HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
@@ -27,6 +28,10 @@ _MAX_SHOWN_CHARS = 200
 def parameters(value: object) -> list[Any] | dict[str, Any]:
     if not isinstance(value, list | dict):
         raise InvalidValueError(f"must be a list or a table, not {kind_of(value)}")
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise InvalidValueError("holds a date, a time or a number that JSON has no form for") from None
     return value
 
 
@@ -60,7 +65,7 @@ class JsonRpcProbe(HttpOptions):
             reply = None
         match reply:
             case {"error": {"code": code, "message": message}}:
-                return f"error {code}: {str(message)[:_MAX_SHOWN_CHARS]}"
+                return redacted(f"error {code}: {message}")[:_MAX_SHOWN_CHARS]
             case {"result": result, "id": id_} if id_ == _ID and 200 <= answer.status < 300:
                 return mismatch(result, self.result)
             case _:

@@ -29,10 +29,11 @@ class TcpProbe(TlsOptions):
     _endpoint: Endpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        host = self.url.need_host()
         self.url.refuse_path()
         self.url.refuse_user()
         self.check_tls_options(is_used=self._speaks_tls)
-        object.__setattr__(self, "_endpoint", Endpoint.of(self.url.need_host(), self.url.need_port()))
+        object.__setattr__(self, "_endpoint", Endpoint.of(host, self.url.need_port()))
 
     @property
     def _speaks_tls(self) -> bool:
@@ -66,8 +67,9 @@ class TcpProbe(TlsOptions):
 
         if not self._speaks_tls:
             return await self._endpoint.connect(listener)
+        tls = self.tls_context()  # first: it may fail, and a socket would be left open
         sock = await self._endpoint.open_socket()
-        return await start_tls(sock, listener, self.tls_context(), self.server_name or self._endpoint.host)
+        return await start_tls(sock, listener, tls, self.server_name or self._endpoint.host)
 
     async def _is_heard(self, listener: _Listener) -> bool:
         with step("exchange"):

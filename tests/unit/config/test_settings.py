@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,10 @@ from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Status
 from svcnode.definition import Watch
+from svcnode.probes import _kind, make_probe
+from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
+from svcnode.probes.tools.url import Url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -169,6 +174,129 @@ def test_services_keep_the_order_of_the_file(file: Path) -> None:
     assert [service.id for service in loaded(file, text).services] == ids
 
 
+# ---- probes
+
+
+HTTP = """
+    [[services]]
+    id = "api"
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'probe = { url = "http://127.0.0.1/health", redirects = 2, headers = { X-Key = "a" } }',
+        'probe.url = "http://127.0.0.1/health"\nprobe.redirects = 2\nprobe.headers.X-Key = "a"',
+        '[services.probe]\nurl = "http://127.0.0.1/health"\nredirects = 2\n[services.probe.headers]\nX-Key = "a"',
+    ],
+    ids=["inline", "dotted", "table"],
+)
+def test_a_probe_with_options_is_a_table_however_it_is_written(text: str, file: Path) -> None:
+    watch = the_service(file, f"{HTTP}{text}\n").definition.watch
+    assert watch is not None
+    url = Url(scheme="http", host="127.0.0.1", path="/health")
+    assert watch.probe == HttpProbe(url, redirects=2, headers=(("X-Key", "a"),))
+
+
+def test_a_url_alone_is_a_probe_without_options(file: Path) -> None:
+    as_string = the_service(file, f'{HTTP}probe = "http://127.0.0.1/health"\n')
+    as_table = the_service(file, f'{HTTP}probe = {{ url = "http://127.0.0.1/health" }}\n')
+    assert as_string == as_table
+
+
+def test_words_that_stand_elsewhere_are_put_in_their_places(file: Path) -> None:
+    secret = file.with_name("token.txt")
+    secret.write_text("let-me-in-by-the-file\n")
+    text = f"""{HTTP}
+        [services.probe]
+        url = "http://${{API_HOST}}/health"
+        bearer = {{ file = "{secret}" }}
+        headers = {{ X-Key = "${{API_KEY}}" }}
+    """
+    watch = the_service(file, text, {"API_HOST": "127.0.0.1", "API_KEY": "let-me-in-by-the-header"}).definition.watch
+    assert watch is not None
+    assert watch.probe == HttpProbe(
+        Url(scheme="http", host="127.0.0.1", path="/health"),
+        bearer="let-me-in-by-the-file",
+        headers=(("X-Key", "let-me-in-by-the-header"),),
+    )
+    assert "let-me-in" not in repr(watch)
+
+
+def test_a_heartbeat_is_not_looked_for(file: Path) -> None:
+    definition = the_service(file, f'{HTTP}probe = "heartbeat:30s"\ninterval = "1s"\nfall = 7\n').definition
+    assert definition.watch is None
+    assert definition.service.policy == Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=30.0)
+
+
+EXEC = '[[services]]\nid = "own"\nprobe = "exec:/bin/true"\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "environ"),
+    [
+        ("allow_exec = true", {}),
+        ("", {"SVCNODE_SECURITY_ALLOW_EXEC": "true"}),
+        ("allow_exec = false", {"SVCNODE_SECURITY_ALLOW_EXEC": "true"}),
+    ],
+)
+def test_a_program_is_a_probe_where_that_is_allowed(said: str, environ: dict[str, str], file: Path) -> None:
+    assert the_service(file, f"[security]\n{said}\n{EXEC}", environ).id == "own"
+
+
+@pytest.mark.parametrize(
+    ("said", "environ"),
+    [
+        ("", {}),
+        ("allow_exec = false", {}),
+        ("", {"SVCNODE_SECURITY_ALLOW_EXEC": "false"}),
+        ("allow_exec = true", {"SVCNODE_SECURITY_ALLOW_EXEC": "false"}),
+    ],
+)
+def test_a_program_is_no_probe_where_that_is_not_allowed(said: str, environ: dict[str, str], file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^services\.own\.probe: exec probes run programs on this machine; to allow"):
+        loaded(file, f"[security]\n{said}\n{EXEC}", environ)
+
+
+@pytest.mark.parametrize("text", ["True", "yes", "1", "on", " true", ""])
+def test_in_the_environment_too_it_is_allowed_by_true_alone(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(None, {"SVCNODE_SECURITY_ALLOW_EXEC": text})
+    assert str(refused.value) == (
+        "security.allow_exec: must be true or false, not a string (environment variable SVCNODE_SECURITY_ALLOW_EXEC)"
+    )
+
+
+def test_a_slow_success_and_a_pending_change_have_measures_of_their_own(file: Path) -> None:
+    text = """
+        [defaults]
+        interval = "8s"
+        transition_interval = "2s"
+        max_latency = "500ms"
+        [[services]]
+        id = "a"
+        probe = "file:/a"
+        [[services]]
+        id = "b"
+        probe = "file:/a"
+        transition_interval = "8s"
+        max_latency = "1s"
+    """
+    watches = [service.definition.watch for service in loaded(file, text).services]
+    assert [(watch.schedule.transition_interval_s, watch.max_latency_s) for watch in watches if watch] == [
+        (2.0, 0.5),
+        (8.0, 1.0),
+    ]
+
+
+def test_without_a_word_there_is_no_limit_to_a_success_and_a_pending_change_is_a_fifth(file: Path) -> None:
+    watch = the_service(file, '[[services]]\nid = "a"\nprobe = "file:/a"\ninterval = "5s"\n').definition.watch
+    assert watch is not None
+    assert watch.max_latency_s is None
+    assert watch.schedule.wait_s(is_change_pending=True) == 1.0
+
+
 # ---- addresses and prefixes
 
 
@@ -257,12 +385,79 @@ POLICIES: dict[str, st.SearchStrategy[Any]] = {
     "start_period": DURATIONS,
     "stale_after": DURATIONS,
 }
-# The timeout is left out: that it stays below the interval has tests of its own.
-LOOKS = POLICIES | {"interval": DURATIONS}
+# What has to stay below the interval or the timeout has tests of its own; this much is below all of them.
+LOOKS = POLICIES | {"interval": DURATIONS, "max_latency": st.sampled_from(["0.1ms", "0.25ms"])}
 
 
 def tables(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=keys)
+
+
+HOSTS = st.sampled_from(["127.0.0.1", "[::1]", "localhost", "node.example"])
+PORTS = st.integers(1, 65535)
+PATHS = st.lists(st.text("abc._-", min_size=1, max_size=4), min_size=1, max_size=3).map(
+    lambda path: "/" + "/".join(path)
+)
+LINES = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E, exclude_characters="$"), max_size=9)
+TREES = st.recursive(
+    LINES | st.integers(0, 9) | st.booleans(),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text("ab", min_size=1, max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+POINTED = st.dictionaries(PATHS, TREES, max_size=2)
+BYTES = LINES | st.binary(max_size=4).map(lambda raw: {"hex": raw.hex(" ")})
+SIZES = st.builds(lambda number, unit: f"{number}{unit}", st.integers(1, 99), st.sampled_from(["MiB", "GB", "%"]))
+STATUSES = st.integers(200, 399) | st.sampled_from(["2xx", "200-204"])
+HTTP_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    "headers": st.dictionaries(st.text("XYab-", min_size=1, max_size=5), LINES, max_size=2),
+    "bearer": st.sampled_from(["", "a-bearer-token"]),  # what is secret once is hidden in every later test
+    "proxy": st.builds(lambda host, port: f"http://{host}:{port}", HOSTS, PORTS),
+}
+
+
+def kind(*schemes: str, **options: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Tables of a kind that names a host."""
+    urls = st.builds(lambda scheme, host, port: f"{scheme}://{host}:{port}", st.sampled_from(schemes), HOSTS, PORTS)
+    return st.builds(lambda url, table: {"url": url} | table, urls, tables(**options))
+
+
+def local_kind(scheme: str, **options: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Tables of a kind that names a path."""
+    return st.builds(lambda path, table: {"url": f"{scheme}:{path}"} | table, PATHS, tables(**options))
+
+
+PROBES = st.one_of(
+    kind("tcp", "tls", send=BYTES, expect=BYTES),
+    kind("tls", "https", server_name=st.just("node.example"), min_cert_days=st.integers(0, 99)),
+    kind(
+        "http",
+        "https",
+        method=st.sampled_from(["GET", "POST"]),
+        body=BYTES,
+        status=STATUSES | st.lists(STATUSES, max_size=3),
+        starting_status=st.integers(400, 599),
+        contains=LINES,
+        matches=st.sampled_from(["", "^ok$", "[0-9]+"]),
+        json=POINTED,
+        redirects=st.integers(0, 9),
+        **HTTP_OPTIONS,
+    ),
+    kind("svc+http", "svc+https", prefix=PATHS, service=LINES, **HTTP_OPTIONS),
+    kind(
+        "jsonrpc+http",
+        "jsonrpc+https",
+        params=st.lists(TREES, max_size=2) | st.dictionaries(st.text("ab", min_size=1), TREES, max_size=2),
+        result=POINTED,
+        **HTTP_OPTIONS,
+    ).map(lambda table: table | {"method": "eth_syncing"}),
+    local_kind("file", max_age=DURATIONS, contains=LINES),
+    local_kind("disk", min_free=SIZES),
+    local_kind("sqlite", application_id=st.integers(0, 2**31)),
+    local_kind("exec"),
+    st.builds(lambda argv: {"url": "exec:", "argv": ["/bin/true", *argv]}, st.lists(LINES, max_size=3)),
+)
 
 
 SERVICES = st.builds(
@@ -275,7 +470,7 @@ SERVICES = st.builds(
         **LOOKS,
     ),
     st.fixed_dictionaries({"status": st.sampled_from(["Up", "Down", "Initializing"])})
-    | st.fixed_dictionaries({"probe": st.sampled_from(["sqlite:/a.db", "sqlite:b%20c.db", "sqlite:///d"])}),
+    | st.fixed_dictionaries({"probe": PROBES | st.sampled_from(["sqlite:b%20c.db", "file:///d", "heartbeat:30s"])}),
 )
 CONFIGURATIONS = tables(
     node=tables(name=WORDS, version=VERSIONS),
@@ -316,6 +511,7 @@ def seconds(duration: str) -> float:
 @generating
 @given(data=CONFIGURATIONS)
 def test_a_configuration_loads_to_what_it_says(data: dict[str, Any], file: Path) -> None:
+    data = data | {"security": {"allow_exec": True}}
     loads = loaded(file, document(data))
 
     node, server, log = (data.get(table, {}) for table in ("node", "server", "log"))
@@ -348,11 +544,17 @@ def _assert_says(service: ServiceSettings, said: dict[str, Any], defaults: dict[
         assert service.status is Status(said["status"])
         assert (watch, about.policy) == (None, REPORTED)
         return
+    if said["probe"] == "heartbeat:30s":
+        assert (watch, about.policy.ttl_s) == (None, 30.0)
+        return
     assert watch is not None
+    if said["probe"]:
+        assert watch.probe == make_probe(said["probe"], allowed={"allow_exec"})
     looks: dict[str, Any] = {"interval": "10s", "rise": 2, "fall": 3, "start_period": "30s"} | defaults
     looks |= {key: value for key, value in said.items() if key in LOOKS}
     interval_s = seconds(looks["interval"])
     assert watch.schedule == Schedule(interval_s=interval_s, timeout_s=min(3.0, interval_s / 2))
+    assert watch.max_latency_s == (seconds(looks["max_latency"]) if "max_latency" in looks else None)
     assert about.policy == Policy(
         rise=looks["rise"],
         fall=looks["fall"],
@@ -395,6 +597,53 @@ def test_whatever_stands_in_a_table_it_loads_or_the_file_is_named(data: dict[str
         loaded(file, document(data))
     except ConfigError as exc:
         assert str(file) in str(exc)  # noqa: PT017  being refused is only one of two good ends
+
+
+URLS = [
+    "tcp://127.0.0.1:1",
+    "tls://127.0.0.1:1",
+    "http://127.0.0.1",
+    "https://127.0.0.1",
+    "svc+http://127.0.0.1",
+    "jsonrpc+http://127.0.0.1",
+    "exec:",
+    "exec:/bin/true",
+    "file:/a",
+    "disk:/a",
+    "sqlite:/a",
+    "heartbeat:",
+]
+USED_KINDS: list[Any] = [_kind(url.partition(":")[0]) for url in URLS]
+OPTION_NAMES = sorted({field.name for one in USED_KINDS for field in fields(one) if field.init})
+# Short, since some would be secrets, and those are hidden in every later test.
+ODD_VALUES = st.recursive(
+    st.text(max_size=3)
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.booleans()
+    | st.sampled_from(["5s", "5%", "2xx", "GET", "/a", "${}", "${NOT_SET}", "$${", "http://a", "socks5://a"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["file", "hex", "/a", "a", ""]) | st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+
+
+@generating
+@given(
+    url=st.sampled_from(URLS) | ODD_VALUES,
+    options=st.dictionaries(st.sampled_from(OPTION_NAMES) | st.text(max_size=3), ODD_VALUES, max_size=3),
+)
+def test_whatever_options_a_probe_has_it_loads_or_the_service_is_named(
+    url: object, options: dict[str, Any], file: Path
+) -> None:
+    probe = {"url": url, **options}
+    try:
+        loaded(file, document({"security": {"allow_exec": True}, "services": [{"id": "db", "probe": probe}]}))
+    except ConfigError as exc:
+        assert re.match(r"services\.db\.probe", str(exc))  # noqa: PT017  being refused is only one of two good ends
+        assert str(exc).endswith(f" ({file}:2)")  # noqa: PT017  as above
 
 
 @generating

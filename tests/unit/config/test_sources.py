@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.config.sources import Override, Source, environment_keys
-from svcnode.core.errors import ConfigError, InvalidValueError
+from svcnode.config.sources import NamedProbe, Override, Source, environment_keys
+from svcnode.core.errors import ConfigError, InvalidValueError, OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +131,56 @@ def test_an_override_does_not_hide_that_the_file_has_something_else_where_its_ta
     assert said.origin_of(("server",)) == f" ({tmp_path / 'svcnode.toml'}:1)"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("false", False), ("True", "True"), ("1", "1"), ("", ""), ("true ", "true ")]
+)
+def test_only_true_and_false_are_true_or_false(text: str, value: object) -> None:
+    said = Source(None, {"SVCNODE_SECURITY_ALLOW_EXEC": text}, ())
+    assert said.data == {"security": {"allow_exec": value}}
+
+
+# ---- services of the command line
+
+
+DB = NamedProbe("db", "tcp://127.0.0.1:5432", "--service db=…")
+MORE = NamedProbe("more", "file:/a", "--service more=…")
+
+
+def test_services_can_be_named_where_there_is_no_file() -> None:
+    said = Source(None, {}, (), [DB, MORE])
+    assert said.data == {"services": [{"id": "db", "probe": DB.url}, {"id": "more", "probe": MORE.url}]}
+    for path in (("services", 1), ("services", 1, "id"), ("services", 1, "probe"), ("services", 1, "probe", "ca")):
+        assert said.origin_of(path) == " (--service more=…)"
+    assert said.spoken(("services", 1, "probe", "ca")) == "services.more.probe.ca"
+
+
+def test_a_named_service_changes_the_probe_of_one_that_the_file_has_and_comes_last_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text('[[services]]\nid = "a"\nstatus = "Up"\n\n[[services]]\nid = "db"\nname = "DB"\nstatus = "Up"\n')
+    said = Source(file, {}, (), [MORE, DB])
+    assert said.data["services"] == [
+        {"id": "a", "status": "Up"},
+        {"id": "db", "name": "DB", "probe": DB.url},
+        {"id": "more", "probe": MORE.url},
+    ]
+    assert said.origin_of(("services", 1, "name")) == f" ({file}:7)"
+    assert said.origin_of(("services", 1, "probe")) == " (--service db=…)"
+    assert said.origin_of(("services", 2, "probe")) == " (--service more=…)"
+
+
+@pytest.mark.parametrize("text", ['services = "db"\n', '[services]\nid = "db"\n'])
+def test_a_named_service_does_not_hide_that_the_file_has_no_list_of_them(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text(text)
+    assert Source(file, {}, (), [DB]).data == Source(file, {}, ()).data
+
+
+def test_an_odd_item_among_the_services_of_the_file_stays_where_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text('services = ["db", 7, { id = ["db"] }, {}]\n')
+    assert Source(file, {}, (), [DB]).data["services"][:4] == ["db", 7, {"id": ["db"]}, {}]
+
+
 # ---- the file
 
 
@@ -181,6 +231,13 @@ def test_what_is_refused_inside_is_the_fault_of_the_value(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as refused, said.blaming("node", "name"):
         raise InvalidValueError("must not be empty")
     assert str(refused.value) == f"node.name: must not be empty ({tmp_path / 'svcnode.toml'}:2)"
+
+
+def test_an_option_that_is_refused_inside_is_named_and_found(tmp_path: Path) -> None:
+    said = source('[[services]]\nid = "db"\n[services.probe]\nurl = "file:/a"\nmax_age = 5\n', at=tmp_path)
+    with pytest.raises(ConfigError) as refused, said.blaming("services", 0, "probe"):
+        raise OptionError("max_age", "lacks its unit")
+    assert str(refused.value) == f"services.db.probe.max_age: lacks its unit ({tmp_path / 'svcnode.toml'}:5)"
 
 
 def test_blame_is_laid_once() -> None:

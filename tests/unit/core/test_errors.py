@@ -7,7 +7,15 @@ import re
 import pytest
 
 from svcnode.core import errors
-from svcnode.core.errors import DuplicateServiceError, InvalidValueError, SvcnodeError, UnknownServiceError
+from svcnode.core.errors import (
+    DuplicateServiceError,
+    InvalidValueError,
+    OptionError,
+    ProbeError,
+    SvcnodeError,
+    UnknownServiceError,
+)
+from svcnode.core.redaction import keep_secret
 
 
 def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
@@ -41,3 +49,29 @@ def test_an_error_knows_the_id_it_is_about(error: UnknownServiceError | Duplicat
 
 def test_an_invalid_value_can_be_caught_as_a_wrong_value() -> None:
     assert issubclass(InvalidValueError, ValueError)
+
+
+def test_an_error_of_an_option_says_which_and_why() -> None:
+    error = OptionError("bearer", "is empty")
+    assert (error.option, error.text, str(error)) == ("bearer", "is empty", "bearer: is empty")
+    assert isinstance(error, ProbeError)
+
+
+KINDS_OF_ERRORS = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, SvcnodeError)]
+
+
+@pytest.mark.parametrize("kind", [one for one in KINDS_OF_ERRORS if one is not OptionError])
+def test_no_error_holds_a_secret(kind: type[SvcnodeError]) -> None:
+    """Nor does the cause of another one, which a traceback shows as well."""
+    keep_secret("hunter2")
+    error = kind("wrong: hunter2")
+    assert "wrong: ***" in str(error)
+    assert "hunter2" not in repr(error)
+    assert "hunter2" not in repr(error.args)
+
+
+def test_no_error_of_an_option_holds_a_secret() -> None:
+    keep_secret("hunter2")
+    error = OptionError("bearer", "wrong: hunter2")
+    assert error.text == "wrong: ***"
+    assert "hunter2" not in repr(error) + str(error)

@@ -199,3 +199,45 @@ def test_the_defaults_are_the_decided_ones() -> None:
 def test_a_timeout_is_more_than_nothing_and_below_the_interval(interval_s: float, timeout_s: float) -> None:
     with pytest.raises(InvalidValueError, match="must be more than 0 and below the interval"):
         Schedule(interval_s=interval_s, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("transition_interval_s", [0.0, -1.0, 10.1, float("nan"), float("inf")])
+def test_a_transition_interval_is_more_than_nothing_and_no_longer_than_the_interval(
+    transition_interval_s: float,
+) -> None:
+    with pytest.raises(InvalidValueError, match=r"the transition_interval \(.+ s\) must be .* the interval \(10 s\)"):
+        Schedule(interval_s=10.0, transition_interval_s=transition_interval_s)
+
+
+@pytest.mark.parametrize("transition_interval_s", [0.001, 2.0, 10.0])
+def test_a_transition_interval_may_be_shorter_than_the_timeout_and_as_long_as_the_interval(
+    transition_interval_s: float,
+) -> None:
+    schedule = Schedule(interval_s=10.0, timeout_s=3.0, transition_interval_s=transition_interval_s)
+    assert schedule.wait_s(is_change_pending=True) == transition_interval_s
+
+
+intervals_s = st.floats(min_value=0.01, max_value=86400.0)
+shares = st.floats(min_value=0.001, max_value=1.0)
+
+
+@given(intervals_s, st.none() | shares)
+def test_without_a_pending_change_the_wait_is_the_interval(interval_s: float, share: float | None) -> None:
+    schedule = Schedule(
+        interval_s=interval_s,
+        timeout_s=interval_s / 2,
+        transition_interval_s=None if share is None else interval_s * share,
+    )
+    assert schedule.wait_s(is_change_pending=False) == interval_s
+
+
+@given(intervals_s)
+def test_a_pending_change_makes_the_wait_a_fifth_of_the_interval(interval_s: float) -> None:
+    schedule = Schedule(interval_s=interval_s, timeout_s=interval_s / 2)
+    assert schedule.wait_s(is_change_pending=True) == pytest.approx(interval_s / 5)
+
+
+@given(intervals_s, shares)
+def test_a_pending_change_never_makes_the_wait_longer(interval_s: float, share: float) -> None:
+    schedule = Schedule(interval_s=interval_s, timeout_s=interval_s / 2, transition_interval_s=interval_s * share)
+    assert schedule.wait_s(is_change_pending=True) == interval_s * share <= interval_s

@@ -27,6 +27,7 @@ from svcnode.core.rules import (
     add,
     as_of,
     first_state,
+    is_change_pending,
     lapses_at_s,
     next_state,
     node_health,
@@ -229,6 +230,40 @@ def test_evidence_older_than_the_service_changes_nothing() -> None:
 
 def test_two_verdicts_of_the_same_moment_both_count() -> None:
     assert believed((0.0, READY), (5.0, FAILED), (5.0, FAILED), (5.0, FAILED)).status is Status.DOWN
+
+
+# ---- what is being counted
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_pending"),
+    [
+        ((), False),
+        (((0.0, READY),), False),
+        (((0.0, READY), (1.0, FAILED)), True),
+        (((0.0, READY), (1.0, FAILED), (2.0, UNKNOWN)), True),
+        (((0.0, READY), (1.0, FAILED), (2.0, READY)), False),
+        (((0.0, READY), (1.0, LOADING)), False),
+        (((0.0, FAILED),), True),
+        (((0.0, LOADING), (1.0, FAILED)), True),
+        (((0.0, FAILED), (1.0, LOADING)), False),
+        (DOWN, False),
+        ((*DOWN, (70.0, READY)), True),
+        ((*DOWN, (70.0, READY), (71.0, FAILED)), False),
+        ((*DOWN, (70.0, READY), (71.0, READY)), False),
+    ],
+)
+def test_a_change_is_pending_while_looks_that_speak_against_the_status_are_counted(
+    seen: tuple[tuple[float, Verdict], ...], is_pending: bool
+) -> None:
+    assert is_change_pending(believed(*seen)) is is_pending
+
+
+def test_a_success_that_silence_has_taken_back_is_counted_no_more() -> None:
+    waiting = believed(*DOWN, (70.0, READY))
+    assert is_change_pending(waiting)
+    assert not is_change_pending(as_of(believed(*UP), 33.0, POLICY))
+    assert as_of(waiting, 103.0, POLICY).ready_in_a_row == 0
 
 
 # ---- status and code
@@ -504,6 +539,36 @@ def test_what_is_counted_in_a_row_is_in_a_row(history: History) -> None:
         outcome, length = last
         assert state.failures_in_a_row == (length if outcome is Outcome.FAILED else 0)
         assert state.ready_in_a_row <= (length if outcome is Outcome.READY else 0)
+
+
+@unhurried
+@given(histories(("none",)))
+def test_a_change_is_pending_exactly_when_more_of_the_same_would_bring_one(history: History) -> None:
+    counted = [one.verdict for one in history.seen if one.verdict.outcome is not Outcome.UNKNOWN]
+    state, later_s = history.last, history.now_s + history.policy.start_period_s
+    for _ in range(max(history.policy.rise, history.policy.fall) if counted else 0):
+        state = next_state(state, Evidence(verdict=counted[-1], at_s=later_s), history.policy)
+    assert is_change_pending(history.last) == (state.status is not history.last.status)
+
+
+@unhurried
+@given(histories())
+def test_a_change_is_pending_exactly_when_something_is_counted_against_the_status(history: History) -> None:
+    for state in history.states:
+        against = state.ready_in_a_row if state.status is Status.DOWN else state.failures_in_a_row
+        assert is_change_pending(state) == (against > 0)
+
+
+@unhurried
+@given(histories(("none", "stale_after")), verdicts)
+def test_a_counted_change_is_decided_only_from_pending_unless_one_look_is_enough(
+    history: History, verdict: Verdict
+) -> None:
+    before, policy = history.last, history.policy
+    after = next_state(before, Evidence(verdict=verdict, at_s=history.now_s), policy)
+    if {before.status, after.status} == {Status.UP, Status.DOWN}:
+        needed = policy.fall if after.status is Status.DOWN else policy.rise
+        assert is_change_pending(before) or needed == 1
 
 
 @unhurried

@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations and sizes as people write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.units import duration_s
+from svcnode.core.units import duration_s, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,51 @@ def test_any_text_is_a_duration_or_an_error_that_says_so(text: str) -> None:
     except InvalidValueError:
         return
     assert seconds >= 0
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0B", 0),
+        ("512B", 512),
+        ("1kB", 1000),
+        ("1KB", 1000),
+        ("2MB", 2_000_000),
+        ("3GB", 3_000_000_000),
+        ("1TB", 10**12),
+        ("1KiB", 1024),
+        ("2MiB", 2 * 1024**2),
+        ("5GiB", 5 * 1024**3),
+        ("1TiB", 1024**4),
+        ("1.5KiB", 1536),
+        ("1.5B", 1),
+        (" 5 GiB ", 5 * 1024**3),
+    ],
+)
+def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "GiB", "-5GiB", "5gib", "5G", "5  GiB", ".5GiB", "1e3B", "\u0665B", "5GiB5GiB"]
+)
+def test_anything_else_is_refused_as_a_size(text: str) -> None:
+    with pytest.raises(InvalidValueError, match='is not a size; write a number and a unit, such as "512KiB" or "5GiB"'):
+        size_bytes(text)
+
+
+def test_a_size_beyond_all_sizes_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="a size has fewer digits than that"):
+        size_bytes("9" * 400 + "B")
+
+
+@given(st.text() | st.from_regex(r"[0-9]{1,400}(\.[0-9]+)? ?[kKMGT]?i?B", fullmatch=True))
+def test_any_text_is_a_size_or_an_error_that_says_so(text: str) -> None:
+    try:
+        size = size_bytes(text)
+    except InvalidValueError:
+        return
+    assert size >= 0

@@ -14,6 +14,7 @@ import pytest
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.look import look_once
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 
@@ -198,3 +199,32 @@ def test_a_url_names_a_file(url: str, path: str) -> None:
 def test_a_url_that_names_no_file_is_refused_with_one_that_does(url: str) -> None:
     with pytest.raises(ProbeError, match=r'names a file, such as "sqlite:/var/lib/app/ledger.db"'):
         make_probe(url)
+
+
+@pytest.mark.parametrize("url", ["sqlite:/var/lib/ledger.db?mode=ro", "sqlite:///var/lib/ledger.db?mode=ro"])
+def test_a_query_is_refused_rather_than_passed_over_or_taken_for_a_part_of_the_name(url: str) -> None:
+    with pytest.raises(ProbeError, match="takes no query; write the path alone, and %3F for a"):
+        make_probe(url)
+
+
+def test_whose_database_it_must_be_is_an_option(ledger: Path) -> None:
+    with closing(sqlite3.connect(ledger)) as database:
+        database.execute("PRAGMA application_id = 7")
+    assert asyncio.run(make_probe({"url": f"sqlite:{ledger}", "application_id": 7}).look()) == Verdict.ready()
+    another = make_probe({"url": f"sqlite:{ledger}", "application_id": 8})
+    assert asyncio.run(another.look()) == Verdict.failed(f"the database of another program: {ledger}")
+
+
+def test_running_out_of_threads_is_our_own_fault(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot_start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def story() -> None:
+        probe = SqliteProbe.at(ledger)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", cannot_start)
+            verdict, _ = await look_once(probe, 5.0)
+        assert verdict.outcome is Outcome.UNKNOWN
+        assert await probe.look() == Verdict.ready()
+
+    asyncio.run(story())

@@ -36,9 +36,10 @@ class Endpoint:
 
     async def connect(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         """A fresh connection and its protocol. Whoever asked for it aborts it."""
-        if self.is_address:
-            return await self._connect(self.host, protocol)
-        return await self._at_first_address(lambda address: self._connect(address, protocol))
+        if not self.is_address:
+            return await self._at_first_address(lambda address: self._connect(address, protocol))
+        with step("connect", self.host):
+            return await asyncio.get_running_loop().create_connection(protocol, self.host, self.port)
 
     async def _connect(self, address: str, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         with step("connect", address):
@@ -79,5 +80,10 @@ async def start_tls(
         with step("handshake", server_name):
             return await loop.create_connection(protocol, sock=sock, ssl=tls, server_hostname=server_name)
     except BaseException:  # as above
-        sock.close()
+        # uvloop closes the descriptor itself, but may leave its number in the socket, whose own end would then close
+        # whatever has been opened under that number since.
+        if isinstance(loop, asyncio.BaseEventLoop):
+            sock.close()
+        else:
+            sock.detach()
         raise

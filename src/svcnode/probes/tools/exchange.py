@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import httptools
 
@@ -32,6 +33,7 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))  # what may stand in the first line of a request as it is
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -71,10 +73,11 @@ class Request:
     """Ready to be sent again and again."""
 
     endpoint: Endpoint
-    payload: bytes
+    payload: bytes = field(repr=False)
     speaks_tls: bool
     needs_body: bool  # of the answer; without it, the head is the whole answer
     proxy: Proxy | None
+    is_home: bool  # goes to the host of the kind's own URL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -99,15 +102,18 @@ class HttpOptions(TlsOptions):
         is_home = url is None
         url = self.url if url is None else url
         scheme = url.scheme.rpartition("+")[2]
-        self.check_tls_options(is_used=scheme == "https" or not is_home)
+        if is_home:
+            self.check_tls_options(is_used=scheme == "https")
         endpoint = Endpoint.of(url.need_host(), url.port or DEFAULT_PORTS[scheme])
         proxy = Proxy.chosen(self.proxy, scheme, endpoint) if self.proxy else None
         headers = self._all_headers(url, body, content_type, is_home=is_home)
         if proxy is not None and scheme == "http":
             target = f"http://{url.place}{target}"
             headers += proxy.headers
-        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
-        return Request(endpoint, "\r\n".join(lines).encode("latin-1") + body, scheme == "https", needs_body, proxy)
+        first = f"{method} {quote(target, safe=_VISIBLE)} HTTP/1.1"
+        lines = [first, *(f"{name}: {value}" for name, value in headers), "", ""]
+        payload = "\r\n".join(lines).encode("latin-1") + body
+        return Request(endpoint, payload, scheme == "https", needs_body, proxy, is_home)
 
     def _all_headers(self, url: Url, body: bytes, content_type: str, *, is_home: bool) -> list[tuple[str, str]]:
         given = [*self.headers, *self._authorization()] if is_home else []
@@ -145,11 +151,13 @@ class HttpOptions(TlsOptions):
         if not request.speaks_tls:
             target = request.endpoint if request.proxy is None else request.proxy.endpoint
             return await target.connect(protocol)
+        tls = self.tls_context(shows_client=request.is_home)  # first: it may fail, and a socket would be left open
+        server_name = (request.is_home and self.server_name) or request.endpoint.host
         if request.proxy is None:
             sock = await request.endpoint.open_socket()
         else:
             sock = await request.proxy.tunnel_to(request.endpoint)
-        return await start_tls(sock, protocol, self.tls_context(), self.server_name or request.endpoint.host)
+        return await start_tls(sock, protocol, tls, server_name)
 
 
 def basic(username: str, password: str) -> str:
@@ -168,6 +176,17 @@ class _Client(asyncio.Protocol):
         self._body = bytearray()
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_head_complete:
+            room = MAX_HEAD_BYTES - self._head_bytes
+            self._head_bytes += len(data)
+            self._feed(data[:room])
+            data = data[room:]
+            if data and not self._is_head_complete:
+                self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
+        if data:
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         if self.answer.done():
             return
         try:
@@ -176,10 +195,6 @@ class _Client(asyncio.Protocol):
             self._complete()
         except httptools.HttpParserError:
             self._fail("what came back is not HTTP")
-        if not self._is_head_complete:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.answer.done():

@@ -21,7 +21,7 @@ def verdict_on(exc: OSError, what: str) -> Verdict:
         reason = f"{'the resolver failed' if is_ours else 'no such host'}: {what}"
         return Verdict.unknown(reason) if is_ours else Verdict.failed(reason)
     if exc.errno in _OURS:
-        return Verdict.unknown(f"this machine cannot look: {exc.strerror}")
+        return Verdict.unknown(f"this machine cannot look: {os.strerror(exc.errno)}")
     return Verdict.failed(f"{_words(exc)}: {what}")
 
 

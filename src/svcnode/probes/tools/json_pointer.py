@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.redaction import redacted
 from svcnode.core.wording import kind_of
 
 _MISSING = object()
@@ -65,5 +66,8 @@ def _is_same(left: object, right: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text = redacted(json.dumps(value, ensure_ascii=False, default=str))  # before half of a secret is cut off
+    except RecursionError:
+        return "nested too deep to be shown"
     return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

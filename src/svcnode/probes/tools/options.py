@@ -87,8 +87,8 @@ def raw_bytes(value: object) -> bytes:
 def pattern(value: object) -> re.Pattern[str]:
     try:
         return re.compile(_string(value))
-    except re.error as exc:
-        raise InvalidValueError(f"not a regular expression: {exc}") from exc
+    except (re.error, OverflowError, RecursionError) as exc:
+        raise InvalidValueError(f"not a regular expression: {exc}") from None  # whose words may hold a secret
 
 
 def strings(value: object) -> tuple[str, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.redaction import keep_secret
+from svcnode.core.redaction import keep_secret, redacted
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.url import Url
@@ -23,7 +23,7 @@ MAX_HEAD_BYTES = 16 * 1024
 @dataclass(frozen=True, slots=True)
 class Proxy:
     endpoint: Endpoint
-    headers: list[tuple[str, str]]
+    headers: list[tuple[str, str]] = field(repr=False)
 
     @classmethod
     def chosen(cls, option: str, scheme: str, target: Endpoint) -> Proxy | None:
@@ -66,7 +66,7 @@ class Proxy:
             head += part
         status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
         if status_line.split(" ")[1:2] != ["200"]:
-            raise ConnectionError(f'the proxy {self.endpoint} opens no tunnel: "{status_line[:80]}"')
+            raise ConnectionError(f'the proxy {self.endpoint} opens no tunnel: "{redacted(status_line)[:80]}"')
 
 
 def _from_environment(scheme: str, target: Endpoint) -> str:

@@ -50,5 +50,14 @@ def _forget(pending: _Pending, host: str, task: asyncio.Task[list[str]]) -> None
 
 
 async def _resolve(host: str) -> list[str]:
-    found = await OwnThread("resolve").call(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    return await OwnThread("resolve").call(lambda: _looked_up(host))
+
+
+def _looked_up(host: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        # Without file descriptors the resolver says of every name that there is none such; a socket tells the truth.
+        socket.socket().close()
+        raise
     return list(dict.fromkeys(str(address[0]) for *_, address in found))

@@ -6,7 +6,7 @@ import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import keep_secret
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_FILE_BYTES = 64 * 1024
+# In a URL that is a secret as a whole, what could be a key; a shorter word is more often a name.
+MIN_KEY_CHARS = 8
 
 _PLACE = re.compile(r"\$(?:\$\{|\{([^}]*)\})")  # "$${" stands for a plain "${"
 # Where what stands decides how it is put in: raw in the host, in %-form in the user's part and after the host.
@@ -25,7 +27,7 @@ def resolved(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  wh
     """The value with everything put in its place that stands elsewhere."""
     match value:
         case str():
-            return _filled(value, environ, keep=True)
+            return _utf8(_filled(value, environ, keep=True), "it")
         case {"file": str(path), **others} if not others:
             return _from_file(path)
         case dict():
@@ -38,13 +40,15 @@ def resolved(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  wh
 
 def resolved_url(value: object, environ: Mapping[str, str]) -> str:
     """A URL of which any part, or all of it, stands elsewhere."""
-    if isinstance(value, dict):
+    if is_in_file := isinstance(value, dict):
         value = resolved(value, environ)
     if not isinstance(value, str):
         raise InvalidValueError('a probe URL is a string, or { file = "…" } that names the file it stands in')
-    if value.startswith("${"):  # all of it, or its beginning with scheme and host
-        end = value.index("}") + 1 if "}" in value else len(value)
-        value = _filled(value[:end], environ, keep=True) + value[end:]
+    if is_in_file:
+        value = _whole(value)
+    elif value.startswith("${"):  # all of it, or its beginning with scheme and host
+        beginning, brace, rest = value.partition("}")
+        value = _whole(_filled(beginning + brace, environ, keep=True)) + rest
     parts = _URL_PARTS.fullmatch(value)
     if parts is None:
         return value  # not a URL, and whoever parses it says so
@@ -59,6 +63,23 @@ def resolved_url(value: object, environ: Mapping[str, str]) -> str:
     )
 
 
+def _whole(text: str) -> str:
+    """A URL that stands elsewhere: taken as it is, with nothing put into it, and no key in it is shown."""
+    if parts := _URL_PARTS.fullmatch(text):
+        for word in re.split(r"[/?&=#\s]", parts[4] if parts[2] else parts[3] + parts[4]):
+            if len(word) >= MIN_KEY_CHARS:
+                keep_secret(word)
+                keep_secret(unquote(word))
+    return text.replace("${", "$${")
+
+
+def _utf8(text: str, what: str) -> str:
+    """The system hands on bytes that are no text as halves of characters, which nothing further on could take."""
+    if any("\ud800" <= char < "\ue000" for char in text):
+        raise InvalidValueError(f"{what} is not UTF-8 text")
+    return text
+
+
 def _encoded(text: str) -> str:
     return quote(text, safe="")
 
@@ -69,9 +90,10 @@ def _filled(text: str, environ: Mapping[str, str], *, keep: bool, form: Callable
             return "${"
         if found[1] not in environ:
             raise InvalidValueError(f"the environment variable {found[1] or '${}'} is not set")
+        value = _utf8(environ[found[1]], f"the environment variable {found[1]}")
         if keep:
-            keep_secret(environ[found[1]])
-        return form(environ[found[1]])
+            keep_secret(value)
+        return form(value)
 
     return _PLACE.sub(fill, text)
 
@@ -82,7 +104,7 @@ def _from_file(name: str) -> str:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
             raise InvalidValueError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB: {path}")
-        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+        text = path.read_bytes().decode("utf-8").rstrip("\r\n")
     except (OSError, ValueError) as exc:
         if isinstance(exc, InvalidValueError):
             raise

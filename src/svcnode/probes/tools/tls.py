@@ -37,12 +37,12 @@ class TlsOptions(UrlProbe):
                 raise OptionError(name, f"has no meaning for {self.url.scheme}, which does not speak TLS")
         if self.client_key and not self.client_certificate:
             raise OptionError("client_certificate", "is missing, and client_key belongs to it")
-        if self.ca or self.client_certificate:
+        if is_used:  # made by a look that is out of file descriptors, it would trust nobody, and be kept
             self.tls_context()
 
-    def tls_context(self) -> ssl.SSLContext:
+    def tls_context(self, *, shows_client: bool = True) -> ssl.SSLContext:
         """Made anew only when one of its files has changed."""
-        files = (self.ca, self.client_certificate, self.client_key)
+        files = (self.ca, self.client_certificate, self.client_key) if shows_client else (self.ca, "", "")
         return _context(*files, tuple(_changed_at_ns(file) for file in files))
 
     def expiry_verdict(self, transport: asyncio.Transport) -> Verdict | None:
@@ -59,7 +59,7 @@ class TlsOptions(UrlProbe):
 def _changed_at_ns(file: str) -> int:
     try:
         return Path(file).stat().st_mtime_ns if file else 0
-    except OSError:
+    except (OSError, ValueError):
         return 0  # reading it says why
 
 
@@ -67,17 +67,18 @@ def _changed_at_ns(file: str) -> int:
 def _context(ca: str, certificate: str, key: str, _changed_at_ns: tuple[int, ...]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca or None)
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
         raise OptionError("ca", _refusal(exc, ca)) from exc
     try:
         if certificate:
             # Without a password of its own OpenSSL would ask for one on the terminal.
             context.load_cert_chain(certificate, key or None, password="")
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
         raise OptionError("client_certificate", _refusal(exc, certificate)) from exc
     return context
 
 
-def _refusal(exc: OSError, file: str) -> str:
-    words = "not a PEM file that can be used" if isinstance(exc, ssl.SSLError) else exc.strerror
-    return f"cannot use {file}: {words}"
+def _refusal(exc: OSError | ValueError, file: str) -> str:
+    if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError):
+        return f"cannot use {file}: {exc.strerror}"
+    return f"cannot use {file}: not a PEM file that can be used"

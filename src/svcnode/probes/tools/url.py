@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from svcnode.core.errors import ProbeError
-from svcnode.core.redaction import HIDDEN, keep_secret
+from svcnode.core.redaction import HIDDEN, keep_secret, redacted
 
 _FORM = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
 _AUTHORITY_FORM = re.compile(
     r"""//
     (?:(?P<username>[^:@/?\#]*)(?::(?P<password>[^/?\#]*))?@)?
-    (?P<host>\[[^\]]*\]|[^:/?\#]*)
+    (?P<host>\[[^\]]*\]|[^:/?\#\[]*)
     (?::(?P<port>[^/?\#]*))?
     (?P<path>/[^?\#]*)?
     (?:\?(?P<query>[^\#]*))?
     (?:\#.*)?""",
     re.DOTALL | re.VERBOSE,
 )
+_PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -39,9 +40,10 @@ class Url:
     password: str = field(default="", repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> Url:
-        if any(char < " " or char == "\x7f" for char in text):
-            raise ProbeError("a URL must not hold control characters")
+    def parse(cls, text: str, *, is_ours: bool = True) -> Url:
+        """Of a URL that somebody else sent, the password is no secret of ours."""
+        if any(char < " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
+            raise ProbeError("a URL must not hold control characters, nor what is not UTF-8 text")
         found = _FORM.fullmatch(text)
         if found is None:
             raise ProbeError("not a URL, which begins with a scheme and a colon, such as tcp://127.0.0.1:5432")
@@ -51,7 +53,8 @@ class Url:
         parts = _AUTHORITY_FORM.fullmatch(rest)
         if parts is None:
             raise ProbeError(f"not a URL of the form {scheme}://host:port/path; is a character missing its %-form?")
-        keep_secret(unquote(parts["password"] or ""))
+        if is_ours:
+            keep_secret(unquote(parts["password"] or ""))
         return cls(
             scheme=scheme,
             host=_host(parts["host"]),
@@ -65,10 +68,10 @@ class Url:
     def __str__(self) -> str:
         """Fit to be shown: a query often holds a key."""
         if not self.host:
-            return f"{self.scheme}:{self.path}"
+            return redacted(f"{self.scheme}:{self.path}")
         user = f"{self.username}{f':{HIDDEN}' if self.password else ''}@" if self.username or self.password else ""
         query = f"?{HIDDEN}" if self.query else ""
-        return f"{self.scheme}://{user}{self.place}{self.path}{query}"
+        return redacted(f"{self.scheme}://{user}{self.place}{self.path}{query}")
 
     def __repr__(self) -> str:
         return f"<Url {self}>"
@@ -82,11 +85,17 @@ class Url:
     @property
     def file_path(self) -> str:
         """What a URL such as `file:/run/app.pid` or `file:///run/app.pid` names."""
-        return unquote(f"{self.host}{self.path}")
+        path = self.host + unquote(self.path)
+        if self.query or "\0" in path:
+            raise ProbeError("a path takes no query and no null characters; write %3F for a ? in it")
+        return path
 
     def need_host(self) -> str:
         if not self.host:
             raise ProbeError(f"names no host; write {self.scheme}://host:port")
+        if (ascii_host := _ascii(self.host)) != self.host:
+            hint = f'; write "{ascii_host}"' if ascii_host else ""
+            raise ProbeError(f"its host is not a name as the network knows them{hint}")
         return self.host
 
     def need_port(self) -> int:
@@ -112,9 +121,19 @@ def _host(text: str) -> str:
         raise ProbeError(f"what stands in brackets is not an IPv6 address: {text}") from None
 
 
+def _ascii(host: str) -> str | None:
+    if _PLAIN_HOST.fullmatch(host):  # what encodes the others is not loaded for these
+        return host
+    try:
+        return None if any(char <= " " for char in host) else host.encode("idna").decode()
+    except UnicodeError:
+        return None
+
+
 def _port(text: str | None) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) <= 65535):
-        raise ProbeError(f'a port is a number from 1 to 65535, not "{text}"')
+    if not (re.fullmatch("[0-9]{1,5}", text) and 0 < int(text) <= 65535):
+        # Not shown: it may be a part of a password.
+        raise ProbeError("a port is a number from 1 to 65535; a @ : / ? or # in a password is written in its %-form")
     return int(text)

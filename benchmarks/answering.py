@@ -1,0 +1,151 @@
+"""The figures of answering: how many requests, how soon, and what it takes to be there."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from benchmarks import peers
+from benchmarks.answers import HEALTH, SERVICES, services_body
+from benchmarks.figures import Bar, Comparison, Entrant, Figure
+from benchmarks.load import large_answers_per_s, p99_us, requests_per_s
+from benchmarks.processes import running, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.processes import Command
+    from benchmarks.provision import Python
+
+    Load = Callable[[int, str, int], float]  # of a port and a path for some seconds, to answers per second
+
+STEADY_RATE_PER_S = 5_000
+REPORTS_PER_S = 1_000
+MANY_SERVICES = 10_000
+SETTLE_S = 0.5
+
+
+def _health(python: Python, seconds: int) -> Figure:
+    def entrant(name: str, command: Command) -> Entrant:
+        return Entrant(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds))
+
+    path = python.path
+    nginx = entrant("nginx", peers.nginx())
+    svcnode = entrant("svcnode", peers.svcnode(path))
+    return Figure(
+        title="node health, requests/s",
+        comparisons=(
+            Comparison(svcnode, nginx, Bar(1.1 if python.version == "3.11" else 1.2)),
+            Comparison(entrant("uvicorn", peers.uvicorn(path, "benchmarks.apps:bare")), nginx),
+            Comparison(entrant("granian", peers.granian(path, "benchmarks.apps:bare")), nginx),
+            Comparison(entrant("FastAPI", peers.uvicorn(path, "benchmarks.apps:fastapi", "--factory")), nginx),
+        ),
+    )
+
+
+def _list(service_count: int, load: Load, bar: Bar, python: Python, seconds: int) -> Figure:
+    body = services_body(service_count)
+
+    def entrant(name: str, command: Command) -> Entrant:
+        return Entrant(name, lambda: _throughput(command, load, SERVICES, body, seconds))
+
+    nginx = entrant("nginx", peers.nginx(service_count))
+    svcnode = entrant("svcnode", peers.svcnode(python.path, service_count))
+    return Figure(
+        title=f"list of {service_count:,} services, requests/s",
+        comparisons=(Comparison(svcnode, nginx, bar),),
+    )
+
+
+def _under_reports(python: Python, seconds: int) -> Figure:
+    def entrant(name: str, reports_per_s: int) -> Entrant:
+        command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
+        return Entrant(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds))
+
+    busy = entrant(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
+    return Figure(
+        title=f"node health of {MANY_SERVICES:,} services, requests/s",
+        comparisons=(Comparison(busy, entrant("idle", 0), Bar(0.85)),),
+    )
+
+
+def _steady(python: Python, seconds: int) -> Figure:
+    def entrant(name: str, reports_per_s: int) -> Entrant:
+        command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
+        return Entrant(name, lambda: _p99_us(command, seconds))
+
+    busy = entrant(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
+    return Figure(
+        title=f"node health of {MANY_SERVICES:,} services at {STEADY_RATE_PER_S:,} requests/s, p99, µs",
+        comparisons=(Comparison(busy, entrant("idle", 0), Bar(2, is_floor=False)),),
+        turns_per_round=2,  # 20 ms of other work on the core make the percentile of a turn worthless
+    )
+
+
+def _cold_start(python: Python, seconds: int) -> Figure:
+    command = peers.svcnode(python.path, service_count=1)
+    svcnode = Entrant("svcnode", lambda: _cold_start_ms(command))
+    asyncio_import = Entrant('python -c "import asyncio"', lambda: _asyncio_import_ms(python.path))
+    return Figure(
+        title="process start to first answer, ms",
+        comparisons=(Comparison(svcnode, asyncio_import, Bar(2.5, is_floor=False)),),
+        turns_per_round=6,
+    )
+
+
+def _memory(python: Python, seconds: int) -> Figure:
+    command = peers.svcnode(python.path)
+    svcnode = Entrant("svcnode", lambda: _resident_mb(command))
+    return Figure(
+        title="resident memory, idle, MB",
+        comparisons=(Comparison(svcnode, bar=Bar(40, is_floor=False)),),
+    )
+
+
+FIGURES: dict[str, Callable[[Python, int], Figure]] = {
+    "health": _health,
+    "list-3": partial(_list, 3, requests_per_s, Bar(1.1)),
+    "list-1000": partial(_list, 1000, large_answers_per_s, Bar(1.2)),
+    "reports": _under_reports,
+    "p99": _steady,
+    "cold-start": _cold_start,
+    "memory": _memory,
+}
+
+
+# ---- one measurement each
+
+
+def _throughput(command: Command, load: Load, path: str, body: bytes, seconds: int) -> float:
+    with running(command) as server:
+        _, answered = server.get(path)
+        if answered != body:
+            raise RuntimeError(f"{path}: not the {len(body)} bytes that all answer, but {answered[:200]!r}")
+        return load(server.port, path, seconds)
+
+
+def _p99_us(command: Command, seconds: int) -> float:
+    with running(command) as server:
+        return p99_us(server.port, HEALTH, STEADY_RATE_PER_S, seconds)
+
+
+def _cold_start_ms(command: Command) -> float:
+    started_at_s = time.perf_counter()
+    with running(command):
+        return 1e3 * (time.perf_counter() - started_at_s)
+
+
+def _asyncio_import_ms(python: Path) -> float:
+    with TemporaryDirectory(prefix="svcnode-bench-") as folder:
+        started_at_s = time.perf_counter()
+        start([python, "-c", "import asyncio"], Path(folder) / "errors").wait()
+        return 1e3 * (time.perf_counter() - started_at_s)
+
+
+def _resident_mb(command: Command) -> float:
+    with running(command) as server:
+        time.sleep(SETTLE_S)
+        return server.resident_bytes / 1e6

@@ -1,0 +1,85 @@
+"""Prometheus' blackbox exporter. It checks when it is asked to, so we ask."""
+
+from __future__ import annotations
+
+import re
+import time
+from itertools import cycle
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from benchmarks.load import ANSWER_TIMEOUT_S, watched
+from benchmarks.provision import tool
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+    from benchmarks.targets import Kind
+
+READY_PATH = "/-/healthy"
+
+_CONF = """
+modules:
+  tcp: { prober: tcp }
+  http: { prober: http }
+"""
+
+
+def blackbox(port: int, folder: Path) -> list[str | Path]:
+    file = folder / "blackbox.yml"
+    file.write_text(_CONF)
+    exporter = tool("prometheus-blackbox-exporter")
+    return ["env", "GOMAXPROCS=1", exporter, f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}"]
+
+
+class Questions:
+    """On each connection, the next check is asked for as soon as the last one is answered."""
+
+    def __init__(self, connections: list[socket.socket], kind: Kind, urls: list[str]) -> None:
+        self._connections, self._answers = watched(connections)
+        self._requests = cycle([_request(kind, url) for url in urls])
+        self._heard: dict[int, bytes] = {}  # so far, by the number of a connection that waits for an answer
+
+    def ask_for(self, seconds: float) -> None:
+        """Ask for so long, and hear the last answers out."""
+        ends_at_s = time.monotonic() + seconds
+        for number in self._connections:
+            self._ask(number)
+        while self._heard:
+            for number in self._answered():
+                _require_success(self._heard.pop(number))
+                if time.monotonic() < ends_at_s:
+                    self._ask(number)
+
+    def _ask(self, number: int) -> None:
+        self._connections[number].sendall(next(self._requests))
+        self._heard[number] = b""
+
+    def _answered(self) -> list[int]:
+        ready = [number for number, _ in self._answers.poll(ANSWER_TIMEOUT_S)]
+        if not ready:
+            raise RuntimeError("the blackbox exporter does not answer")
+        for number in ready:
+            part = self._connections[number].recv(65536)
+            if not part:
+                raise RuntimeError("the blackbox exporter hung up")
+            self._heard[number] += part
+        return [number for number in ready if _is_whole(self._heard[number])]
+
+
+def _request(kind: Kind, url: str) -> bytes:
+    path = "/probe?" + urlencode({"module": kind, "target": url.removeprefix("tcp://")})
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+
+
+def _is_whole(answer: bytes) -> bool:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    size = re.search(rb"(?i)\ncontent-length: *(\d+)", head)
+    return body.endswith(b"\r\n0\r\n\r\n") if size is None else len(body) == int(size[1])
+
+
+def _require_success(answer: bytes) -> None:
+    without_chunks = re.sub(rb"\r\n[0-9a-f]+\r\n", b"", answer)
+    if b"\nprobe_success 1\n" not in without_chunks:
+        raise RuntimeError(f"a check of the blackbox exporter failed:\n{answer.decode(errors='replace')}")

@@ -1,0 +1,112 @@
+"""The lives of the servers: each is started on a core, watched until it answers, and ended.
+
+Each measurement has a process of its own, alone on its core: no server rests beside another that is measured,
+and the luck of one memory layout does not stay for all rounds.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from benchmarks.answers import HEALTH
+from benchmarks.cores import SERVER_CORE, on_core
+from benchmarks.provision import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    # Given a port and a folder for its files, the command line of a server.
+    Command = Callable[[int, Path], list[str | Path]]
+
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 10.0
+POLL_EVERY_S = 0.0005
+
+_ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that runs and answers."""
+
+    pid: int
+    port: int
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system time of all its threads: what /proc/PID/stat has, but finer than to 10 ms."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # as clock_getcpuclockid(3) makes it
+
+    @property
+    def resident_bytes(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+
+@contextmanager
+def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) -> Iterator[Server]:
+    """The server, from its first answer at that path on; it is ended with the block."""
+    with TemporaryDirectory(prefix="svcnode-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # nginx's worker is another user
+        port = _free_port()
+        process = start(command(port, folder), folder / "errors", core)
+        try:
+            server = Server(process.pid, port)
+            _wait_for_answer(process, server, path, folder / "errors")
+            yield server
+        finally:
+            _end(process)
+
+
+def start(command: list[str | Path], errors: Path, core: int = SERVER_CORE) -> subprocess.Popen[bytes]:
+    """Start a process on a core; what it prints goes to a file."""
+    with on_core(core), errors.open("wb") as file:
+        return subprocess.Popen(command, cwd=errors.parent, env=_ENVIRONMENT, stdout=file, stderr=file)
+
+
+def _wait_for_answer(process: subprocess.Popen[bytes], server: Server, path: str, errors: Path) -> None:
+    give_up_at_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < give_up_at_s and process.poll() is None:
+        try:
+            status, _ = server.get(path)
+        except OSError:
+            time.sleep(POLL_EVERY_S)
+            continue
+        if status in (200, 206):
+            return
+    raise RuntimeError(f"no answer from {process.args!r}:\n{errors.read_text(errors='replace')}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port

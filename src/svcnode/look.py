@@ -1,0 +1,53 @@
+"""One look: a probe's verdict within a deadline, whatever the probe does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from svcnode.core.model import Outcome, Verdict
+from svcnode.core.redaction import redacted
+from svcnode.probes.tools.steps import step_cut_short
+
+if TYPE_CHECKING:
+    from svcnode.probes import Probe
+
+
+async def look_once(
+    probe: Probe, timeout_s: float, max_latency_s: float | None = None
+) -> tuple[Verdict, BaseException | None]:
+    """The verdict, and the probe's own fault where that is why there is none."""
+    began_s = time.monotonic()
+    try:
+        async with asyncio.timeout(timeout_s) as deadline:
+            verdict = await probe.look()
+    except asyncio.CancelledError:
+        raise
+    except Exception as exc:  # noqa: BLE001  whatever a probe does
+        if deadline.expired():
+            return too_late(timeout_s, exc.__cause__), None
+        return own_fault(exc), exc
+    if deadline.expired():  # and yet it was not cancelled: what such a probe says then comes too late
+        return too_late(timeout_s, None), None
+    return judged(verdict, time.monotonic() - began_s, max_latency_s), None
+
+
+def judged(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> Verdict:
+    """What a probe said, held against the time it took, and without secrets."""
+    if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
+        return Verdict.not_ready(f"slow: it took {duration_s:.3g} s, max_latency is {max_latency_s:g} s")
+    return Verdict(verdict.outcome, redacted(verdict.reason)) if verdict.reason else verdict
+
+
+def too_late(timeout_s: float, cancelled: BaseException | None) -> Verdict:
+    step = step_cut_short(cancelled)
+    if step == "resolve":  # the resolver is ours, and says nothing about the service
+        return Verdict.unknown(f"the resolver did not answer within {timeout_s:g} s")
+    return Verdict.failed(f"no answer within {timeout_s:g} s" + (f", in its step {step}" if step else ""))
+
+
+def own_fault(exc: BaseException) -> Verdict:
+    if isinstance(exc, asyncio.CancelledError):
+        return Verdict.unknown("the probe itself failed: what it waited for was cancelled")
+    return Verdict.unknown(redacted(f"the probe itself failed: {type(exc).__name__}: {exc}"))

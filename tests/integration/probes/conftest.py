@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from svcnode.core.model import Outcome, Verdict
+from svcnode.look import look_once
+from svcnode.probes import make_probe
+from svcnode.probes.tools.steps import recorded
+from tests.support.backends import open_files
+from tests.support.certificates import Certificate, make_certificate
+from tests.support.wire import LOOPS, PATIENCE_S, until
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+T = TypeVar("T")
+
+CUT_OFF_S = 0.25  # long enough to reach the step that never ends
+
+# One look by a process that has no file descriptor left, on the loop and at the URL of its arguments.
+LOOK_WITHOUT_FILES = """
+import asyncio, json, os, resource, sys
+from svcnode.probes import make_probe
+from tests.support.wire import LOOPS
+
+async def look(probe):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    try:
+        while True:
+            os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        return await probe.look()
+
+with asyncio.Runner(loop_factory=LOOPS[sys.argv[1]]) as runner:
+    verdict = runner.run(look(make_probe(sys.argv[2])))
+print(json.dumps([verdict.outcome.value, verdict.reason]))
+"""
+
+
+class Look:
+    """Looks once, on an event loop that must have nothing to complain about."""
+
+    def __init__(self, loop_name: str) -> None:
+        self.loop_name = loop_name
+
+    def __call__(self, url: str, **options: Any) -> Verdict:
+        return self.run(make_probe({"url": url, **options}).look())
+
+    def within(self, timeout_s: float, url: str, **options: Any) -> Verdict:
+        """As the supervisor looks: with a deadline."""
+        verdict, fault = self.run(look_once(make_probe({"url": url, **options}), timeout_s))
+        assert fault is None
+        return verdict
+
+    def steps(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
+        """Name and detail of each, and whether it was done."""
+        with recorded() as steps:
+            self.within(0.5, url, **options)
+        return [(step.name, step.detail, step.is_done) for step in steps]
+
+    def cut_off(self, url: str, **options: Any) -> Verdict:
+        """Looks that never end, cut off at their deadline, must leave nothing open."""
+        return self.leaves_nothing_open(url, deadline_s=CUT_OFF_S, **options)
+
+    def leaves_nothing_open(self, url: str, *, deadline_s: float = PATIENCE_S, **options: Any) -> Verdict:
+        """After some looks, no more files are open than after the first: a loop opens some for itself."""
+        probe = make_probe({"url": url, **options})
+
+        async def story() -> Verdict:
+            verdict, _ = await look_once(probe, deadline_s)
+            await asyncio.to_thread(open_files)
+            before = open_files()
+            for _ in range(3):
+                await look_once(probe, deadline_s)
+            assert await asyncio.to_thread(until, lambda: open_files() <= before), f"{before} before: {open_files()}"
+            return verdict
+
+        return self.run(story())
+
+    def without_files(self, url: str) -> Verdict:
+        """In a process that has no file descriptor left."""
+        command = [sys.executable, "-W", "error", "-c", LOOK_WITHOUT_FILES, self.loop_name, url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 4, check=False)
+        assert done.returncode == 0, done.stderr
+        outcome, reason = json.loads(done.stdout)
+        return Verdict(Outcome(outcome), reason)
+
+    def run(self, story: Coroutine[Any, Any, T]) -> T:
+        faults: list[dict[str, Any]] = []
+        with asyncio.Runner(loop_factory=LOOPS[self.loop_name]) as runner:
+            runner.get_loop().set_exception_handler(lambda _, context: faults.append(context))
+            result = runner.run(_with_a_last_turn(asyncio.wait_for(story, 3 * PATIENCE_S)))
+        assert not faults, f"the loop complains: {faults}"
+        return result
+
+
+async def _with_a_last_turn(story: Coroutine[Any, Any, T]) -> T:
+    """What was cancelled is closed in the next turns of the loop; a loop that is closed has none."""
+    try:
+        return await story
+    finally:
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def look(loop_name: str) -> Look:
+    return Look(loop_name)
+
+
+class Resolver:
+    """In the place of the real one, which neither hangs on demand nor knows the same names on every machine.
+
+    It knows the addresses it is given, hangs on names that begin with "slow", and knows no others.
+    """
+
+    def __init__(self) -> None:
+        self.addresses = {"localhost": ["127.0.0.1"]}
+        self.fault: OSError = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        self.asked: list[str] = []
+        self.may_answer = threading.Event()
+
+    def __call__(self, host: str, *_: Any, **__: Any) -> list[Any]:
+        self.asked.append(host)
+        if host.startswith("slow"):
+            self.may_answer.wait(4 * PATIENCE_S)
+        if host not in self.addresses:
+            raise self.fault
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 0)) for one in self.addresses[host]]
+
+    def thread_count(self) -> int:
+        return sum(thread.name == "svcnode resolve" for thread in threading.enumerate())
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
+    fake = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", fake)
+    yield fake
+    fake.may_answer.set()
+    assert until(lambda: not fake.thread_count())
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """For localhost and 127.0.0.1, good for an hour."""
+    return make_certificate(tmp_path_factory.mktemp("probes-tls"), "backend")

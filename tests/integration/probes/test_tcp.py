@@ -1,0 +1,454 @@
+"""tcp:// and tls:// against real sockets: those that speak, those that are mute, and those that break off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.core.errors import OptionError, ProbeError
+from svcnode.core.model import Outcome, Verdict
+from svcnode.look import look_once
+from svcnode.probes import make_probe
+from svcnode.probes.tcp import MAX_ANSWER_BYTES
+from tests.support.agents import has_ipv6
+from tests.support.backends import (
+    Backend,
+    Peer,
+    close,
+    full_backlog,
+    mute,
+    refusing,
+    reissued,
+    reset,
+    saying,
+    server_tls,
+)
+from tests.support.certificates import Certificate, make_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.integration.probes.conftest import Look
+
+READY = Verdict.ready()
+
+
+def answering(question: bytes, answer: bytes) -> Callable[[Peer], None]:
+    def script(peer: Peer) -> None:
+        if peer.read_exactly(len(question)) == question:
+            peer.say(answer)
+
+    return script
+
+
+# ---- tcp
+
+
+def test_a_port_that_is_listened_on_is_ready(look: Look) -> None:
+    with Backend(mute) as backend:
+        assert look(f"tcp://{backend.place}") == READY
+    assert backend.connection_count == 1
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_a_port_of_an_ipv6_address_is_ready(look: Look) -> None:
+    with Backend(saying(b"hello"), host="::1") as backend:
+        assert look(f"tcp://{backend.place}", expect="hello") == READY
+        assert look(f"tcp://{backend.place}", expect="bye") == Verdict.failed(
+            f"it did not say what was expected: [::1]:{backend.port}"
+        )
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "tls"])
+def test_a_port_that_refuses_is_failed(look: Look, scheme: str) -> None:
+    with refusing() as port:
+        assert look(f"{scheme}://127.0.0.1:{port}") == Verdict.failed(f"connection refused: 127.0.0.1:{port}")
+
+
+def test_a_port_that_lets_nobody_in_is_failed_at_the_deadline(look: Look) -> None:
+    with full_backlog() as port:
+        assert look.within(0.1, f"tcp://127.0.0.1:{port}") == Verdict.failed(
+            "no answer within 0.1 s, in its step connect"
+        )
+
+
+def test_what_is_expected_may_come_unasked(look: Look) -> None:
+    with Backend(saying(b"220 mail.example ESMTP\r\n")) as backend:
+        assert look(f"tcp://{backend.place}", expect="ESMTP") == READY
+
+
+def test_what_is_expected_may_come_in_pieces(look: Look) -> None:
+    def in_pieces(peer: Peer) -> None:
+        for letter in b"well, hello":
+            peer.say(bytes([letter]))
+
+    with Backend(in_pieces) as backend:
+        assert look(f"tcp://{backend.place}", expect="hello") == READY
+
+
+def test_what_is_sent_is_answered(look: Look) -> None:
+    with Backend(answering(b"PING\r\n", b"+PONG\r\n")) as backend:
+        assert look(f"tcp://{backend.place}", send="PING\r\n", expect="+PONG") == READY
+
+
+def test_what_is_sent_and_expected_may_be_any_bytes(look: Look) -> None:
+    with Backend(answering(b"\x00\xff\x10", b"\xde\xad\x00\xbe\xef")) as backend:
+        url = f"tcp://{backend.place}"
+        assert look(url, send={"hex": "00 ff 10"}, expect={"hex": "ad00be"}) == READY
+
+
+def test_text_is_sent_as_utf_8(look: Look) -> None:
+    with Backend(answering("grüß dich".encode(), "servus ✓".encode())) as backend:
+        assert look(f"tcp://{backend.place}", send="grüß dich", expect="✓") == READY
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_what_is_sent_arrives_even_when_no_answer_is_expected(
+    look: Look, certificate: Certificate, is_encrypted: bool
+) -> None:
+    heard: list[bytes] = []
+    tls = server_tls(certificate) if is_encrypted else None
+    with Backend(lambda peer: heard.append(peer.read_to_end()), tls=tls) as backend:
+        if is_encrypted:
+            assert look(f"tls://{backend.place}", send="QUIT\r\n", ca=str(certificate.certificate)) == READY
+        else:
+            assert look(f"tcp://{backend.place}", send="QUIT\r\n") == READY
+    assert heard == [b"QUIT\r\n"]
+
+
+@pytest.mark.parametrize("script", [saying(b"something else"), close, reset], ids=["other words", "close", "reset"])
+def test_anything_but_what_was_expected_is_failed(look: Look, script: Callable[[Peer], None]) -> None:
+    with Backend(script) as backend:
+        assert look(f"tcp://{backend.place}", expect="hello") == Verdict.failed(
+            f"it did not say what was expected: {backend.place}"
+        )
+
+
+def test_a_mute_server_is_failed_at_the_deadline_when_something_is_expected(look: Look) -> None:
+    with Backend(mute) as backend:
+        assert look.within(0.1, f"tcp://{backend.place}", expect="hello") == Verdict.failed(
+            "no answer within 0.1 s, in its step exchange"
+        )
+
+
+def test_what_is_expected_is_heard_up_to_the_limit_and_not_past_it(look: Look) -> None:
+    with Backend(saying(b"x" * (MAX_ANSWER_BYTES - 5) + b"hello")) as backend:
+        assert look(f"tcp://{backend.place}", expect="hello") == READY
+    with Backend(saying(b"x" * (MAX_ANSWER_BYTES - 4) + b"hello")) as backend:
+        assert look(f"tcp://{backend.place}", expect="hello").outcome is Outcome.FAILED
+
+
+def test_a_server_that_talks_for_ever_is_not_listened_to_for_ever(look: Look) -> None:
+    def chatters(peer: Peer) -> None:
+        while True:
+            peer.say(b"bla " * 1000)
+
+    with Backend(chatters) as backend:
+        assert look(f"tcp://{backend.place}", expect="hello").outcome is Outcome.FAILED
+
+
+# ---- tls
+
+
+def test_a_server_whose_certificate_is_trusted_is_ready(look: Look, certificate: Certificate) -> None:
+    with Backend(mute, tls=server_tls(certificate)) as backend:
+        assert look(f"tls://{backend.place}", ca=str(certificate.certificate)) == READY
+        assert look(f"tls://localhost:{backend.port}", ca=str(certificate.certificate)) == READY
+
+
+def test_what_is_sent_and_expected_goes_through_tls(look: Look, certificate: Certificate) -> None:
+    with Backend(answering(b"PING\r\n", b"+PONG\r\n"), tls=server_tls(certificate)) as backend:
+        url, ca = f"tls://{backend.place}", str(certificate.certificate)
+        assert look(url, send="PING\r\n", expect="+PONG", ca=ca) == READY
+
+
+def test_a_certificate_that_nobody_vouches_for_is_failed(look: Look, certificate: Certificate) -> None:
+    with Backend(mute, tls=server_tls(certificate)) as backend:
+        assert look(f"tls://{backend.place}") == Verdict.failed(
+            f"its certificate is not valid: self-signed certificate: {backend.place}"
+        )
+
+
+def test_a_certificate_that_another_authority_vouches_for_is_failed(
+    look: Look, certificate: Certificate, tmp_path: Path
+) -> None:
+    other = make_certificate(tmp_path, "other")
+    with Backend(mute, tls=server_tls(certificate)) as backend:
+        verdict = look(f"tls://{backend.place}", ca=str(other.certificate))
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.reason.startswith("its certificate is not valid: ")
+
+
+def test_a_certificate_that_is_over_is_failed(look: Look, certificate: Certificate, tmp_path: Path) -> None:
+    over = reissued(certificate, tmp_path, days_left=-1)
+    with Backend(mute, tls=server_tls(over)) as backend:
+        assert look(f"tls://{backend.place}", ca=str(over.certificate)) == Verdict.failed(
+            f"its certificate is not valid: certificate has expired: {backend.place}"
+        )
+
+
+def test_a_certificate_for_another_address_is_failed(look: Look, certificate: Certificate) -> None:
+    with Backend(mute, tls=server_tls(certificate), host="127.0.0.2") as backend:
+        verdict = look(f"tls://{backend.place}", ca=str(certificate.certificate))
+    assert verdict.outcome is Outcome.FAILED
+    assert "certificate is not valid for '127.0.0.2'" in verdict.reason
+
+
+def test_the_name_that_the_certificate_must_have_may_be_given(look: Look, certificate: Certificate) -> None:
+    ca = str(certificate.certificate)
+    with Backend(mute, tls=server_tls(certificate), host="127.0.0.2") as backend:
+        assert look(f"tls://{backend.place}", ca=ca, server_name="localhost") == READY
+        verdict = look(f"tls://{backend.place}", ca=ca, server_name="other.example")
+    assert verdict.outcome is Outcome.FAILED
+    assert "certificate is not valid for 'other.example'" in verdict.reason
+
+
+def test_the_server_is_told_the_name(look: Look, certificate: Certificate) -> None:
+    names: list[str | None] = []
+    tls = server_tls(certificate)
+    tls.sni_callback = lambda _sock, name, _context: names.append(name)
+    with Backend(mute, tls=tls) as backend:
+        for options in ({}, {"server_name": "other.example"}):
+            look(f"tls://localhost:{backend.port}", ca=str(certificate.certificate), **options)
+    assert names == ["localhost", "other.example"]
+
+
+def test_a_certificate_that_ends_soon_is_not_ready(look: Look, certificate: Certificate, tmp_path: Path) -> None:
+    soon = reissued(certificate, tmp_path, days_left=10.5)
+    ca = str(soon.certificate)
+    with Backend(mute, tls=server_tls(soon)) as backend:
+        assert look(f"tls://{backend.place}", ca=ca) == READY
+        assert look(f"tls://{backend.place}", ca=ca, min_cert_days=10) == READY
+        assert look(f"tls://{backend.place}", ca=ca, min_cert_days=11) == Verdict.not_ready(
+            "its certificate expires in 10.5 days, before min_cert_days is reached"
+        )
+
+
+def test_what_is_not_said_weighs_more_than_a_certificate_that_ends_soon(look: Look, certificate: Certificate) -> None:
+    with Backend(close, tls=server_tls(certificate)) as backend:
+        verdict = look(f"tls://{backend.place}", ca=str(certificate.certificate), min_cert_days=1, expect="hello")
+    assert verdict.outcome is Outcome.FAILED
+
+
+def test_a_server_that_wants_to_know_its_clients_is_shown_a_certificate(
+    look: Look, certificate: Certificate, tmp_path: Path
+) -> None:
+    known, stranger = make_certificate(tmp_path, "known"), make_certificate(tmp_path, "stranger")
+    ca = str(certificate.certificate)
+    with Backend(saying(b"welcome"), tls=server_tls(certificate, clients=known.certificate)) as backend:
+
+        def seen(**options: str) -> Outcome:
+            return look(f"tls://{backend.place}", ca=ca, expect="welcome", **options).outcome
+
+        assert seen(client_certificate=str(known.certificate), client_key=str(known.key)) is Outcome.READY
+        assert seen(client_certificate=str(stranger.certificate), client_key=str(stranger.key)) is Outcome.FAILED
+        assert seen() is Outcome.FAILED
+
+
+def test_the_key_may_stand_in_the_file_of_the_certificate(look: Look, certificate: Certificate, tmp_path: Path) -> None:
+    known = make_certificate(tmp_path, "known")
+    both = tmp_path / "both.pem"
+    both.write_bytes(known.certificate.read_bytes() + known.key.read_bytes())
+    with Backend(saying(b"welcome"), tls=server_tls(certificate, clients=known.certificate)) as backend:
+        url, ca = f"tls://{backend.place}", str(certificate.certificate)
+        assert look(url, ca=ca, expect="welcome", client_certificate=str(both)) == READY
+
+
+@pytest.mark.parametrize("script", [saying(b"220 plain text\r\n"), close, reset], ids=["plain text", "close", "reset"])
+def test_a_server_that_does_not_speak_tls_is_failed(look: Look, script: Callable[[Peer], None]) -> None:
+    with Backend(script) as backend:
+        assert look(f"tls://{backend.place}").outcome is Outcome.FAILED
+
+
+def test_a_handshake_that_is_never_answered_is_failed_at_the_deadline(look: Look) -> None:
+    with Backend(mute) as backend:
+        assert look.within(0.2, f"tls://{backend.place}") == Verdict.failed(
+            "no answer within 0.2 s, in its step handshake"
+        )
+
+
+def test_an_authority_that_is_replaced_counts_from_the_next_look_on(
+    look: Look, certificate: Certificate, tmp_path: Path
+) -> None:
+    other = make_certificate(tmp_path, "other")
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(other.certificate.read_bytes())
+    with Backend(mute, tls=server_tls(certificate)) as backend:
+        probe = make_probe({"url": f"tls://{backend.place}", "ca": str(ca)})
+        assert look.run(probe.look()).outcome is Outcome.FAILED
+        ca.write_bytes(certificate.certificate.read_bytes())
+        assert look.run(probe.look()) == READY
+
+
+def test_an_authority_that_is_gone_is_our_own_fault_and_leaves_nothing_open(
+    look: Look, certificate: Certificate, tmp_path: Path
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(certificate.certificate.read_bytes())
+    with Backend(mute, tls=server_tls(certificate)) as backend:
+        for scheme in ("tls", "https"):
+            ca.write_bytes(certificate.certificate.read_bytes())
+            probe = make_probe({"url": f"{scheme}://{backend.place}", "ca": str(ca)})
+            ca.unlink()
+            verdict, _ = look.run(look_once(probe, 1.0))
+            assert verdict.outcome is Outcome.UNKNOWN
+            assert f"cannot use {ca}: No such file or directory" in verdict.reason
+    assert backend.connection_count == 0
+
+
+# ---- what is refused at once
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("tcp://127.0.0.1", "names no port; write tcp://127.0.0.1:port"),
+        ("tcp://:80", "names no host; write tcp://host:port"),
+        ("tcp://127.0.0.1:80/path", "names more than a host and a port; write tcp://127.0.0.1:80"),
+        ("tcp://127.0.0.1:80?x=y", "names more than a host and a port; write tcp://127.0.0.1:80"),
+        ("tls://me@127.0.0.1:80", "a user name and a password have no meaning for tls"),
+    ],
+)
+def test_a_url_with_less_or_more_than_a_host_and_a_port_is_refused(url: str, words: str) -> None:
+    with pytest.raises(ProbeError, match=f"^{words.replace('?', '.')}$"):
+        make_probe(url)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("ca", "ca.pem"),
+        ("server_name", "x.example"),
+        ("client_certificate", "c.pem"),
+        ("client_key", "c.key"),
+        ("min_cert_days", 3),
+    ],
+)
+def test_options_of_tls_are_refused_where_there_is_none(option: str, value: object) -> None:
+    with pytest.raises(OptionError, match=f"^{option}: has no meaning for tcp, which does not speak TLS$"):
+        make_probe({"url": "tcp://127.0.0.1:80", option: value})
+
+
+def test_a_key_without_its_certificate_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^client_certificate: is missing, and client_key belongs to it$"):
+        make_probe({"url": "tls://127.0.0.1:80", "client_key": "c.key"})
+
+
+@pytest.mark.parametrize("option", ["ca", "client_certificate"])
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, option: str) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear Sir or Madam,")
+    for path, words in ((letter, "not a PEM file that can be used"), (tmp_path / "gone", "No such file or directory")):
+        with pytest.raises(OptionError, match=f"^{option}: cannot use {path}: {words}$"):
+            make_probe({"url": "tls://127.0.0.1:80", option: str(path)})
+
+
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path, passphrase=b"swordfish")
+    with pytest.raises(OptionError, match="client_certificate"):
+        make_probe(
+            {"url": "tls://127.0.0.1:80", "client_certificate": str(made.certificate), "client_key": str(made.key)}
+        )
+
+
+# ---- our own faults
+
+
+def test_running_out_of_file_descriptors_is_our_own_fault(look: Look) -> None:
+    with Backend(mute) as backend:
+        for scheme in ("tcp", "tls"):
+            assert look.without_files(f"{scheme}://{backend.place}") == Verdict.unknown(
+                "this machine cannot look: Too many open files"
+            )
+
+
+# ---- steps
+
+
+def test_a_look_at_an_address_has_one_step(look: Look) -> None:
+    with Backend(mute) as backend:
+        assert look.steps(f"tcp://{backend.place}") == [("connect", "127.0.0.1", True)]
+
+
+@pytest.mark.usefixtures("resolver")
+def test_a_look_at_a_name_has_its_resolving_as_a_step(look: Look) -> None:
+    with Backend(saying(b"hello")) as backend:
+        assert look.steps(f"tcp://localhost:{backend.port}", expect="hello") == [
+            ("resolve", "localhost", True),
+            ("connect", "127.0.0.1", True),
+            ("exchange", "", True),
+        ]
+
+
+def test_a_look_through_tls_has_its_handshake_as_a_step(look: Look, certificate: Certificate) -> None:
+    with Backend(saying(b"hello"), tls=server_tls(certificate)) as backend:
+        url, ca = f"tls://{backend.place}", str(certificate.certificate)
+        assert look.steps(url, ca=ca, server_name="localhost", expect="hello") == [
+            ("connect", "127.0.0.1", True),
+            ("handshake", "localhost", True),
+            ("exchange", "", True),
+        ]
+
+
+def test_the_step_that_a_look_got_no_further_than_is_marked(look: Look, certificate: Certificate) -> None:
+    with refusing() as port:
+        assert look.steps(f"tls://127.0.0.1:{port}") == [("connect", "127.0.0.1", False)]
+    with Backend(mute, tls=server_tls(certificate)) as backend:
+        untrusted = look.steps(f"tls://{backend.place}")
+        assert untrusted == [("connect", "127.0.0.1", True), ("handshake", "127.0.0.1", False)]
+    with Backend(mute) as backend:
+        unanswered = look.steps(f"tcp://{backend.place}", expect="hello")
+        assert unanswered == [("connect", "127.0.0.1", True), ("exchange", "", False)]
+
+
+# ---- nothing is left open
+
+
+def test_a_look_that_is_cut_off_while_it_connects_leaves_nothing_open(look: Look) -> None:
+    with full_backlog() as port:
+        for scheme in ("tcp", "tls"):
+            verdict = look.cut_off(f"{scheme}://127.0.0.1:{port}")
+            assert verdict.reason.endswith("in its step connect")
+
+
+def test_a_look_that_is_cut_off_in_its_handshake_leaves_nothing_open(look: Look) -> None:
+    with Backend(mute) as backend:
+        verdict = look.cut_off(f"tls://{backend.place}")
+    assert verdict.reason.endswith("in its step handshake")
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_a_look_that_is_cut_off_in_its_exchange_leaves_nothing_open(
+    look: Look, certificate: Certificate, is_encrypted: bool
+) -> None:
+    with Backend(mute, tls=server_tls(certificate) if is_encrypted else None) as backend:
+        options = {"ca": str(certificate.certificate)} if is_encrypted else {}
+        url = f"{'tls' if is_encrypted else 'tcp'}://{backend.place}"
+        verdict = look.cut_off(url, expect="hello", **options)
+    assert verdict.reason.endswith("in its step exchange")
+
+
+def test_looks_that_come_to_their_end_leave_nothing_open(look: Look, certificate: Certificate) -> None:
+    with Backend(saying(b"hello")) as plain, Backend(saying(b"hello"), tls=server_tls(certificate)) as encrypted:
+        ca = str(certificate.certificate)
+        look.leaves_nothing_open(f"tcp://{plain.place}")
+        look.leaves_nothing_open(f"tcp://{plain.place}", expect="hello")
+        look.leaves_nothing_open(f"tcp://{plain.place}", expect="bye")
+        look.leaves_nothing_open(f"tls://{plain.place}")
+        look.leaves_nothing_open(f"tls://{encrypted.place}")
+        look.leaves_nothing_open(f"tls://{encrypted.place}", expect="hello", ca=ca)
+        look.leaves_nothing_open(f"tls://{encrypted.place}", expect="bye", ca=ca)
+
+
+def test_connections_that_are_reset_in_their_handshake_do_no_harm_to_what_is_opened_after_them(look: Look) -> None:
+    async def story(url: str) -> set[Verdict]:
+        probe = make_probe(url)
+        return {await probe.look() for _ in range(200)}
+
+    with Backend(reset) as backend:
+        # A socket that is closed twice would close the one that has its number by then.
+        assert look.run(story(f"tls://{backend.place}")) == {
+            Verdict.failed(f"connection reset by peer: {backend.place}")
+        }

@@ -1,0 +1,277 @@
+"""What the documentation shows works as it stands there, and nothing that can be set is missing from it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
+
+import pytest
+
+from svcnode.cli import _parser
+from svcnode.config.tables import FileTable, ServiceTable
+from svcnode.probes import KINDS
+from tests.support.agents import DEADLINE_S
+from tests.support.certificates import make_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PROBES = (ROOT / "docs" / "probes.md").read_text()
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+# What an example on the page of probes stands on: the least that its kind needs.
+URLS = {
+    "disk": "disk:/var/lib",
+    "exec": "exec:",
+    "file": "file:/run/app/done",
+    "heartbeat": "heartbeat:",
+    "sqlite": "sqlite:/var/lib/ledger.db",
+}
+TLS = "Options of TLS"
+HTTP = "Options of HTTP"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def section(title: str) -> str:
+    """What stands under a heading of the page of probes."""
+    found = re.search(rf"^### {re.escape(title)}$(.*?)(?=^##)", PROBES, re.DOTALL | re.MULTILINE)
+    assert found, f"no section {title!r}"
+    return found[1]
+
+
+def examples(text: str) -> dict[str, str]:
+    """The rows of a table of options: each option, and its example."""
+    rows = re.findall(r"^\| `(\w+)` \| .* \| .* \| `(.*)` \|$", text, re.MULTILINE)
+    return dict(rows)
+
+
+def sections_for(scheme: str) -> Iterator[str]:
+    """The titles under which the options of a scheme stand."""
+    yield next(
+        title for title in re.findall(r"^### (.*)$", PROBES, re.MULTILINE) if scheme in title.replace(",", " ").split()
+    )
+    if scheme.endswith(("http", "https")):
+        yield HTTP
+    if scheme.endswith(("tls", "https")):
+        yield TLS
+
+
+def options_of(scheme: str) -> set[str]:
+    module, _, name = KINDS[scheme].partition(":")
+    kind: Any = getattr(import_module(module), name.split(" ")[0])
+    return {field.name for field in dataclasses.fields(kind) if field.init and field.name != "url"}
+
+
+# ---- configurations
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the documentation speaks of; its absolute paths are to be put below this folder."""
+    folder = tmp_path_factory.mktemp("world")
+    settings, secrets = folder / "etc" / "svcnode", folder / "run" / "secrets"
+    settings.mkdir(parents=True)
+    secrets.mkdir(parents=True)
+    made = make_certificate(settings)
+    (settings / "ca.pem").write_bytes(made.certificate.read_bytes())
+    (secrets / "token").write_text("a-token-in-a-file\n")
+    (secrets / "partner-url").write_text("https://partner.example.com/health?key=in-a-file\n")
+    return folder
+
+
+def check(config: str, world: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    for place in ("/etc/svcnode/", "/run/secrets/"):
+        config = config.replace(place, f"{world}{place}")
+    file = folder / "svcnode.toml"
+    file.write_text(config)
+    secrets = {name: f"the value of {name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", config)}
+    return subprocess.run(
+        [sys.executable, "-m", "svcnode", "check-config", str(file)],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **secrets},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+CONFIGURATIONS = [
+    pytest.param(block, id=f"{page.name}-{place}")
+    for page in PAGES
+    for place, block in enumerate(blocks(page, "toml"), start=1)
+]
+
+
+def test_the_pages_show_configurations() -> None:
+    assert len(CONFIGURATIONS) > 15
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS)
+def test_every_configuration_that_is_shown_can_be_used(config: str, world: Path, tmp_path: Path) -> None:
+    ended = check(config, world, tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "value of" not in ended.stdout
+
+
+# ---- probes
+
+
+def test_every_scheme_stands_in_the_table_of_kinds() -> None:
+    table = re.search(r"^\| scheme \|.*?\n.*?\n(.*?)\n\n", PROBES, re.DOTALL | re.MULTILINE)
+    assert table
+    schemes = [scheme for row in table[1].splitlines() for scheme in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    assert sorted(schemes) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("scheme", list(KINDS))
+def test_every_option_of_a_kind_has_a_row_and_no_row_is_left_over(scheme: str) -> None:
+    own, *common = (set(examples(section(title))) for title in sections_for(scheme))
+    tls_options = set(examples(section(TLS)))
+    speaks_no_tls = not scheme.endswith(("tls", "https"))  # then it has the options of TLS, and refuses each of them
+    options = options_of(scheme) - (tls_options if speaks_no_tls else set())
+    assert own.union(*common) == options
+
+
+def test_every_example_of_an_option_is_accepted(world: Path, tmp_path: Path) -> None:
+    ended = check("\n".join(["[security]\nallow_exec = true", *map(probe_with_every_example, KINDS)]), world, tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def probe_with_every_example(scheme: str) -> str:
+    lines = [example for title in sections_for(scheme) for example in examples(section(title)).values()]
+    url = URLS.get(scheme, f"{scheme}://localhost:8545")
+    return "\n".join([f'[[services]]\nid = "{scheme}"\n[services.probe]\nurl = "{url}"', *lines])
+
+
+def test_a_kind_of_ones_own_works_as_it_is_shown(tmp_path: Path) -> None:
+    (block,) = blocks(ROOT / "docs" / "probes.md", "python")
+    (entry_point,) = re.findall(r'^load = "my_package\.load:(\w+)"$', PROBES, re.MULTILINE)
+    (example,) = re.findall(r"`probe = (\{ url = \"load:\", .*? \})`", prose(ROOT / "docs" / "probes.md"), re.DOTALL)
+    package = tmp_path / "my_package"
+    package.mkdir()
+    (package / "load.py").write_text(block)
+    about = tmp_path / "my_package-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[svcnode.probes]\nload = my_package.load:{entry_point}\n")
+    (tmp_path / "svcnode.toml").write_text(f'[[services]]\nid = "host"\nprobe = {example}\n')
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "svcnode", *arguments],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    ended = run("check-config")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert run("probe", "load:", "-o", "limit=1e9").stdout.startswith("ready\n")
+    assert run("probe", "load:", "-o", "limit=0.0").stdout.startswith("not ready: the load is ")
+
+
+# ---- the command line
+
+
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
+    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(commands.choices)
+
+
+def options_known_to(command: str) -> set[str]:
+    return {name for action in command_parsers()[command]._actions for name in action.option_strings}
+
+
+def whole_commands() -> Iterator[Any]:
+    """Those in blocks, as they would be typed."""
+    for page in PAGES:
+        for block in (*blocks(page, "console"), *blocks(page, "sh")):
+            for line in re.findall(r"^(?:\$ )?svcnode (.*)$", block, re.MULTILINE):
+                yield pytest.param(shlex.split(line, comments=True), id=f"{page.name}: {line}")
+
+
+def mentioned_commands() -> Iterator[Any]:
+    """Those in running text, which may leave something to the reader."""
+    for page in PAGES:
+        for words in re.findall(r"`svcnode ([a-z-]+\s[^`]*)`", prose(page)):
+            yield pytest.param(words.split(), id=f"{page.name}: {' '.join(words.split())}")
+
+
+@pytest.mark.parametrize("words", list(whole_commands()))
+def test_every_command_that_is_shown_is_understood(words: list[str]) -> None:
+    arguments = _parser().parse_args(words)  # raises SystemExit when it is not
+    if words[0] == "probe":
+        scheme = arguments.url.partition(":")[0]
+        assert {option.partition("=")[0] for option in arguments.option} <= options_of(scheme)
+
+
+@pytest.mark.parametrize("words", list(mentioned_commands()))
+def test_every_command_that_is_mentioned_has_the_options_it_is_given(words: list[str]) -> None:
+    command, *rest = words
+    assert {word for word in rest if word.startswith("-")} <= options_known_to(command)
+
+
+@pytest.mark.parametrize("command", list(command_parsers()))
+def test_the_reference_has_every_option_of_every_command(command: str) -> None:
+    table = re.search(rf"^\| `svcnode {command}.*?\n\n", REFERENCE, re.DOTALL | re.MULTILINE)
+    assert table
+    assert set(re.findall(r"`(-[\w-]+)", table[0])) == options_known_to(command) - {"-h", "--help"}
+
+
+# ---- the reference of the configuration
+
+
+def single_keys(table: Any, name: str = "") -> Iterator[str]:
+    for key, hint in get_type_hints(table).items():
+        if is_typeddict(hint):
+            yield from single_keys(hint, f"{name}.{key}" if name else key)
+        elif name and name != "defaults":  # which has the keys of a service, in one row
+            yield f"| `[{name}] {key}` |"
+
+
+def missing_from_the_reference(texts: Iterable[str]) -> list[str]:
+    return [text for text in texts if text not in REFERENCE]
+
+
+def test_the_reference_has_every_key_of_the_file() -> None:
+    assert missing_from_the_reference(single_keys(FileTable)) == []
+    assert missing_from_the_reference(f"`{key}`" for key in get_type_hints(ServiceTable)) == []
+    (defaults,) = re.findall(r"^\| `\[defaults\] …` .*$", REFERENCE, re.MULTILINE)
+    assert set(re.findall(r"`([a-z_]+)`", defaults)) == set(get_type_hints(get_type_hints(FileTable)["defaults"]))
+
+
+# ---- links
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", prose(page)):
+        file, _, anchor = target.partition("#")
+        there = page.parent / file if file else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target

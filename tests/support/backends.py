@@ -1,0 +1,323 @@
+"""Small real servers on free loopback ports, for whatever a probe may meet: good ones, bad ones and mute ones.
+
+Each serves on threads of its own for as long as its `with` block runs. Its end waits until every connection is closed
+at the other end, so a look that leaves one open fails its test.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import ssl
+import struct
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from tests.support.certificates import Certificate
+from tests.support.wire import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+# ---- servers of any protocol
+
+
+class Peer:
+    """The server's end of one connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._received = b""
+
+    def read_until(self, end: bytes) -> bytes:
+        while end not in self._received:
+            self._receive()
+        found, end, self._received = self._received.partition(end)
+        return found + end
+
+    def read_exactly(self, count: int) -> bytes:
+        while len(self._received) < count:
+            self._receive()
+        found, self._received = self._received[:count], self._received[count:]
+        return found
+
+    def read_to_end(self) -> bytes:
+        with suppress(OSError):
+            while True:
+                self._receive()
+        found, self._received = self._received, b""
+        return found
+
+    def _receive(self) -> None:
+        data = self.sock.recv(65536)
+        if not data:
+            raise ConnectionError("the other end has closed")
+        self._received += data
+
+    def say(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def finish(self) -> None:
+        """Nothing more to say; closing at once could take back what was said."""
+        self.sock.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+
+class Backend:
+    """Plays its script to each connection, on a thread of its own."""
+
+    def __init__(self, script: Callable[[Peer], object], *, tls: ssl.SSLContext | None = None, host: str = "") -> None:
+        self._script = script
+        self._tls = tls
+        self.host = host or "127.0.0.1"
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self._listener = socket.create_server((self.host, 0), family=family)
+        self.port: int = self._listener.getsockname()[1]
+        self.connection_count = 0
+        self._is_ending = False
+        self._faults: list[Exception] = []
+        self._threads: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept, name=f"backend {self.port}")
+
+    @property
+    def place(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_ending = True
+        with socket.socket(self._listener.family) as waker:
+            waker.connect((self.host, self.port))
+        self._accepting.join()
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+        assert not self._faults, self._faults
+
+    def _accept(self) -> None:
+        while True:
+            sock, _ = self._listener.accept()
+            sock.settimeout(4 * PATIENCE_S)  # those who look give up before
+            if self._is_ending:
+                sock.close()
+                return
+            self.connection_count += 1
+            thread = threading.Thread(target=self._serve, args=(sock,))
+            thread.start()
+            self._threads.append(thread)
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            with sock:
+                if self._tls is None:
+                    self._play(sock)
+                    return
+                with self._tls.wrap_socket(sock, server_side=True) as encrypted:
+                    self._play(encrypted)
+        except TimeoutError:
+            self._faults.append(TimeoutError("a connection was left open"))
+        except OSError:
+            pass  # whoever looked has seen enough
+        except Exception as exc:  # noqa: BLE001  told at the end
+            self._faults.append(exc)
+
+    def _play(self, sock: socket.socket) -> None:
+        self._script(Peer(sock))
+        if sock.fileno() >= 0:
+            while sock.recv(65536):
+                pass
+
+
+def mute(peer: Peer) -> None:
+    """Accept, and say nothing."""
+
+
+def reset(peer: Peer) -> None:
+    peer.reset()
+
+
+def close(peer: Peer) -> None:
+    peer.finish()
+
+
+def saying(data: bytes) -> Callable[[Peer], None]:
+    def script(peer: Peer) -> None:
+        peer.say(data)
+        peer.finish()
+
+    return script
+
+
+@contextmanager
+def refusing() -> Iterator[int]:
+    """A port that is taken, so that nobody else can, but not listened on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]
+
+
+@contextmanager
+def full_backlog() -> Iterator[int]:
+    """A port whose queue is full and stays so: whoever connects waits for ever."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(64):
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0.2)
+            try:
+                waiting.connect(listener.getsockname())
+            except TimeoutError:
+                break
+        else:
+            raise AssertionError("the queue does not fill")
+        yield listener.getsockname()[1]
+
+
+def open_files() -> int:
+    return len(os.listdir("/dev/fd"))  # noqa: PTH208  it holds numbers, not paths
+
+
+# ---- HTTP
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request as it came."""
+
+    method: str
+    target: str
+    headers: dict[str, str]  # by lower-case name
+    body: bytes
+
+    @classmethod
+    def read(cls, peer: Peer) -> Received:
+        request_line, *lines = peer.read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        method, _, rest = request_line.partition(" ")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+        body = peer.read_exactly(int(headers.get("content-length", "0")))
+        return cls(method, rest.rpartition(" ")[0], headers, body)
+
+
+class HttpBackend(Backend):
+    """Answers every request with the bytes it was given, or that it makes of the request, and ends the connection."""
+
+    def __init__(
+        self, answer: bytes | Callable[[Received], bytes], *, tls: ssl.SSLContext | None = None, host: str = ""
+    ) -> None:
+        super().__init__(self._answer_one, tls=tls, host=host)
+        self._answer = answer
+        self.requests: list[Received] = []
+
+    @property
+    def last(self) -> Received:
+        return self.requests[-1]
+
+    def _answer_one(self, peer: Peer) -> None:
+        request = Received.read(peer)
+        self.requests.append(request)
+        peer.say(self._answer if isinstance(self._answer, bytes) else self._answer(request))
+        peer.finish()
+
+
+def reply(status: int = 200, body: bytes | str = b"", **headers: str) -> bytes:
+    """An answer with its length; `Content_Type="…"` is the header Content-Type."""
+    raw = body.encode() if isinstance(body, str) else body
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(raw)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + raw
+
+
+class ProxyBackend(Backend):
+    """A proxy that does its work: absolute-form for http, CONNECT for anything else."""
+
+    def __init__(self) -> None:
+        super().__init__(self._forward)
+        self.requests: list[Received] = []
+
+    def _forward(self, peer: Peer) -> None:
+        request = Received.read(peer)
+        self.requests.append(request)
+        if request.method == "CONNECT":
+            host, _, port = request.target.rpartition(":")
+            with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as upstream:
+                peer.say(b"HTTP/1.1 200 Connection established\r\nVia: us\r\n\r\n")
+                _relay(peer.sock, upstream)
+            return
+        url = urlsplit(request.target)
+        assert url.scheme == "http", request.target
+        assert url.hostname is not None
+        with socket.create_connection((url.hostname, url.port or 80), PATIENCE_S) as upstream:
+            lines = [f"{request.method} {url.path} HTTP/1.1", *(f"{name}: {v}" for name, v in request.headers.items())]
+            upstream.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + request.body)
+            _copy(upstream, peer.sock)
+
+
+def _relay(one: socket.socket, other: socket.socket) -> None:
+    back = threading.Thread(target=_copy, args=(other, one))
+    back.start()
+    _copy(one, other)
+    back.join()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+# ---- TLS
+
+
+def server_tls(made: Certificate, *, clients: Path | None = None) -> ssl.SSLContext:
+    """For a server; with `clients`, only those that this file vouches for are let in."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    if clients is not None:
+        context.load_verify_locations(clients)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def reissued(made: Certificate, folder: Path, *, days_left: float) -> Certificate:
+    """The same certificate with another end, which may be past."""
+    old = x509.load_pem_x509_certificate(made.certificate.read_bytes())
+    key = load_pem_private_key(made.key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days_left)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(old.subject)
+        .issuer_name(old.issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(end - datetime.timedelta(days=365))
+        .not_valid_after(end)
+    )
+    for extension in old.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    new = Certificate(folder / f"{days_left}-days.pem", made.key)
+    new.certificate.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    return new
