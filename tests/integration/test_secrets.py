@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import os
 import re
 import signal
@@ -27,6 +28,7 @@ import pytest
 from svcnode import Node
 from svcnode.config import load
 from svcnode.core import redaction
+from svcnode.logs import JsonFormatter
 from tests.support.agents import DEADLINE_S, Agent
 
 if TYPE_CHECKING:
@@ -103,7 +105,14 @@ class EchoHandler(BaseHTTPRequestHandler):
         how = re.search("/(echo|rpc-error|rpc-result|garbage|moved|hang|ready|503)", self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.heard |= {headers.get("authorization", ""): None}
-        echo = {"target": self.path, "body": body, "headers": headers, "heard": list(self.server.heard)}
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        echo = {
+            "target": self.path,
+            "body": body,
+            "headers": headers,
+            "heard": list(self.server.heard),
+            "user": base64.b64decode(token).decode() if scheme == "Basic" else "",
+        }
         match how and how[1]:
             case "ready" | "echo":
                 self.reply(200, echo)
@@ -236,6 +245,11 @@ class World:
             "literal-password",
             r"is .?\"Basic \*\*\*.?\", expected",
             {"url": f"http://{USER}:{secret.literal()}@{http}/echo", "json": {"/headers/authorization": wrong}},
+        )
+        add(
+            "literal-password-alone",
+            r"is .?\"reader:\*\*\*.?\", expected",
+            {"url": f"http://{USER}:{secret.literal()}@{http}/echo", "json": {"/user": wrong}},
         )
         add("refused", r"connection refused: http://reader:\*\*\*@", f"http://{USER}:{secret.literal()}@{closed}/")
         add("refused-bare", r"connection refused: http://:\*\*\*@", f"http://:{secret.literal()}@{closed}/")
@@ -534,3 +548,21 @@ def test_nothing_that_a_program_can_print_shows_a_secret(world: World, monkeypat
 
 # Whose looks end in a fault of our own, which says nothing about the service.
 UNCOUNTED = {"broken", "exec-missing"}
+
+
+# ---- secrets that look like something else
+
+
+@pytest.mark.usefixtures("_secrets_of_its_own")
+@pytest.mark.parametrize("secret", ["message", "level", '": "', "info", "2026", '", "', "\\n\\n"])
+def test_a_secret_that_looks_like_a_part_of_a_log_line_does_not_break_it(secret: str) -> None:
+    redaction.keep_secret(secret)
+    record = logging.makeLogRecord(
+        {"msg": f"wrong: {secret}", "name": "svcnode", "levelname": "INFO", "created": 1_767_225_600.0}
+    )
+    assert json.loads(JsonFormatter().format(record)) == {
+        "time": "2026-01-01T00:00:00.000+00:00",
+        "level": "info",
+        "logger": "svcnode",
+        "message": "wrong: ***",
+    }

@@ -78,7 +78,7 @@ class HttpProbe(HttpOptions):
             target,
             method=self.method,
             body=self.body if is_home else b"",
-            needs_body=self._needs_body,
+            needs="body" if self._needs_body else "head" if self.redirects else "status",
             url=None if is_home else url,
         )
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tests.integration.probes.conftest import Look
 
 READY = Verdict.ready()
+OUT_OF_FILES = Verdict.unknown("this machine cannot look: Too many open files")
 NOT_WHOLE = "it closed the connection before its answer was whole"
 
 
@@ -243,10 +244,13 @@ def test_a_body_that_is_not_json_is_failed(look: Look, body: bytes) -> None:
 
 def test_a_body_of_any_depth_gives_a_verdict(look: Look) -> None:
     # Where the limit lies depends on the interpreter; just below it, a body can be read but hardly be shown.
-    bodies = {f"/{depth}": b'{"x": %s%s}' % (b"[" * depth, b"]" * depth) for depth in (*range(950, 1000), 9000, 99000)}
+    bodies = {f"/{depth}": b'{"x": %s%s}' % (b"[" * depth, b"]" * depth) for depth in (*range(850, 1000), 9000, 99000)}
+
+    async def story(url: str) -> set[Outcome]:
+        return {(await make_probe({"url": url + target, "json": {"/x": 1}}).look()).outcome for target in bodies}
+
     with HttpBackend(lambda request: reply(200, bodies[request.target])) as backend:
-        for target in bodies:
-            assert look(f"http://{backend.place}{target}", json={"/x": 1}).outcome is Outcome.FAILED
+        assert look.run(story(f"http://{backend.place}")) == {Outcome.FAILED}
 
 
 def test_all_that_is_asked_of_a_body_must_hold(look: Look) -> None:
@@ -451,10 +455,16 @@ def test_a_mute_server_is_failed_at_the_deadline(look: Look) -> None:
 
 def test_running_out_of_file_descriptors_is_our_own_fault(look: Look) -> None:
     with HttpBackend(reply(200)) as backend:
-        for scheme in ("http", "https"):
-            assert look.without_files(f"{scheme}://{backend.place}") == Verdict.unknown(
-                "this machine cannot look: Too many open files"
-            )
+        assert look.without_files(f"http://{backend.place}") == (OUT_OF_FILES, READY)
+
+
+def test_running_out_of_file_descriptors_does_not_make_us_forget_whom_to_trust(
+    look: Look, certificate: Certificate
+) -> None:
+    # The authorities of the machine are read from files as well.
+    with HttpBackend(reply(200), tls=server_tls(certificate)) as backend:
+        url, trusted = f"https://{backend.place}", str(certificate.certificate)
+        assert look.without_files(url, SSL_CERT_FILE=trusted) == (OUT_OF_FILES, READY)
 
 
 # ---- redirects

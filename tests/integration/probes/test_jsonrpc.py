@@ -10,7 +10,7 @@ import pytest
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
+from tests.support.backends import Backend, HttpBackend, Received, mute, refusing, reply, server_tls
 
 if TYPE_CHECKING:
     from tests.integration.probes.conftest import Look
@@ -152,17 +152,24 @@ def test_what_is_no_json_rpc_is_failed(look: Look, body: str) -> None:
 
 def test_a_reply_of_any_depth_gives_a_verdict(look: Look) -> None:
     # Where the limit lies depends on the interpreter; just below it, a reply can be read but hardly be shown.
-    forms = [
-        b'{"id": 1, "result": %s}',
-        b'{"error": {"code": 1, "message": %s}}',
-        b'{"error": {"message": 1, "code": %s}}',
-    ]
-    depths = (*range(950, 1000), 9000, 99000)
-    bodies = {f"/{form}/{depth}": forms[form] % (b"[" * depth + b"]" * depth) for depth in depths for form in range(3)}
-    with HttpBackend(lambda request: reply(200, bodies[request.target])) as backend:
-        for target in bodies:
-            verdict = look(f"jsonrpc+http://{backend.place}{target}", method="getHealth", result={"": 1})
-            assert verdict.outcome is Outcome.FAILED
+    forms = {
+        "result": b'{"id": 1, "result": %s}',
+        "message": b'{"error": {"code": 1, "message": %s}}',
+        "code": b'{"error": {"message": 1, "code": %s}}',
+    }
+    depths = [*range(850, 1000), 9000, 99000]
+    targets = [f"/{form}/{depth}" for form in forms for depth in depths]
+
+    def answer(request: Received) -> bytes:
+        _, form, depth = request.target.split("/")
+        return reply(200, forms[form] % (b"[" * int(depth) + b"]" * int(depth)))
+
+    async def story(url: str) -> set[Outcome]:
+        words = {"method": "getHealth", "result": {"": 1}}
+        return {(await make_probe({"url": url + target, **words}).look()).outcome for target in targets}
+
+    with HttpBackend(answer) as backend:
+        assert look.run(story(f"jsonrpc+http://{backend.place}")) == {Outcome.FAILED}
 
 
 def test_a_reply_that_is_too_large_is_failed(look: Look) -> None:
@@ -183,7 +190,7 @@ def test_a_port_that_refuses_is_failed(look: Look) -> None:
 def test_a_mute_server_is_failed_at_the_deadline_and_left_closed(look: Look) -> None:
     with Backend(mute) as backend:
         assert look.cut_off(f"jsonrpc+http://{backend.place}", method="getHealth") == Verdict.failed(
-            "no answer within 0.25 s, in its step exchange"
+            "no answer within 0.2 s, in its step exchange"
         )
 
 

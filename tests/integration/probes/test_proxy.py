@@ -276,7 +276,7 @@ def test_a_tunnel_is_a_step(look: Look, certificate: Certificate) -> None:
 def test_a_look_that_is_cut_off_in_its_tunnel_leaves_nothing_open(look: Look) -> None:
     with Backend(mute) as proxy:
         assert look.cut_off("https://nothing.invalid/", proxy=proxy.place) == Verdict.failed(
-            "no answer within 0.25 s, in its step tunnel"
+            "no answer within 0.2 s, in its step tunnel"
         )
 
 
@@ -287,7 +287,7 @@ def test_a_look_that_is_cut_off_behind_its_tunnel_leaves_nothing_open(look: Look
 
     with Backend(opens) as proxy:
         assert look.cut_off("https://nothing.invalid/", proxy=proxy.place) == Verdict.failed(
-            "no answer within 0.25 s, in its step handshake"
+            "no answer within 0.2 s, in its step handshake"
         )
 
 

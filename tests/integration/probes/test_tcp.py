@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tests.integration.probes.conftest import Look
 
 READY = Verdict.ready()
+OUT_OF_FILES = Verdict.unknown("this machine cannot look: Too many open files")
 
 
 def answering(question: bytes, answer: bytes) -> Callable[[Peer], None]:
@@ -118,12 +119,17 @@ def test_what_is_sent_arrives_even_when_no_answer_is_expected(
     assert heard == [b"QUIT\r\n"]
 
 
-@pytest.mark.parametrize("script", [saying(b"something else"), close, reset], ids=["other words", "close", "reset"])
+@pytest.mark.parametrize("script", [saying(b"something else"), close], ids=["other words", "close"])
 def test_anything_but_what_was_expected_is_failed(look: Look, script: Callable[[Peer], None]) -> None:
     with Backend(script) as backend:
         assert look(f"tcp://{backend.place}", expect="hello") == Verdict.failed(
             f"it did not say what was expected: {backend.place}"
         )
+
+
+def test_a_connection_that_is_reset_before_anything_was_heard_is_failed(look: Look) -> None:
+    with Backend(reset) as backend:
+        assert look(f"tcp://{backend.place}", expect="hello").outcome is Outcome.FAILED
 
 
 def test_a_mute_server_is_failed_at_the_deadline_when_something_is_expected(look: Look) -> None:
@@ -358,10 +364,16 @@ def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path:
 
 def test_running_out_of_file_descriptors_is_our_own_fault(look: Look) -> None:
     with Backend(mute) as backend:
-        for scheme in ("tcp", "tls"):
-            assert look.without_files(f"{scheme}://{backend.place}") == Verdict.unknown(
-                "this machine cannot look: Too many open files"
-            )
+        assert look.without_files(f"tcp://{backend.place}") == (OUT_OF_FILES, READY)
+
+
+def test_running_out_of_file_descriptors_does_not_make_us_forget_whom_to_trust(
+    look: Look, certificate: Certificate
+) -> None:
+    # The authorities of the machine are read from files as well.
+    with Backend(mute, tls=server_tls(certificate)) as backend:
+        url, trusted = f"tls://{backend.place}", str(certificate.certificate)
+        assert look.without_files(url, SSL_CERT_FILE=trusted) == (OUT_OF_FILES, READY)
 
 
 # ---- steps

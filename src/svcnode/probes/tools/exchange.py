@@ -10,7 +10,7 @@ import asyncio
 import base64
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import quote
 
 import httptools
@@ -24,13 +24,13 @@ from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.tls import TlsOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from svcnode.core.model import Verdict
     from svcnode.probes.tools.url import Url
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024
+# How much of an answer is waited for. Without the body, the head is the whole answer.
+Needs = Literal["status", "head", "body"]
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))  # what may stand in the first line of a request as it is
@@ -75,7 +75,7 @@ class Request:
     endpoint: Endpoint
     payload: bytes = field(repr=False)
     speaks_tls: bool
-    needs_body: bool  # of the answer; without it, the head is the whole answer
+    needs: Needs
     proxy: Proxy | None
     is_home: bool  # goes to the host of the kind's own URL
 
@@ -95,7 +95,7 @@ class HttpOptions(TlsOptions):
         method: str = "GET",
         body: bytes = b"",
         content_type: str = "",
-        needs_body: bool = False,
+        needs: Needs = "status",
         url: Url | None = None,
     ) -> Request:
         """A request to the host of this kind's URL, or, without what only that may see, to another one."""
@@ -113,7 +113,7 @@ class HttpOptions(TlsOptions):
         first = f"{method} {quote(target, safe=_VISIBLE)} HTTP/1.1"
         lines = [first, *(f"{name}: {value}" for name, value in headers), "", ""]
         payload = "\r\n".join(lines).encode("latin-1") + body
-        return Request(endpoint, payload, scheme == "https", needs_body, proxy, is_home)
+        return Request(endpoint, payload, scheme == "https", needs, proxy, is_home)
 
     def _all_headers(self, url: Url, body: bytes, content_type: str, *, is_home: bool) -> list[tuple[str, str]]:
         given = [*self.headers, *self._authorization()] if is_home else []
@@ -146,8 +146,8 @@ class HttpOptions(TlsOptions):
         finally:
             transport.abort()
 
-    async def _connect(self, request: Request) -> tuple[asyncio.Transport, _Client]:
-        protocol: Callable[[], _Client] = _BodyClient if request.needs_body else _Client
+    async def _connect(self, request: Request) -> tuple[asyncio.Transport, _StatusClient]:
+        protocol = _CLIENTS[request.needs]
         if not request.speaks_tls:
             target = request.endpoint if request.proxy is None else request.proxy.endpoint
             return await target.connect(protocol)
@@ -164,8 +164,8 @@ def basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
-class _Client(asyncio.Protocol):
-    """Gathers the head of one answer; httptools calls it back while it parses."""
+class _StatusClient(asyncio.Protocol):
+    """Gathers the status of one answer; httptools calls back, while it parses, what a client has a method for."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
@@ -173,18 +173,15 @@ class _Client(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
         self._is_head_complete = False
-        self._body = bytearray()
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_head_complete:
-            room = MAX_HEAD_BYTES - self._head_bytes
-            self._head_bytes += len(data)
-            self._feed(data[:room])
-            data = data[room:]
-            if data and not self._is_head_complete:
-                self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
-        if data:
-            self._feed(data)
+        room = len(data) if self._is_head_complete else MAX_HEAD_BYTES - self._head_bytes
+        self._head_bytes += len(data)
+        self._feed(data if len(data) <= room else data[:room])
+        if len(data) > room and not self._is_head_complete:
+            self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
+        if len(data) > room:
+            self._feed(data[room:])
 
     def _feed(self, data: bytes) -> None:
         if self.answer.done():
@@ -206,9 +203,6 @@ class _Client(asyncio.Protocol):
         else:
             self._fail("it closed the connection before its answer was whole")
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
     def on_headers_complete(self) -> None:
         if self._parser.get_status_code() < 200:  # 100 Continue and its like: the answer is still to come
             self._headers.clear()
@@ -221,7 +215,10 @@ class _Client(asyncio.Protocol):
 
     def _complete(self) -> None:
         if not self.answer.done():
-            self.answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
+            self.answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, self._body()))
+
+    def _body(self) -> bytes:
+        return b""
 
     def _fail(self, why: str) -> None:
         if not self.answer.done():
@@ -231,17 +228,34 @@ class _Client(asyncio.Protocol):
 _LENGTH_KNOWN_BY = {"content-length", "transfer-encoding"}
 
 
-class _BodyClient(_Client):
+class _HeadClient(_StatusClient):
+    """Gathers the headers as well, which costs a call for each of them."""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+
+class _BodyClient(_HeadClient):
     """Gathers the body as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts = bytearray()
 
     def _head_is_complete(self) -> None:
         pass
 
+    def _body(self) -> bytes:
+        return bytes(self._parts)
+
     def on_body(self, part: bytes) -> None:
-        self._body += part
-        if len(self._body) > MAX_BODY_BYTES:
+        self._parts += part
+        if len(self._parts) > MAX_BODY_BYTES:
             self._fail(f"the body of its answer is larger than {MAX_BODY_BYTES // 1024} KiB")
 
     def on_message_complete(self) -> None:
         if self._is_head_complete:
             self._complete()
+
+
+_CLIENTS: dict[Needs, type[_StatusClient]] = {"status": _StatusClient, "head": _HeadClient, "body": _BodyClient}
