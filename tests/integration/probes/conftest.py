@@ -27,11 +27,12 @@ T = TypeVar("T")
 CUT_OFF_S = 0.2  # long enough to reach the step that never ends
 
 # Looks on the loop and at the URL of its arguments by a process that has no file descriptor left, and then has some.
+# It has never resolved a name before, which is when the system's resolver is most likely to blame the name.
 LOOKS_WITHOUT_FILES = """
-import asyncio, json, os, resource, socket, sys
+import asyncio, json, os, resource, sys
+import uvloop
 from svcnode.look import look_once
 from svcnode.probes import make_probe
-from tests.support.wire import LOOPS
 
 async def looks(probe):
     taken = []
@@ -49,8 +50,8 @@ async def look(probe):
     return [(verdict.outcome.value, verdict.reason) async for verdict, _ in looks(probe)]
 
 probe = make_probe(sys.argv[2])
-socket.getaddrinfo("localhost", None)  # a resolver that has worked before says other things than one that has not
-with asyncio.Runner(loop_factory=LOOPS[sys.argv[1]]) as runner:
+"localhost".encode("idna")  # or else the import of that would be the first to fail
+with asyncio.Runner(loop_factory={"uvloop": uvloop, "asyncio": asyncio}[sys.argv[1]].new_event_loop) as runner:
     print(json.dumps(runner.run(look(probe))))
 """
 

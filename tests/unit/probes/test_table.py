@@ -154,6 +154,11 @@ def test_what_names_no_class_is_said_to(target: str, install: Install) -> None:
     assert refusal("moon:x") == f'"{target}", which another package names for moon, is not of the form "module:Class"'
 
 
+def test_what_is_no_dataclass_cannot_be_a_kind(install: Install) -> None:
+    install("moon", "other_kinds:dataclass")
+    assert refusal("moon:x").endswith("which another package names for moon, is not a dataclass, as a kind is")
+
+
 # ---- permission
 
 

@@ -12,7 +12,7 @@ import re
 import types
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from svcnode.core.errors import InvalidValueError, OptionError
+from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.units import duration_s, size_bytes
 from svcnode.core.wording import KINDS, kind_of, suggestion
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def options_from(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
     """The keyword arguments for a kind; raises `OptionError`, which names the option."""
     options = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name != "url"}
-    hints = get_type_hints(kind, include_extras=True) if given else {}
+    hints = _hints(kind) if given else {}
     for name in given:
         if name not in options:
             raise OptionError(name, f"unknown option{suggestion(name, options) if options else '; it takes none'}")
@@ -32,6 +32,13 @@ def options_from(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
         if is_needed and name not in given:
             raise OptionError(name, "is missing, and is needed here")
     return {name: _option(name, value, hints[name]) for name, value in given.items()}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind, include_extras=True)
+    except Exception as exc:
+        raise ProbeError(f"the options of {kind.__name__} cannot be read from its types: {exc}") from exc
 
 
 def _option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  a type hint
@@ -44,6 +51,8 @@ def _option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  a type
             raise OptionError(name, str(exc)) from exc
     if type(value) is int and hint is float:
         return float(value)
+    if hint not in KINDS:
+        raise OptionError(name, f"cannot be made from a configuration: nothing says how to make a {hint}")
     if type(value) is not hint:
         raise OptionError(name, f"must be {KINDS[hint]}, not {kind_of(value)}")
     return value

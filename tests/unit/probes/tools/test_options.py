@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
+from pathlib import Path  # noqa: TC003  read from a type when it runs
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,7 @@ from svcnode.probes.tools.options import (
     strings,
     table,
 )
+from svcnode.probes.tools.url import Url  # noqa: TC001  as above
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -288,3 +290,28 @@ def test_whatever_it_is_told_a_kind_is_made_or_refused_in_words(scheme: str) -> 
         assert repr(probe).startswith(f"<{kind.__name__} ")
 
     check()
+
+
+# ---- kinds of other people, whose types may be anything
+
+
+@dataclass(frozen=True)
+class WithAType:
+    url: Url
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class WithANameNobodyKnows:
+    url: Url
+    folder: NotImported | None = None  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_an_option_of_a_type_that_nothing_makes_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^folder: cannot be made from a configuration: nothing says how to make a "):
+        options_from(WithAType, {"folder": "/var"})
+
+
+def test_types_that_cannot_be_read_are_told_in_one_line() -> None:
+    with pytest.raises(ProbeError, match=r"the options of WithANameNobodyKnows cannot be read from its types: name "):
+        options_from(WithANameNobodyKnows, {"folder": "/var"})
