@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
 
-.PHONY: help setup run test check format bench wheel-test lock clean
+.PHONY: help setup run test lint check format bench wheel-test lock clean
 
 help:
 	@echo "make run         serve on the embedded default (http://127.0.0.1:8420/svc/node)"
@@ -32,16 +32,18 @@ $(UV): requirements/uv.txt
 run: setup
 	$(BIN)/svcnode serve
 
+# What decides is tested in every branch.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --cov --cov-report=
+	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/spec.py' --fail-under=100
 
-check: setup
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --cov --cov-report=
-	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/spec.py' --fail-under=100
+
+check: lint test
 
 format: setup
 	$(BIN)/ruff check --fix-only .

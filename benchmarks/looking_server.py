@@ -18,7 +18,8 @@ from pathlib import Path
 import uvloop
 
 from svcnode.node import Node
-from svcnode.supervisor import LATE_S, Supervisor
+from svcnode.supervisor import Supervisor
+from svcnode.supervisor.looker import LATE_S
 from svcnode.web.wire import WireServer
 
 INTERVAL_S = 1.0
@@ -32,8 +33,8 @@ class WatchedSupervisor(Supervisor):
         self._counted_from_s = time.monotonic() + UNCOUNTED_S
         self.quick_looks = self.late_quick_looks = 0
 
-    def _note_begin(self, service_id: str, late_s: float) -> None:
-        super()._note_begin(service_id, late_s)
+    def note_begin(self, service_id: str, late_s: float) -> None:
+        super().note_begin(service_id, late_s)
         if service_id.startswith("quick-") and time.monotonic() > self._counted_from_s:
             self.quick_looks += 1
             self.late_quick_looks += late_s > LATE_S

@@ -214,8 +214,8 @@ class Node:
             policy = entry.service.policy
             # Silence is judged first, so that it makes no difference whether somebody has read in between.
             state = rules.weighed(rules.as_of(entry.state, now_s, policy), evidence, policy)
-            # Old evidence may have been stale when it came; what is published is as of now.
-            state = rules.as_of(state, now_s, policy)
+            if reached_at_s < now_s:  # it may have been stale when it came; what is published is as of now
+                state = rules.as_of(state, now_s, policy)
             self._believe(entry, state, now_s)
         self._feed.deliver()
         return state

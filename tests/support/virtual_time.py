@@ -36,11 +36,11 @@ class VirtualClock:
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
-        self._clock = VirtualClock()
-        super().__init__(_JumpingSelector(self._clock))
+        self.clock = VirtualClock()
+        super().__init__(_JumpingSelector(self.clock))
 
     def time(self) -> float:
-        return self._clock.now_s
+        return self.clock.now_s
 
 
 class _JumpingSelector(selectors.DefaultSelector):

@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 import re
+import socket
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,10 +24,10 @@ from svcnode.probes.tools.steps import step
 from svcnode.supervisor import FIRST_LOOKS_WITHIN_S, JITTER, LATENESS_TOLD_EVERY_S, Supervisor
 from svcnode.supervisor.agenda import TIMER_GRAIN_S
 from svcnode.supervisor.thread import SupervisorThread
-from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
+from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time, run_in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from svcnode.probes import Probe
 
@@ -1208,3 +1209,65 @@ def test_stopping_a_thread_that_has_ended_is_nothing() -> None:
     thread.stop()
     assert not thread.is_alive
     thread.stop()
+
+
+# ---- when we are held up ourselves
+
+
+@dataclass(eq=False)
+class ListeningProbe:
+    """Ready as soon as it hears something."""
+
+    ear: socket.socket
+
+    async def look(self) -> Verdict:
+        await asyncio.get_running_loop().sock_recv(self.ear, 1)
+        return READY
+
+
+def hold_up(by_s: float) -> None:
+    """As a callback does that takes so long: the time goes by, and nobody else has a turn."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.clock.advance(by_s)
+
+
+@pytest.fixture
+def mouth_and_ear() -> Iterator[tuple[socket.socket, socket.socket]]:
+    mouth, ear = socket.socketpair()
+    ear.setblocking(False)
+    with mouth, ear:
+        yield mouth, ear
+
+
+def test_an_answer_that_came_while_we_were_held_up_past_the_deadline_counts(
+    mouth_and_ear: tuple[socket.socket, socket.socket],
+) -> None:
+    mouth, ear = mouth_and_ear
+
+    async def story() -> None:
+        node = a_node()
+        node.register("db-1", probe=ListeningProbe(ear), interval="10s", timeout="3s")
+        async with supervising(node):
+            await asyncio.sleep(2.9)
+            mouth.send(b"!")
+            hold_up(by_s=1.0)
+            await asyncio.sleep(0.1)
+            assert node.state("db-1").status is Status.UP
+
+    run_in_virtual_time(story())
+
+
+def test_silence_past_the_deadline_counts_even_when_we_were_held_up(
+    mouth_and_ear: tuple[socket.socket, socket.socket],
+) -> None:
+    async def story() -> None:
+        node = a_node()
+        node.register("db-1", probe=ListeningProbe(mouth_and_ear[1]), interval="10s", timeout="3s")
+        async with supervising(node):
+            await asyncio.sleep(2.9)
+            hold_up(by_s=1.0)
+            await asyncio.sleep(0.1)
+            assert node.state("db-1").reason == "no answer within 3 s"
+
+    run_in_virtual_time(story())

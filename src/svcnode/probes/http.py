@@ -3,7 +3,7 @@
 ready      the status is in `status`, and the body is as asked
 not ready  the status is in `starting_status`; the certificate ends within `min_cert_days`
 failed     any other answer; refused, unreachable, not trusted, not HTTP, too large
-unknown    no file descriptors or ports left here, or the resolver does not work
+unknown    no file descriptors or ports left here; the resolver or the proxy does not work
 """
 
 from __future__ import annotations
@@ -62,22 +62,25 @@ class HttpProbe(HttpOptions):
     def __post_init__(self) -> None:
         if not re.fullmatch("[A-Z]+", self.method):
             raise OptionError("method", f'is a word in capitals such as "GET" or "HEAD", not "{self.method}"')
+        if not self.status:
+            raise OptionError("status", "names no status, so it could never be ready")
         if both := self.status & self.starting_status:
             raise OptionError("starting_status", f"holds {min(both)}, which status holds as well")
         if self.method == "HEAD" and self._needs_body:
             raise OptionError("method", "HEAD brings no body that could be judged; take GET")
-        object.__setattr__(self, "_request", self._request_to(self.url, is_home=True))
+        object.__setattr__(self, "_request", self._request_to(self.url, self.method, self.body))
 
     @property
     def _needs_body(self) -> bool:
         return bool(self.contains or self.matches or self.json)
 
-    def _request_to(self, url: Url, *, is_home: bool) -> Request:
+    def _request_to(self, url: Url, method: str, body: bytes) -> Request:
+        is_home = _origin(url) == _origin(self.url)
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         return self.request(
             target,
-            method=self.method,
-            body=self.body if is_home else b"",
+            method=method,
+            body=body if is_home else b"",
             needs="body" if self._needs_body else "head" if self.redirects else "status",
             url=None if is_home else url,
         )
@@ -91,13 +94,16 @@ class HttpProbe(HttpOptions):
     async def _answer(self) -> tuple[HttpAnswer, Url]:
         """The last answer of as many as the redirects allow, and who gave it."""
         url, request = self.url, self._request
+        method, body = self.method, self.body
         for _ in range(self.redirects):
             answer = await self.send(request)
             location = answer.headers.get("location")
             if answer.status not in REDIRECTING or answer.status in self.status or location is None:
                 return answer, url
             url = _redirected(url, location)
-            request = self._request_to(url, is_home=_origin(url) == _origin(self.url))
+            if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
+                method, body = "HEAD" if method == "HEAD" else "GET", b""  # as every client does
+            request = self._request_to(url, method, body)
         return await self.send(request), url
 
     def _verdict(self, answer: HttpAnswer, url: Url) -> Verdict:

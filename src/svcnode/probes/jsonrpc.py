@@ -3,7 +3,7 @@
 ready      the method returned a result, and `result` holds for it
 not ready  the certificate ends within `min_cert_days`
 failed     an error, another result, an answer that is not JSON-RPC; refused, unreachable, not trusted
-unknown    no file descriptors or ports left here, or the resolver does not work
+unknown    no file descriptors or ports left here; the resolver or the proxy does not work
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ With it, a node whose services are other nodes is a view of a fleet.
 ready      the node, or the named service, answers 200
 not ready  206: partially healthy, or initializing; the certificate ends within `min_cert_days`
 failed     503, or any other answer; refused, unreachable, not trusted
-unknown    no file descriptors or ports left here, or the resolver does not work
+unknown    no file descriptors or ports left here; the resolver or the proxy does not work
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from svcnode.core.errors import OptionError
+from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Health, Verdict
 from svcnode.probes.tools.exchange import HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
@@ -23,16 +23,18 @@ READY = Verdict.ready()
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SvcProbe(HttpOptions):
-    prefix: str = ""  # without it, the path of the URL, and without that /svc
+    prefix: str = ""  # without it, the path of the URL, and without that /svc; "/" for none
     service: str = ""  # without it, the node as a whole
     _request: Request = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.url.query:
+            raise ProbeError("a node is asked without a query; write the URL without what begins with ?")
         path = self.url.path.rstrip("/")
         if self.prefix and path:
             raise OptionError("prefix", f'stands beside the path "{path}" of the URL; only one of the two can count')
-        prefix = self.prefix.rstrip("/") or path or "/svc"
-        if not prefix.startswith("/"):
+        prefix = self.prefix.rstrip("/") if self.prefix else path or "/svc"
+        if self.prefix and not self.prefix.startswith("/"):
             raise OptionError("prefix", f'begins with a slash; did you mean "/{prefix}"?')
         service = f"/services/{quote(self.service, safe='')}" if self.service else ""
         object.__setattr__(self, "_request", self.request(f"{prefix}/node{service}/health"))

@@ -1,6 +1,7 @@
 """Places for looks in flight, of which there are only so many.
 
-Looks that took long last time share a quarter of them. However many services hang, the others find a place.
+Looks that took long last time share a quarter of them, so that services that hang leave the others their places. One
+that begins to hang holds an ordinary place once, until its deadline.
 """
 
 from __future__ import annotations

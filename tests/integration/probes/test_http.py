@@ -557,12 +557,27 @@ SECRETS: dict[str, Any] = {"method": "POST", "headers": {"X-Api-Key": "hush"}, "
 
 
 def test_a_redirect_at_home_keeps_what_was_to_be_sent(look: Look) -> None:
-    with HttpBackend(redirecting({"/": "/there"})) as backend:
+    with HttpBackend(redirecting({"/": "/there"}, status=307)) as backend:
         assert look(f"http://{backend.place}/", redirects=1, **SECRETS) == READY
         assert backend.last.target == "/there"
         assert backend.last.headers["x-api-key"] == "hush"
         assert backend.last.headers["authorization"] == "Bearer swordfish"
         assert backend.last.body == b"secret"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_redirect_after_a_post_is_gone_to_with_a_get(look: Look, status: int) -> None:
+    with HttpBackend(redirecting({"/": "/there"}, status=status)) as backend:
+        assert look(f"http://{backend.place}/", redirects=1, **SECRETS) == READY
+        assert (backend.last.method, backend.last.target, backend.last.body) == ("GET", "/there", b"")
+        assert backend.last.headers["authorization"] == "Bearer swordfish"
+
+
+@pytest.mark.parametrize(("status", "method"), [(303, "HEAD"), (301, "HEAD"), (302, "PUT"), (308, "POST")])
+def test_other_redirects_keep_the_method(look: Look, status: int, method: str) -> None:
+    with HttpBackend(redirecting({"/": "/there"}, status=status)) as backend:
+        assert look(f"http://{backend.place}/", redirects=1, method=method) == READY
+        assert (backend.last.method, backend.last.target) == (method, "/there")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

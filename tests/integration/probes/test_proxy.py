@@ -251,12 +251,12 @@ def test_a_proxy_that_breaks_off_is_failed(look: Look) -> None:
             assert look(f"{scheme}://nothing.invalid/", proxy=proxy.place).outcome is Outcome.FAILED
 
 
-def test_a_proxy_that_is_not_there_is_failed(look: Look) -> None:
+def test_a_proxy_that_is_not_there_says_nothing_about_the_service(look: Look) -> None:
     with refusing() as port:
         for scheme in ("http", "https"):
             verdict = look(f"{scheme}://nothing.invalid/", proxy=f"127.0.0.1:{port}")
-            assert verdict.outcome is Outcome.FAILED
-            assert verdict.reason.startswith("connection refused")
+            assert verdict.outcome is Outcome.UNKNOWN
+            assert verdict.reason.startswith(f"the proxy 127.0.0.1:{port} cannot be reached: connection refused")
 
 
 # ---- steps, and nothing is left open

@@ -74,6 +74,7 @@ def test_it_asks_for_the_health_of_the_node(look: Look) -> None:
         ("/api/v1/svc", "", "/api/v1/svc/node/health"),
         ("", "/eigen", "/eigen/node/health"),
         ("/", "/eigen/", "/eigen/node/health"),
+        ("", "/", "/node/health"),
     ],
 )
 def test_the_prefix_is_an_option_or_the_path_of_the_url(look: Look, path: str, prefix: str, target: str) -> None:

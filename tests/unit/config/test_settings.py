@@ -436,7 +436,7 @@ PROBES = st.one_of(
         "https",
         method=st.sampled_from(["GET", "POST"]),
         body=BYTES,
-        status=STATUSES | st.lists(STATUSES, max_size=3),
+        status=STATUSES | st.lists(STATUSES, min_size=1, max_size=3),
         starting_status=st.integers(400, 599),
         contains=LINES,
         matches=st.sampled_from(["", "^ok$", "[0-9]+"]),

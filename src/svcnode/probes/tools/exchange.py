@@ -128,6 +128,8 @@ class HttpOptions(TlsOptions):
             return []
         if self.bearer and (self.url.username or self.url.password):
             raise OptionError("bearer", "stands beside a user name in the URL; only one of the two can be sent")
+        if any(name.lower() == "authorization" for name, _ in self.headers):
+            raise OptionError("headers", "Authorization stands beside a bearer or a user name; only one can be sent")
         value = f"Bearer {self.bearer}" if self.bearer else basic(self.url.username, self.url.password)
         if any(char in value for char in "\r\n\0") or not _is_latin(value):
             raise OptionError("bearer", "is not one line of text that a header can carry")
@@ -149,8 +151,10 @@ class HttpOptions(TlsOptions):
     async def _connect(self, request: Request) -> tuple[asyncio.Transport, _StatusClient]:
         protocol = _CLIENTS[request.needs]
         if not request.speaks_tls:
-            target = request.endpoint if request.proxy is None else request.proxy.endpoint
-            return await target.connect(protocol)
+            if request.proxy is None:
+                return await request.endpoint.connect(protocol)
+            with request.proxy.blamed():
+                return await request.proxy.endpoint.connect(protocol)
         tls = self.tls_context(shows_client=request.is_home)  # first: it may fail, and a socket would be left open
         server_name = (request.is_home and self.server_name) or request.endpoint.host
         if request.proxy is None:

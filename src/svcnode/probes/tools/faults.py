@@ -14,18 +14,24 @@ _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOT
 _RESOLVER_BROKEN = {socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY, socket.EAI_SYSTEM}
 
 
+class WayError(OSError):
+    """What stands between us and the service failed, so nothing was learned about the service."""
+
+
 def verdict_on(exc: OSError, what: str) -> Verdict:
     """`what` was looked at, as a person would name it."""
     if isinstance(exc, socket.gaierror):
         is_ours = exc.errno in _RESOLVER_BROKEN
         reason = f"{'the resolver failed' if is_ours else 'no such host'}: {what}"
         return Verdict.unknown(reason) if is_ours else Verdict.failed(reason)
+    if isinstance(exc, WayError):
+        return Verdict.unknown(f"{exc}: {what}")
     if exc.errno in _OURS:
         return Verdict.unknown(f"this machine cannot look: {os.strerror(exc.errno)}")
-    return Verdict.failed(f"{_words(exc)}: {what}")
+    return Verdict.failed(f"{words_of(exc)}: {what}")
 
 
-def _words(exc: OSError) -> str:
+def words_of(exc: OSError) -> str:
     if verify_message := getattr(exc, "verify_message", None):  # ssl.SSLCertVerificationError
         return f"its certificate is not valid: {verify_message}"
     if reason := getattr(exc, "reason", None):  # ssl.SSLError

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
+import socket
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.redaction import keep_secret, redacted
 from svcnode.probes.tools.connect import Endpoint
+from svcnode.probes.tools.faults import WayError, words_of
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.url import Url
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Iterator
 
 FROM_ENVIRONMENT = "environment"
 MAX_HEAD_BYTES = 16 * 1024
@@ -43,9 +47,18 @@ class Proxy:
         keep_secret(token)
         return cls(endpoint, [("Proxy-Authorization", f"Basic {token}")])
 
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """A proxy that is not there is not to be taken for a service that is not there."""
+        try:
+            yield
+        except (ConnectionError, TimeoutError, socket.gaierror) as exc:
+            raise WayError(f"the proxy {self.endpoint} cannot be reached: {words_of(exc)}") from exc
+
     async def tunnel_to(self, target: Endpoint) -> socket.socket:
         """A connected socket at whose other end the target listens."""
-        sock = await self.endpoint.open_socket()
+        with self.blamed():
+            sock = await self.endpoint.open_socket()
         try:
             with step("tunnel", str(self.endpoint)):
                 await self._open_tunnel(sock, target)
@@ -65,7 +78,7 @@ class Proxy:
                 break
             head += part
         status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
-        if status_line.split(" ")[1:2] != ["200"]:
+        if not re.match(r"HTTP/1\.[01] 2", status_line):
             raise ConnectionError(f'the proxy {self.endpoint} opens no tunnel: "{redacted(status_line)[:80]}"')
 
 

@@ -29,7 +29,7 @@ def resolved(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  wh
         case str():
             return _utf8(_filled(value, environ, keep=True), "it")
         case {"file": str(path), **others} if not others:
-            return _from_file(path)
+            return _from_file(_filled(path, environ, keep=False))
         case dict():
             return {key: resolved(inner, environ) for key, inner in value.items()}
         case list() | tuple():

@@ -1,0 +1,140 @@
+"""The looking at one service: when a look begins, what ends it, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from svcnode.core.model import Outcome, Verdict
+from svcnode.look import judged, own_fault, too_late
+from svcnode.supervisor.agenda import TIMER_GRAIN_S
+
+if TYPE_CHECKING:
+    from svcnode.definition import Watch
+    from svcnode.supervisor import Supervisor
+
+SLOW_LOOK_S = 0.25  # from then on, a service is looked at from the places for slow ones
+LATE_S = 0.1
+GRACE_S = 0.02
+
+log = logging.getLogger("svcnode.supervisor")
+
+
+class Looker:
+    """The looking at one service: never more than one look at a time."""
+
+    __slots__ = (
+        "_deadline_s",
+        "_due_s",
+        "_is_overdue",
+        "_is_probe_sound",
+        "_is_slow",
+        "_is_stopped",
+        "_seen",
+        "_supervisor",
+        "_task",
+        "service_id",
+        "watch",
+    )
+
+    def __init__(self, supervisor: Supervisor, service_id: str, watch: Watch) -> None:
+        self._supervisor = supervisor
+        self.service_id = service_id
+        self.watch = watch
+        self._is_slow = self._is_stopped = self._is_overdue = False
+        self._is_probe_sound = True
+        self._seen = Outcome.READY
+        self._task: asyncio.Task[None] | None = None
+        self._deadline_s = math.inf
+
+    def look_at(self, due_s: float) -> None:
+        self._due_s = due_s
+        self._supervisor.agenda.add(due_s, self._ask_for_a_place)
+
+    def stop(self) -> asyncio.Task[None] | None:
+        """Returns the look that is being ended, where there is one."""
+        self._is_stopped = True
+        if self._task is not None and self._deadline_s < math.inf:  # one without has its first step still to take
+            self._task.cancel()
+        return self._task
+
+    def _ask_for_a_place(self) -> None:
+        if not self._is_stopped:
+            self._supervisor.places.ask(self._begin, is_slow=self._is_slow)
+
+    def _begin(self) -> bool:
+        """Returns whether the place is taken: not by a service that went while it waited."""
+        if not self._is_stopped:
+            self._task = self._supervisor.loop.create_task(self._look())
+        return not self._is_stopped
+
+    def _set_deadline(self, at_s: float) -> None:
+        self._deadline_s = at_s
+        self._supervisor.agenda.add(at_s, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        # An entry for a look that is over finds none in flight, or one with a later deadline. Its own may come early by
+        # one grain for sharing a millisecond, and by another as timers do.
+        late_s = self._supervisor.loop.time() - self._deadline_s
+        if self._task is None or late_s < -2 * TIMER_GRAIN_S:
+            return
+        if late_s > LATE_S:  # we were held up ourselves: an answer that waits to be read is read first
+            self._set_deadline(self._deadline_s + late_s + GRACE_S)
+            return
+        self._is_overdue = True
+        self._task.cancel()
+
+    async def _look(self) -> None:
+        node, is_slow = self._supervisor.node, self._is_slow
+        self._is_overdue = False
+        began_s, began_at_s = self._supervisor.loop.time(), node.now_s()
+        try:
+            if self._is_stopped:
+                return
+            self._supervisor.note_begin(self.service_id, began_s - self._due_s)
+            # Not earlier than here: a look that is cancelled before its first step would not even reach its `finally`.
+            self._set_deadline(began_s + self.watch.schedule.timeout_s)
+            verdict, fault = await self._verdict()
+        finally:
+            self._task, self._deadline_s = None, math.inf
+            self._supervisor.places.give_back(is_slow=is_slow)
+        duration_s = node.now_s() - began_at_s
+        verdict = judged(verdict, duration_s, self.watch.max_latency_s)
+        self._is_slow = duration_s > SLOW_LOOK_S
+        self._log(verdict, fault)
+        is_change_pending = self._supervisor.report(self, verdict, duration_s, began_at_s)
+        wait_s = self.watch.schedule.wait_s(is_change_pending=is_change_pending)
+        self.look_at(self._supervisor.next_due_s(began_s, wait_s))
+
+    async def _verdict(self) -> tuple[Verdict, BaseException | None]:
+        """And the probe's own fault, where that is why there is no better one."""
+        error: BaseException | None = None
+        try:
+            verdict = await self.watch.probe.look()
+        except (asyncio.CancelledError, Exception) as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
+            error = exc
+        # A probe may have made something else of being cancelled.
+        if self._is_stopped:
+            raise asyncio.CancelledError from error
+        if self._is_overdue:
+            return too_late(self.watch.schedule.timeout_s, error), None
+        return (verdict, None) if error is None else (own_fault(error), error)
+
+    def _log(self, verdict: Verdict, fault: BaseException | None) -> None:
+        if fault is not None and self._is_probe_sound:  # once, not at every interval
+            log.error("the probe of service %r failed by itself", self.service_id, exc_info=fault)
+        self._is_probe_sound = fault is None
+        if verdict.outcome is not self._seen:  # each change once; what it comes to is the node's to say
+            self._seen = verdict.outcome
+            reason = f": {verdict.reason}" if verdict.reason else ""
+            log.info("service %s %s%s", self.service_id, _SPOKEN[verdict.outcome], reason)
+
+
+_SPOKEN = {
+    Outcome.READY: "passed a look",
+    Outcome.NOT_READY: "says that it is not ready",
+    Outcome.FAILED: "failed a look",
+    Outcome.UNKNOWN: "could not be looked at",
+}
