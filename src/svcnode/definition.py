@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.core.errors import InvalidValueError
@@ -84,12 +85,8 @@ def define(  # noqa: PLR0913  each is a word of the service table
     else:
         schedule = _schedule(interval, timeout, transition_interval)
         watch = Watch(probe, schedule, _max_latency_s(max_latency, schedule))
-        policy = Policy(
-            rise=rise,
-            fall=fall,
-            start_period_s=duration_s(start_period),
-            stale_after_s=schedule.default_stale_after_s if stale_after is None else duration_s(stale_after),
-        )
+        stale_after_s = schedule.default_stale_after_s if stale_after is None else duration_s(stale_after)
+        policy = _policy(rise, fall, duration_s(start_period), stale_after_s)
     service = Service(
         id=service_id,
         name=service_id if name is None else name,
@@ -100,11 +97,20 @@ def define(  # noqa: PLR0913  each is a word of the service table
     return Definition(service, watch)
 
 
+# Thousands of services with one schedule and one policy share them: that is less to keep in memory, and in its caches.
+_shared_schedule = lru_cache(maxsize=256)(Schedule)
+
+
+@lru_cache(maxsize=256)
+def _policy(rise: int, fall: int, start_period_s: float, stale_after_s: float) -> Policy:
+    return Policy(rise=rise, fall=fall, start_period_s=start_period_s, stale_after_s=stale_after_s)
+
+
 def _schedule(interval: Duration, timeout: Duration | None, transition_interval: Duration | None) -> Schedule:
     interval_s = duration_s(interval)
     # A short interval brings its own short timeout unless one was chosen.
     timeout_s = min(3.0, interval_s / 2) if timeout is None else duration_s(timeout)
-    return Schedule(
+    return _shared_schedule(
         interval_s=interval_s,
         timeout_s=timeout_s,
         transition_interval_s=None if transition_interval is None else duration_s(transition_interval),

@@ -83,15 +83,19 @@ class Handle:
 
 
 class _Entry:
-    """A service in its place; `is_queued` says whether the lapse heap holds it."""
+    """A service in its place; `is_queued` says whether the lapse heap holds it, which may be for an earlier lapse."""
 
-    __slots__ = ("is_queued", "service", "state", "watch")
+    __slots__ = ("is_queued", "lapses_at_s", "service", "state", "watch")
 
     def __init__(self, definition: Definition, state: ServiceState) -> None:
         self.service = definition.service
         self.watch = definition.watch
-        self.state = state
         self.is_queued = False
+        self.believe(state)
+
+    def believe(self, state: ServiceState) -> None:
+        self.state = state
+        self.lapses_at_s = rules.lapses_at_s(state, self.service.policy)
 
     @property
     def weight(self) -> Tally:
@@ -210,13 +214,11 @@ class Node:
             entry = self._entry(service_id)
             now_s = self._clock()
             reached_at_s = now_s if at_s is None else min(at_s, now_s)
-            evidence = Evidence(verdict=verdict, at_s=reached_at_s, duration_s=duration_s)
-            policy = entry.service.policy
+            evidence = Evidence(verdict, reached_at_s, duration_s)
             # Silence is judged first, so that it makes no difference whether somebody has read in between.
-            state = rules.weighed(rules.as_of(entry.state, now_s, policy), evidence, policy)
-            if reached_at_s < now_s:  # it may have been stale when it came; what is published is as of now
-                state = rules.as_of(state, now_s, policy)
-            self._believe(entry, state, now_s)
+            before = self._as_of(entry, now_s)
+            self._believe(entry, rules.weighed(before, evidence, entry.service.policy), now_s)
+            state = entry.state
         self._feed.deliver()
         return state
 
@@ -280,7 +282,7 @@ class Node:
                 entry = heapq.heappop(self._lapses)[2]
                 entry.is_queued = False
                 if self._is_alive(entry):
-                    self._believe(entry, rules.as_of(entry.state, now_s, entry.service.policy), now_s)
+                    self._believe(entry, entry.state, now_s)
             self._note_next_lapse()
         self._feed.deliver()
 
@@ -371,8 +373,17 @@ class Node:
         except KeyError:
             raise UnknownServiceError(service_id) from None
 
+    def _as_of(self, entry: _Entry, now_s: float) -> ServiceState:
+        if now_s < entry.lapses_at_s:
+            return entry.state
+        return rules.as_of(entry.state, now_s, entry.service.policy)
+
     def _believe(self, entry: _Entry, state: ServiceState, now_s: float) -> None:
-        before, entry.state = entry.state, state
+        before = entry.state
+        entry.believe(state)
+        if now_s >= entry.lapses_at_s:  # it was stale when it came; what is published is as of now
+            state = self._as_of(entry, now_s)
+            entry.believe(state)
         if not entry.is_queued:
             self._queue_lapse(entry)
         if state.status is not before.status:
@@ -381,9 +392,8 @@ class Node:
             self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
 
     def _queue_lapse(self, entry: _Entry) -> None:
-        lapse_at_s = rules.lapses_at_s(entry.state, entry.service.policy)
-        if lapse_at_s < math.inf:
-            heapq.heappush(self._lapses, (lapse_at_s, next(self._ticket), entry))
+        if entry.lapses_at_s < math.inf:
+            heapq.heappush(self._lapses, (entry.lapses_at_s, next(self._ticket), entry))
             entry.is_queued = True
             self._note_next_lapse()
 

@@ -11,7 +11,6 @@ Pure functions: time is passed in, nothing is remembered here. Two ideas carry t
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.model import (
@@ -44,10 +43,10 @@ def weighed(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceS
     if evidence.at_s < _heard_at_s(state):
         return state
     match evidence.verdict.outcome:
-        case Outcome.UNKNOWN:
-            return state
         case Outcome.READY:
             return _after_ready(state, evidence, policy)
+        case Outcome.UNKNOWN:
+            return state
         case Outcome.NOT_READY:
             return _after_not_ready(state, evidence)
         case Outcome.FAILED:
@@ -101,16 +100,16 @@ def _counted(  # noqa: PLR0913  each is a field
     failures_in_a_row: int = 0,
     ready_at_s: float | None = None,
 ) -> ServiceState:
-    """Written out, since every look ends here and `replace` takes several times as long."""
+    """By position, since every look ends here and names take twice as long."""
     return ServiceState(
-        status=status,
-        reason=reason,
-        since_s=state.since_s if status is state.status else evidence.at_s,
-        registered_at_s=state.registered_at_s,
-        ready_in_a_row=ready_in_a_row,
-        failures_in_a_row=failures_in_a_row,
-        ready_at_s=state.ready_at_s if ready_at_s is None else ready_at_s,
-        counted_at_s=evidence.at_s,
+        status,
+        reason,
+        state.since_s if status is state.status else evidence.at_s,
+        state.registered_at_s,
+        ready_in_a_row,
+        failures_in_a_row,
+        state.ready_at_s if ready_at_s is None else ready_at_s,
+        evidence.at_s,
     )
 
 
@@ -124,7 +123,7 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
     else:
         what = "success" if state.status is Status.UP else "evidence"
         status, reason = Status.INITIALIZING, f"no fresh {what} for {policy.stale_after_s:g} s"
-    return replace(state, status=status, reason=reason, since_s=lapse_at_s, ready_in_a_row=0)
+    return state._replace(status=status, reason=reason, since_s=lapse_at_s, ready_in_a_row=0)
 
 
 def lapses_at_s(state: ServiceState, policy: Policy) -> float:

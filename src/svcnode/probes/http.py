@@ -87,6 +87,8 @@ class HttpProbe(HttpOptions):
 
     async def look(self) -> Verdict:
         try:
+            if not self.redirects:
+                return self._verdict(await self.send(self._request), self.url)
             return self._verdict(*await self._answer())
         except OSError as exc:
             return verdict_on(exc, str(self.url))

@@ -66,9 +66,10 @@ class Looker:
 
     def _begin(self) -> bool:
         """Returns whether the place is taken: not by a service that went while it waited."""
-        if not self._is_stopped:
-            self._task = self._supervisor.loop.create_task(self._look())
-        return not self._is_stopped
+        if self._is_stopped:
+            return False
+        self._task = self._supervisor.loop.create_task(self._look())
+        return True
 
     def _set_deadline(self, at_s: float) -> None:
         self._deadline_s = at_s
@@ -87,30 +88,31 @@ class Looker:
         self._task.cancel()
 
     async def _look(self) -> None:
-        node, is_slow = self._supervisor.node, self._is_slow
-        self._is_overdue = False
-        began_s, began_at_s = self._supervisor.loop.time(), node.now_s()
+        supervisor, is_slow = self._supervisor, self._is_slow
+        began_s, began_at_s = supervisor.loop.time(), supervisor.node.now_s()
         try:
             if self._is_stopped:
                 return
-            self._supervisor.note_begin(self.service_id, began_s - self._due_s)
-            # Not earlier than here: a look that is cancelled before its first step would not even reach its `finally`.
-            self._set_deadline(began_s + self.watch.schedule.timeout_s)
-            verdict, fault = await self._verdict()
+            supervisor.note_begin(self.service_id, began_s - self._due_s)
+            verdict, fault = await self._verdict(began_s)
         finally:
             self._task, self._deadline_s = None, math.inf
-            self._supervisor.places.give_back(is_slow=is_slow)
-        duration_s = node.now_s() - began_at_s
-        verdict = judged(verdict, duration_s, self.watch.max_latency_s)
+            supervisor.places.give_back(is_slow=is_slow)
+        duration_s = supervisor.node.now_s() - began_at_s
         self._is_slow = duration_s > SLOW_LOOK_S
-        self._log(verdict, fault)
-        is_change_pending = self._supervisor.report(self, verdict, duration_s, began_at_s)
-        wait_s = self.watch.schedule.wait_s(is_change_pending=is_change_pending)
-        self.look_at(self._supervisor.next_due_s(began_s, wait_s))
+        verdict = judged(verdict, duration_s, self.watch.max_latency_s)
+        if verdict.outcome is not self._seen or fault is not None or not self._is_probe_sound:
+            self._log(verdict, fault)
+        is_change_pending = supervisor.report(self, verdict, duration_s, began_at_s)
+        self.look_at(supervisor.next_due_s(began_s, self.watch.schedule.wait_s(is_change_pending=is_change_pending)))
 
-    async def _verdict(self) -> tuple[Verdict, BaseException | None]:
+    async def _verdict(self, began_s: float) -> tuple[Verdict, BaseException | None]:
         """And the probe's own fault, where that is why there is no better one."""
+        timeout_s = self.watch.schedule.timeout_s
         error: BaseException | None = None
+        self._is_overdue = False
+        # Not earlier than here: a look that is cancelled before its first step would not even reach its `finally`.
+        self._set_deadline(began_s + timeout_s)
         try:
             verdict = await self.watch.probe.look()
         except (asyncio.CancelledError, Exception) as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
@@ -119,7 +121,7 @@ class Looker:
         if self._is_stopped:
             raise asyncio.CancelledError from error
         if self._is_overdue:
-            return too_late(self.watch.schedule.timeout_s, error), None
+            return too_late(timeout_s, error), None
         return (verdict, None) if error is None else (own_fault(error), error)
 
     def _log(self, verdict: Verdict, fault: BaseException | None) -> None:

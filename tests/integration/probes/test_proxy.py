@@ -245,10 +245,10 @@ def test_a_proxy_that_opens_no_tunnel_is_told_with_its_words(look: Look, answer:
         )
 
 
-def test_a_proxy_that_breaks_off_is_failed(look: Look) -> None:
+def test_a_proxy_that_breaks_off_is_told_by_its_name_or_as_the_end_of_the_connection(look: Look) -> None:
     with Backend(reset) as proxy:
-        for scheme in ("http", "https"):
-            assert look(f"{scheme}://nothing.invalid/", proxy=proxy.place).outcome is Outcome.FAILED
+        for scheme in ("http", "https"):  # it depends on how far the connecting was
+            assert look(f"{scheme}://nothing.invalid/", proxy=proxy.place).outcome in (Outcome.FAILED, Outcome.UNKNOWN)
 
 
 def test_a_proxy_that_is_not_there_says_nothing_about_the_service(look: Look) -> None:

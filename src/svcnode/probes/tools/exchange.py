@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from urllib.parse import quote
 
 import httptools
@@ -41,8 +41,7 @@ class ExchangeError(OSError):
     """What came back is not an HTTP answer that can be used; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(NamedTuple):  # made for every look, and a frozen dataclass takes three times as long to make
     status: int
     headers: dict[str, str]  # by lower-case name
     body: bytes
@@ -75,7 +74,7 @@ class Request:
     endpoint: Endpoint
     payload: bytes = field(repr=False)
     speaks_tls: bool
-    needs: Needs
+    client: type[_StatusClient]
     proxy: Proxy | None
     is_home: bool  # goes to the host of the kind's own URL
 
@@ -113,7 +112,7 @@ class HttpOptions(TlsOptions):
         first = f"{method} {quote(target, safe=_VISIBLE)} HTTP/1.1"
         lines = [first, *(f"{name}: {value}" for name, value in headers), "", ""]
         payload = "\r\n".join(lines).encode("latin-1") + body
-        return Request(endpoint, payload, scheme == "https", needs, proxy, is_home)
+        return Request(endpoint, payload, scheme == "https", _CLIENTS[needs], proxy, is_home)
 
     def _all_headers(self, url: Url, body: bytes, content_type: str, *, is_home: bool) -> list[tuple[str, str]]:
         given = [*self.headers, *self._authorization()] if is_home else []
@@ -138,30 +137,30 @@ class HttpOptions(TlsOptions):
 
     async def send(self, request: Request) -> HttpAnswer:
         """One exchange on a fresh connection; raises `OSError`."""
-        transport, client = await self._connect(request)
+        if request.proxy is None and not request.speaks_tls:
+            transport, client = await request.endpoint.connect(request.client)
+        else:
+            transport, client = await self._connect(request)
         try:
             expiring = self.expiry_verdict(transport) if request.speaks_tls else None
             with step("exchange"):
                 transport.write(request.payload)
                 answer = await client.answer
-            return answer if expiring is None else replace(answer, expiring=expiring)
+            return answer if expiring is None else answer._replace(expiring=expiring)
         finally:
             transport.abort()
 
     async def _connect(self, request: Request) -> tuple[asyncio.Transport, _StatusClient]:
-        protocol = _CLIENTS[request.needs]
-        if not request.speaks_tls:
-            if request.proxy is None:
-                return await request.endpoint.connect(protocol)
+        if request.proxy is not None and not request.speaks_tls:
             with request.proxy.blamed():
-                return await request.proxy.endpoint.connect(protocol)
+                return await request.proxy.endpoint.connect(request.client)
         tls = self.tls_context(shows_client=request.is_home)  # first: it may fail, and a socket would be left open
         server_name = (request.is_home and self.server_name) or request.endpoint.host
         if request.proxy is None:
             sock = await request.endpoint.open_socket()
         else:
             sock = await request.proxy.tunnel_to(request.endpoint)
-        return await start_tls(sock, protocol, tls, server_name)
+        return await start_tls(sock, request.client, tls, server_name)
 
 
 def basic(username: str, password: str) -> str:
@@ -171,6 +170,8 @@ def basic(username: str, password: str) -> str:
 class _StatusClient(asyncio.Protocol):
     """Gathers the status of one answer; httptools calls back, while it parses, what a client has a method for."""
 
+    __slots__ = ("__weakref__", "_head_bytes", "_headers", "_is_head_complete", "_parser", "answer")
+
     def __init__(self) -> None:
         self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
@@ -179,13 +180,15 @@ class _StatusClient(asyncio.Protocol):
         self._is_head_complete = False
 
     def data_received(self, data: bytes) -> None:
-        room = len(data) if self._is_head_complete else MAX_HEAD_BYTES - self._head_bytes
-        self._head_bytes += len(data)
-        self._feed(data if len(data) <= room else data[:room])
-        if len(data) > room and not self._is_head_complete:
+        room = MAX_HEAD_BYTES - self._head_bytes
+        if self._is_head_complete or len(data) <= room:
+            self._head_bytes += len(data)
+            self._feed(data)
+            return
+        self._feed(data[:room])
+        if not self._is_head_complete:
             self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
-        if len(data) > room:
-            self._feed(data[room:])
+        self._feed(data[room:])
 
     def _feed(self, data: bytes) -> None:
         if self.answer.done():
@@ -208,21 +211,19 @@ class _StatusClient(asyncio.Protocol):
             self._fail("it closed the connection before its answer was whole")
 
     def on_headers_complete(self) -> None:
-        if self._parser.get_status_code() < 200:  # 100 Continue and its like: the answer is still to come
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and its like: the answer is still to come
             self._headers.clear()
-            return
-        self._is_head_complete = True
-        self._head_is_complete()
+        elif not self.answer.done():
+            self._is_head_complete = True
+            self._on_head(status)
 
-    def _head_is_complete(self) -> None:
-        self._complete()
+    def _on_head(self, status: int) -> None:
+        self.answer.set_result(HttpAnswer(status, self._headers, b""))
 
     def _complete(self) -> None:
         if not self.answer.done():
-            self.answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, self._body()))
-
-    def _body(self) -> bytes:
-        return b""
+            self._on_head(self._parser.get_status_code())
 
     def _fail(self, why: str) -> None:
         if not self.answer.done():
@@ -235,6 +236,8 @@ _LENGTH_KNOWN_BY = {"content-length", "transfer-encoding"}
 class _HeadClient(_StatusClient):
     """Gathers the headers as well, which costs a call for each of them."""
 
+    __slots__ = ()
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
@@ -242,24 +245,27 @@ class _HeadClient(_StatusClient):
 class _BodyClient(_HeadClient):
     """Gathers the body as well."""
 
+    __slots__ = ("_body",)
+
     def __init__(self) -> None:
         super().__init__()
-        self._parts = bytearray()
+        self._body = bytearray()
 
-    def _head_is_complete(self) -> None:
+    def _on_head(self, status: int) -> None:
         pass
 
-    def _body(self) -> bytes:
-        return bytes(self._parts)
-
     def on_body(self, part: bytes) -> None:
-        self._parts += part
-        if len(self._parts) > MAX_BODY_BYTES:
+        self._body += part
+        if len(self._body) > MAX_BODY_BYTES:
             self._fail(f"the body of its answer is larger than {MAX_BODY_BYTES // 1024} KiB")
 
     def on_message_complete(self) -> None:
         if self._is_head_complete:
             self._complete()
+
+    def _complete(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
 
 
 _CLIENTS: dict[Needs, type[_StatusClient]] = {"status": _StatusClient, "head": _HeadClient, "body": _BodyClient}
