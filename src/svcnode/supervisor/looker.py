@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.look import judged, own_fault, too_late
-from svcnode.supervisor.agenda import TIMER_GRAIN_S
+from svcnode.supervisor.agenda import GRAIN_S, TIMER_GRAIN_S
 
 if TYPE_CHECKING:
     from svcnode.definition import Watch
@@ -76,10 +76,10 @@ class Looker:
         self._supervisor.agenda.add(at_s, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        # An entry for a look that is over finds none in flight, or one with a later deadline. Its own may come early by
-        # one grain for sharing a millisecond, and by another as timers do.
+        # An entry for a look that is over finds none in flight, or one with a later deadline. Its own may come early: by
+        # a grain for being done together with others, and by another as timers do.
         late_s = self._supervisor.loop.time() - self._deadline_s
-        if self._task is None or late_s < -2 * TIMER_GRAIN_S:
+        if self._task is None or late_s < -(GRAIN_S + TIMER_GRAIN_S):
             return
         if late_s > LATE_S:  # we were held up ourselves: an answer that waits to be read is read first
             self._set_deadline(self._deadline_s + late_s + GRACE_S)
