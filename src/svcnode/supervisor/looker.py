@@ -76,8 +76,8 @@ class Looker:
         self._supervisor.agenda.add(at_s, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        # An entry for a look that is over finds none in flight, or one with a later deadline. Its own may come early: by
-        # a grain for being done together with others, and by another as timers do.
+        # An entry for a look that is over finds none in flight, or one with a later deadline. Its own may come early,
+        # by a grain for being done together with others and by another as timers do.
         late_s = self._supervisor.loop.time() - self._deadline_s
         if self._task is None or late_s < -(GRAIN_S + TIMER_GRAIN_S):
             return
