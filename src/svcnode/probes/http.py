@@ -76,9 +76,8 @@ class HttpProbe(HttpOptions):
 
     def _request_to(self, url: Url, method: str, body: bytes) -> Request:
         is_home = _origin(url) == _origin(self.url)
-        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         return self.request(
-            target,
+            url.target,
             method=method,
             body=body if is_home else b"",
             needs="body" if self._needs_body else "head" if self.redirects else "status",
@@ -138,9 +137,8 @@ def _origin(url: Url) -> tuple[str, str, int]:
 
 
 def _redirected(url: Url, location: str) -> Url:
-    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     with suppress(ProbeError, ValueError):
-        new = Url.parse(urljoin(f"{url.scheme}://{url.place}{target}", location), is_ours=False)
+        new = Url.parse(urljoin(f"{url.scheme}://{url.place}{url.target}", location), is_ours=False)
         if new.scheme in DEFAULT_PORTS and new.need_host():
             return new
     raise ConnectionError("it redirects to what is no http URL")

@@ -44,9 +44,12 @@ class JsonRpcProbe(HttpOptions):
 
     def __post_init__(self) -> None:
         call = {"jsonrpc": "2.0", "id": _ID, "method": self.method, "params": self.params}
-        target = (self.url.path or "/") + (f"?{self.url.query}" if self.url.query else "")
         request = self.request(
-            target, method="POST", body=json.dumps(call).encode(), content_type="application/json", needs="body"
+            self.url.target,
+            method="POST",
+            body=json.dumps(call).encode(),
+            content_type="application/json",
+            needs="body",
         )
         object.__setattr__(self, "_request", request)
 

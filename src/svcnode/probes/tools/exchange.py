@@ -7,7 +7,6 @@ bring pools, retries and the environment's proxies, none of which a look may hav
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -123,17 +122,17 @@ class HttpOptions(TlsOptions):
         return [(name, value) for name, value in ours if name.lower() not in names] + given
 
     def _authorization(self) -> list[tuple[str, str]]:
-        if not (self.bearer or self.url.username or self.url.password):
+        basic = self.url.basic_authorization
+        if not (self.bearer or basic):
             return []
-        if self.bearer and (self.url.username or self.url.password):
+        if self.bearer and basic:
             raise OptionError("bearer", "stands beside a user name in the URL; only one of the two can be sent")
         if any(name.lower() == "authorization" for name, _ in self.headers):
             raise OptionError("headers", "Authorization stands beside a bearer or a user name; only one can be sent")
-        value = f"Bearer {self.bearer}" if self.bearer else basic(self.url.username, self.url.password)
-        if any(char in value for char in "\r\n\0") or not _is_latin(value):
+        if any(char in self.bearer for char in "\r\n\0") or not _is_latin(self.bearer):
             raise OptionError("bearer", "is not one line of text that a header can carry")
-        keep_secret(value.partition(" ")[2])
-        return [("Authorization", value)]
+        keep_secret(self.bearer)
+        return [("Authorization", basic or f"Bearer {self.bearer}")]
 
     async def send(self, request: Request) -> HttpAnswer:
         """One exchange on a fresh connection; raises `OSError`."""
@@ -161,10 +160,6 @@ class HttpOptions(TlsOptions):
         else:
             sock = await request.proxy.tunnel_to(request.endpoint)
         return await start_tls(sock, request.client, tls, server_name)
-
-
-def basic(username: str, password: str) -> str:
-    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
 class _StatusClient(asyncio.Protocol):

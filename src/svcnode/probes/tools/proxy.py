@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 import socket
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.redaction import keep_secret, redacted
+from svcnode.core.redaction import redacted
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.faults import WayError, words_of
 from svcnode.probes.tools.steps import step
@@ -41,11 +40,8 @@ class Proxy:
             raise OptionError("proxy", str(exc)) from exc
         if url.scheme != "http":
             raise OptionError("proxy", f"only http:// proxies can be spoken to, not {url.scheme}://")
-        if not (url.username or url.password):
-            return cls(endpoint, [])
-        token = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
-        keep_secret(token)
-        return cls(endpoint, [("Proxy-Authorization", f"Basic {token}")])
+        basic = url.basic_authorization
+        return cls(endpoint, [("Proxy-Authorization", basic)] if basic else [])
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

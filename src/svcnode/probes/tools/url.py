@@ -83,6 +83,22 @@ class Url:
         return host if self.port is None else f"{host}:{self.port}"
 
     @property
+    def target(self) -> str:
+        """What a request asks for, with the query."""
+        return (self.path or "/") + (f"?{self.query}" if self.query else "")
+
+    @property
+    def basic_authorization(self) -> str:
+        """User name and password as a header carries them; empty without them."""
+        if not (self.username or self.password):
+            return ""
+        import base64
+
+        token = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        keep_secret(token)
+        return f"Basic {token}"
+
+    @property
     def file_path(self) -> str:
         """What a URL such as `file:/run/app.pid` or `file:///run/app.pid` names."""
         path = self.host + unquote(self.path)
