@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "127.0.0.1:8420"
 
 _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
-_WORDS_AS_THEY_ARE = ("name", "description", "impact")
+_WORDS_AS_THEY_ARE = ("name", "description")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +167,8 @@ def _service(
 
 
 def _policy_words(said: Mapping[str, object], path: KeyPath, source: Source) -> ServiceWords:
-    """What a table says about looking and judging, each word checked where it stands."""
-    words = {key: said[key] for key in _POLICY_KEYS if key in said}
+    """What a table says about weighing, looking and judging, each word checked where it stands."""
+    words = {key: said[key] for key in ("impact", *_POLICY_KEYS) if key in said}
     for key, value in words.items():
         with source.blaming(*path, key):
             _check_policy_word(key, value)
@@ -176,6 +176,8 @@ def _policy_words(said: Mapping[str, object], path: KeyPath, source: Source) -> 
 
 
 def _check_policy_word(key: str, value: Any) -> None:  # noqa: ANN401  its kind was checked with the shape
+    if key == "impact":
+        return  # its words were checked with the shape
     if key in ("rise", "fall"):
         if value < 1:
             raise InvalidValueError(f"counts looks in a row, so it is at least 1, not {value}")

@@ -44,6 +44,7 @@ class SecurityTable(TypedDict, total=False):
 class DefaultsTable(TypedDict, total=False):
     """What may be said once for all services."""
 
+    impact: Literal["critical", "partial", "none"]
     interval: str
     transition_interval: str
     timeout: str
@@ -61,7 +62,6 @@ class NamedTable(TypedDict):
 class ServiceTable(NamedTable, DefaultsTable, total=False):
     name: str
     description: str
-    impact: Literal["critical", "partial", "none"]
     probe: str | dict[str, Any]
     status: Literal["Up", "Down", "Initializing"]
 

@@ -159,6 +159,16 @@ def test_a_service_with_a_fixed_status_is_not_looked_at(file: Path) -> None:
     assert service.definition.service.policy == REPORTED
 
 
+def test_the_weight_of_all_services_can_be_said_once(file: Path) -> None:
+    text = (
+        '[defaults]\nimpact = "critical"\n[[services]]\nid = "a"\nprobe = "sqlite:a"\n'
+        '[[services]]\nid = "b"\nstatus = "Up"\nimpact = "none"\n[[services]]\nid = "c"\nstatus = "Up"\n'
+    )
+    file.write_text(text)
+    impacts = [service.definition.service.impact for service in load(file, {}).services]
+    assert impacts == [Impact.CRITICAL, Impact.NONE, Impact.CRITICAL]
+
+
 def test_the_words_of_a_service_win_over_the_defaults(file: Path) -> None:
     text = '[defaults]\ninterval = "2s"\nfall = 7\n[[services]]\nid = "a"\nprobe = "sqlite:a"\ninterval = "4s"\n'
     service = the_service(file, text, {"SVCNODE_DEFAULTS_RISE": "9"})

@@ -23,6 +23,7 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_LOG_LEVEL", "debug", ("log", "level"), "debug"),
     ("SVCNODE_LOG_FORMAT", "json", ("log", "format"), "json"),
     ("SVCNODE_DEFAULTS_INTERVAL", "10s", ("defaults", "interval"), "10s"),
+    ("SVCNODE_DEFAULTS_IMPACT", "critical", ("defaults", "impact"), "critical"),
     ("SVCNODE_SECURITY_ALLOW_EXEC", "true", ("security", "allow_exec"), True),
     ("SVCNODE_DEFAULTS_TRANSITION_INTERVAL", "2s", ("defaults", "transition_interval"), "2s"),
     ("SVCNODE_DEFAULTS_MAX_LATENCY", "1s", ("defaults", "max_latency"), "1s"),
