@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +14,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.look import look_once
 from svcnode.probes import make_probe
 from svcnode.probes.tcp import MAX_ANSWER_BYTES
+from svcnode.probes.tools.connect import refuse_ourselves
 from tests.support.agents import has_ipv6
 from tests.support.backends import (
     Backend,
@@ -464,3 +468,45 @@ def test_connections_that_are_reset_in_their_handshake_do_no_harm_to_what_is_ope
         assert look.run(story(f"tls://{backend.place}")) == {
             Verdict.failed(f"connection reset by peer: {backend.place}")
         }
+
+
+# ---- a socket that is connected with itself
+
+
+async def _connected_with_itself() -> asyncio.Transport:
+    """As happens by chance to whoever calls a dead port of this machine often enough."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = server.getsockname()
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *here, local_addr=here)
+    return transport
+
+
+def test_a_socket_that_has_only_reached_itself_has_reached_nobody(look: Look) -> None:
+    async def story() -> tuple[str, int]:
+        transport = await _connected_with_itself()
+        here: tuple[str, int] = transport.get_extra_info("sockname")
+        with pytest.raises(ConnectionRefusedError, match="refused"):
+            refuse_ourselves(transport)
+        return here
+
+    here = look.run(story())
+    with socket.socket() as service:
+        service.bind(here)  # it can come back at once, without SO_REUSEADDR
+
+
+def test_a_dead_port_stays_dead_however_often_it_is_called(look: Look) -> None:
+    """An even port among those that the system hands out: calling from it is a matter of at most some ten thousand."""
+    probe = make_probe(f"tcp://127.0.0.1:{_even_ephemeral_port()}")
+
+    async def story() -> set[Outcome]:
+        return {(await probe.look()).outcome for _ in range(30_000)}
+
+    assert look.run(story()) == {Outcome.FAILED}
+
+
+def _even_ephemeral_port() -> int:
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = int(server.getsockname()[1]) & ~1
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

@@ -6,7 +6,10 @@ The deadline is the supervisor's. When a look is cancelled, whatever was opened 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,14 +39,15 @@ class Endpoint:
 
     async def connect(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         """A fresh connection and its protocol. Whoever asked for it aborts it."""
-        if not self.is_address:
-            return await self._at_first_address(lambda address: self._connect(address, protocol))
-        with step("connect", self.host):
-            return await asyncio.get_running_loop().create_connection(protocol, self.host, self.port)
+        if self.is_address:
+            return await self._connect(self.host, protocol)
+        return await self._at_first_address(lambda address: self._connect(address, protocol))
 
     async def _connect(self, address: str, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         with step("connect", address):
-            return await asyncio.get_running_loop().create_connection(protocol, address, self.port)
+            connection = await asyncio.get_running_loop().create_connection(protocol, address, self.port)
+            refuse_ourselves(connection[0])
+            return connection
 
     async def open_socket(self) -> socket.socket:
         """A connected socket, for those who have something to say before the protocol begins."""
@@ -55,6 +59,7 @@ class Endpoint:
         try:
             with step("connect", address):
                 await asyncio.get_running_loop().sock_connect(sock, (address, self.port))
+                _refuse_if_same(sock.getsockname(), sock.getpeername(), sock)
         except BaseException:  # also when cancelled: nobody else knows the socket yet
             sock.close()
             raise
@@ -69,6 +74,26 @@ class Endpoint:
             except OSError:
                 continue
         return await attempt(last)
+
+
+def refuse_ourselves(transport: asyncio.Transport) -> None:
+    """Nobody listens, but the port that we were given to call from is the very one we call.
+
+    TCP connects such a socket with itself, so a dead service on this machine would look alive now and then.
+    """
+    about = transport.get_extra_info
+    try:
+        _refuse_if_same(about("sockname"), about("peername"), about("socket"))
+    except ConnectionRefusedError:
+        transport.abort()
+        raise
+
+
+def _refuse_if_same(ours: object, theirs: object, sock: socket.socket) -> None:
+    if ours == theirs:
+        # Ended by a reset, or the port would be taken for a minute, and the service could not come back to it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 async def start_tls(
