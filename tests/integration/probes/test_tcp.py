@@ -486,7 +486,7 @@ def test_a_socket_that_has_only_reached_itself_has_reached_nobody(look: Look) ->
         transport = await _connected_with_itself()
         here: tuple[str, int] = transport.get_extra_info("sockname")
         with pytest.raises(ConnectionRefusedError, match="refused"):
-            refuse_ourselves(transport)
+            refuse_ourselves(transport, here)
         return here
 
     here = look.run(story())

@@ -46,7 +46,7 @@ class Endpoint:
     async def _connect(self, address: str, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         with step("connect", address):
             connection = await asyncio.get_running_loop().create_connection(protocol, address, self.port)
-            refuse_ourselves(connection[0])
+            refuse_ourselves(connection[0], (address, self.port))
             return connection
 
     async def open_socket(self) -> socket.socket:
@@ -59,7 +59,7 @@ class Endpoint:
         try:
             with step("connect", address):
                 await asyncio.get_running_loop().sock_connect(sock, (address, self.port))
-                _refuse_if_same(sock.getsockname(), sock.getpeername(), sock)
+                _refuse_if_same(sock.getsockname(), (address, self.port), sock)
         except BaseException:  # also when cancelled: nobody else knows the socket yet
             sock.close()
             raise
@@ -76,21 +76,20 @@ class Endpoint:
         return await attempt(last)
 
 
-def refuse_ourselves(transport: asyncio.Transport) -> None:
+def refuse_ourselves(transport: asyncio.Transport, called: tuple[str, int]) -> None:
     """Nobody listens, but the port that we were given to call from is the very one we call.
 
     TCP connects such a socket with itself, so a dead service on this machine would look alive now and then.
     """
-    about = transport.get_extra_info
     try:
-        _refuse_if_same(about("sockname"), about("peername"), about("socket"))
+        _refuse_if_same(transport.get_extra_info("sockname"), called, transport.get_extra_info("socket"))
     except ConnectionRefusedError:
         transport.abort()
         raise
 
 
-def _refuse_if_same(ours: object, theirs: object, sock: socket.socket) -> None:
-    if ours == theirs:
+def _refuse_if_same(ours: tuple[str, int] | None, called: tuple[str, int], sock: socket.socket) -> None:
+    if ours is not None and ours[:2] == called:  # one that was reset meanwhile may have no name left
         # Ended by a reset, or the port would be taken for a minute, and the service could not come back to it.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
