@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from svcnode.probes.tools.resolve import addresses_of, is_address
 from svcnode.probes.tools.steps import step
@@ -59,7 +59,8 @@ class Endpoint:
         try:
             with step("connect", address):
                 await asyncio.get_running_loop().sock_connect(sock, (address, self.port))
-                _refuse_if_same(sock.getsockname(), (address, self.port), sock)
+                if sock.getsockname()[:2] == (address, self.port):
+                    _refuse(sock)
         except BaseException:  # also when cancelled: nobody else knows the socket yet
             sock.close()
             raise
@@ -81,18 +82,18 @@ def refuse_ourselves(transport: asyncio.Transport, called: tuple[str, int]) -> N
 
     TCP connects such a socket with itself, so a dead service on this machine would look alive now and then.
     """
-    try:
-        _refuse_if_same(transport.get_extra_info("sockname"), called, transport.get_extra_info("socket"))
-    except ConnectionRefusedError:
-        transport.abort()
-        raise
-
-
-def _refuse_if_same(ours: tuple[str, int] | None, called: tuple[str, int], sock: socket.socket) -> None:
+    ours = transport.get_extra_info("sockname")
     if ours is not None and ours[:2] == called:  # one that was reset meanwhile may have no name left
-        # Ended by a reset, or the port would be taken for a minute, and the service could not come back to it.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        try:
+            _refuse(transport.get_extra_info("socket"))
+        finally:
+            transport.abort()
+
+
+def _refuse(sock: socket.socket) -> NoReturn:
+    # Ended by a reset, or the port would be taken for a minute, and the service could not come back to it.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 async def start_tls(
