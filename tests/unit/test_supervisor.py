@@ -527,7 +527,7 @@ async def after_a_look(probe: Probe, **words: Any) -> ServiceState:
     [
         (FAILED, Status.DOWN, "refused"),
         (Verdict.not_ready("syncing"), Status.INITIALIZING, "syncing"),
-        (Verdict.unknown("no driver"), Status.INITIALIZING, "not looked at yet"),
+        (Verdict.unknown("no driver"), Status.INITIALIZING, "no evidence yet"),
     ],
 )
 @in_virtual_time
@@ -1041,7 +1041,7 @@ async def test_a_probe_that_swallows_its_cancellation_does_not_keep_the_block_fr
             await asyncio.sleep(1.0)
     assert now_s() == 1.0
     assert not looks_under_way()
-    assert node.state("db-1").reason == "not looked at yet"
+    assert node.state("db-1").reason == "no evidence yet"
     assert caplog.records == []
 
 

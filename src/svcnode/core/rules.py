@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def first_state(now_s: float) -> ServiceState:
-    return ServiceState(status=Status.INITIALIZING, reason="not looked at yet", since_s=now_s, registered_at_s=now_s)
+    return ServiceState(status=Status.INITIALIZING, reason="no evidence yet", since_s=now_s, registered_at_s=now_s)
 
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:

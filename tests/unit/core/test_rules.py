@@ -63,7 +63,7 @@ DOWN = ((40.0, FAILED), (50.0, FAILED), (60.0, FAILED))
 
 def test_a_service_is_initializing_until_its_first_verdict() -> None:
     assert first_state(7.0) == ServiceState(
-        status=Status.INITIALIZING, reason="not looked at yet", since_s=7.0, registered_at_s=7.0
+        status=Status.INITIALIZING, reason="no evidence yet", since_s=7.0, registered_at_s=7.0
     )
 
 
