@@ -77,6 +77,8 @@ def define(  # noqa: PLR0913  each is a word of the service table
         raise InvalidValueError("a service has a probe or a ttl, not both: a probe brings its own evidence")
     if isinstance(probe, str | Mapping):
         probe = make_probe(probe)
+    if probe is not None and not hasattr(probe, "look"):
+        raise InvalidValueError(f"a probe is a URL, a table with a url, or an object with look(), not {probe!r}")
     if beats_within_s := getattr(probe, "ttl_s", None):  # a heartbeat: heard, not looked for
         probe, ttl = None, beats_within_s
     if probe is None:

@@ -21,7 +21,7 @@ async def look_once(
     began_s = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s) as deadline:
-            verdict = await probe.look()
+            verdict = checked(await probe.look())
     except asyncio.CancelledError:
         raise
     except Exception as exc:  # noqa: BLE001  whatever a probe does
@@ -31,6 +31,13 @@ async def look_once(
     if deadline.expired():  # and yet it was not cancelled: what such a probe says then comes too late
         return too_late(timeout_s, None), None
     return judged(verdict, time.monotonic() - began_s, max_latency_s), None
+
+
+def checked(verdict: object) -> Verdict:
+    """Somebody else wrote the probe."""
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"look() returned {verdict!r}, which is no Verdict")
+    return verdict
 
 
 def judged(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> Verdict:

@@ -236,3 +236,14 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
 def test_what_is_no_url_is_refused_with_one_that_is() -> None:
     with pytest.raises(ProbeError, match=r"not a URL, which begins with a scheme and a colon, such as tcp:"):
         define("db-1", probe="ledger")
+
+
+def test_what_cannot_look_is_no_probe() -> None:
+    with pytest.raises(InvalidValueError, match=r"an object with look\(\), not 5"):
+        define("db-1", probe=5)  # type: ignore[arg-type]  # that it is an error is what is tested
+
+
+def test_an_interval_is_at_most_a_day() -> None:
+    assert define("db-1", probe=SomeProbe(), interval="1d").watch is not None
+    with pytest.raises(InvalidValueError, match="more than a day"):
+        define("db-1", probe=SomeProbe(), interval="25h")

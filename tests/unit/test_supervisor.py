@@ -11,7 +11,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -689,7 +689,7 @@ async def test_however_many_services_hang_the_others_are_looked_at_on_time() -> 
 async def test_a_service_that_is_quick_again_need_not_wait_with_the_slow_ones() -> None:
     node = a_node()
     register_many(node, 20, lambda: ScriptedProbe(takes_s=HUNG_S), interval="10s", timeout="3s")
-    [mended] = register_many(node, 1, lambda: ScriptedProbe(takes_s=1.0), interval="4s")
+    [mended] = register_many(node, 1, lambda: ScriptedProbe(takes_s=HUNG_S), interval="4s", timeout="3s")
     async with supervising(node, looks_at_once=8):
         await asyncio.sleep(300.0)
         assert max(mended.gaps_s) > 20.0
@@ -1271,3 +1271,45 @@ def test_silence_past_the_deadline_counts_even_when_we_were_held_up(
             assert node.state("db-1").reason == "no answer within 3 s"
 
     run_in_virtual_time(story())
+
+
+# ---- probes of other people
+
+
+@dataclass(eq=False)
+class ForgetfulProbe:
+    """Forgets once to say what it saw."""
+
+    looks: int = 0
+
+    async def look(self) -> Verdict:
+        self.looks += 1
+        return cast("Verdict", None) if self.looks == 2 else READY
+
+
+@in_virtual_time
+async def test_a_look_without_a_verdict_is_the_fault_of_the_probe_and_the_looking_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node, probe = a_node(), ForgetfulProbe()
+    node.register("db-1", probe=probe, interval="10s")
+    async with supervising(node):
+        await asyncio.sleep(35.0)
+    assert probe.looks == 4
+    assert "returned None, which is no Verdict" in caplog.text
+
+
+@in_virtual_time
+async def test_a_service_that_was_slow_once_does_not_wait_behind_those_that_hang() -> None:
+    node, healthy = a_node(), ScriptedProbe()
+    for number in range(40):
+        node.register(f"hung-{number}", probe=ScriptedProbe(takes_s=1000.0), interval="10s", timeout="3s")
+    node.register("healthy", probe=healthy, interval="10s", timeout="3s")
+    async with supervising(node, looks_at_once=16):
+        await asyncio.sleep(60.0)  # in which it is learned who hangs
+        healthy.takes_s = 0.4
+        await asyncio.sleep(10.0)
+        healthy.takes_s = 0.0
+        slow_at_s = healthy.began_at_s[-1]
+        await asyncio.sleep(20.0)
+    assert next(one for one in healthy.began_at_s if one > slow_at_s) - slow_at_s < 13.1

@@ -15,6 +15,7 @@ from svcnode.core.errors import InvalidValueError
 
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
 MAX_ID_CHARS = 256
+MAX_INTERVAL_S = 86_400.0  # evidence counts for three intervals, and a green light of last month is none
 # A "v" followed by dotted numbers; ASCII digits only, as a client's own pattern would have it.
 VERSION_FORM = re.compile(r"v[0-9]+(\.[0-9]+)*")
 
@@ -122,6 +123,10 @@ class Schedule:
         if not 0 < self.timeout_s < self.interval_s:
             raise InvalidValueError(
                 f"the timeout ({self.timeout_s:g} s) must be more than 0 and below the interval ({self.interval_s:g} s)"
+            )
+        if self.interval_s > MAX_INTERVAL_S:
+            raise InvalidValueError(
+                f"the interval ({self.interval_s:g} s) is more than a day; nothing would be evidence"
             )
         if self.transition_interval_s is not None and not 0 < self.transition_interval_s <= self.interval_s:
             raise InvalidValueError(

@@ -40,7 +40,7 @@ class FunctionProbe:
     def _run(self) -> object:
         try:
             return self.function()
-        except Exception as exc:  # noqa: BLE001  as above; a thread that does not start is no word of the check's
+        except (Exception, SystemExit) as exc:  # noqa: BLE001  as above, and a check may not end the program
             return Verdict.failed(_reason_from(exc))
 
 
@@ -50,6 +50,6 @@ def _verdict_from(result: object) -> Verdict:
     return Verdict.failed("the check returned False") if result is False else Verdict.ready()
 
 
-def _reason_from(exc: Exception) -> str:
+def _reason_from(exc: BaseException) -> str:
     text = str(exc).strip()
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__

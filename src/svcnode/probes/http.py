@@ -20,7 +20,8 @@ from svcnode.core.model import Verdict
 from svcnode.probes.tools.exchange import DEFAULT_PORTS, HttpAnswer, HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.json_pointer import Expectations, mismatch
-from svcnode.probes.tools.options import Count, Pattern, RawBytes
+from svcnode.probes.tools.options import Count, RawBytes
+from svcnode.probes.tools.patterns import MATCHED_WITHIN_S, Pattern, is_found
 from svcnode.probes.tools.url import Url
 
 READY = Verdict.ready()
@@ -54,7 +55,7 @@ class HttpProbe(HttpOptions):
     status: Statuses = SUCCESS
     starting_status: Statuses = frozenset()
     contains: str = ""
-    matches: Pattern | None = None
+    matches: Pattern = ""
     json: Expectations = field(default_factory=dict)
     redirects: Count = 0
     _request: Request = field(init=False, compare=False)
@@ -85,44 +86,41 @@ class HttpProbe(HttpOptions):
         )
 
     async def look(self) -> Verdict:
-        try:
-            if not self.redirects:
-                return self._verdict(await self.send(self._request), self.url)
-            return self._verdict(*await self._answer())
-        except OSError as exc:
-            return verdict_on(exc, str(self.url))
-
-    async def _answer(self) -> tuple[HttpAnswer, Url]:
-        """The last answer of as many as the redirects allow, and who gave it."""
         url, request = self.url, self._request
         method, body = self.method, self.body
-        for _ in range(self.redirects):
+        try:
             answer = await self.send(request)
-            location = answer.headers.get("location")
-            if answer.status not in REDIRECTING or answer.status in self.status or location is None:
-                return answer, url
-            url = _redirected(url, location)
-            if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
-                method, body = "HEAD" if method == "HEAD" else "GET", b""  # as every client does
-            request = self._request_to(url, method, body)
-        return await self.send(request), url
+            for _ in range(self.redirects):
+                location = answer.headers.get("location")
+                if answer.status not in REDIRECTING or answer.status in self.status or location is None:
+                    break
+                url = _redirected(url, location)
+                if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
+                    method, body = "HEAD" if method == "HEAD" else "GET", b""  # as every client does
+                answer = await self.send(self._request_to(url, method, body))
+        except OSError as exc:
+            return verdict_on(exc, str(url))
+        return await self._verdict(answer, url)
 
-    def _verdict(self, answer: HttpAnswer, url: Url) -> Verdict:
+    async def _verdict(self, answer: HttpAnswer, url: Url) -> Verdict:
         if answer.status in self.starting_status:
             return Verdict.not_ready(f"answered {answer.status}, so it is starting: {url}")
         if answer.status not in self.status:
             hint = ", a redirect past the limit" if answer.status in REDIRECTING else ""
             return Verdict.failed(f"answered {answer.status}{hint}: {url}")
-        if self._needs_body and (fault := self._fault_of(answer.body)):
+        if self._needs_body and (fault := await self._fault_of(answer.body)):
             return Verdict.failed(f"answered {answer.status}, but {fault}: {url}")
         return answer.expiring or READY
 
-    def _fault_of(self, body: bytes) -> str | None:
+    async def _fault_of(self, body: bytes) -> str | None:
         text = body.decode("utf-8", "replace")
         if self.contains not in text:
             return f'its body does not hold "{self.contains}"'
-        if self.matches and not self.matches.search(text):
-            return f'its body does not match "{self.matches.pattern}"'
+        try:
+            if self.matches and not await is_found(self.matches, text):
+                return f'its body does not match "{self.matches}"'
+        except TimeoutError:
+            return f'its body cannot be held against "{self.matches}" within {MATCHED_WITHIN_S:g} s'
         if not self.json:
             return None
         try:

@@ -69,7 +69,7 @@ class JsonRpcProbe(HttpOptions):
         match reply:
             case {"error": {"code": code, "message": message}}:
                 return redacted(f"error {code}: {message}")[:_MAX_SHOWN_CHARS]
-            case {"result": result, "id": id_} if id_ == _ID and 200 <= answer.status < 300:
+            case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:
                 return mismatch(result, self.result)
             case _:
                 return f"answered {answer.status} with what is no JSON-RPC reply"

@@ -12,11 +12,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.connect import Endpoint, start_tls
+from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.options import RawBytes
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.tls import TlsOptions
+from svcnode.probes.tools.tls_layer import connected_under_tls
 
 MAX_ANSWER_BYTES = 64 * 1024
 READY = Verdict.ready()
@@ -67,9 +68,8 @@ class TcpProbe(TlsOptions):
 
         if not self._speaks_tls:
             return await self._endpoint.connect(listener)
-        tls = self.tls_context()  # first: it may fail, and a socket would be left open
-        sock = await self._endpoint.open_socket()
-        return await start_tls(sock, listener, tls, self.server_name or self._endpoint.host)
+        server_name = self.server_name or self._endpoint.host
+        return await connected_under_tls(self._endpoint.connect, listener, self.tls_context(), server_name)
 
     async def _is_heard(self, listener: _Listener) -> bool:
         with step("exchange"):

@@ -8,8 +8,9 @@ import math
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import judged, own_fault, too_late
+from svcnode.look import checked, judged, own_fault, too_late
 from svcnode.supervisor.agenda import GRAIN_S, TIMER_GRAIN_S
+from svcnode.supervisor.places import Pace
 
 if TYPE_CHECKING:
     from svcnode.definition import Watch
@@ -30,8 +31,8 @@ class Looker:
         "_due_s",
         "_is_overdue",
         "_is_probe_sound",
-        "_is_slow",
         "_is_stopped",
+        "_pace",
         "_seen",
         "_supervisor",
         "_task",
@@ -43,7 +44,8 @@ class Looker:
         self._supervisor = supervisor
         self.service_id = service_id
         self.watch = watch
-        self._is_slow = self._is_stopped = self._is_overdue = False
+        self._is_stopped = self._is_overdue = False
+        self._pace = Pace.QUICK
         self._is_probe_sound = True
         self._seen = Outcome.READY
         self._task: asyncio.Task[None] | None = None
@@ -62,7 +64,7 @@ class Looker:
 
     def _ask_for_a_place(self) -> None:
         if not self._is_stopped:
-            self._supervisor.places.ask(self._begin, is_slow=self._is_slow)
+            self._supervisor.places.ask(self._begin, self._pace)
 
     def _begin(self) -> bool:
         """Returns whether the place is taken: not by a service that went while it waited."""
@@ -88,7 +90,7 @@ class Looker:
         self._task.cancel()
 
     async def _look(self) -> None:
-        supervisor, is_slow = self._supervisor, self._is_slow
+        supervisor, pace = self._supervisor, self._pace
         began_s, began_at_s = supervisor.loop.time(), supervisor.node.now_s()
         try:
             if self._is_stopped:
@@ -97,9 +99,9 @@ class Looker:
             verdict, fault = await self._verdict(began_s)
         finally:
             self._task, self._deadline_s = None, math.inf
-            supervisor.places.give_back(is_slow=is_slow)
+            supervisor.places.give_back(pace)
         duration_s = supervisor.node.now_s() - began_at_s
-        self._is_slow = duration_s > SLOW_LOOK_S
+        self._pace = Pace.HUNG if self._is_overdue else Pace.SLOW if duration_s > SLOW_LOOK_S else Pace.QUICK
         verdict = judged(verdict, duration_s, self.watch.max_latency_s)
         if verdict.outcome is not self._seen or fault is not None or not self._is_probe_sound:
             self._log(verdict, fault)
@@ -114,7 +116,7 @@ class Looker:
         # Not earlier than here: a look that is cancelled before its first step would not even reach its `finally`.
         self._set_deadline(began_s + timeout_s)
         try:
-            verdict = await self.watch.probe.look()
+            verdict = checked(await self.watch.probe.look())
         except (asyncio.CancelledError, Exception) as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
             error = exc
         # A probe may have made something else of being cancelled.

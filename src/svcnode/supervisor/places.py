@@ -1,12 +1,14 @@
 """Places for looks in flight, of which there are only so many.
 
-Looks that took long last time share a quarter of them, so that services that hang leave the others their places. One
-that begins to hang holds an ordinary place once, until its deadline.
+Looks that took long last time share a quarter of them, so that services that hang leave the others their places. Among
+these, the ones that came to an end by themselves go before those that were cut off. A service that begins to hang holds
+an ordinary place once, until its deadline.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,31 +17,39 @@ if TYPE_CHECKING:
 SLOW_SHARE = 4
 
 
+class Pace(IntEnum):
+    """How long the last look at a service took."""
+
+    QUICK = 0
+    SLOW = 1
+    HUNG = 2
+
+
 class Places:
     def __init__(self, count: int) -> None:
         self._free = count
         self._free_for_slow = max(1, count // SLOW_SHARE)
-        self._waiting: deque[Callable[[], bool]] = deque()
-        self._slow_waiting: deque[Callable[[], bool]] = deque()
+        self._waiting: tuple[deque[Callable[[], bool]], ...] = tuple(deque() for _ in Pace)
 
-    def ask(self, begin: Callable[[], bool], *, is_slow: bool) -> None:
-        """Calls `begin` as soon as there is a place, which is at once as a rule; it says whether it takes it."""
-        if self._free and not is_slow:  # the rule
+    def ask(self, begin: Callable[[], bool], pace: Pace) -> None:
+        """Calls `begin` when there is a place, which is at once as a rule; it returns whether it takes the place."""
+        if self._free and pace is Pace.QUICK:  # the rule
             self._free -= begin()
             return
-        (self._slow_waiting if is_slow else self._waiting).append(begin)
+        self._waiting[pace].append(begin)
         self._hand_out()
 
-    def give_back(self, *, is_slow: bool) -> None:
+    def give_back(self, pace: Pace) -> None:
         self._free += 1
-        self._free_for_slow += is_slow
-        if self._waiting or self._slow_waiting:
+        self._free_for_slow += pace is not Pace.QUICK
+        if any(self._waiting):
             self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._free and self._waiting:
-            self._free -= self._waiting.popleft()()
-        while self._free and self._free_for_slow and self._slow_waiting:
-            is_taken = self._slow_waiting.popleft()()
+        quick, slow, hung = self._waiting
+        while quick and self._free:
+            self._free -= quick.popleft()()
+        while (slow or hung) and self._free and self._free_for_slow:
+            is_taken = (slow or hung).popleft()()
             self._free -= is_taken
             self._free_for_slow -= is_taken

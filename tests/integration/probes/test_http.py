@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -12,6 +13,7 @@ import pytest
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.look import look_once
 from svcnode.probes import make_probe
 from svcnode.probes.tools.exchange import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from tests.support.agents import has_ipv6
@@ -816,3 +818,32 @@ def test_looks_that_come_to_their_end_leave_nothing_open(look: Look, certificate
         look.leaves_nothing_open(f"http://{plain.place}", contains="bye")
         look.leaves_nothing_open(f"https://{encrypted.place}")
         look.leaves_nothing_open(f"https://{encrypted.place}", ca=str(certificate.certificate))
+
+
+# ---- patterns that take for ever
+
+
+def test_a_pattern_that_takes_for_ever_is_given_up_and_holds_up_nobody(look: Look) -> None:
+    async def story(place: str) -> tuple[Verdict, int]:
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0.01)
+                turns += 1
+
+        counting = asyncio.create_task(count_turns())
+        verdict, _ = await look_once(make_probe({"url": f"http://{place}/", "matches": EVIL_PATTERN}), 10.0)
+        counting.cancel()
+        return verdict, turns
+
+    with HttpBackend(reply(200, "a" * 40)) as backend:
+        verdict, turns = look.run(story(backend.place))
+        assert verdict == Verdict.failed(
+            f'answered 200, but its body cannot be held against "{EVIL_PATTERN}" within 0.5 s: http://{backend.place}/'
+        )
+        assert turns > 10, "the loop went on meanwhile"
+
+
+EVIL_PATTERN = "(a|a)*b|(a|a)*c"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
 import pytest
@@ -510,3 +512,24 @@ def _even_ephemeral_port() -> int:
             port = int(server.getsockname()[1]) & ~1
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
+
+
+# ---- nothing is kept of a handshake that was cut off
+
+
+def test_a_handshake_that_is_cut_off_is_forgotten(look: Look) -> None:
+    async def story() -> int:
+        with Backend(mute) as backend:
+            probe = make_probe(f"tls://{backend.place}")
+            before = _tls_objects_alive()
+            for _ in range(5):
+                await asyncio.gather(*(look_once(probe, 0.03) for _ in range(10)))
+            await asyncio.sleep(0.05)
+            return _tls_objects_alive() - before
+
+    assert look.run(story()) == 0
+
+
+def _tls_objects_alive() -> int:
+    gc.collect()
+    return sum(isinstance(one, ssl.SSLObject) for one in gc.get_objects())

@@ -17,7 +17,7 @@ from svcnode.config import Override, Settings, TlsSettings, find_file, load
 from svcnode.config.tables import FileTable, ServiceTable
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
-from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Status
+from svcnode.core.model import MAX_INTERVAL_S, REPORTED, Impact, Policy, Schedule, Status
 from svcnode.definition import Watch
 from svcnode.probes import _kind, make_probe
 from svcnode.probes.http import HttpProbe
@@ -396,7 +396,8 @@ POLICIES: dict[str, st.SearchStrategy[Any]] = {
     "stale_after": DURATIONS,
 }
 # What has to stay below the interval or the timeout has tests of its own; this much is below all of them.
-LOOKS = POLICIES | {"interval": DURATIONS, "max_latency": st.sampled_from(["0.1ms", "0.25ms"])}
+INTERVALS = DURATIONS.filter(lambda text: seconds(text) <= MAX_INTERVAL_S)
+LOOKS = POLICIES | {"interval": INTERVALS, "max_latency": st.sampled_from(["0.1ms", "0.25ms"])}
 
 
 def tables(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:

@@ -17,7 +17,6 @@ from svcnode.probes.tools.resolve import addresses_of, is_address
 from svcnode.probes.tools.steps import step
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
@@ -96,14 +95,11 @@ def _refuse(sock: socket.socket) -> NoReturn:
     raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
-async def start_tls(
-    sock: socket.socket, protocol: Callable[[], P], tls: ssl.SSLContext, server_name: str
-) -> tuple[asyncio.Transport, P]:
-    """The handshake, on a connected socket that is ours to close."""
+async def adopted(sock: socket.socket, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+    """A connected socket, which is ours to close, as a connection."""
     loop = asyncio.get_running_loop()
     try:
-        with step("handshake", server_name):
-            return await loop.create_connection(protocol, sock=sock, ssl=tls, server_hostname=server_name)
+        return await loop.create_connection(protocol, sock=sock)
     except BaseException:  # as above
         # uvloop closes the descriptor itself, but may leave its number in the socket, whose own end would then close
         # whatever has been opened under that number since.

@@ -17,10 +17,11 @@ import httptools
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.redaction import keep_secret
 from svcnode.core.wording import kind_of
-from svcnode.probes.tools.connect import Endpoint, start_tls
+from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.proxy import Proxy
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.tls import TlsOptions
+from svcnode.probes.tools.tls_layer import connected_under_tls
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
@@ -153,13 +154,10 @@ class HttpOptions(TlsOptions):
         if request.proxy is not None and not request.speaks_tls:
             with request.proxy.blamed():
                 return await request.proxy.endpoint.connect(request.client)
-        tls = self.tls_context(shows_client=request.is_home)  # first: it may fail, and a socket would be left open
+        connect = request.endpoint.connect if request.proxy is None else request.proxy.tunnelled(request.endpoint)
         server_name = (request.is_home and self.server_name) or request.endpoint.host
-        if request.proxy is None:
-            sock = await request.endpoint.open_socket()
-        else:
-            sock = await request.proxy.tunnel_to(request.endpoint)
-        return await start_tls(sock, request.client, tls, server_name)
+        tls = self.tls_context(shows_client=request.is_home)
+        return await connected_under_tls(connect, request.client, tls, server_name)
 
 
 class _StatusClient(asyncio.Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import types
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -93,13 +92,6 @@ def raw_bytes(value: object) -> bytes:
             raise InvalidValueError(f'must be a string or {{ hex = "00 ff" }}, not {kind_of(value)}')
 
 
-def pattern(value: object) -> re.Pattern[str]:
-    try:
-        return re.compile(_string(value))
-    except (re.error, OverflowError, RecursionError) as exc:
-        raise InvalidValueError(f"not a regular expression: {exc}") from None  # whose words may hold a secret
-
-
 def strings(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise InvalidValueError(f"must be a list of strings, not {kind_of(value)}")
@@ -129,7 +121,6 @@ def _string(value: object) -> str:
 Seconds = Annotated[float, seconds]
 Size = Annotated[int, size]
 RawBytes = Annotated[bytes, raw_bytes]
-Pattern = Annotated[re.Pattern[str], pattern]
 Strings = Annotated[tuple[str, ...], strings]
 Table = Annotated[dict[str, Any], table]
 Count = Annotated[int, at_least_0]

@@ -7,17 +7,19 @@ import re
 import socket
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.redaction import redacted
-from svcnode.probes.tools.connect import Endpoint
+from svcnode.probes.tools.connect import Endpoint, adopted
 from svcnode.probes.tools.faults import WayError, words_of
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.url import Url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
+
+P = TypeVar("P", bound=asyncio.Protocol)
 
 FROM_ENVIRONMENT = "environment"
 MAX_HEAD_BYTES = 16 * 1024
@@ -51,17 +53,21 @@ class Proxy:
         except (ConnectionError, TimeoutError, socket.gaierror) as exc:
             raise WayError(f"the proxy {self.endpoint} cannot be reached: {words_of(exc)}") from exc
 
-    async def tunnel_to(self, target: Endpoint) -> socket.socket:
-        """A connected socket at whose other end the target listens."""
-        with self.blamed():
-            sock = await self.endpoint.open_socket()
-        try:
-            with step("tunnel", str(self.endpoint)):
-                await self._open_tunnel(sock, target)
-        except BaseException:  # also when cancelled: nobody else knows the socket yet
-            sock.close()
-            raise
-        return sock
+    def tunnelled(self, target: Endpoint) -> Callable[[Callable[[], P]], Awaitable[tuple[asyncio.Transport, P]]]:
+        """What makes a connection at whose other end the target listens."""
+
+        async def connect(protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+            with self.blamed():
+                sock = await self.endpoint.open_socket()
+            try:
+                with step("tunnel", str(self.endpoint)):
+                    await self._open_tunnel(sock, target)
+            except BaseException:  # also when cancelled: nobody else knows the socket yet
+                sock.close()
+                raise
+            return await adopted(sock, protocol)
+
+        return connect
 
     async def _open_tunnel(self, sock: socket.socket, target: Endpoint) -> None:
         loop = asyncio.get_running_loop()

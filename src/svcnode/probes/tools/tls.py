@@ -13,6 +13,7 @@ from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.probes.tools.kind import UrlProbe
 from svcnode.probes.tools.options import Count
+from svcnode.probes.tools.url import is_network_name
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,6 +38,8 @@ class TlsOptions(UrlProbe):
                 raise OptionError(name, f"has no meaning for {self.url.scheme}, which does not speak TLS")
         if self.client_key and not self.client_certificate:
             raise OptionError("client_certificate", "is missing, and client_key belongs to it")
+        if self.server_name and not is_network_name(self.server_name):
+            raise OptionError("server_name", "is not a name as the network knows them")
         if is_used:  # made by a look that is out of file descriptors, it would trust nobody, and be kept
             self.tls_context()
 

@@ -137,6 +137,10 @@ def _host(text: str) -> str:
         raise ProbeError(f"what stands in brackets is not an IPv6 address: {text}") from None
 
 
+def is_network_name(text: str) -> bool:
+    return _ascii(text) == text
+
+
 def _ascii(host: str) -> str | None:
     if _PLAIN_HOST.fullmatch(host):  # what encodes the others is not loaded for these
         return host
