@@ -640,7 +640,7 @@ def test_a_redirect_may_lead_to_https(look: Look, certificate: Certificate) -> N
         HttpBackend(redirecting({"/": f"https://{encrypted.place}/"})) as plain,
     ):
         assert look(f"http://{plain.place}/", redirects=1) == Verdict.failed(
-            f"its certificate is not valid: self-signed certificate: http://{plain.place}/"
+            f"its certificate is not valid: self-signed certificate: https://{encrypted.place}/"
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from dataclasses import MISSING, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path  # noqa: TC003  read from a type when it runs
