@@ -135,6 +135,8 @@ def test_a_result_does_not_count_with_another_status(look: Look, status: int) ->
         '[{"id": 1, "result": "ok"}]',
         "{}",
         '{"id": 1}',
+        '{"id": true, "result": "ok"}',
+        '{"id": 1.0, "result": "ok"}',
         '{"result": "ok"}',
         '{"id": 1, "error": "no"}',
         '{"id": 1, "error": {"code": 1}}',

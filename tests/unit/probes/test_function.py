@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,10 @@ def test_raising_is_failed_with_what_was_raised(style: Any) -> None:
         raise ConnectionRefusedError("port 5432")
 
     assert verdict_of(style(check)) == Verdict.failed("ConnectionRefusedError: port 5432")
+
+
+def test_a_plain_function_that_would_end_the_program_is_failed() -> None:
+    assert verdict_of(lambda: sys.exit("enough")) == Verdict.failed("SystemExit: enough")
 
 
 def test_an_error_without_words_is_named_by_its_kind(style: Any) -> None:

@@ -101,7 +101,11 @@ class Url:
     @property
     def file_path(self) -> str:
         """What a URL such as `file:/run/app.pid` or `file:///run/app.pid` names."""
-        path = self.host + unquote(self.path)
+        if self.host:
+            raise ProbeError(
+                f"names a host, but a path is on this machine; write {self.scheme}:/{self.host}{self.path}"
+            )
+        path = unquote(self.path)
         if self.query or "\0" in path:
             raise ProbeError("a path takes no query and no null characters; write %3F for a ? in it")
         return path
