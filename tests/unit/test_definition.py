@@ -213,7 +213,13 @@ def test_a_program_may_be_run_by_whoever_made_its_probe() -> None:
 
 # ---- every kind
 
-URLS = {"exec": "exec:true", "heartbeat": "heartbeat:5s"}
+URLS = {
+    "disk": "disk:/somewhere",
+    "exec": "exec:true",
+    "file": "file:/somewhere",
+    "heartbeat": "heartbeat:5s",
+    "sqlite": "sqlite:/somewhere",
+}
 OPTIONS = {"jsonrpc": {"method": "ping"}}
 
 
