@@ -90,7 +90,7 @@ def test_where_secrets_overlap_nothing_of_either_is_left(order: int, secrets: li
     assert redacted(text) == shown
 
 
-@given(st.lists(st.text("ab*1", min_size=MIN_CHARS, max_size=8), max_size=4), st.text("ab*1c", max_size=40))
+@given(st.lists(st.text("ab1", min_size=MIN_CHARS, max_size=8), max_size=4), st.text("ab1c", max_size=40))
 @example(["aaaa", "aaab"], "aaaab")
 def test_no_secret_is_left_and_nothing_else_is_lost(secrets: list[str], text: str) -> None:
     for secret in secrets:
