@@ -1,7 +1,8 @@
 """Regular expressions, held against what somebody else sent.
 
 The standard library's engine cannot be stopped, nor does it let anybody else run meanwhile, and an innocent pattern may
-take half a minute and more for a body that was made for it. The `regex` package knows the same patterns, a deadline, and company.
+take half a minute and more for a body that was made for it. The `regex` package knows the same patterns, a deadline,
+and company.
 """
 
 from __future__ import annotations
