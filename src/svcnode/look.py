@@ -11,6 +11,8 @@ from svcnode.core.redaction import redacted
 from svcnode.probes.tools.steps import step_cut_short
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from svcnode.probes import Probe
 
 
@@ -58,3 +60,10 @@ def own_fault(exc: BaseException) -> Verdict:
     if isinstance(exc, asyncio.CancelledError):
         return Verdict.unknown("the probe itself failed: what it waited for was cancelled")
     return Verdict.unknown(redacted(f"the probe itself failed: {type(exc).__name__}: {exc}"))
+
+
+def let_go(probe: Probe) -> None:
+    """Nobody will look for a while: a probe may have kept a connection from look to look."""
+    end: Callable[[], None] | None = getattr(probe, "let_go", None)
+    if end is not None:
+        end()

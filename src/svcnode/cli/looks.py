@@ -17,7 +17,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.units import duration_s
 from svcnode.logs import one_line
-from svcnode.look import look_once
+from svcnode.look import let_go, look_once
 from svcnode.probes import make_probe
 from svcnode.probes.tools.steps import Step, recorded
 
@@ -56,11 +56,21 @@ class _Looker:
             verdict, _ = await look_once(self._probe, self._timeout_s, self._max_latency_s)
         return _Seen(at=at, verdict=verdict, duration_s=time.perf_counter() - began_s, steps=steps)
 
+    async def look_once(self) -> _Seen:
+        async with self:
+            return await self.look()
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        let_go(self._probe)
+
 
 def show_look(arguments: argparse.Namespace) -> int:
     """One look; returns the exit code that says what was seen."""
     looker = _Looker(arguments)
-    seen = asyncio.run(looker.look())
+    seen = asyncio.run(looker.look_once())
     with suppress(BrokenPipeError):
         _show(_as_json(looker.what, seen) if arguments.json else _in_full(looker.what, seen))
     return EXIT_CODES[seen.verdict.outcome]
@@ -74,11 +84,12 @@ def show_looks(arguments: argparse.Namespace) -> int:
 
     async def keep_looking() -> None:
         nonlocal code
-        while True:
-            seen = await looker.look()
-            code = EXIT_CODES[seen.verdict.outcome]
-            _show(shown(looker.what, seen))
-            await asyncio.sleep(max(0.0, looker.interval_s - seen.duration_s))
+        async with looker:
+            while True:
+                seen = await looker.look()
+                code = EXIT_CODES[seen.verdict.outcome]
+                _show(shown(looker.what, seen))
+                await asyncio.sleep(max(0.0, looker.interval_s - seen.duration_s))
 
     with suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(keep_looking())

@@ -45,7 +45,10 @@ _TARGET_FORM = re.compile(r"(?P<module>[\w.]+):(?P<name>\w+)(?:\s*\[(?P<extra>[\
 
 class Probe(Protocol):
     async def look(self) -> Verdict:
-        """Look once. The caller sets the deadline and cancels; an exception counts as our own fault."""
+        """Look once. The caller sets the deadline and cancels; an exception counts as our own fault.
+
+        A probe that keeps something from look to look has a method `let_go()` as well, called when the looking ends.
+        """
 
 
 class ProbeKind(Protocol):

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import checked, judged, own_fault, too_late
+from svcnode.look import checked, judged, let_go, own_fault, too_late
 from svcnode.supervisor.agenda import GRAIN_S, TIMER_GRAIN_S
 from svcnode.supervisor.places import Pace
 
@@ -58,7 +58,9 @@ class Looker:
     def stop(self) -> asyncio.Task[None] | None:
         """Returns the look that is being ended, where there is one."""
         self._is_stopped = True
-        if self._task is not None and self._deadline_s < math.inf:  # one without has its first step still to take
+        if self._task is None:
+            let_go(self.watch.probe)
+        elif self._deadline_s < math.inf:  # one without has its first step still to take
             self._task.cancel()
         return self._task
 
@@ -100,6 +102,8 @@ class Looker:
         finally:
             self._task, self._deadline_s = None, math.inf
             supervisor.places.give_back(pace)
+            if self._is_stopped:
+                let_go(self.watch.probe)
         duration_s = supervisor.node.now_s() - began_at_s
         self._pace = Pace.HUNG if self._is_overdue else Pace.SLOW if duration_s > SLOW_LOOK_S else Pace.QUICK
         verdict = judged(verdict, duration_s, self.watch.max_latency_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from urllib.parse import quote
@@ -18,12 +19,15 @@ from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.redaction import keep_secret
 from svcnode.core.wording import kind_of
 from svcnode.probes.tools.connect import Endpoint
+from svcnode.probes.tools.kept import REUSED, Kept
 from svcnode.probes.tools.proxy import Proxy
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.tls import TlsOptions
 from svcnode.probes.tools.tls_layer import connected_under_tls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from svcnode.core.model import Verdict
     from svcnode.probes.tools.url import Url
 
@@ -77,6 +81,17 @@ class Request:
     client: type[_StatusClient]
     proxy: Proxy | None
     is_home: bool  # goes to the host of the kind's own URL
+    is_followed: bool  # by others on the same connection
+
+
+class _Open(NamedTuple):
+    """A connection and the protocol on it."""
+
+    transport: asyncio.Transport
+    client: _StatusClient
+
+    def drop(self) -> None:
+        self.transport.abort()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -86,6 +101,13 @@ class HttpOptions(TlsOptions):
     headers: Annotated[tuple[tuple[str, str], ...], headers_from] = ()
     bearer: str = ""
     proxy: str = ""  # a URL, or "environment" for what HTTP_PROXY and its like say
+    reuse: bool = False
+    _kept: Kept[_Open] = field(init=False, compare=False, default_factory=Kept)
+
+    @property
+    def web_scheme(self) -> str:
+        """http or https."""
+        return self.url.scheme.rpartition("+")[2]
 
     def request(  # noqa: PLR0913  a request has these parts
         self,
@@ -96,28 +118,40 @@ class HttpOptions(TlsOptions):
         content_type: str = "",
         needs: Needs = "status",
         url: Url | None = None,
+        is_followed: bool = False,
     ) -> Request:
-        """A request to the host of this kind's URL, or, without what only that may see, to another one."""
+        """A request to the host of this kind's URL, or, without what only that may see, to another one.
+
+        One that is followed by others goes into a `conversation`.
+        """
         is_home = url is None
+        scheme = self.web_scheme if url is None else url.scheme
         url = self.url if url is None else url
-        scheme = url.scheme.rpartition("+")[2]
         if is_home:
             self.check_tls_options(is_used=scheme == "https")
+            is_followed = is_followed or self.reuse
+        if is_followed and method == "HEAD":
+            raise OptionError("reuse", "a connection cannot be kept over HEAD, whose answers do not show their end")
         endpoint = Endpoint.of(url.need_host(), url.port or DEFAULT_PORTS[scheme])
         proxy = Proxy.chosen(self.proxy, scheme, endpoint) if self.proxy else None
-        headers = self._all_headers(url, body, content_type, is_home=is_home)
+        headers = self._all_headers(url, body, content_type, is_home=is_home, is_followed=is_followed)
         if proxy is not None and scheme == "http":
             target = f"http://{url.place}{target}"
             headers += proxy.headers
         first = f"{method} {quote(target, safe=_VISIBLE)} HTTP/1.1"
         lines = [first, *(f"{name}: {value}" for name, value in headers), "", ""]
         payload = "\r\n".join(lines).encode("latin-1") + body
-        return Request(endpoint, payload, scheme == "https", _CLIENTS[needs], proxy, is_home)
+        client = _CLIENTS_TO_THE_END[needs] if is_followed else _CLIENTS[needs]
+        return Request(endpoint, payload, scheme == "https", client, proxy, is_home, is_followed)
 
-    def _all_headers(self, url: Url, body: bytes, content_type: str, *, is_home: bool) -> list[tuple[str, str]]:
+    def _all_headers(
+        self, url: Url, body: bytes, content_type: str, *, is_home: bool, is_followed: bool
+    ) -> list[tuple[str, str]]:
         given = [*self.headers, *self._authorization()] if is_home else []
         names = {name.lower() for name, _ in given}
-        ours = [("Host", url.place), ("User-Agent", "svcnode"), ("Accept", "*/*"), ("Connection", "close")]
+        ours = [("Host", url.place), ("User-Agent", "svcnode"), ("Accept", "*/*")]
+        if not is_followed:
+            ours.append(("Connection", "close"))
         if body:
             ours += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
         return [(name, value) for name, value in ours if name.lower() not in names] + given
@@ -136,21 +170,40 @@ class HttpOptions(TlsOptions):
         return [("Authorization", basic or f"Bearer {self.bearer}")]
 
     async def send(self, request: Request) -> HttpAnswer:
-        """One exchange on a fresh connection; raises `OSError`."""
-        if request.proxy is None and not request.speaks_tls:
-            transport, client = await request.endpoint.connect(request.client)
-        else:
-            transport, client = await self._connect(request)
+        """One exchange, on a fresh connection unless one is kept; raises `OSError`."""
+        if request.is_followed:
+            with self.conversation() as conversation:
+                return await conversation.send(request)
+        transport, client = await self._connect(request)
         try:
-            expiring = self.expiry_verdict(transport) if request.speaks_tls else None
-            with step("exchange"):
-                transport.write(request.payload)
-                answer = await client.answer
-            return answer if expiring is None else answer._replace(expiring=expiring)
+            return await self._exchanged(transport, client, request)
         finally:
             transport.abort()
 
+    @contextmanager
+    def conversation(self) -> Iterator[_Conversation]:
+        """For requests that follow each other on one connection, as far as the server lets them."""
+        conversation = _Conversation(self, self._kept.take() if self.reuse else None)
+        try:
+            yield conversation
+        finally:
+            if (connection := conversation.ended(is_kept=self.reuse)) is not None:
+                self._kept.put(connection)
+
+    def let_go(self) -> None:
+        """Nobody will look for a while: what was kept is not needed any more."""
+        self._kept.let_go(_Open.drop)
+
+    async def _exchanged(self, transport: asyncio.Transport, client: _StatusClient, request: Request) -> HttpAnswer:
+        expiring = self.expiry_verdict(transport) if request.speaks_tls else None
+        with step("exchange"):
+            transport.write(request.payload)
+            answer = await client.answer
+        return answer if expiring is None else answer._replace(expiring=expiring)
+
     async def _connect(self, request: Request) -> tuple[asyncio.Transport, _StatusClient]:
+        if request.proxy is None and not request.speaks_tls:
+            return await request.endpoint.connect(request.client)
         if request.proxy is not None and not request.speaks_tls:
             with request.proxy.blamed():
                 return await request.proxy.endpoint.connect(request.client)
@@ -160,19 +213,78 @@ class HttpOptions(TlsOptions):
         return await connected_under_tls(connect, request.client, tls, server_name)
 
 
+class _Conversation:
+    """Requests and their answers in turn, on one connection, or on the next when the server has closed it."""
+
+    def __init__(self, options: HttpOptions, kept: _Open | None) -> None:
+        self._options = options
+        self._connection = kept
+        self._is_of_earlier_look = kept is not None
+
+    async def send(self, request: Request) -> HttpAnswer:
+        connection = self._connection
+        if connection is not None:
+            if self._is_of_earlier_look:
+                self._is_of_earlier_look = False
+                with step("reuse", REUSED):
+                    pass
+            if (answer := await self._sent_again(connection, request)) is not None:
+                return answer
+        self._connection = _Open(*await self._options._connect(request))
+        return await self._options._exchanged(*self._connection, request)
+
+    async def _sent_again(self, connection: _Open, request: Request) -> HttpAnswer | None:
+        """None when the server had closed it, which only a new connection gives a meaning."""
+        if not connection.client.begin_next():
+            connection.drop()
+            return None
+        try:
+            return await self._options._exchanged(*connection, request)
+        except OSError:
+            connection.drop()
+            if connection.client.has_heard:
+                raise
+            return None
+
+    def ended(self, *, is_kept: bool) -> _Open | None:
+        """The connection, if it is to be kept and can be."""
+        connection, self._connection = self._connection, None
+        if connection is None or (is_kept and connection.client.is_idle):
+            return connection
+        connection.drop()
+        return None
+
+
 class _StatusClient(asyncio.Protocol):
     """Gathers the status of one answer; httptools calls back, while it parses, what a client has a method for."""
 
-    __slots__ = ("__weakref__", "_head_bytes", "_headers", "_is_head_complete", "_parser", "answer")
+    __slots__ = ("__weakref__", "_head_bytes", "_headers", "_is_head_complete", "_parser", "answer", "is_idle")
 
     def __init__(self) -> None:
+        self.is_idle = False  # ready for a next request
+        self._begin()
+
+    def _begin(self) -> None:
         self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
         self._is_head_complete = False
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether anything has come back since the last request."""
+        return self._head_bytes > 0
+
+    def begin_next(self) -> bool:
+        """Returns whether the connection can carry another request."""
+        is_usable, self.is_idle = self.is_idle, False
+        if is_usable:
+            self._begin()
+        return is_usable
+
     def data_received(self, data: bytes) -> None:
+        self.is_idle = False
         room = MAX_HEAD_BYTES - self._head_bytes
         if self._is_head_complete or len(data) <= room:
             self._head_bytes += len(data)
@@ -194,6 +306,7 @@ class _StatusClient(asyncio.Protocol):
             self._fail("what came back is not HTTP")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_idle = False
         if self.answer.done():
             return
         if self._is_head_complete and exc is None and not self._headers.keys() & _LENGTH_KNOWN_BY:
@@ -240,8 +353,8 @@ class _BodyClient(_HeadClient):
 
     __slots__ = ("_body",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def _begin(self) -> None:
+        super()._begin()
         self._body = bytearray()
 
     def _on_head(self, status: int) -> None:
@@ -254,6 +367,7 @@ class _BodyClient(_HeadClient):
 
     def on_message_complete(self) -> None:
         if self._is_head_complete:
+            self.is_idle = self._parser.should_keep_alive()
             self._complete()
 
     def _complete(self) -> None:
@@ -261,4 +375,18 @@ class _BodyClient(_HeadClient):
             self.answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
 
 
+class _PatientClient(_BodyClient):
+    """Reads a body to its end, which the next answer follows, without gathering it."""
+
+    __slots__ = ()
+
+    def on_body(self, part: bytes) -> None:
+        pass
+
+
 _CLIENTS: dict[Needs, type[_StatusClient]] = {"status": _StatusClient, "head": _HeadClient, "body": _BodyClient}
+_CLIENTS_TO_THE_END: dict[Needs, type[_StatusClient]] = {
+    "status": _PatientClient,
+    "head": _PatientClient,
+    "body": _BodyClient,
+}

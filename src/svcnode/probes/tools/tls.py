@@ -43,12 +43,12 @@ class TlsOptions(UrlProbe):
         if is_used:  # made by a look that is out of file descriptors, it would trust nobody, and be kept
             self.tls_context()
 
-    def tls_context(self, *, shows_client: bool = True) -> ssl.SSLContext:
+    def tls_context(self, *, shows_client: bool = True, alpn: str = "") -> ssl.SSLContext:
         """Made anew only when one of its files has changed."""
         files = (self.ca, self.client_certificate, self.client_key) if shows_client else (self.ca, "", "")
-        return _context(*files, tuple(_changed_at_ns(file) for file in files))
+        return _context(*files, alpn, tuple(_changed_at_ns(file) for file in files))
 
-    def expiry_verdict(self, transport: asyncio.Transport) -> Verdict | None:
+    def expiry_verdict(self, transport: asyncio.BaseTransport) -> Verdict | None:
         """`not_ready` when the certificate of the server ends too soon; None when it does not."""
         if not self.min_cert_days:
             return None
@@ -67,7 +67,7 @@ def _changed_at_ns(file: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _context(ca: str, certificate: str, key: str, _changed_at_ns: tuple[int, ...]) -> ssl.SSLContext:
+def _context(ca: str, certificate: str, key: str, alpn: str, _changed_at_ns: tuple[int, ...]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except (OSError, ValueError) as exc:
@@ -78,6 +78,8 @@ def _context(ca: str, certificate: str, key: str, _changed_at_ns: tuple[int, ...
             context.load_cert_chain(certificate, key or None, password="")
     except (OSError, ValueError) as exc:
         raise OptionError("client_certificate", _refusal(exc, certificate)) from exc
+    if alpn:
+        context.set_alpn_protocols([alpn])
     return context
 
 

@@ -111,6 +111,16 @@ class TlsTransport(asyncio.Transport):
     def abort(self) -> None:
         self._plain.abort()
 
+    def close(self) -> None:
+        """Without a farewell: a look that is over waits for nobody."""
+        self._plain.abort()
+
+    def is_closing(self) -> bool:
+        return self._plain.is_closing()
+
+    def can_write_eof(self) -> bool:
+        return False
+
     def get_extra_info(self, name: str, default: object = None) -> Any:  # noqa: ANN401  as asyncio has it
         return self._layer.tls.getpeercert() if name == "peercert" else self._plain.get_extra_info(name, default)
 
@@ -121,6 +131,20 @@ async def connected_under_tls(
     """A connection made by `connect`, with TLS on it; whoever asked for it aborts it."""
     inner = protocol()
     plain, layer = await connect(lambda: TlsLayer(inner, context, server_name))
+    return await _shaken_hands(plain, layer, server_name), inner
+
+
+async def upgraded_to_tls(
+    plain: asyncio.Transport, inner: asyncio.Protocol, context: ssl.SSLContext, server_name: str
+) -> TlsTransport:
+    """TLS on a connection that has been spoken on already."""
+    layer = TlsLayer(inner, context, server_name)
+    layer.connection_made(plain)
+    plain.set_protocol(layer)
+    return await _shaken_hands(plain, layer, server_name)
+
+
+async def _shaken_hands(plain: asyncio.Transport, layer: TlsLayer, server_name: str) -> TlsTransport:
     try:
         with step("handshake", server_name):
             layer.begin()
@@ -128,4 +152,4 @@ async def connected_under_tls(
     except BaseException:  # also when cancelled: nobody else knows the connection yet
         plain.abort()
         raise
-    return TlsTransport(plain, layer), inner
+    return TlsTransport(plain, layer)

@@ -1,0 +1,100 @@
+"""Asks every known service at once, at its ports on this host, whether it is there.
+
+On 127.0.0.1, and where nobody listens there, on ::1. One deadline for each, so a port that is mute costs no more than
+that, and what answers with something else is told apart from what does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from svcnode.discovery.known import KNOWN
+from svcnode.probes.tools.connect import Endpoint
+from svcnode.probes.tools.exchange import ExchangeError
+from svcnode.probes.tools.faults import words_of
+from svcnode.probes.tools.steps import step_cut_short
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from svcnode.discovery.known import Known
+
+HOSTS = ("127.0.0.1", "::1")
+DEADLINE_S = 1.0
+# Nobody listens there, or this host does not have that address.
+_NOBODY = {
+    errno.ECONNREFUSED,
+    errno.EADDRNOTAVAIL,
+    errno.EAFNOSUPPORT,
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Confirmed: it said what only this service says."""
+
+    known: Known
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    known: Known
+    endpoint: Endpoint
+    reason: str  # as the rest of a sentence that begins with the port
+
+    def __str__(self) -> str:
+        return f"port {self.endpoint.port} {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """In the order of the table."""
+
+    found: tuple[Found, ...] = ()
+    unconfirmed: tuple[Unconfirmed, ...] = ()
+
+
+async def search(ports: Mapping[str, Collection[int]] | None = None, deadline_s: float = DEADLINE_S) -> Search:
+    """`ports` names, by kind, where to look instead of at the usual ports."""
+    ports = ports or {}
+    places = [(known, port) for known in KNOWN for port in ports.get(known.kind, known.ports)]
+    results = await asyncio.gather(*(_asked(known, port, deadline_s) for known, port in places))
+    found = tuple(result for result in results if isinstance(result, Found))
+    taken = {one.endpoint for one in found}
+    # What is known by one name need not be told to be nothing else.
+    unconfirmed = [one for one in results if isinstance(one, Unconfirmed) and one.endpoint not in taken]
+    return Search(found, tuple(unconfirmed))
+
+
+async def _asked(known: Known, port: int, deadline_s: float) -> Found | Unconfirmed | None:
+    endpoint = Endpoint.of(HOSTS[0], port)
+    try:
+        async with asyncio.timeout(deadline_s):
+            for host in HOSTS:
+                endpoint = Endpoint.of(host, port)
+                try:
+                    is_it = await known.speech.is_heard(endpoint)
+                except OSError as exc:
+                    if exc.errno not in _NOBODY:
+                        raise
+                else:
+                    return Found(known, endpoint) if is_it else Unconfirmed(known, endpoint, _another(known))
+    except TimeoutError as exc:
+        is_open = step_cut_short(exc.__cause__) != "connect"
+        reason = "is open, but did not answer" if is_open else "took no connection"
+        return Unconfirmed(known, endpoint, f"{reason} within {deadline_s:g} s")
+    except ExchangeError:
+        return Unconfirmed(known, endpoint, _another(known))
+    except OSError as exc:
+        return Unconfirmed(known, endpoint, f"could not be asked for {known.title}: {words_of(exc)}")
+    return None
+
+
+def _another(known: Known) -> str:
+    return f"is open, but what answers there is not {known.title}"

@@ -1,0 +1,66 @@
+"""Connections as the pair of streams that asyncio's drivers speak over.
+
+Drivers can open their own, but would resolve names in the few threads that the event loops have for it, and leave TLS
+handshakes that are cut off to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from svcnode.probes.tools.tls_layer import connected_under_tls, upgraded_to_tls
+
+if TYPE_CHECKING:
+    import ssl
+
+    from svcnode.probes.tools.connect import Endpoint
+
+LIMIT_BYTES = 64 * 1024
+
+
+class Streams(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def abort(self) -> None:
+        """At once: closing would wait for a peer that may never answer again."""
+        self.writer.transport.abort()
+
+
+async def open_streams(
+    endpoint: Endpoint, tls: ssl.SSLContext | None = None, server_name: str = "", *, limit_bytes: int = LIMIT_BYTES
+) -> Streams:
+    """A fresh connection; whoever asked for it aborts it."""
+    protocol = _protocol(limit_bytes)
+    if tls is None:
+        transport, _ = await endpoint.connect(lambda: protocol)
+    else:
+        transport, _ = await connected_under_tls(endpoint.connect, lambda: protocol, tls, server_name)
+        protocol.connection_made(transport)
+    return _streams(transport, protocol)
+
+
+async def upgraded(streams: Streams, tls: ssl.SSLContext, server_name: str) -> Streams:
+    """The same connection, under TLS from here on."""
+    protocol = _protocol(LIMIT_BYTES)
+    plain = cast("asyncio.Transport", streams.writer.transport)
+    transport = await upgraded_to_tls(plain, protocol, tls, server_name)
+    protocol.connection_made(transport)
+    return _streams(transport, protocol)
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    reader: asyncio.StreamReader
+
+
+def _protocol(limit_bytes: int) -> _Protocol:
+    reader = asyncio.StreamReader(limit=limit_bytes)
+    protocol = _Protocol(reader)
+    protocol.reader = reader
+    return protocol
+
+
+def _streams(transport: asyncio.Transport, protocol: _Protocol) -> Streams:
+    writer = asyncio.StreamWriter(transport, protocol, protocol.reader, asyncio.get_running_loop())
+    return Streams(protocol.reader, writer)

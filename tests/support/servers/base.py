@@ -1,0 +1,234 @@
+"""What every real server has: it starts, says when it is ready, can be killed and frozen, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import random
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+READY_WITHIN_S = 60.0
+# Below what the kernel gives to those who connect: nobody gets the port of a server that was killed by chance.
+_PORTS = range(10_000, 32_000)
+
+
+def free_port() -> int:
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+
+
+def wait_until(is_so: Callable[[], bool], what: str, within_s: float = READY_WITHIN_S) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, f"{what}: not within {within_s:g} s"
+        time.sleep(0.02)
+
+
+class ToolError(OSError):
+    """A program that should have done its work did not; the text is what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process as the kernel shows it."""
+
+    pid: int
+    parent: int
+    group: int
+    is_zombie: bool
+
+    @property
+    def title(self) -> str:
+        with suppress(OSError):
+            return Path(f"/proc/{self.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return ""
+
+
+def running() -> list[Running]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # What stands before the last bracket is the name, which may hold anything.
+            state, parent, group = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+            found.append(Running(int(folder.name), int(parent), int(group), state in "ZX"))
+    return found
+
+
+def descendants(pid: int) -> list[Running]:
+    everything = running()
+    family = {pid}
+    while found := {each.pid for each in everything if each.parent in family} - family:
+        family |= found
+    return [each for each in everything if each.pid in family - {pid}]
+
+
+class RealServer(ABC):
+    """A server of which everything is under `folder`. `with` starts it, waits until it is ready, and ends it.
+
+    It can be started again after it was killed, on the same port and with the same data.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.port = free_port()
+        self.log_file = folder / "server.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """A probe URL that looks at it as it should be looked at, with credentials that work."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """What runs it in the foreground."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Asked of the server itself, not through what is being tested. May raise OSError for no."""
+
+    def environ(self) -> Mapping[str, str]:
+        return {}
+
+    def user(self) -> str | None:
+        """Who runs it when we are root, for servers that refuse to be run by root."""
+        return None
+
+    def prepare(self) -> None:  # noqa: B027  most have nothing to make
+        """Whatever must be made once, before the first start."""
+
+    def set_up(self) -> None:  # noqa: B027  most have nothing to say to it
+        """Whatever must be said to it once, when it is ready for the first time."""
+
+    # ---- life
+
+    def __enter__(self) -> Self:
+        self.prepare()
+        try:
+            self.start()
+            self.wait_until_ready()
+            self.set_up()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Returns at once; `wait_until_ready` waits."""
+        assert self.process is None, "it runs already"
+        with self.log_file.open("ab") as log:
+            self.process = self._launch(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def _launch(
+        self, command: Sequence[str], *, stdin: int, stdout: int | IO[bytes], stderr: int | IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        user = self.user() if os.geteuid() == 0 else None
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8", **self.environ()},
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,  # a group of its own: what it forks is hurt and ended with it
+            user=user,
+            group=None if user is None else pwd.getpwnam(user).pw_gid,
+            extra_groups=None if user is None else [],
+        )
+
+    def wait_until_ready(self, within_s: float = READY_WITHIN_S) -> None:
+        deadline_s = time.monotonic() + within_s
+        while not self._is_ready():
+            assert self.process is not None, "it was not started"
+            assert self.process.poll() is None, f"it ended by itself: {self.tail()}"
+            assert time.monotonic() < deadline_s, f"not ready within {within_s:g} s: {self.tail()}"
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError):
+            return self.is_ready()
+        return False
+
+    def kill(self) -> None:
+        """At once, and all of it, as a power cut would; harmless when it does not run."""
+        if self.process is not None:
+            groups = self._signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+            wait_until(lambda: not any(each.group in groups and not each.is_zombie for each in running()), "gone")
+
+    def freeze(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+        self.wait_until_ready()
+
+    def _signal(self, number: int) -> list[int]:
+        assert self.process is not None, "it does not run"
+        if number != signal.SIGCONT:
+            self.process.send_signal(signal.SIGSTOP)  # so that it forks nothing while we look what it has forked
+        groups = self.groups()
+        for group in groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, number)
+        return groups
+
+    def groups(self) -> list[int]:
+        """Its process groups: its own, and those of what it forked and put into sessions of their own."""
+        assert self.process is not None
+        pid = self.process.pid
+        return [pid, *sorted({each.group for each in descendants(pid)} - {pid})]
+
+    def tail(self) -> str:
+        return self.log_file.read_text(errors="replace")[-2000:] if self.log_file.exists() else ""
+
+    # ---- helpers
+
+    def run(self, *command: str, text: str = "", within_s: float = READY_WITHIN_S) -> str:
+        """What one of its tools prints, run as the user that runs the server."""
+        with self._launch(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
+            try:
+                printed, complaint = tool.communicate(text.encode(), within_s)
+            except BaseException:
+                tool.kill()
+                raise
+        if tool.returncode != 0:
+            raise ToolError(f"{command[0]}: {(complaint or printed).decode(errors='replace').strip()}")
+        return printed.decode().strip()
+
+    def own(self, *paths: Path) -> None:
+        """Give files to the user that runs it."""
+        user = self.user()
+        if user is None or os.geteuid() != 0:
+            return
+        entry = pwd.getpwnam(user)
+        for path in paths:
+            os.chown(path, entry.pw_uid, entry.pw_gid)
+            for parent in [*path.parents][:-1]:  # pytest's folders are for their owner alone
+                if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+                    parent.chmod(parent.stat().st_mode | 0o011)

@@ -1,0 +1,52 @@
+"""memcached, as Debian runs it, with room for few connections."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
+
+from tests.support.servers.base import RealServer
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PATIENCE_S = 5.0
+MAX_CONNECTIONS = 40  # some of them are memcached's own: each of its threads sets files aside
+
+
+class MemcachedServer(RealServer):
+    @property
+    def url(self) -> str:
+        return f"memcached://{self.host}:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        limits = ["--memory-limit=16", f"--conn-limit={MAX_CONNECTIONS}", "--threads=2"]
+        return [program("memcached", "memcached"), f"--listen={self.host}", f"--port={self.port}", *limits]
+
+    def user(self) -> str:
+        return "memcache"
+
+    def is_ready(self) -> bool:
+        with closing(self._connect()) as sock:
+            return _is_served(sock)
+
+    @contextmanager
+    def exhaust(self) -> Iterator[None]:
+        """Hold every connection that it gives. What comes next is told so, and is hung up on at once."""
+        with ExitStack() as held:
+            while _is_served(held.enter_context(closing(self._connect()))):
+                pass
+            yield
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection((self.host, self.port), timeout=PATIENCE_S)
+
+
+def _is_served(sock: socket.socket) -> bool:
+    try:
+        sock.sendall(b"version\r\n")
+        return sock.recv(100).startswith(b"VERSION ")
+    except (ConnectionResetError, BrokenPipeError):  # it hung up before it read our question
+        return False

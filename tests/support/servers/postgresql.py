@@ -1,0 +1,230 @@
+"""A real PostgreSQL, and its standbys."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from tests.support.servers.base import RealServer, ToolError, descendants, wait_until
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.support.certificates import Certificate
+
+USER = "svcnode"
+PASSWORD = "ledger-password"
+DATABASE = "ledger"
+SUPERUSER = "postgres"
+SUPERUSER_PASSWORD = "superuser-password"
+MAX_CONNECTIONS = 20
+
+
+class PostgresServer(RealServer):
+    """Takes passwords over TCP only as scram-sha-256; with a certificate, it takes nobody in without TLS."""
+
+    def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
+        super().__init__(folder)
+        self.data = folder / "data"
+        self.certificate = certificate
+        self._held: int | None = None  # the process that recovers, while it is stopped
+
+    @property
+    def url(self) -> str:
+        return self._url(PASSWORD)
+
+    @property
+    def wrong_url(self) -> str:
+        return self._url("not-the-password")
+
+    def _url(self, password: str) -> str:
+        return f"postgresql://{USER}:{password}@{self.host}:{self.port}/{DATABASE}"
+
+    def user(self) -> str | None:
+        return "postgres"
+
+    def tool(self, name: str) -> str:
+        return str(Path(program("postgres", "postgresql", also_in="/usr/lib/postgresql/*/bin")).with_name(name))
+
+    def command(self) -> Sequence[str]:
+        options = ["-c", "fsync=on"] if self.XX else []
+        return [self.tool("postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.folder), *options]
+    XX=True
+
+    def is_ready(self) -> bool:
+        return self.psql("SELECT 1") == "1"
+
+    # ---- making it
+
+    def prepare(self) -> None:
+        self.tool("postgres")  # installed, and its user with it
+        self.own(self.folder)
+        if not self.data.exists():
+            self.make_data()
+            self.configure()
+
+    def make_data(self) -> None:
+        options = ["--username", SUPERUSER, "--encoding", "UTF8", "--locale", "C", "--no-sync", "--auth", "trust"]
+        self.run(self.tool("initdb"), "--pgdata", str(self.data), *options)
+
+    def configure(self) -> None:
+        settings = {
+            "listen_addresses": self.host,
+            "unix_socket_permissions": "0700",
+            "max_connections": MAX_CONNECTIONS,
+            "shared_buffers": "16MB",
+            "dynamic_shared_memory_type": "mmap",  # in its folder, so that nothing of it is left elsewhere
+            "fsync": "off",
+            "autovacuum": "off",
+            "checkpoint_timeout": "1h",  # what was written since the start is there to be recovered
+            "wal_receiver_timeout": "2s",
+            "wal_retrieve_retry_interval": "200ms",
+        }
+        if self.certificate is not None:
+            settings |= {"ssl": "on"} | {"ssl_cert_file": "server.pem", "ssl_key_file": "server.key"}
+            self._copy_certificate(self.certificate)
+        lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(lines)
+        host = "host" if self.certificate is None else "hostssl"
+        rules = [f"local all {SUPERUSER} trust", "local all all scram-sha-256"]
+        rules += [f"{host} {what} all {self.host}/32 scram-sha-256" for what in ("all", "replication")]
+        (self.data / "pg_hba.conf").write_text("\n".join([*rules, ""]))
+
+    def _copy_certificate(self, made: Certificate) -> None:
+        for source, name in ((made.certificate, "server.pem"), (made.key, "server.key")):
+            shutil.copyfile(source, self.data / name)
+            (self.data / name).chmod(0o600)
+            self.own(self.data / name)
+
+    def set_up(self) -> None:
+        self.psql(f"ALTER USER {SUPERUSER} PASSWORD '{SUPERUSER_PASSWORD}'")
+        self.psql(f"CREATE USER {USER} PASSWORD '{PASSWORD}'")
+        self.psql(f"CREATE DATABASE {DATABASE} OWNER {USER}")
+
+    # ---- talking to it
+
+    def psql(self, sql: str, *, database: str = "postgres") -> str:
+        """What it answers its superuser: a line for each row, `|` between columns."""
+        place = ["--host", str(self.folder), "--port", str(self.port), "--username", SUPERUSER, "--dbname", database]
+        how = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
+        return self.run(self.tool("psql"), *place, *how, "--command", sql)
+
+    def replica(self, folder: Path) -> PostgresStandby:
+        """A standby that follows it and lets readers in; to be started with `with` while this one runs."""
+        return PostgresStandby(folder, self)
+
+    # ---- hurting it
+
+    def kill(self) -> None:
+        super().kill()
+        self._held = None
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """A power cut leaves no shared memory, and no process that could have the number in the lock file."""
+        lock = self.data / "postmaster.pid"
+        with suppress(FileNotFoundError):
+            lines = lock.read_text().splitlines()
+            if len(lines) > 6 and lines[6].strip():
+                subprocess.run(["ipcrm", "--shmem-id", lines[6].split()[1]], check=False, capture_output=True)
+            lock.unlink()
+        for path in self.folder.glob(".s.PGSQL.*"):
+            path.unlink()
+
+    def start_held_in_recovery(self, *, is_replaying: bool = False) -> None:
+        """Crash it, and start it so that it does not get over that until `let_recovery_end`.
+
+        It says "the database system is starting up"; when it is replaying, "is not yet accepting connections".
+        """
+        for _ in range(10):
+            if self.process is None:
+                self.start()
+                self.wait_until_ready()
+            self._write_what_must_be_recovered()
+            self.kill()
+            self.start()
+            if self._hold_recovery("startup recovering" if is_replaying else "startup"):
+                said = self._refusal()
+                if ("starting up" in said) != is_replaying:
+                    return
+            self.kill()  # it was faster than us
+        raise AssertionError(f"its recovery could not be held: {self.tail()}")
+
+    def _write_what_must_be_recovered(self) -> None:
+        self.psql("DROP TABLE IF EXISTS unsaved")
+        self.psql("CREATE TABLE unsaved AS SELECT n, repeat('x', 100) AS text FROM generate_series(1, 200000) AS n")
+        self.psql("UPDATE unsaved SET n = n + 1")
+
+    def _hold_recovery(self, title: str) -> bool:
+        assert self.process is not None
+        deadline_s = time.monotonic() + 30
+        while time.monotonic() < deadline_s and self.process.poll() is None:
+            for child in descendants(self.process.pid):
+                if title in child.title:
+                    with suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGSTOP)
+                        self._held = child.pid
+                        return True
+        return False
+
+    def _refusal(self) -> str:
+        try:
+            return self.psql("SELECT 'it lets us in'")
+        except ToolError as exc:
+            return str(exc)
+
+    def let_recovery_end(self) -> None:
+        assert self._held is not None, "it is not held"
+        os.kill(self._held, signal.SIGCONT)
+        self._held = None
+        self.wait_until_ready()
+
+    @contextmanager
+    def exhaust(self) -> Iterator[None]:
+        """All its connections are taken, those kept for superusers too."""
+        with ExitStack() as stack:
+            taken: list[psycopg.Connection] = []
+
+            def take_all() -> bool:
+                with suppress(psycopg.OperationalError):
+                    while len(taken) < MAX_CONNECTIONS:
+                        connection = self._connect()
+                        stack.callback(connection.close)
+                        taken.append(connection)
+                return len(taken) == MAX_CONNECTIONS
+
+            wait_until(take_all, "all connections taken")
+            yield
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(host=str(self.folder), port=self.port, user=SUPERUSER, dbname="postgres")
+
+
+class PostgresStandby(PostgresServer):
+    def __init__(self, folder: Path, primary: PostgresServer) -> None:
+        super().__init__(folder, certificate=primary.certificate)
+        self.primary = primary
+
+    def make_data(self) -> None:
+        server = f"host={self.host} port={self.primary.port} user={SUPERUSER} password={SUPERUSER_PASSWORD}"
+        options = ["--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast", "--no-sync"]
+        self.run(self.tool("pg_basebackup"), "--dbname", server, "--pgdata", str(self.data), *options)
+
+    def configure(self) -> None:
+        """It comes as a copy of the primary, with its settings; the port is on the command line."""
+
+    def set_up(self) -> None:
+        wait_until(self.is_following, "following its primary")
+
+    def is_following(self) -> bool:
+        return self.psql("SELECT status FROM pg_stat_wal_receiver") == "streaming"
