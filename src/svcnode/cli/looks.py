@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from svcnode.core.errors import InvalidValueError, SvcnodeError
+from svcnode.cli.showing import show
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.units import duration_s
@@ -72,7 +73,7 @@ def show_look(arguments: argparse.Namespace) -> int:
     looker = _Looker(arguments)
     seen = asyncio.run(looker.look_once())
     with suppress(BrokenPipeError):
-        _show(_as_json(looker.what, seen) if arguments.json else _in_full(looker.what, seen))
+        show(_as_json(looker.what, seen) if arguments.json else _in_full(looker.what, seen), sys.stdout)
     return EXIT_CODES[seen.verdict.outcome]
 
 
@@ -88,7 +89,7 @@ def show_looks(arguments: argparse.Namespace) -> int:
             while True:
                 seen = await looker.look()
                 code = EXIT_CODES[seen.verdict.outcome]
-                _show(shown(looker.what, seen))
+                show(shown(looker.what, seen), sys.stdout)
                 await asyncio.sleep(max(0.0, looker.interval_s - seen.duration_s))
 
     with suppress(KeyboardInterrupt, BrokenPipeError):
@@ -128,19 +129,6 @@ def _value(text: str) -> Any:  # noqa: ANN401  whatever TOML can hold
 
 
 # ---- what is shown
-
-
-def _show(text: str) -> None:
-    """Whatever a service or a user named, it must not fail because a terminal cannot spell it."""
-    if sys.stdout is None:
-        return
-    encoding = sys.stdout.encoding
-    try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
-    except BrokenPipeError:
-        raise
-    except OSError as exc:
-        raise SvcnodeError(f"cannot write what was seen: {exc.strerror}") from exc
 
 
 def _as_json(what: str, seen: _Seen) -> str:

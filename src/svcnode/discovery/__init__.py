@@ -6,25 +6,3 @@ search.py    asks all of them at once
 choice.py    for each that was found, the deepest probe that works here as it is
 document.py  the file
 """
-
-from __future__ import annotations
-
-from svcnode.discovery.choice import Choice, choose
-from svcnode.discovery.document import DEFAULT_PORT, document, free_port, name_from
-from svcnode.discovery.known import KNOWN, Known
-from svcnode.discovery.search import Found, Search, Unconfirmed, search
-
-__all__ = [
-    "DEFAULT_PORT",
-    "KNOWN",
-    "Choice",
-    "Found",
-    "Known",
-    "Search",
-    "Unconfirmed",
-    "choose",
-    "document",
-    "free_port",
-    "name_from",
-    "search",
-]

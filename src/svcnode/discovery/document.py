@@ -76,10 +76,9 @@ def _may_stand_in_a_name(char: str) -> bool:
     return True
 
 
-def free_port() -> int:
+def free_port(first: int = DEFAULT_PORT) -> int:
     """The usual port, or, where something has it already, the next one that is free."""
-    ports = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
-    return next(filter(_is_free, ports), DEFAULT_PORT)
+    return next(filter(_is_free, range(first, first + _PORTS_TRIED)), first)
 
 
 def _is_free(port: int) -> bool:
@@ -149,7 +148,6 @@ def _remarks(choice: Choice) -> Iterator[str]:
 
 
 def _what_to_do(choice: Choice) -> str:
-    steps = "Install that, and put" if choice.missing else "Put"
-    if "${" in choice.better:
-        return f"{steps} this in the place of the line below it, with a user who may log in:"
-    return f"{steps} this in the place of the line below it:"
+    when = "Once that is mended, put" if choice.missing else "Put"
+    user = ", with a user who may log in (the password stands in the environment)" if "${" in choice.better else ""
+    return f"{when} this in the place of the line after it{user}:"

@@ -40,6 +40,11 @@ class Known:
     url: str
     login_url: str = ""
     aliases: tuple[str, ...] = ()
+    article: str = ""
+
+    @property
+    def spoken(self) -> str:
+        return f"{self.article} {self.title}".lstrip()
 
     def probe_at(self, endpoint: Endpoint) -> str:
         return self.url.replace("{place}", str(endpoint))
@@ -62,7 +67,7 @@ KNOWN = (
         title="MySQL or MariaDB",
         ports=(3306,),
         speech=Words(is_mysql),
-        url="mysql://{place}",
+        url="mysql://root@{place}",
         login_url="mysql://svcnode:${MYSQL_PASSWORD}@{place}",
         aliases=("mariadb",),
     ),
@@ -85,6 +90,7 @@ KNOWN = (
     Known(
         kind="amqp",
         title="AMQP broker",
+        article="an",
         ports=(5672,),
         speech=Words(is_amqp, AMQP_0_9_1),
         url="amqp://{place}",
@@ -105,10 +111,12 @@ KNOWN = (
         ports=(2379,),
         speech=Document(is_etcd, "/version"),
         url="etcd://{place}",
+        login_url="etcd://svcnode:${ETCD_PASSWORD}@{place}",
     ),
     Known(
         kind="ethereum",
         title="Ethereum execution client",
+        article="an",
         ports=(8545,),
         speech=Document(
             is_execution_client,
@@ -121,6 +129,7 @@ KNOWN = (
     Known(
         kind="beacon",
         title="Ethereum beacon node",
+        article="an",
         ports=(5052, 3500, 9596),  # Lighthouse, Prysm, Lodestar
         speech=Document(is_beacon_node, "/eth/v1/node/version"),
         url="beacon+http://{place}",
@@ -128,13 +137,15 @@ KNOWN = (
     Known(
         kind="ipfs",
         title="IPFS node",
+        article="an",
         ports=(5001,),
         speech=Document(is_ipfs, "/api/v0/version", method="POST"),
         url="ipfs+http://{place}",
     ),
     Known(
         kind="node",
-        title="Node with this interface",
+        title="node of this interface",
+        article="a",
         ports=(8420,),
         speech=Document(is_node, "/svc/node"),
         url="svc+http://{place}",

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svcnode.discovery.known import KNOWN
+from svcnode.discovery.speech import WordlessError
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.exchange import ExchangeError
 from svcnode.probes.tools.faults import words_of
 from svcnode.probes.tools.steps import step_cut_short
+from svcnode.probes.tools.tls_layer import connected_under_tls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 HOSTS = ("127.0.0.1", "::1")
 DEADLINE_S = 1.0
+TLS_DEADLINE_S = 0.5
 # Nobody listens there, or this host does not have that address.
 _NOBODY = {
     errno.ECONNREFUSED,
@@ -73,28 +77,55 @@ async def search(ports: Mapping[str, Collection[int]] | None = None, deadline_s:
 
 
 async def _asked(known: Known, port: int, deadline_s: float) -> Found | Unconfirmed | None:
-    endpoint = Endpoint.of(HOSTS[0], port)
-    try:
-        async with asyncio.timeout(deadline_s):
-            for host in HOSTS:
-                endpoint = Endpoint.of(host, port)
-                try:
-                    is_it = await known.speech.is_heard(endpoint)
-                except OSError as exc:
-                    if exc.errno not in _NOBODY:
-                        raise
-                else:
-                    return Found(known, endpoint) if is_it else Unconfirmed(known, endpoint, _another(known))
-    except TimeoutError as exc:
-        is_open = step_cut_short(exc.__cause__) != "connect"
-        reason = "is open, but did not answer" if is_open else "took no connection"
-        return Unconfirmed(known, endpoint, f"{reason} within {deadline_s:g} s")
-    except ExchangeError:
-        return Unconfirmed(known, endpoint, _another(known))
-    except OSError as exc:
-        return Unconfirmed(known, endpoint, f"could not be asked for {known.title}: {words_of(exc)}")
+    for host in HOSTS:
+        endpoint = Endpoint.of(host, port)
+        try:
+            async with asyncio.timeout(deadline_s):
+                is_it = await known.speech.is_heard(endpoint)
+        except OSError as exc:
+            if exc.errno in _NOBODY:
+                continue
+            return await _unconfirmed(known, endpoint, _fault(exc, known, deadline_s))
+        if is_it:
+            return Found(known, endpoint)
+        return await _unconfirmed(known, endpoint, _another(known))
     return None
 
 
+def _fault(exc: OSError, known: Known, deadline_s: float) -> str:
+    match exc:
+        case TimeoutError() if step_cut_short(exc.__cause__) == "connect":
+            return f"took no connection within {deadline_s:g} s"
+        case TimeoutError():
+            return f"is open, but did not answer within {deadline_s:g} s"
+        case ExchangeError():
+            return _another(known)
+        case WordlessError():
+            return "is open, but closed the connection without a word"
+        case ConnectionResetError():
+            return "is open, but reset the connection"
+        case _:
+            return f"could not be asked: {words_of(exc)}"
+
+
 def _another(known: Known) -> str:
-    return f"is open, but what answers there is not {known.title}"
+    return f"is open, but what answers there is not {known.spoken}"
+
+
+async def _unconfirmed(known: Known, endpoint: Endpoint, reason: str) -> Unconfirmed:
+    if await _speaks_tls(endpoint):
+        reason = f"is open and speaks TLS, under which {known.spoken} is not looked for"
+    return Unconfirmed(known, endpoint, reason)
+
+
+async def _speaks_tls(endpoint: Endpoint) -> bool:
+    """Whoever it is: all that is said to it is hello."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(TLS_DEADLINE_S):
+            transport, _ = await connected_under_tls(endpoint.connect, asyncio.Protocol, context, endpoint.host)
+    except OSError:
+        return False
+    transport.abort()
+    return True

@@ -28,6 +28,10 @@ MEMCACHED_VERSION = b"version\r\n"
 AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"
 
 
+class WordlessError(OSError):
+    """It closed the connection, and had said nothing."""
+
+
 class Speech(Protocol):
     async def is_heard(self, endpoint: Endpoint) -> bool:
         """Whether what answers there is the service; raises `OSError`. The caller sets the deadline."""
@@ -51,7 +55,7 @@ class Words:
                         break
                     heard += more
             if not heard:
-                raise ConnectionError("it closed the connection without a word")
+                raise WordlessError
             return bool(is_known)
         finally:
             streams.abort()

@@ -14,15 +14,13 @@ from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
-from svcnode.core.redaction import redacted
 from svcnode.core.wording import kind_of
-from svcnode.probes.tools.exchange import HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.exchange import HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.json_pointer import Expectations, mismatch
+from svcnode.probes.tools.json_rpc import RpcError, call_of, result_of
 
 READY = Verdict.ready()
-_ID = 1
-_MAX_SHOWN_CHARS = 200
 
 
 def parameters(value: object) -> list[Any] | dict[str, Any]:
@@ -43,11 +41,10 @@ class JsonRpcProbe(HttpOptions):
     _request: Request = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        call = {"jsonrpc": "2.0", "id": _ID, "method": self.method, "params": self.params}
         request = self.request(
             self.url.target,
             method="POST",
-            body=json.dumps(call).encode(),
+            body=call_of(self.method, self.params),
             content_type="application/json",
             needs="body",
         )
@@ -58,18 +55,8 @@ class JsonRpcProbe(HttpOptions):
             answer = await self.send(self._request)
         except OSError as exc:
             return verdict_on(exc, str(self.url))
-        fault = self._fault_of(answer)
-        return Verdict.failed(f"{self.method}: {fault}: {self.url}") if fault else answer.expiring or READY
-
-    def _fault_of(self, answer: HttpAnswer) -> str | None:
         try:
-            reply = json.loads(answer.body)
-        except (ValueError, RecursionError):
-            reply = None
-        match reply:
-            case {"error": {"code": code, "message": message}}:
-                return redacted(f"error {code}: {message}")[:_MAX_SHOWN_CHARS]
-            case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:
-                return mismatch(result, self.result)
-            case _:
-                return f"answered {answer.status} with what is no JSON-RPC reply"
+            fault = mismatch(result_of(answer), self.result)
+        except RpcError as exc:
+            fault = str(exc)
+        return Verdict.failed(f"{self.method}: {fault}: {self.url}") if fault else answer.expiring or READY

@@ -40,7 +40,7 @@ class Endpoint:
         """A fresh connection and its protocol. Whoever asked for it aborts it."""
         if self.is_address:
             return await self._connect(self.host, protocol)
-        return await self._at_first_address(lambda address: self._connect(address, protocol))
+        return await self.at_first_address(lambda address: self._connect(address, protocol))
 
     async def _connect(self, address: str, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         with step("connect", address):
@@ -50,7 +50,7 @@ class Endpoint:
 
     async def open_socket(self) -> socket.socket:
         """A connected socket, for those who have something to say before the protocol begins."""
-        return await self._at_first_address(self._open_socket)
+        return await self.at_first_address(self._open_socket)
 
     async def _open_socket(self, address: str) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -65,7 +65,7 @@ class Endpoint:
             raise
         return sock
 
-    async def _at_first_address(self, attempt: Callable[[str], Awaitable[T]]) -> T:
+    async def at_first_address(self, attempt: Callable[[str], Awaitable[T]]) -> T:
         """A host is there when one of its addresses answers."""
         *others, last = [self.host] if self.is_address else await addresses_of(self.host)
         for address in others:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 from urllib.parse import quote
 
 import httptools
@@ -104,6 +105,8 @@ class HttpOptions(TlsOptions):
     reuse: bool = False
     _kept: Kept[_Open] = field(init=False, compare=False, default_factory=Kept)
 
+    default_ports: ClassVar[Mapping[str, int]] = DEFAULT_PORTS
+
     @property
     def web_scheme(self) -> str:
         """http or https."""
@@ -132,7 +135,7 @@ class HttpOptions(TlsOptions):
             is_followed = is_followed or self.reuse
         if is_followed and method == "HEAD":
             raise OptionError("reuse", "a connection cannot be kept over HEAD, whose answers do not show their end")
-        endpoint = Endpoint.of(url.need_host(), url.port or DEFAULT_PORTS[scheme])
+        endpoint = Endpoint.of(url.need_host(), url.port or self.default_ports[scheme])
         proxy = Proxy.chosen(self.proxy, scheme, endpoint) if self.proxy else None
         headers = self._all_headers(url, body, content_type, is_home=is_home, is_followed=is_followed)
         if proxy is not None and scheme == "http":
@@ -147,7 +150,7 @@ class HttpOptions(TlsOptions):
     def _all_headers(
         self, url: Url, body: bytes, content_type: str, *, is_home: bool, is_followed: bool
     ) -> list[tuple[str, str]]:
-        given = [*self.headers, *self._authorization()] if is_home else []
+        given = [*self.headers, *self.authorization()] if is_home else []
         names = {name.lower() for name, _ in given}
         ours = [("Host", url.place), ("User-Agent", "svcnode"), ("Accept", "*/*")]
         if not is_followed:
@@ -156,7 +159,7 @@ class HttpOptions(TlsOptions):
             ours += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
         return [(name, value) for name, value in ours if name.lower() not in names] + given
 
-    def _authorization(self) -> list[tuple[str, str]]:
+    def authorization(self) -> list[tuple[str, str]]:
         basic = self.url.basic_authorization
         if not (self.bearer or basic):
             return []
@@ -181,9 +184,9 @@ class HttpOptions(TlsOptions):
             transport.abort()
 
     @contextmanager
-    def conversation(self) -> Iterator[_Conversation]:
+    def conversation(self) -> Iterator[Conversation]:
         """For requests that follow each other on one connection, as far as the server lets them."""
-        conversation = _Conversation(self, self._kept.take() if self.reuse else None)
+        conversation = Conversation(self, self._kept.take() if self.reuse else None)
         try:
             yield conversation
         finally:
@@ -213,7 +216,7 @@ class HttpOptions(TlsOptions):
         return await connected_under_tls(connect, request.client, tls, server_name)
 
 
-class _Conversation:
+class Conversation:
     """Requests and their answers in turn, on one connection, or on the next when the server has closed it."""
 
     def __init__(self, options: HttpOptions, kept: _Open | None) -> None:

@@ -16,7 +16,7 @@ from svcnode.core.units import duration_s, size_bytes
 from svcnode.core.wording import KINDS, kind_of, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 def options_from(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
@@ -112,6 +112,19 @@ def at_least_0(value: object) -> int:
     return value
 
 
+def one_of(*names: str) -> Callable[[object], str]:
+    def chosen(value: object) -> str:
+        if value not in names:
+            raise InvalidValueError(f"must be one of {', '.join(names)}, not {_shown(value)}")
+        return str(value)
+
+    return chosen
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else kind_of(value)
+
+
 def _string(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValueError(f"must be a string, not {kind_of(value)}")
@@ -124,3 +137,5 @@ RawBytes = Annotated[bytes, raw_bytes]
 Strings = Annotated[tuple[str, ...], strings]
 Table = Annotated[dict[str, Any], table]
 Count = Annotated[int, at_least_0]
+# Which of two servers that share their data it must be; "" for whichever.
+Role = Annotated[str, one_of("primary", "replica")]

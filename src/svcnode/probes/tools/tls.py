@@ -43,10 +43,13 @@ class TlsOptions(UrlProbe):
         if is_used:  # made by a look that is out of file descriptors, it would trust nobody, and be kept
             self.tls_context()
 
-    def tls_context(self, *, shows_client: bool = True, alpn: str = "") -> ssl.SSLContext:
-        """Made anew only when one of its files has changed."""
+    def tls_context(self, *, shows_client: bool = True, alpn: str = "", always_named: str = "") -> ssl.SSLContext:
+        """Made anew only when one of its files has changed.
+
+        One that is `always_named` asks for that server, for drivers that would ask for the address they were given.
+        """
         files = (self.ca, self.client_certificate, self.client_key) if shows_client else (self.ca, "", "")
-        return _context(*files, alpn, tuple(_changed_at_ns(file) for file in files))
+        return _context(*files, alpn, always_named, tuple(_changed_at_ns(file) for file in files))
 
     def expiry_verdict(self, transport: asyncio.BaseTransport) -> Verdict | None:
         """`not_ready` when the certificate of the server ends too soon; None when it does not."""
@@ -67,7 +70,9 @@ def _changed_at_ns(file: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _context(ca: str, certificate: str, key: str, alpn: str, _changed_at_ns: tuple[int, ...]) -> ssl.SSLContext:
+def _context(
+    ca: str, certificate: str, key: str, alpn: str, always_named: str, _changed_at_ns: tuple[int, ...]
+) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except (OSError, ValueError) as exc:
@@ -80,6 +85,15 @@ def _context(ca: str, certificate: str, key: str, alpn: str, _changed_at_ns: tup
         raise OptionError("client_certificate", _refusal(exc, certificate)) from exc
     if alpn:
         context.set_alpn_protocols([alpn])
+    if always_named:
+        wrap_bio = context.wrap_bio
+
+        def wrap_named(
+            incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, server_side: bool = False, **_: object
+        ) -> ssl.SSLObject:
+            return wrap_bio(incoming, outgoing, server_side, always_named)
+
+        context.wrap_bio = wrap_named  # type: ignore[method-assign, assignment]
     return context
 
 

@@ -1,0 +1,102 @@
+"""`ethereum+http://…`, `ethereum+https://…`: an Ethereum execution client that follows its chain.
+
+ready      not syncing; where they are set, its newest block is younger than `max_block_age`, and it has `min_peers`
+not ready  syncing, an older block, fewer peers; the certificate ends within `min_cert_days`
+failed     another chain than `chain_id`; an error, an answer that is not JSON-RPC; refused, unreachable, not trusted
+unknown    no file descriptors or ports left here; the resolver or the proxy does not work
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from svcnode.core.model import Verdict
+from svcnode.probes.tools.exchange import HttpOptions
+from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.json_rpc import RpcError, call_of, result_of
+from svcnode.probes.tools.options import Count, Seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Call = Callable[..., Awaitable[Any]]
+
+READY = Verdict.ready()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EthereumProbe(HttpOptions):
+    chain_id: Count | None = None
+    max_block_age: Seconds | None = None
+    min_peers: Count = 0
+
+    def __post_init__(self) -> None:
+        self.request(self.url.target)  # refuses at once what no look could use
+
+    async def look(self) -> Verdict:
+        expiring: Verdict | None = None
+
+        async def call(method: str, *params: object) -> Any:  # noqa: ANN401  whatever JSON can hold
+            nonlocal expiring
+            request = self.request(
+                self.url.target,
+                method="POST",
+                body=call_of(method, list(params)),
+                content_type="application/json",
+                needs="body",
+                is_followed=True,
+            )
+            answer = await conversation.send(request)
+            expiring = answer.expiring
+            try:
+                return result_of(answer)
+            except RpcError as exc:
+                raise RpcError(f"{method}: {exc}") from exc
+
+        try:
+            with self.conversation() as conversation:
+                verdict = await self._judged(call)
+        except RpcError as exc:
+            return Verdict.failed(f"{exc}: {self.url}")
+        except OSError as exc:
+            return verdict_on(exc, str(self.url))
+        return verdict or expiring or READY
+
+    async def _judged(self, call: Call) -> Verdict | None:
+        """None when all is as it should be."""
+        if self.chain_id is not None and (found := _number(await call("eth_chainId"))) != self.chain_id:
+            return Verdict.failed(f"it follows chain {found}, not {self.chain_id}: {self.url}")
+        if (progress := await call("eth_syncing")) is not False:
+            return Verdict.not_ready(f"syncing{_shown(progress)}: {self.url}")
+        if self.max_block_age is not None:
+            age_s = time.time() - _timestamp_of(await call("eth_getBlockByNumber", "latest", False))
+            if age_s > self.max_block_age:
+                reason = f"its newest block is {age_s:.0f} s old, max_block_age is {self.max_block_age:g} s"
+                return Verdict.not_ready(f"{reason}: {self.url}")
+        if self.min_peers and (peers := _number(await call("net_peerCount"))) < self.min_peers:
+            return Verdict.not_ready(f"{peers} peers, min_peers is {self.min_peers}: {self.url}")
+        return None
+
+
+def _timestamp_of(block: object) -> int:
+    if not isinstance(block, dict):
+        raise RpcError("eth_getBlockByNumber: there is no newest block")
+    return _number(block.get("timestamp"))
+
+
+def _number(value: object) -> int:
+    """As Ethereum writes numbers: 0x1a."""
+    try:
+        return int(str(value), 16)
+    except ValueError:
+        raise RpcError(f"what should be a number is {str(value)[:40]!r}") from None
+
+
+def _shown(progress: object) -> str:
+    match progress:
+        case {"currentBlock": str(current), "highestBlock": str(highest)}:
+            return f", at block {_number(current)} of {_number(highest)}"
+        case _:
+            return ""

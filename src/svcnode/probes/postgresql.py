@@ -1,0 +1,213 @@
+"""`postgresql://user:password@host:port/database`: a PostgreSQL server that answers a query.
+
+ready      `SELECT 1` is answered, or `query` returns true
+not ready  it is starting up or recovering; it is in recovery though `role` is "primary", or not though it is "replica";
+           it is a replica that is further behind than `max_lag`
+failed     any other refusal, such as wrong credentials or no connections left; `query` returns anything but true;
+           refused, unreachable, not trusted
+unknown    no file descriptors or ports left here, or the resolver does not work
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import parse_qsl, unquote
+
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+from psycopg.pq.abc import PGconn, PGresult
+
+from svcnode.core.errors import OptionError, ProbeError
+from svcnode.core.model import Verdict
+from svcnode.core.wording import suggestion
+from svcnode.probes.tools.options import Role, Seconds, one_of
+from svcnode.probes.tools.resolve import addresses_of, is_address
+from svcnode.probes.tools.session import LoginProbe, told
+from svcnode.probes.tools.steps import step
+
+READY = Verdict.ready()
+BOOLEAN_OID = 16
+SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+# libpq tells no code of a server that refuses a connection, only the server's words; these are never translated into
+# a green light, only into "starting" instead of "down".
+_STARTING = (
+    "the database system is starting up",
+    "the database system is in recovery mode",
+    "the database system is not yet accepting connections",
+)
+_OUR_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+# A replica that has replayed all it received is as new as the stream that feeds it. Without a stream, or with more to
+# replay, it is as old as the last transaction that it replayed.
+_STANDING = """\
+SELECT pg_is_in_recovery(),
+       CASE WHEN EXISTS (SELECT FROM pg_stat_wal_receiver)
+                 AND pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
+            ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END"""
+
+
+class RefusedError(Exception):
+    """What libpq or the server said, in its words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PostgresqlProbe(LoginProbe[PGconn]):
+    role: Role = ""
+    query: str = ""  # run in a transaction that cannot write; its first value must be true
+    max_lag: Seconds | None = None
+    sslmode: Annotated[str, one_of(*SSL_MODES)] = ""
+    _words: dict[str, str] = field(init=False, compare=False)  # as libpq takes them, but for the address
+
+    def __post_init__(self) -> None:
+        given = dict(parse_qsl(self.url.query, keep_blank_values=True))
+        for name in given:
+            if name not in ("host", "sslmode", "application_name", "options"):
+                raise ProbeError(f'"{name}" in its query is unknown here{suggestion(name, ["host", "sslmode"])}')
+        if self.sslmode and "sslmode" in given:
+            raise OptionError("sslmode", "stands in the URL as well; only one of the two can count")
+        user, password = self.credentials()
+        words = {
+            "user": user,
+            "password": password,
+            "dbname": unquote(self.url.path.removeprefix("/")),
+            "application_name": "svcnode",
+            **given,
+            "host": given.get("host") or self.server_name or self.url.need_host(),
+            "port": str(self.url.port or 5432),
+            "client_encoding": "UTF8",
+            "gssencmode": "disable",
+            **self._tls_words(self.sslmode or given.get("sslmode", "")),
+        }
+        object.__setattr__(self, "_words", {name: word for name, word in words.items() if word})
+
+    def _tls_words(self, mode: str) -> dict[str, str]:
+        if mode and mode not in SSL_MODES:
+            raise ProbeError(f'sslmode "{mode}" is unknown; it is one of {", ".join(SSL_MODES)}')
+        if self.min_cert_days:
+            raise OptionError("min_cert_days", "cannot be judged here: libpq does not show the server's certificate")
+        mode = mode or ("verify-full" if self.ca else "prefer")
+        self.check_tls_options(is_used=mode != "disable")
+        if self.ca and not mode.startswith("verify-"):
+            raise OptionError("ca", f'is not looked at with sslmode "{mode}"; take "verify-full" or "verify-ca"')
+        by_system = "system" if mode == "verify-full" and pq.version() >= 160000 else ""
+        words = {"sslmode": mode, "sslcert": self.client_certificate, "sslkey": self.client_key}
+        return {**words, "sslrootcert": self.ca or by_system}
+
+    async def open(self) -> PGconn:
+        words = dict(self._words)
+        if self.url.host and not words["host"].startswith("/"):
+            addresses = [self.url.host] if is_address(self.url.host) else await addresses_of(self.url.host)
+            words["hostaddr"] = ",".join(addresses)  # libpq would look names up itself, and block
+            words["host"] = ",".join([words["host"]] * len(addresses))
+        with step("connect", words.get("hostaddr", words["host"])):
+            return await _connected(make_conninfo(**words).encode())
+
+    async def ask(self, connection: PGconn) -> Verdict:
+        if self.role or self.max_lag is not None:
+            result = await _answer(connection, _STANDING)
+            is_replica = result.get_value(0, 0) == b"t"
+            lag = result.get_value(0, 1)
+            if (verdict := self._standing(None if lag is None else float(lag), is_replica=is_replica)) is not None:
+                return verdict
+        if self.query:
+            return await self._judged_by_query(connection)
+        await _answer(connection, "SELECT 1")
+        return READY
+
+    def _standing(self, lag_s: float | None, *, is_replica: bool) -> Verdict | None:
+        if self.role == "primary" and is_replica:
+            return Verdict.not_ready(f"in recovery, so it is not the primary: {self.url}")
+        if self.role == "replica" and not is_replica:
+            return Verdict.not_ready(f"not in recovery, so it is no replica: {self.url}")
+        if self.max_lag is None or not is_replica:
+            return None
+        if lag_s is None:
+            return Verdict.not_ready(f"a replica that has replayed nothing yet: {self.url}")
+        if lag_s > self.max_lag:
+            return Verdict.not_ready(f"a replica {lag_s:.1f} s behind, max_lag is {self.max_lag:g} s: {self.url}")
+        return None
+
+    async def _judged_by_query(self, connection: PGconn) -> Verdict:
+        await _answer(connection, "BEGIN READ ONLY")
+        result = await _answer(connection, self.query)
+        await _answer(connection, "ROLLBACK")
+        if not (result.ntuples and result.nfields):
+            return Verdict.failed(f"its query returned nothing: {self.url}")
+        if result.ftype(0) != BOOLEAN_OID or result.get_value(0, 0) != b"t":
+            return Verdict.failed(f"its query did not return true: {self.url}")
+        return READY
+
+    def drop(self, connection: PGconn) -> None:
+        connection.finish()  # says goodbye without waiting for an answer
+
+    def verdict_on_refusal(self, exc: Exception) -> Verdict:
+        words = told(exc)
+        if any(phrase in words for phrase in _STARTING):
+            return Verdict.not_ready(f"{words}: {self.url}")
+        if any(os.strerror(number) in words for number in _OUR_ERRORS):
+            return Verdict.unknown(f"this machine cannot look: {words}")
+        return Verdict.failed(f"{words}: {self.url}")
+
+
+# libpq is driven here call by call. psycopg's own connections, when cancelled, ask the server to cancel the query and
+# wait for it to do so, which a server that hangs never does.
+
+
+async def _connected(conninfo: bytes) -> PGconn:
+    connection: PGconn = pq.PGconn.connect_start(conninfo)
+    try:
+        connection.nonblocking = 1
+        while (state := connection.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+            await _until_ready(connection.socket, to_write=state is pq.PollingStatus.WRITING)
+        _check_is_open(connection)
+    except BaseException:  # also when cancelled: nobody else knows the connection yet
+        connection.finish()
+        raise
+    return connection
+
+
+def _check_is_open(connection: PGconn) -> None:
+    if connection.status is not pq.ConnStatus.OK:
+        raise RefusedError(connection.get_error_message())
+
+
+async def _answer(connection: PGconn, query: str) -> PGresult:
+    """The result of one statement."""
+    connection.send_query_params(query.encode(), [])
+    while connection.flush():
+        await _until_ready(connection.socket, to_write=True)
+    answer: PGresult | None = None
+    while (result := await _next_result(connection)) is not None:
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise RefusedError(result.get_error_message())
+        answer = result
+    if answer is None:
+        raise RefusedError(connection.get_error_message())
+    return answer
+
+
+async def _next_result(connection: PGconn) -> PGresult | None:
+    while connection.is_busy():
+        await _until_ready(connection.socket, to_write=False)
+        connection.consume_input()
+    return connection.get_result()
+
+
+async def _until_ready(descriptor: int, *, to_write: bool) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
+    add(descriptor, _wake, ready)
+    try:
+        await ready
+    finally:
+        remove(descriptor)
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

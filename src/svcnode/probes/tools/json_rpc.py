@@ -1,0 +1,36 @@
+"""JSON-RPC 2.0 over HTTP: the body of a call, and what an answer comes to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from svcnode.core.redaction import redacted
+
+if TYPE_CHECKING:
+    from svcnode.probes.tools.exchange import HttpAnswer
+
+_ID = 1
+_MAX_SHOWN_CHARS = 200
+
+
+class RpcError(Exception):
+    """There is no result; the text says why."""
+
+
+def call_of(method: str, params: list[Any] | dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}).encode()
+
+
+def result_of(answer: HttpAnswer) -> Any:  # noqa: ANN401  whatever JSON can hold
+    try:
+        reply = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        reply = None
+    match reply:
+        case {"error": {"code": code, "message": message}}:
+            raise RpcError(redacted(f"error {code}: {message}")[:_MAX_SHOWN_CHARS])
+        case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:
+            return result
+        case _:
+            raise RpcError(f"answered {answer.status} with what is no JSON-RPC reply")
