@@ -13,6 +13,9 @@ from svcnode.core.redaction import redacted
 if TYPE_CHECKING:
     from typing import TextIO
 
+# What a driver has to say about a look, the look says; drivers say it with tracebacks, at every look.
+_DRIVERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
+
 # What every record has; anything else on it was added by whoever logged, to be read by machines.
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -57,6 +60,8 @@ def set_up(level: str, style: str, stream: TextIO | None = None) -> None:
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    for driver in _DRIVERS:
+        logging.getLogger(driver).setLevel(logging.CRITICAL)
     set_level(level)
 
 

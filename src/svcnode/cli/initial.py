@@ -131,7 +131,7 @@ def _told(choice: Choice) -> str:
     said = choice.verdict.outcome.value.replace("_", " ")
     if choice.verdict.reason:
         said += f": {choice.verdict.reason}"
-    return said if choice.is_deep else f"shows only that something listens; a closer look {said}"
+    return f"shows only that something listens; a closer look {said}" if choice.better else said
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:

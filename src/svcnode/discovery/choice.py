@@ -32,10 +32,6 @@ class Choice:
     missing: str = ""  # why none could be made
     better: str = ""  # the deep probe, where another one had to be taken
 
-    @property
-    def is_deep(self) -> bool:
-        return not self.better
-
 
 async def choose(found: Iterable[Found]) -> list[Choice]:
     # All are made before the first one looks: loading a driver takes its time, which no look has to spare.

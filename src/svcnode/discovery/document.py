@@ -136,13 +136,22 @@ def _service(choice: Choice, *, is_alone: bool) -> str:
 
 
 def _remarks(choice: Choice) -> Iterator[str]:
-    verdict = choice.verdict
-    if choice.is_deep:
-        if verdict is not None and verdict.outcome is not Outcome.READY:
-            yield comment(f"When this was written: {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}")
+    return _shallow_remarks(choice) if choice.better else _deep_remarks(choice)
+
+
+def _deep_remarks(choice: Choice) -> Iterator[str]:
+    verdict, found = choice.verdict, choice.found
+    if verdict is None or verdict.outcome is Outcome.READY:
         return
+    yield comment(f"When this was written: {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}")
+    if login_probe := found.known.login_probe_at(found.endpoint):
+        yield comment("Should it ask for a password once it is ready, put this in the place of the line after it:")
+        yield comment(f"probe = {quoted(login_probe)}")
+
+
+def _shallow_remarks(choice: Choice) -> Iterator[str]:
     yield comment("This only shows that something listens. A closer look was not possible:")
-    yield comment(f"  {choice.missing or (verdict.reason if verdict is not None else '')}")
+    yield comment(f"  {choice.missing or (choice.verdict.reason if choice.verdict is not None else '')}")
     yield comment(_what_to_do(choice))
     yield comment(f"probe = {quoted(choice.better)}")
 

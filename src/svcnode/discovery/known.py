@@ -111,7 +111,6 @@ KNOWN = (
         ports=(2379,),
         speech=Document(is_etcd, "/version"),
         url="etcd://{place}",
-        login_url="etcd://svcnode:${ETCD_PASSWORD}@{place}",
     ),
     Known(
         kind="ethereum",

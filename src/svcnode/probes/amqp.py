@@ -105,4 +105,6 @@ class AmqpProbe(LoginProbe[_Session]):
         await connection.connection.close()  # or the broker would log a client that was lost
 
     def drop(self, connection: _Session) -> None:
-        connection.streams.abort()  # its tasks end when nothing is left to read
+        for task in (connection.connection._reader_task, connection.connection._writer_task):
+            task.cancel()  # what it still has to say goes nowhere
+        connection.streams.abort()

@@ -127,19 +127,24 @@ class _Client(asyncio.Protocol):
     def __init__(self) -> None:
         config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
         self._http2 = h2.connection.H2Connection(config)
+        self._http2.initiate_connection()  # first of all: a server may speak before us, and is answered after it
+        self._is_begun = False
+        self._stream = 0
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
         self._reply: asyncio.Future[_Reply] | None = None
         self._lost: Exception | None = None
 
     def begin(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self._http2.initiate_connection()
+        self._is_begun = True
         self._send()
 
     async def called(self, headers: list[tuple[str, str]], message: bytes) -> _Reply:
         if self._lost is not None:
             raise self._lost
-        self._headers: dict[str, str] = {}
-        self._body = bytearray()
+        self._headers.clear()
+        self._body.clear()
         self._reply = asyncio.get_running_loop().create_future()
         self._stream = self._http2.get_next_available_stream_id()
         self._http2.send_headers(self._stream, headers)
@@ -190,7 +195,7 @@ class _Client(asyncio.Protocol):
             self._reply.set_exception(exc)
 
     def _send(self) -> None:
-        if data := self._http2.data_to_send():
+        if self._is_begun and (data := self._http2.data_to_send()):
             self.transport.write(data)
 
 

@@ -27,6 +27,7 @@ from svcnode.probes.tools.session import LoginProbe, told
 from svcnode.probes.tools.steps import step
 
 READY = Verdict.ready()
+_NO_LIMIT_S = 86_400  # the driver wants one, but the deadline is the look's
 NOT_UNDERSTOOD = 1064  # an older server does not know the newer name of a statement
 
 
@@ -50,7 +51,12 @@ class MysqlProbe(LoginProbe[Connection]):
         if self.tls:
             return await self._endpoint.at_first_address(self._opened_under_tls)
         sock = await self._endpoint.open_socket()
-        return await self._logged_in(Connection(sock=sock, **self._words()))
+        try:
+            connection = Connection(sock=sock, **self._words())
+        except BaseException:
+            sock.close()
+            raise
+        return await self._logged_in(connection)
 
     async def _opened_under_tls(self, address: str) -> Connection:
         context = self.tls_context(always_named=self.server_name or self._endpoint.host)
@@ -68,7 +74,7 @@ class MysqlProbe(LoginProbe[Connection]):
             "user": user,
             "password": password,
             "database": unquote(self.url.path.removeprefix("/")) or None,
-            "connect_timeout": None,  # the deadline is the look's
+            "connect_timeout": _NO_LIMIT_S,
             "autocommit": None,
             "program_name": "svcnode",
             "cursor_cls": DictCursor,

@@ -162,7 +162,7 @@ async def _connected(conninfo: bytes) -> PGconn:
     try:
         connection.nonblocking = 1
         while (state := connection.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-            await _until_ready(connection.socket, to_write=state is pq.PollingStatus.WRITING)
+            await _until_ready(connection.socket, to_write=state == pq.PollingStatus.WRITING)
         _check_is_open(connection)
     except BaseException:  # also when cancelled: nobody else knows the connection yet
         connection.finish()
@@ -171,7 +171,7 @@ async def _connected(conninfo: bytes) -> PGconn:
 
 
 def _check_is_open(connection: PGconn) -> None:
-    if connection.status is not pq.ConnStatus.OK:
+    if connection.status != pq.ConnStatus.OK:
         raise RefusedError(connection.get_error_message())
 
 

@@ -83,6 +83,7 @@ class Request:
     proxy: Proxy | None
     is_home: bool  # goes to the host of the kind's own URL
     is_followed: bool  # by others on the same connection
+    needs_body: bool
 
 
 class _Open(NamedTuple):
@@ -144,8 +145,8 @@ class HttpOptions(TlsOptions):
         first = f"{method} {quote(target, safe=_VISIBLE)} HTTP/1.1"
         lines = [first, *(f"{name}: {value}" for name, value in headers), "", ""]
         payload = "\r\n".join(lines).encode("latin-1") + body
-        client = _CLIENTS_TO_THE_END[needs] if is_followed else _CLIENTS[needs]
-        return Request(endpoint, payload, scheme == "https", client, proxy, is_home, is_followed)
+        client = _BodyClient if is_followed else _CLIENTS[needs]
+        return Request(endpoint, payload, scheme == "https", client, proxy, is_home, is_followed, needs == "body")
 
     def _all_headers(
         self, url: Url, body: bytes, content_type: str, *, is_home: bool, is_followed: bool
@@ -199,6 +200,7 @@ class HttpOptions(TlsOptions):
 
     async def _exchanged(self, transport: asyncio.Transport, client: _StatusClient, request: Request) -> HttpAnswer:
         expiring = self.expiry_verdict(transport) if request.speaks_tls else None
+        client.gathers_body = request.needs_body
         with step("exchange"):
             transport.write(request.payload)
             answer = await client.answer
@@ -261,9 +263,19 @@ class Conversation:
 class _StatusClient(asyncio.Protocol):
     """Gathers the status of one answer; httptools calls back, while it parses, what a client has a method for."""
 
-    __slots__ = ("__weakref__", "_head_bytes", "_headers", "_is_head_complete", "_parser", "answer", "is_idle")
+    __slots__ = (
+        "__weakref__",
+        "_head_bytes",
+        "_headers",
+        "_is_head_complete",
+        "_parser",
+        "answer",
+        "gathers_body",
+        "is_idle",
+    )
 
     def __init__(self) -> None:
+        self.gathers_body = False
         self.is_idle = False  # ready for a next request
         self._begin()
 
@@ -352,7 +364,7 @@ class _HeadClient(_StatusClient):
 
 
 class _BodyClient(_HeadClient):
-    """Gathers the body as well."""
+    """Reads to the end of the body, and gathers it where it is needed."""
 
     __slots__ = ("_body",)
 
@@ -364,6 +376,8 @@ class _BodyClient(_HeadClient):
         pass
 
     def on_body(self, part: bytes) -> None:
+        if not self.gathers_body:
+            return
         self._body += part
         if len(self._body) > MAX_BODY_BYTES:
             self._fail(f"the body of its answer is larger than {MAX_BODY_BYTES // 1024} KiB")
@@ -378,18 +392,4 @@ class _BodyClient(_HeadClient):
             self.answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
 
 
-class _PatientClient(_BodyClient):
-    """Reads a body to its end, which the next answer follows, without gathering it."""
-
-    __slots__ = ()
-
-    def on_body(self, part: bytes) -> None:
-        pass
-
-
 _CLIENTS: dict[Needs, type[_StatusClient]] = {"status": _StatusClient, "head": _HeadClient, "body": _BodyClient}
-_CLIENTS_TO_THE_END: dict[Needs, type[_StatusClient]] = {
-    "status": _PatientClient,
-    "head": _PatientClient,
-    "body": _BodyClient,
-}

@@ -34,7 +34,7 @@ def verdict_on(exc: OSError, what: str) -> Verdict:
 def words_of(exc: OSError) -> str:
     if verify_message := getattr(exc, "verify_message", None):  # ssl.SSLCertVerificationError
         return f"its certificate is not valid: {verify_message}"
-    if reason := getattr(exc, "reason", None):  # ssl.SSLError
+    if type(exc).__module__ == "ssl" and (reason := getattr(exc, "reason", None)):
         return f"TLS: {str(reason).lower().replace('_', ' ')}"
     # The loops wrap the system's words in words of their own; these are the system's.
     if exc.errno is not None and exc.errno > 0:

@@ -44,6 +44,7 @@ async def open_streams(
 async def upgraded(streams: Streams, tls: ssl.SSLContext, server_name: str) -> Streams:
     """The same connection, under TLS from here on."""
     protocol = _protocol(LIMIT_BYTES)
+    protocol.plain = streams.writer
     plain = cast("asyncio.Transport", streams.writer.transport)
     transport = await upgraded_to_tls(plain, protocol, tls, server_name)
     protocol.connection_made(transport)
@@ -52,6 +53,7 @@ async def upgraded(streams: Streams, tls: ssl.SSLContext, server_name: str) -> S
 
 class _Protocol(asyncio.StreamReaderProtocol):
     reader: asyncio.StreamReader
+    plain: asyncio.StreamWriter  # kept: one that nobody has any more closes its connection, also under TLS
 
 
 def _protocol(limit_bytes: int) -> _Protocol:
