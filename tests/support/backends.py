@@ -82,12 +82,14 @@ class Peer:
 class Backend:
     """Plays its script to each connection, on a thread of its own."""
 
-    def __init__(self, script: Callable[[Peer], object], *, tls: ssl.SSLContext | None = None, host: str = "") -> None:
+    def __init__(
+        self, script: Callable[[Peer], object], *, tls: ssl.SSLContext | None = None, host: str = "", port: int = 0
+    ) -> None:
         self._script = script
         self._tls = tls
         self.host = host or "127.0.0.1"
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        self._listener = socket.create_server((self.host, 0), family=family)
+        self._listener = socket.create_server((self.host, port), family=family)
         self.port: int = self._listener.getsockname()[1]
         self.connection_count = 0
         self._is_ending = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tests.support.servers.base import RealServer
@@ -29,19 +29,21 @@ class MemcachedServer(RealServer):
         return "memcache"
 
     def is_ready(self) -> bool:
-        with closing(self._connect()) as sock:
-            return _is_served(sock)
+        with self._client() as is_served:
+            return is_served
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
         """Hold every connection that it gives. What comes next is told so, and is hung up on at once."""
         with ExitStack() as held:
-            while _is_served(held.enter_context(closing(self._connect()))):
+            while held.enter_context(self._client()):
                 pass
             yield
 
-    def _connect(self) -> socket.socket:
-        return socket.create_connection((self.host, self.port), timeout=PATIENCE_S)
+    @contextmanager
+    def _client(self) -> Iterator[bool]:
+        with socket.create_connection((self.host, self.port), timeout=PATIENCE_S) as sock:
+            yield _is_served(sock)
 
 
 def _is_served(sock: socket.socket) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from contextlib import ExitStack, closing, contextmanager
+import ssl
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from tests.support.certificates import Certificate
 
 PATIENCE_S = 5.0
+USER = "svcnode"
+PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
 MAX_CONNECTIONS = 12
+_WELCOME = b"PONG\r\n"
 
 
 class JetStream(Enum):
@@ -30,26 +34,23 @@ class JetStream(Enum):
 
 
 class NatsServer(RealServer):
-    name = "svcnode"
-    password = "let/me:in"  # as they are in life: not without an escape in a URL
-
     def __init__(
-        self, folder: Path, *, jetstream: JetStream | bool = False, tls: Certificate | None = None
+        self, folder: Path, *, jetstream: JetStream = JetStream.OFF, certificate: Certificate | None = None
     ) -> None:
         super().__init__(folder)
-        self.jetstream = jetstream if isinstance(jetstream, JetStream) else JetStream("on" if jetstream else "off")
-        self.tls = tls
+        self.jetstream = jetstream
+        self.certificate = certificate
 
     @property
     def url(self) -> str:
-        return self._url(self.password)
+        return self._url(PASSWORD)
 
     @property
     def wrong_url(self) -> str:
-        return self._url("wrong")
+        return self._url("not-the-password")
 
     def _url(self, password: str) -> str:
-        return f"nats://{self.name}:{quote(password, safe='')}@{self.host}:{self.port}"
+        return f"nats://{USER}:{quote(password, safe='')}@{self.host}:{self.port}"
 
     def command(self) -> Sequence[str]:
         return [program("nats-server", "nats-server"), "--config", str(self.folder / "nats.conf")]
@@ -60,45 +61,45 @@ class NatsServer(RealServer):
             "server_name": f"n-{self.port}",
             "listen": f"{self.host}:{self.port}",
             "max_connections": MAX_CONNECTIONS,
-            "authorization": {"user": self.name, "password": self.password},
+            "authorization": {"user": USER, "password": PASSWORD},
         }
         if self.jetstream is not JetStream.OFF:
             config["jetstream"] = {"store_dir": str(self.folder), "max_mem": 1 << 24, "max_file": 1 << 26}
         if self.jetstream is JetStream.ALONE:
             routes = [f"nats-route://{self.host}:{free_port()}" for _ in range(2)]
             config["cluster"] = {"name": "ledger", "listen": f"{self.host}:{free_port()}", "routes": routes}
-        if self.tls is not None:
-            config["tls"] = {"cert_file": str(self.tls.certificate), "key_file": str(self.tls.key)}
+        if self.certificate is not None:
+            config["tls"] = {"cert_file": str(self.certificate.certificate), "key_file": str(self.certificate.key)}
         (self.folder / "nats.conf").write_text(json.dumps(config))
 
     def is_ready(self) -> bool:
-        with closing(self._connect()) as sock:
-            return self._log_in(sock) == b"PONG\r\n"
+        with self._client() as answer:
+            return answer == _WELCOME
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
-        """Hold every connection that it gives. What comes next is told so, and is hung up on."""
+        """Hold every connection that it gives. What comes next is greeted, told so, and hung up on."""
         with ExitStack() as held:
-            answer = b"PONG\r\n"
-            while answer == b"PONG\r\n":
-                answer = self._log_in(held.enter_context(self._connect()))
-            assert b"maximum connections exceeded" in answer
+            while held.enter_context(self._client()) == _WELCOME:
+                pass
             yield
 
-    def _connect(self) -> socket.socket:
-        return socket.create_connection((self.host, self.port), timeout=PATIENCE_S)
-
-    def _log_in(self, sock: socket.socket) -> bytes:
-        """The server speaks first, and before TLS; the refusal of a full one takes the place of its greeting."""
-        greeting = _line(sock)
-        if not greeting.startswith(b"INFO "):
-            return greeting
-        stream = sock
-        if self.tls is not None:
-            stream = trusting(self.tls.certificate).wrap_socket(sock, server_hostname=self.host)
-        claim = {"user": self.name, "pass": self.password, "verbose": False, "pedantic": False}
-        stream.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")
-        return _line(stream)
+    @contextmanager
+    def _client(self) -> Iterator[bytes]:
+        """A client for as long as the block, and the answer to its login."""
+        with ExitStack() as opened:
+            sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=PATIENCE_S))
+            _line(sock)  # its greeting
+            if self.certificate is not None:
+                try:
+                    sock = trusting(self.certificate.certificate).wrap_socket(sock, server_hostname=self.host)
+                except ssl.SSLError:  # a full server says so in the clear, where the handshake should begin
+                    yield b""
+                    return
+                opened.enter_context(sock)
+            claim = {"user": USER, "pass": PASSWORD, "verbose": False, "pedantic": False}
+            sock.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")
+            yield _line(sock)
 
 
 def _line(sock: socket.socket) -> bytes:
@@ -107,6 +108,6 @@ def _line(sock: socket.socket) -> bytes:
     while not line.endswith(b"\n"):
         byte = sock.recv(1)
         if not byte:
-            break
+            raise ConnectionError("it hung up")
         line += byte
     return line

@@ -36,6 +36,7 @@ class PostgresServer(RealServer):
         super().__init__(folder)
         self.data = folder / "data"
         self.certificate = certificate
+        self._fsync = "off"
         self._held: int | None = None  # the process that recovers, while it is stopped
 
     @property
@@ -56,9 +57,8 @@ class PostgresServer(RealServer):
         return str(Path(program("postgres", "postgresql", also_in="/usr/lib/postgresql/*/bin")).with_name(name))
 
     def command(self) -> Sequence[str]:
-        options = ["-c", "fsync=on"] if self.XX else []
-        return [self.tool("postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.folder), *options]
-    XX=True
+        options = {"-D": self.data, "-p": self.port, "-k": self.folder, "-c": f"fsync={self._fsync}"}
+        return [self.tool("postgres"), *(str(word) for option in options.items() for word in option)]
 
     def is_ready(self) -> bool:
         return self.psql("SELECT 1") == "1"
@@ -83,7 +83,6 @@ class PostgresServer(RealServer):
             "max_connections": MAX_CONNECTIONS,
             "shared_buffers": "16MB",
             "dynamic_shared_memory_type": "mmap",  # in its folder, so that nothing of it is left elsewhere
-            "fsync": "off",
             "autovacuum": "off",
             "checkpoint_timeout": "1h",  # what was written since the start is there to be recovered
             "wal_receiver_timeout": "2s",
@@ -152,29 +151,47 @@ class PostgresServer(RealServer):
                 self.wait_until_ready()
             self._write_what_must_be_recovered()
             self.kill()
-            self.start()
-            if self._hold_recovery("startup recovering" if is_replaying else "startup"):
-                said = self._refusal()
-                if ("starting up" in said) != is_replaying:
+            self._start_after_crash(is_slow=not is_replaying)
+            if self._hold_recovery() and (not is_replaying or self._go_on_to_replay()):
+                wanted = "not yet accepting" if is_replaying else "starting up"
+                if wanted in self._refusal():
                     return
             self.kill()  # it was faster than us
         raise AssertionError(f"its recovery could not be held: {self.tail()}")
+
+    def _start_after_crash(self, *, is_slow: bool) -> None:
+        """Slowly, it first syncs all its files, as it should: time enough to catch it before it replays."""
+        self._fsync = "on" if is_slow else "off"
+        self.start()
+        self._fsync = "off"
 
     def _write_what_must_be_recovered(self) -> None:
         self.psql("DROP TABLE IF EXISTS unsaved")
         self.psql("CREATE TABLE unsaved AS SELECT n, repeat('x', 100) AS text FROM generate_series(1, 200000) AS n")
         self.psql("UPDATE unsaved SET n = n + 1")
 
-    def _hold_recovery(self, title: str) -> bool:
+    def _hold_recovery(self) -> bool:
         assert self.process is not None
         deadline_s = time.monotonic() + 30
         while time.monotonic() < deadline_s and self.process.poll() is None:
             for child in descendants(self.process.pid):
-                if title in child.title:
+                if "walwriter" in child.title:
+                    return False  # it has recovered already
+                if "postgres: startup" in child.title:
                     with suppress(ProcessLookupError):
                         os.kill(child.pid, signal.SIGSTOP)
                         self._held = child.pid
                         return True
+        return False
+
+    def _go_on_to_replay(self) -> bool:
+        assert self._held is not None
+        with suppress(ProcessLookupError):
+            while "starting up" in self._refusal():
+                os.kill(self._held, signal.SIGCONT)
+                time.sleep(0.002)
+                os.kill(self._held, signal.SIGSTOP)
+            return True
         return False
 
     def _refusal(self) -> str:

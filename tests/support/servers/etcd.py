@@ -1,0 +1,167 @@
+"""etcd: one member, several, members that only learn, and with users or TLS."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+from tests.support.servers.asking import ask
+from tests.support.servers.base import RealServer, free_port, wait_until
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tests.support.certificates import Certificate
+
+
+USER = "svcnode"
+PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
+ROOT_PASSWORD = "root/pass:word"
+READABLE = "ledger/"
+
+
+class EtcdServer(RealServer):
+    """A member of a cluster of one, unless an `EtcdCluster` says otherwise.
+
+    With a certificate it takes nobody in without TLS, and the probe must be told so: its URL is the same.
+    With `is_guarded` it asks for a user: the URL has one that may read under `READABLE`, and nothing else.
+    """
+
+    def __init__(
+        self, folder: Path, *, member: str = "m1", is_guarded: bool = False, certificate: Certificate | None = None
+    ) -> None:
+        super().__init__(folder)
+        self.member = member
+        self.is_guarded = is_guarded
+        self.certificate = certificate
+        self.peer_url = f"http://{self.host}:{free_port()}"
+        self.cluster = f"{member}={self.peer_url}"
+        self.is_joining = False
+
+    @property
+    def url(self) -> str:
+        return self._url(f"{USER}:{quote(PASSWORD, safe='')}@" if self.is_guarded else "")
+
+    @property
+    def wrong_url(self) -> str:
+        return self._url(f"{USER}:not-the-password@")
+
+    def _url(self, user: str) -> str:
+        return f"etcd://{user}{self.host}:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        clients = f"{'http' if self.certificate is None else 'https'}://{self.host}:{self.port}"
+        options = {
+            "name": self.member,
+            "data-dir": self.folder / "data",
+            "listen-client-urls": clients,
+            "advertise-client-urls": clients,
+            "listen-peer-urls": self.peer_url,
+            "initial-advertise-peer-urls": self.peer_url,
+            "initial-cluster": self.cluster,
+            "initial-cluster-state": "existing" if self.is_joining else "new",
+            "heartbeat-interval": 50,
+            "election-timeout": 500,
+            "strict-reconfig-check": "false",  # it would let nobody join in the first five seconds
+            "logger": "zap",
+            "log-level": "warn",
+        }
+        if self.certificate is not None:
+            options |= {"cert-file": self.certificate.certificate, "key-file": self.certificate.key}
+        return [program("etcd", "etcd-server"), *(f"--{name}={value}" for name, value in options.items())]
+
+    def is_ready(self) -> bool:
+        return self.has_leader()
+
+    def set_up(self) -> None:
+        if not self.is_guarded:
+            return
+        under = {"key": _base64(READABLE), "range_end": _base64(READABLE[:-1] + "0")}  # "0" follows "/"
+        for path, body in (
+            ("user/add", {"name": "root", "password": ROOT_PASSWORD}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("user/add", {"name": USER, "password": PASSWORD}),
+            ("role/add", {"name": "reader"}),
+            ("role/grant", {"name": "reader", "perm": {"permType": "READ", **under}}),
+            ("user/grant", {"user": USER, "role": "reader"}),
+            ("enable", {}),
+        ):
+            code, answer = self.call(f"/v3/auth/{path}", body)
+            assert code == 200, f"{path}: {answer}"
+
+    # ---- what a test may ask and tell
+
+    def call(self, path: str, body: Mapping[str, object] | None = None, *, token: str = "") -> tuple[int, Any]:
+        """One call of its JSON gateway, such as `/v3/kv/range`."""
+        trusted = None if self.certificate is None else self.certificate.certificate
+        headers = {"Authorization": token} if token else {}
+        return ask(self.port, path, method="POST", body=body or {}, headers=headers, trusted=trusted)
+
+    def has_leader(self) -> bool:
+        """As this member believes. One that has just lost its leader does not know it yet."""
+        code, status = self.call("/v3/maintenance/status")
+        return code == 200 and int(status.get("leader", 0)) != 0
+
+    def leads(self) -> bool:
+        code, status = self.call("/v3/maintenance/status")
+        return code == 200 and "leader" in status and status["leader"] == status["header"]["member_id"]
+
+    def wait_until_leaderless(self) -> None:
+        wait_until(lambda: not self.has_leader(), "without a leader")
+
+
+class EtcdCluster:
+    """Its members are in `members` and are hurt one by one; what `add_learner` adds ends with the rest."""
+
+    def __init__(self, folder: Path, *, members: int = 3) -> None:
+        self.folder = folder
+        self.members = [EtcdServer(folder / f"m{number}", member=f"m{number}") for number in range(1, members + 1)]
+        self.learners: list[EtcdServer] = []
+        cluster = ",".join(member.cluster for member in self.members)
+        for member in self.members:
+            member.cluster = cluster
+
+    def __enter__(self) -> Self:
+        try:
+            for member in self.members:
+                member.start()
+            for member in self.members:
+                member.wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        for member in (*self.members, *self.learners):
+            member.kill()
+
+    def leader(self) -> EtcdServer:
+        return next(member for member in self.members if member.process is not None and member.leads())
+
+    def followers(self) -> list[EtcdServer]:
+        leader = self.leader()
+        return [member for member in self.members if member is not leader]
+
+    def add_learner(self) -> EtcdServer:
+        """A member that copies and does not vote. It stays one: nobody promotes it."""
+        name = f"learner{len(self.learners) + 1}"
+        learner = EtcdServer(self.folder / name, member=name)
+        learner.cluster = f"{self.members[0].cluster},{learner.cluster}"
+        learner.is_joining = True
+        self.learners.append(learner)
+        code, answer = self.leader().call("/v3/cluster/member/add", {"peerURLs": [learner.peer_url], "isLearner": True})
+        assert code == 200, answer
+        learner.start()
+        learner.wait_until_ready()
+        return learner
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

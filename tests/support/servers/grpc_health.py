@@ -1,0 +1,98 @@
+"""grpcio's own health service in a process of its own; the test sets what it says of each service."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support.servers.base import RealServer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.support.certificates import Certificate
+
+SERVICE = "ledger"
+PATIENCE_S = 5.0
+_ROOT = Path(__file__).parents[3]
+
+
+class GrpcHealthServer(RealServer):
+    """Serves `SERVICE`, and "" for the server as a whole. Without `has_health` it knows no health service at all."""
+
+    def __init__(self, folder: Path, *, certificate: Certificate | None = None, has_health: bool = True) -> None:
+        super().__init__(folder)
+        self.certificate = certificate
+        self.has_health = has_health
+        self.statuses = {"": "SERVING", SERVICE: "SERVING"}
+        self.control_port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"{'grpc' if self.certificate is None else 'grpcs'}://{self.host}:{self.port}/{SERVICE}"
+
+    def command(self) -> Sequence[str]:
+        made = self.certificate
+        plan = {
+            "port": self.port,
+            "control_port": self.control_port,
+            "statuses": self.statuses,
+            "has_health": self.has_health,
+            "tls": None if made is None else [str(made.key), str(made.certificate)],
+        }
+        return [sys.executable, "-m", __name__, json.dumps(plan)]
+
+    def environ(self) -> Mapping[str, str]:
+        return {"PYTHONPATH": str(_ROOT)}
+
+    def is_ready(self) -> bool:
+        return self._tell({})
+
+    def set(self, service: str = SERVICE, status: str = "NOT_SERVING") -> None:
+        """UNKNOWN, SERVING, NOT_SERVING or SERVICE_UNKNOWN. It is so when this returns, and after a restart."""
+        self.statuses[service] = status
+        if self.process is not None:
+            assert self._tell({service: status})
+
+    def _tell(self, statuses: Mapping[str, str]) -> bool:
+        with socket.create_connection((self.host, self.control_port), timeout=PATIENCE_S) as sock:
+            sock.sendall(json.dumps(statuses).encode() + b"\n")
+            return sock.recv(10) == b"ok\n"
+
+
+def _serve() -> None:
+    import grpc  # type: ignore[import-untyped]
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+
+    plan = json.loads(sys.argv[1])
+    servicer = health.HealthServicer()
+
+    def put(statuses: Mapping[str, str]) -> None:
+        for service, status in statuses.items():
+            servicer.set(service, health_pb2.HealthCheckResponse.ServingStatus.Value(status))
+
+    put(plan["statuses"])
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+    if plan["has_health"]:
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    place = f"127.0.0.1:{plan['port']}"
+    if plan["tls"] is None:
+        server.add_insecure_port(place)
+    else:
+        key, certificate = (Path(path).read_bytes() for path in plan["tls"])
+        server.add_secure_port(place, grpc.ssl_server_credentials([(key, certificate)]))
+    server.start()
+    with socket.create_server(("127.0.0.1", plan["control_port"])) as control:
+        while True:
+            connection, _ = control.accept()
+            with connection, connection.makefile("rb") as lines:
+                put(json.loads(lines.readline() or b"{}"))
+                connection.sendall(b"ok\n")
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,173 @@
+"""RabbitMQ without its system service: its own node, its own epmd, and a user, a host and a queue to look at."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from tests.support.servers.asking import trusting
+from tests.support.servers.base import RealServer, free_port
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.support.certificates import Certificate
+
+USER = "svcnode"
+PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
+VHOST = "ledger"
+QUEUE = "orders"
+MAX_CONNECTIONS = 12
+PATIENCE_S = 10.0
+
+# Left to itself, the Erlang machine starts an epmd that outlives it, for everybody, and in a session of its own.
+_START = """\
+epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" &
+until epmd -port "$ERL_EPMD_PORT" -names >/dev/null 2>&1; do sleep 0.02; done
+exec "$0"
+"""
+
+_OPEN_OK = (10, 41)
+
+
+class RabbitServer(RealServer):
+    """With a certificate, it speaks nothing but TLS."""
+
+    def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
+        super().__init__(folder)
+        self.certificate = certificate
+        self.epmd_port = free_port()
+        self.node_port = free_port()
+
+    @property
+    def url(self) -> str:
+        return self._url(PASSWORD)
+
+    @property
+    def wrong_url(self) -> str:
+        return self._url("not-the-password")
+
+    def _url(self, password: str) -> str:
+        scheme = "amqp" if self.certificate is None else "amqps"
+        return f"{scheme}://{USER}:{quote(password, safe='')}@{self.host}:{self.port}/{VHOST}"
+
+    def command(self) -> Sequence[str]:
+        """Not Debian's wrapper, which runs it only as one user and in one place."""
+        program("rabbitmq-server", "rabbitmq-server")
+        return ["/bin/sh", "-c", _START, "/usr/lib/rabbitmq/bin/rabbitmq-server"]
+
+    def environ(self) -> Mapping[str, str]:
+        return {
+            "ERL_EPMD_ADDRESS": self.host,
+            "ERL_EPMD_PORT": str(self.epmd_port),
+            "RABBITMQ_NODENAME": f"ledger-{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self.node_port),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "none.config"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_GENERATED_CONFIG_DIR": str(self.folder / "generated"),
+        }
+
+    def prepare(self) -> None:
+        settings = {
+            "load_definitions": self.folder / "definitions.json",
+            "log.console": "true",
+            "log.console.level": "warning",
+            "log.file": "false",
+            "disk_free_limit.absolute": "1MB",
+        }
+        if self.certificate is None:
+            settings["listeners.tcp.1"] = f"{self.host}:{self.port}"
+        else:
+            settings |= {"listeners.tcp": "none", "listeners.ssl.1": f"{self.host}:{self.port}"}
+            settings |= {
+                "ssl_options.certfile": self.certificate.certificate,
+                "ssl_options.keyfile": self.certificate.key,
+            }
+        lines = [f"{name} = {value}\n" for name, value in settings.items()]
+        (self.folder / "rabbitmq.conf").write_text("".join(lines))
+        (self.folder / "definitions.json").write_text(json.dumps(_DEFINITIONS))
+        (self.folder / "plugins").write_text("[].\n")
+
+    def is_ready(self) -> bool:
+        with self._client() as is_served:
+            return is_served
+
+    @contextmanager
+    def exhaust(self) -> Iterator[None]:
+        """Hold every connection that its host gives. What comes next may log in, and is told so when it opens."""
+        with ExitStack() as held:
+            while held.enter_context(self._client()):
+                pass
+            yield
+
+    @contextmanager
+    def _client(self) -> Iterator[bool]:
+        """A client for as long as the block, and whether it was let in."""
+        with ExitStack() as opened:
+            sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=PATIENCE_S))
+            if self.certificate is not None:
+                context = trusting(self.certificate.certificate)
+                sock = opened.enter_context(context.wrap_socket(sock, server_hostname=self.host))
+            yield _open(sock)
+
+
+_DEFINITIONS = {
+    "users": [{"name": USER, "password": PASSWORD, "tags": ""}],
+    "vhosts": [{"name": VHOST}],
+    "permissions": [{"user": USER, "vhost": VHOST, "configure": ".*", "write": ".*", "read": ".*"}],
+    "queues": [{"name": QUEUE, "vhost": VHOST, "durable": True, "auto_delete": False, "arguments": {}}],
+    "parameters": [
+        {"component": "vhost-limits", "name": "limits", "vhost": VHOST, "value": {"max-connections": MAX_CONNECTIONS}}
+    ],
+}
+
+
+# ---- as much of AMQP 0-9-1 as it takes to be let in
+
+
+def _open(sock: socket.socket) -> bool:
+    sock.sendall(b"AMQP\x00\x00\x09\x01")
+    _method(sock)  # start
+    answer = f"\0{USER}\0{PASSWORD}".encode()
+    _say(sock, 11, struct.pack(">I", 0) + _short("PLAIN") + struct.pack(">I", len(answer)) + answer + _short("en_US"))
+    _method(sock)  # tune
+    _say(sock, 31, struct.pack(">HIH", 1, 131_072, 0))
+    _say(sock, 40, _short(VHOST) + _short("") + b"\0")
+    return _method(sock) == _OPEN_OK
+
+
+def _say(sock: socket.socket, method: int, arguments: bytes) -> None:
+    payload = struct.pack(">HH", 10, method) + arguments
+    sock.sendall(struct.pack(">BHI", 1, 0, len(payload)) + payload + b"\xce")
+
+
+def _method(sock: socket.socket) -> tuple[int, int]:
+    """The class and number of what it says next."""
+    size: int = struct.unpack(">BHI", _exactly(sock, 7))[2]
+    class_, number = struct.unpack(">HH", _exactly(sock, size + 1)[:4])
+    return class_, number
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    read = b""
+    while len(read) < count:
+        more = sock.recv(count - len(read))
+        if not more:
+            raise ConnectionError("it hung up")
+        read += more
+    return read
+
+
+def _short(text: str) -> bytes:
+    return bytes([len(text)]) + text.encode()

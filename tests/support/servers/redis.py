@@ -1,0 +1,166 @@
+"""A real Redis, and its replicas."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from tests.support.servers.base import RealServer, ToolError, wait_until
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.support.certificates import Certificate
+
+PACKAGE = "redis-server"
+MAX_CLIENTS = 10
+# Held, it loads for a hundred seconds, and answers after each key.
+HELD_KEYS = 5_000
+HELD_KEY_BYTES = 1_024
+HELD_DELAY_US = 20_000
+
+
+class RedisServer(RealServer):
+    """What it holds is lost when it is killed. With a certificate, it takes nobody in over TCP without TLS."""
+
+    def __init__(
+        self, folder: Path, *, port: int | None = None, password: str = "", certificate: Certificate | None = None
+    ) -> None:
+        super().__init__(folder)
+        self.port = port or self.port
+        self.password = password
+        self.certificate = certificate
+        self.socket_file = folder / "redis.sock"
+        self._load_delay_us = 0
+
+    @property
+    def url(self) -> str:
+        return self._url(self.password)
+
+    @property
+    def wrong_url(self) -> str:
+        assert self.password, "without a password, it takes any"
+        return self._url("not-the-password")
+
+    def _url(self, password: str) -> str:
+        scheme = "redis" if self.certificate is None else "rediss"
+        return f"{scheme}://{f':{password}@' if password else ''}{self.host}:{self.port}/0"
+
+    def command(self) -> Sequence[str]:
+        words = ((f"--{name}", str(value)) for name, value in self.options().items())
+        return [program("redis-server", PACKAGE), *chain.from_iterable(words)]
+
+    def options(self) -> dict[str, object]:
+        options: dict[str, object] = {
+            "bind": self.host,
+            "unixsocket": self.socket_file,
+            "unixsocketperm": 700,
+            "dir": self.folder,
+            "maxclients": MAX_CLIENTS,
+            "save": "",
+            "rdbcompression": "no",
+            "loading-process-events-interval-bytes": HELD_KEY_BYTES,
+            "key-load-delay": self._load_delay_us,
+            "repl-diskless-sync-delay": 0,
+            "repl-ping-replica-period": 1,
+            "repl-timeout": 3,
+        }
+        if self.password:
+            options["requirepass"] = self.password
+        if self.certificate is None:
+            return options | {"port": self.port}
+        return options | {
+            "port": 0,
+            "tls-port": self.port,
+            "tls-cert-file": self.certificate.certificate,
+            "tls-key-file": self.certificate.key,
+            "tls-ca-cert-file": self.certificate.certificate,
+            "tls-auth-clients": "no",
+            "tls-replication": "yes",
+        }
+
+    def environ(self) -> Mapping[str, str]:
+        return {"REDISCLI_AUTH": self.password} if self.password else {}
+
+    def is_ready(self) -> bool:
+        return self.cli("PING") == "PONG"
+
+    # ---- talking to it
+
+    def cli(self, *words: str) -> str:
+        """What it answers, errors too."""
+        return self.run(program("redis-cli", PACKAGE), "-s", str(self.socket_file), *words)
+
+    def replica(self, folder: Path) -> RedisReplica:
+        """One that follows it; to be started with `with` while this one runs."""
+        return RedisReplica(folder, self)
+
+    # ---- hurting it
+
+    def start_held_loading(self) -> None:
+        """Start it again so that it loads what it holds until `let_loading_end`."""
+        if self.process is None:
+            self.start()
+            self.wait_until_ready()
+        fill = "for n = 1, ARGV[1] do redis.call('SET', 'held:' .. n, string.rep('x', ARGV[2])) end"
+        self.cli("EVAL", fill, "0", str(HELD_KEYS), str(HELD_KEY_BYTES))
+        assert self.cli("SAVE") == "OK", self.tail()
+        self.kill()
+        self._load_delay_us = HELD_DELAY_US
+        self.start()
+        self._load_delay_us = 0
+        wait_until(self._is_loading, "loading")
+
+    def _is_loading(self) -> bool:
+        try:
+            return self.cli("PING").startswith("LOADING")
+        except ToolError:
+            return False
+
+    def let_loading_end(self) -> None:
+        assert self.cli("CONFIG", "SET", "key-load-delay", "0") == "OK", self.tail()
+        self.wait_until_ready()
+
+    @contextmanager
+    def exhaust(self) -> Iterator[None]:
+        """All its connections are taken that do not lead to other servers."""
+        others = "".join(self.cli("CLIENT", "LIST", "TYPE", kind) for kind in ("master", "replica")).count(" addr=")
+        with ExitStack() as stack:
+            taken: list[socket.socket] = []
+
+            def take_all() -> bool:
+                while len(taken) < MAX_CLIENTS - others:
+                    taken.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
+                    if not self._is_let_in(taken[-1]):
+                        taken.pop().close()
+                        return False
+                return True
+
+            wait_until(take_all, "all connections taken")
+            yield
+
+    def _is_let_in(self, sock: socket.socket) -> bool:
+        sock.settimeout(5)
+        sock.connect(str(self.socket_file))
+        sock.sendall(b"PING\r\n")
+        return not sock.recv(100).startswith(b"-ERR max number of clients")
+
+
+class RedisReplica(RedisServer):
+    def __init__(self, folder: Path, primary: RedisServer) -> None:
+        super().__init__(folder, password=primary.password, certificate=primary.certificate)
+        self.primary = primary
+
+    def options(self) -> dict[str, object]:
+        options = super().options() | {"replicaof": f"{self.host} {self.primary.port}"}
+        return options | ({"masterauth": self.password} if self.password else {})
+
+    def set_up(self) -> None:
+        wait_until(self.is_following, "following its primary")
+
+    def is_following(self) -> bool:
+        return "master_link_status:up" in self.cli("INFO", "replication")
