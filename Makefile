@@ -3,7 +3,7 @@ PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
 
-.PHONY: help setup run test lint check format bench wheel-test lock clean
+.PHONY: help setup run test lint check format truth bench wheel-test lock clean
 
 help:
 	@echo "make run         serve on the embedded default (http://127.0.0.1:8420/svc/node)"
@@ -11,6 +11,7 @@ help:
 	@echo "make check       format, lint, layers, types, tests"
 	@echo "make format      mend format and what lint can mend"
 	@echo "make wheel-test  the tests against the built wheel, on every interpreter at hand"
+	@echo "make truth       hurt real servers in every known way, and count untrue answers: both totals must be 0"
 	@echo "make bench       measure against the peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        pin the dependencies anew"
 	@echo "make clean       remove everything that was made here"
@@ -49,6 +50,10 @@ format: setup
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
+# Real servers from packages, which it installs itself as root.
+truth: setup
+	$(BIN)/python -m tests.truth
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -59,7 +64,7 @@ wheel-test: setup
 # After a change of the dependencies in pyproject.toml. No host is written into these files.
 lock: $(UV)
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --group dev -o requirements/dev.txt
+	    pyproject.toml --extra all --group dev -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 	    pyproject.toml --group bench -o requirements/bench.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt

@@ -192,6 +192,7 @@ class HttpOptions(TlsOptions):
             yield conversation
         finally:
             if (connection := conversation.ended(is_kept=self.reuse)) is not None:
+                self.let_go()  # what another look at the same time may have kept
                 self._kept.put(connection)
 
     def let_go(self) -> None:

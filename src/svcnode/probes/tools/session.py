@@ -75,6 +75,7 @@ class SessionProbe(TlsOptions, ABC, Generic[C]):
             with step("exchange"):
                 verdict = await self.ask(connection)
             if self.reuse and verdict.outcome is Outcome.READY:
+                self.let_go()  # what another look at the same time may have kept
                 self._kept.put(connection)
                 is_kept = True
             elif verdict.outcome is Outcome.READY:
