@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
+import nkeys  # type: ignore[import-untyped]
 import pytest
 
 from svcnode.cli import _parser
@@ -20,6 +21,8 @@ from svcnode.config.tables import FileTable, ServiceTable
 from svcnode.probes import KINDS
 from tests.support.agents import DEADLINE_S
 from tests.support.certificates import make_certificate
+from tests.truth import bounds
+from tests.truth.faults import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,6 +41,12 @@ URLS = {
 }
 TLS = "Options of TLS"
 HTTP = "Options of HTTP"
+# The other tables that kinds share, and the option by which those who have it are known.
+SHARED = {HTTP: "headers", "Options of connections": "reuse", "Options of logging in": "username"}
+# What a kind inherits and refuses, as its section says.
+REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
+# What cannot stand beside a user name.
+INSTEAD_OF_LOGIN = {"nats": ("token", "credentials_file")}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -66,10 +75,16 @@ def sections_for(scheme: str) -> Iterator[str]:
     yield next(
         title for title in re.findall(r"^### (.*)$", PROBES, re.MULTILINE) if scheme in title.replace(",", " ").split()
     )
-    if scheme.endswith(("http", "https")):
-        yield HTTP
-    if scheme.endswith(("tls", "https")):
+    options = options_of(scheme)
+    yield from (title for title, option in SHARED.items() if option in options)
+    if speaks_tls(scheme):
         yield TLS
+
+
+def speaks_tls(scheme: str) -> bool:
+    """By its name, which is another one with an s, or when an option says so."""
+    is_twin = scheme == "tls" or (scheme.endswith("s") and scheme.removesuffix("s") in KINDS)
+    return is_twin or not options_of(scheme).isdisjoint({"tls", "sslmode"})
 
 
 def options_of(scheme: str) -> set[str]:
@@ -90,9 +105,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     secrets.mkdir(parents=True)
     made = make_certificate(settings)
     (settings / "ca.pem").write_bytes(made.certificate.read_bytes())
+    (settings / "bus.creds").write_text(nats_credentials())
     (secrets / "token").write_text("a-token-in-a-file\n")
     (secrets / "partner-url").write_text("https://partner.example.com/health?key=in-a-file\n")
     return folder
+
+
+def nats_credentials() -> str:
+    seed = nkeys.encode_seed(bytes(32), nkeys.PREFIX_BYTE_USER).decode()
+    return f"-----BEGIN NATS USER JWT-----\na.b.c\n-----BEGIN USER NKEY SEED-----\n{seed}\n"
 
 
 def check(config: str, world: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -144,20 +165,51 @@ def test_every_scheme_stands_in_the_table_of_kinds() -> None:
 def test_every_option_of_a_kind_has_a_row_and_no_row_is_left_over(scheme: str) -> None:
     own, *common = (set(examples(section(title))) for title in sections_for(scheme))
     tls_options = set(examples(section(TLS)))
-    speaks_no_tls = not scheme.endswith(("tls", "https"))  # then it has the options of TLS, and refuses each of them
-    options = options_of(scheme) - (tls_options if speaks_no_tls else set())
+    # One that speaks no TLS has the options of TLS, and refuses each of them.
+    options = options_of(scheme) - (set() if speaks_tls(scheme) else tls_options)
     assert own.union(*common) == options
 
 
 def test_every_example_of_an_option_is_accepted(world: Path, tmp_path: Path) -> None:
-    ended = check("\n".join(["[security]\nallow_exec = true", *map(probe_with_every_example, KINDS)]), world, tmp_path)
+    probes = [probe for scheme in KINDS for probe in probes_with_every_example(scheme)]
+    ended = check("\n".join(["[security]\nallow_exec = true", *probes]), world, tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def probe_with_every_example(scheme: str) -> str:
-    lines = [example for title in sections_for(scheme) for example in examples(section(title)).values()]
+def probes_with_every_example(scheme: str) -> Iterator[str]:
+    found = {name: line for title in sections_for(scheme) for name, line in examples(section(title)).items()}
+    apart = INSTEAD_OF_LOGIN.get(scheme, ())
+    together = {name: line for name, line in found.items() if name not in (*REFUSED.get(scheme, ()), *apart)}
     url = URLS.get(scheme, f"{scheme}://localhost:8545")
-    return "\n".join([f'[[services]]\nid = "{scheme}"\n[services.probe]\nurl = "{url}"', *lines])
+    for place, lines in enumerate([together.values(), *([found[name]] for name in apart)]):
+        yield "\n".join([f'[[services]]\nid = "{scheme}-{place}"\n[services.probe]\nurl = "{url}"', *lines])
+
+
+@pytest.mark.parametrize(("scheme", "option"), [(scheme, option) for scheme in REFUSED for option in REFUSED[scheme]])
+def test_what_a_kind_is_said_not_to_take_it_refuses(scheme: str, option: str, world: Path, tmp_path: Path) -> None:
+    (line,) = (examples(section(title))[option] for title in (TLS, HTTP) if option in examples(section(title)))
+    probe = f'[[services]]\nid = "x"\n[services.probe]\nurl = "{scheme}://monitor@localhost"\n{line}'
+    ended = check(probe, world, tmp_path)
+    assert ended.returncode == 2
+    assert f"services.x.probe.{option}: " in ended.stderr
+    assert f"`{option}`" in next(section(title) for title in sections_for(scheme))
+
+
+def test_every_driver_stands_beside_the_extra_that_brings_it() -> None:
+    table = re.search(r"^\| kinds \| install \|.*?\n\n", PROBES, re.DOTALL | re.MULTILINE)
+    assert table
+    rows = re.findall(r'^\| (`.*`) \| `pip install "svcnode\[(\w+)\]"` \|$', table[0], re.MULTILINE)
+    extras = {scheme: re.findall(r"\[(.*)\]", target) for scheme, target in KINDS.items()}
+    assert {scheme: [extra] for schemes, extra in rows for scheme in re.findall("`(.*?)`", schemes)} == {
+        scheme: extra for scheme, extra in extras.items() if extra
+    }
+
+
+def test_the_kinds_that_log_in_are_named_where_the_options_for_it_are() -> None:
+    first_sentence, *_ = re.split(r"\.\s", section("Options of logging in"))
+    assert sorted(re.findall("`(.*?)`", first_sentence)) == [
+        scheme for scheme in sorted(KINDS) if "username" in options_of(scheme)
+    ]
 
 
 def test_a_kind_of_ones_own_works_as_it_is_shown(tmp_path: Path) -> None:
@@ -258,6 +310,21 @@ def test_the_reference_has_every_key_of_the_file() -> None:
     assert missing_from_the_reference(f"`{key}`" for key in get_type_hints(ServiceTable)) == []
     (defaults,) = re.findall(r"^\| `\[defaults\] …` .*$", REFERENCE, re.MULTILINE)
     assert set(re.findall(r"`([a-z_]+)`", defaults)) == set(get_type_hints(get_type_hints(FileTable)["defaults"]))
+
+
+# ---- the campaign
+
+
+def test_the_page_about_the_campaign_has_its_bounds_and_its_conditions() -> None:
+    page = (ROOT / "docs" / "truth.md").read_text()
+    promised = re.findall(r"^\| .* \| (\d) \| .* \| (\d\.\d\d) s \|$", page, re.MULTILINE)
+    refused, hung, not_ready, ready = bounds.REFUSED_S, bounds.HUNG_S, bounds.NOT_READY_S, bounds.READY_S
+    looks = (bounds.FALL, bounds.FALL, 1, bounds.RISE)
+    times_s = (refused, hung, not_ready, ready)
+    assert promised == [(str(count), f"{time_s:.2f}") for count, time_s in zip(looks, times_s, strict=True)]
+    table = re.search(r"^\| condition \|.*?\n.*?\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
+    assert table
+    assert [row.split(" | ")[0].removeprefix("| ") for row in table[1].splitlines()] == list(NAMES)
 
 
 # ---- links

@@ -1,7 +1,8 @@
 """`http://…`, `https://…`: an endpoint that answers as it should.
 
 ready      the status is in `status`, and the body is as asked
-not ready  the status is in `starting_status`; the certificate ends within `min_cert_days`
+not ready  the status is in `starting_status`, or all of `starting_json` stands in the body; the certificate ends within
+           `min_cert_days`
 failed     any other answer; refused, unreachable, not trusted, not HTTP, too large
 unknown    no file descriptors or ports left here; the resolver or the proxy does not work
 """
@@ -25,6 +26,7 @@ from svcnode.probes.tools.patterns import MATCHED_WITHIN_S, Pattern, is_found
 from svcnode.probes.tools.url import Url
 
 READY = Verdict.ready()
+_NO_JSON = object()
 REDIRECTING = frozenset({301, 302, 303, 307, 308})
 
 
@@ -57,6 +59,7 @@ class HttpProbe(HttpOptions):
     contains: str = ""
     matches: Pattern = ""
     json: Expectations = field(default_factory=dict)
+    starting_json: Expectations = field(default_factory=dict)
     redirects: Count = 0
     _request: Request = field(init=False, compare=False)
 
@@ -73,7 +76,7 @@ class HttpProbe(HttpOptions):
 
     @property
     def _needs_body(self) -> bool:
-        return bool(self.contains or self.matches or self.json)
+        return bool(self.contains or self.matches or self.json or self.starting_json)
 
     def _request_to(self, url: Url, method: str, body: bytes) -> Request:
         is_home = _origin(url) == _origin(self.url)
@@ -108,6 +111,8 @@ class HttpProbe(HttpOptions):
         if answer.status not in self.status:
             hint = ", a redirect past the limit" if answer.status in REDIRECTING else ""
             return Verdict.failed(f"answered {answer.status}{hint}: {url}")
+        if self.starting_json and mismatch(_document(answer.body), self.starting_json) is None:
+            return Verdict.not_ready(f"answered {answer.status}, and says that it is starting: {url}")
         if self._needs_body and (fault := await self._fault_of(answer.body)):
             return Verdict.failed(f"answered {answer.status}, but {fault}: {url}")
         return answer.expiring or READY
@@ -123,11 +128,15 @@ class HttpProbe(HttpOptions):
             return f'its body cannot be held against "{self.matches}" within {MATCHED_WITHIN_S:g} s'
         if not self.json:
             return None
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError):
-            return "its body is not JSON"
-        return mismatch(document, self.json)
+        document = _document(body)
+        return "its body is not JSON" if document is _NO_JSON else mismatch(document, self.json)
+
+
+def _document(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return _NO_JSON
 
 
 def _origin(url: Url) -> tuple[str, str, int]:

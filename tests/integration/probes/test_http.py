@@ -183,6 +183,26 @@ def test_a_status_of_starting_needs_no_body(look: Look) -> None:
     assert verdict.outcome is Outcome.NOT_READY
 
 
+def test_a_body_that_says_that_it_is_starting_is_not_ready(look: Look) -> None:
+    options = {"json": {"/synced": True}, "starting_json": {"/synced": False, "/health": "healthy"}}
+    with HttpBackend(reply(200, '{"synced": false, "health": "healthy"}')) as backend:
+        assert look(f"http://{backend.place}/", **options) == Verdict.not_ready(
+            f"answered 200, and says that it is starting: http://{backend.place}/"
+        )
+
+
+@pytest.mark.parametrize("body", ['{"synced": false, "health": "failed"}', '{"synced": false}', "[]", "no JSON"])
+def test_a_body_that_says_only_half_of_it_has_failed(look: Look, body: str) -> None:
+    options = {"json": {"/synced": True}, "starting_json": {"/synced": False, "/health": "healthy"}}
+    with HttpBackend(reply(200, body)) as backend:
+        assert look(f"http://{backend.place}/", **options).outcome is Outcome.FAILED
+
+
+def test_a_body_that_does_not_say_that_it_is_starting_is_judged_as_any(look: Look) -> None:
+    with HttpBackend(reply(200, '{"status": "ok"}')) as backend:
+        assert look(f"http://{backend.place}/", starting_json={"/status": "syncing"}) == READY
+
+
 # ---- the body
 
 
