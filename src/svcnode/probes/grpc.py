@@ -33,6 +33,7 @@ SERVING = 1
 STATUSES = {0: "UNKNOWN", SERVING: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _NOT_FOUND, _UNIMPLEMENTED = "5", "12"
 _MAX_ANSWER_BYTES = 64 * 1024
+_SETTINGS = b"\x04"  # the type of the frame that every server begins with, after three bytes of length
 
 
 def starting_statuses(value: object) -> frozenset[str]:
@@ -110,7 +111,7 @@ class GrpcProbe(SessionProbe["_Client"]):
             said = told(Exception(unquote(reply.message))) if reply.message else "no reason given"
             return Verdict.failed(f"gRPC status {reply.grpc_status or 'missing'}, {said}: {self.url}")
         number = _status_in(reply.body)
-        name = STATUSES.get(number, str(number))
+        name = STATUSES.get(number, f"status {number}")
         if name in self.starting_status:
             return Verdict.not_ready(f"{name}: {self.url}")
         return READY if number == SERVING else Verdict.failed(f"{name}: {self.url}")
@@ -125,10 +126,11 @@ class _Client(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
+        config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1")  # which any bytes are
         self._http2 = h2.connection.H2Connection(config)
         self._http2.initiate_connection()  # first of all: a server may speak before us, and is answered after it
         self._is_begun = False
+        self._has_heard = False
         self._stream = 0
         self._headers: dict[str, str] = {}
         self._body = bytearray()
@@ -153,6 +155,11 @@ class _Client(asyncio.Protocol):
         return await self._reply
 
     def data_received(self, data: bytes) -> None:
+        is_other = not self._has_heard and data[3:4] not in (b"", _SETTINGS)
+        self._has_heard = True
+        if is_other:  # h2 would wait for the rest of what it takes for a large frame
+            self._fail(ConnectionError("what came back is not HTTP/2"))
+            return
         try:
             for event in self._http2.receive_data(data):
                 self._take(event)

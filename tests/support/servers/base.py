@@ -64,7 +64,9 @@ def running() -> list[Running]:
         with suppress(OSError):
             # What stands before the last bracket is the name, which may hold anything.
             state, parent, group = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
-            found.append(Running(int(folder.name), int(parent), int(group), state in "ZX"))
+            # One whose first thread is over is gone, ports and all, only when its other threads are over, too.
+            is_zombie = state in "ZX" and len([*(folder / "task").iterdir()]) <= 1
+            found.append(Running(int(folder.name), int(parent), int(group), is_zombie))
     return found
 
 

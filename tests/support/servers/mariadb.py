@@ -55,6 +55,7 @@ class MariaDbServer(RealServer):
             "port": self.port,
             "socket": self.socket_file,
             "pid-file": self.folder / "mariadb.pid",
+            "tmpdir": self.folder,  # one that starts deletes what others have in theirs
             "server-id": self.port,  # no two in one test have the same
             "log-bin": "binlog",
             "max-connections": MAX_CONNECTIONS,
@@ -81,7 +82,12 @@ class MariaDbServer(RealServer):
         if self.certificate is not None:
             self._copy_certificate(self.certificate)
         if not self.data.exists():
-            options = [f"--datadir={self.data}", "--auth-root-authentication-method=normal", "--skip-test-db"]
+            options = [
+                f"--datadir={self.data}",
+                f"--tmpdir={self.folder}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ]
             self.run(install, "--no-defaults", "--innodb-use-native-aio=OFF", *options)
 
     def _copy_certificate(self, made: Certificate) -> None:

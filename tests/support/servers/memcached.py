@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PATIENCE_S = 5.0
+MEANWHILE_S = 0.2
 MAX_CONNECTIONS = 40  # some of them are memcached's own: each of its threads sets files aside
 
 
@@ -36,8 +38,10 @@ class MemcachedServer(RealServer):
     def exhaust(self) -> Iterator[None]:
         """Hold every connection that it gives. What comes next is told so, and is hung up on at once."""
         with ExitStack() as held:
-            while held.enter_context(self._client()):
-                pass
+            for _ in range(2):  # whoever was served meanwhile, and went, has left a place
+                while held.enter_context(self._client()):
+                    pass
+                time.sleep(MEANWHILE_S)
             yield
 
     @contextmanager

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.support.certificates import Certificate
 
 PATIENCE_S = 5.0
+MEANWHILE_S = 0.2
 USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
 MAX_CONNECTIONS = 12

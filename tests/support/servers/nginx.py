@@ -1,7 +1,11 @@
-"""nginx: a web server that is itself several processes."""
+"""nginx: a web server that is itself several processes, with a user, a password, and room for few connections."""
 
 from __future__ import annotations
 
+import socket
+import time
+from base64 import b64encode
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tests.support.servers.asking import ask
@@ -9,13 +13,19 @@ from tests.support.servers.base import RealServer
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+USER = "svcnode"
+PASSWORD = "let-me-in"
+MEANWHILE_S = 0.2
+
+# Its worker reads files in a folder that may be for its owner alone; who is not root cannot choose, and is told so.
 _CONFIG = """\
+user root;
 daemon off;
-worker_processes 2;
+worker_processes 1;
 pid nginx.pid;
-events {{ worker_connections 64; }}
+events {{ worker_connections 16; }}
 http {{
   access_log off;
   default_type text/plain;
@@ -24,10 +34,11 @@ http {{
   fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi;
   scgi_temp_path scgi;
+  auth_basic "ledger";
+  auth_basic_user_file users;
   server {{
     listen {host}:{port};
-    location = / {{ return 200 "ok"; }}
-    location / {{ return 404 "no such page"; }}
+    location = / {{ try_files /page =404; }}
   }}
 }}
 """
@@ -36,13 +47,46 @@ http {{
 class NginxServer(RealServer):
     @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}/"
+        return self._url(PASSWORD)
+
+    @property
+    def wrong_url(self) -> str:
+        return self._url("not-the-password")
+
+    def _url(self, password: str) -> str:
+        return f"http://{USER}:{password}@{self.host}:{self.port}/"
 
     def command(self) -> Sequence[str]:
         return [program("nginx", "nginx-light"), "-p", f"{self.folder}/", "-c", "nginx.conf", "-e", "stderr"]
 
     def prepare(self) -> None:
         (self.folder / "nginx.conf").write_text(_CONFIG.format(host=self.host, port=self.port))
+        (self.folder / "users").write_text(f"{USER}:{{PLAIN}}{PASSWORD}\n")
+        (self.folder / "html").mkdir(exist_ok=True)
+        (self.folder / "html" / "page").write_text("ok")
 
     def is_ready(self) -> bool:
-        return ask(self.port, "/") == (200, "ok")
+        claim = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        return ask(self.port, "/", headers={"Authorization": f"Basic {claim}"}) == (200, "ok")
+
+    @contextmanager
+    def exhaust(self) -> Iterator[None]:
+        """Hold every connection that it gives, each in the middle of a request. What comes next is hung up on."""
+        with ExitStack() as held:
+            for _ in range(2):  # whoever was served meanwhile, and went, has left a place
+                while _is_heard(held.enter_context(socket.create_connection((self.host, self.port)))):
+                    pass
+                time.sleep(MEANWHILE_S)
+            yield
+
+
+def _is_heard(sock: socket.socket) -> bool:
+    """Whether it waits for the rest of the request."""
+    sock.settimeout(0.1)
+    with suppress(ConnectionError):
+        sock.sendall(b"GET / HTTP/1.1\r\n")
+        try:
+            sock.recv(1)
+        except TimeoutError:
+            return True
+    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -25,6 +26,7 @@ VHOST = "ledger"
 QUEUE = "orders"
 MAX_CONNECTIONS = 12
 PATIENCE_S = 10.0
+MEANWHILE_S = 0.2
 
 # Left to itself, the Erlang machine starts an epmd that outlives it, for everybody, and in a session of its own.
 _START = """\
@@ -107,8 +109,10 @@ class RabbitServer(RealServer):
     def exhaust(self) -> Iterator[None]:
         """Hold every connection that its host gives. What comes next may log in, and is told so when it opens."""
         with ExitStack() as held:
-            while held.enter_context(self._client()):
-                pass
+            for _ in range(2):  # whoever was served meanwhile, and went, has left a place
+                while held.enter_context(self._client()):
+                    pass
+                time.sleep(MEANWHILE_S)
             yield
 
     @contextmanager

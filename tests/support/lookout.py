@@ -1,0 +1,215 @@
+"""A node in a process of its own that looks as it is told to, and counts what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import uvloop
+
+from svcnode import Node, Verdict
+from svcnode.look import let_go
+from svcnode.probes import make_probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from svcnode.probes import Probe
+
+ROOT = Path(__file__).parents[2]
+LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+READY_WITHIN_S = 60.0
+SETTLED_WITHIN_S = 3.0
+TICK_S = 0.02
+TICKS_PER_COUNT = 5
+
+
+class Lookout:
+    """Looks for as long as its `with` block runs, or until `result` is asked for."""
+
+    def __init__(self, loop_name: str, probes: Mapping[str, Any], schedule: Mapping[str, Any]) -> None:
+        plan = {"loop": loop_name, "probes": dict(probes), "schedule": dict(schedule)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", __name__, json.dumps(plan)],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"]},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def wait_until_ready(self, ids: list[str]) -> None:
+        """Every one of these services has been seen ready twice."""
+        self._say(ids)
+        assert self._process.stdout is not None
+        missing = json.loads(self._process.stdout.readline() or '["it has ended"]')
+        assert not missing, missing
+
+    def look_for(self, wait_s: float) -> None:
+        """Go on for so long, and then come to an end; `result` waits for it."""
+        self._say(wait_s)
+
+    def result(self) -> dict[str, Any]:
+        printed, complaints = self._process.communicate()
+        assert complaints == "", complaints
+        assert self._process.returncode == 0
+        result: dict[str, Any] = json.loads(printed)
+        return result
+
+    def _say(self, what: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+
+# ---- in the process
+
+
+class Watched:
+    """A probe, and a diary of its looks."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self.looks: list[tuple[float, float, str]] = []  # when each began and ended, and what it saw
+
+    async def look(self) -> Verdict:
+        began_s, saw = time.monotonic(), "cut off"
+        try:
+            verdict = await self._probe.look()
+            saw = f"{verdict.outcome.value} {verdict.reason}"
+            return verdict
+        finally:
+            self.looks.append((began_s, time.monotonic(), saw))
+
+    def let_go(self) -> None:
+        let_go(self._probe)
+
+    @property
+    def ready_count(self) -> int:
+        return sum(saw.startswith("ready") for _, _, saw in self.looks)
+
+
+def held() -> dict[str, int]:
+    """As the kernel counts threads and files, and asyncio its tasks."""
+    files = [_target(file) for file in Path("/proc/self/fd").iterdir()]
+    return {
+        "tasks": len(asyncio.all_tasks()),
+        "threads": len([*Path("/proc/self/task").iterdir()]),
+        "sockets": sum(file.startswith("socket:") for file in files),
+        "files": len(files),
+        "children": len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
+    }
+
+
+def _target(file: Path) -> str:
+    try:
+        return str(file.readlink())
+    except OSError:  # what listed the folder
+        return ""
+
+
+def memory_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def told() -> Any:
+    """The next line that we are told; a thread that waited for it would be counted."""
+    loop, is_there = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), is_there.set)
+    await is_there.wait()
+    loop.remove_reader(sys.stdin.fileno())
+    return json.loads(sys.stdin.readline())
+
+
+async def keep_watch(plan: dict[str, Any]) -> dict[str, Any]:
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(str(context)))
+    node = Node("lookout", version="v1")
+    watched = {each: Watched(make_probe(words, allowed={"allow_exec"})) for each, words in plan["probes"].items()}
+    for service_id, probe in watched.items():
+        node.register(service_id, probe=probe, **plan["schedule"])
+    await make_probe("exec:true", allowed={"allow_exec"}).look()  # a loop opens some files for itself when first used
+    before = held()
+    stalls: list[tuple[float, float]] = []
+    most = dict.fromkeys(before, 0)
+    async with node.supervised():
+        await wait_until_ready({each: watched[each] for each in await told()})
+        wait_s: float = await told()
+        began_s = time.monotonic()
+        memory = [memory_bytes()]
+        for part in (0.25, 1.0):
+            await count_until(began_s + part * wait_s, most, stalls)
+            memory.append(memory_bytes())
+        looks = {each: [look for look in probe.looks if look[0] >= began_s] for each, probe in watched.items()}
+    after = await settled(before)
+    return {
+        "before": before,
+        "most": most,
+        "after": after,
+        "memory_bytes": memory,
+        "looks": looks,
+        "stalls": stalls,
+        "complaints": complaints,
+    }
+
+
+async def wait_until_ready(watched: dict[str, Watched]) -> None:
+    def missing() -> list[str]:
+        return [each for each in watched if watched[each].ready_count < 2]
+
+    await until(lambda: not missing(), READY_WITHIN_S)
+    say([f"{each}: {watched[each].looks[-3:]}" for each in missing()])
+
+
+async def count_until(at_s: float, most: dict[str, int], stalls: list[tuple[float, float]]) -> None:
+    """The most that was held at any moment, and every time that this process was held up."""
+    ticks = count()
+    while (began_s := time.monotonic()) < at_s:
+        if next(ticks) % TICKS_PER_COUNT == 0:
+            for what, number in held().items():
+                most[what] = max(most[what], number)
+        await asyncio.sleep(TICK_S)
+        if (late_s := time.monotonic() - began_s - TICK_S) > TICK_S / 2:
+            stalls.append((began_s, late_s))
+
+
+async def settled(before: dict[str, int]) -> dict[str, int]:
+    """Closed connections need a few turns of the loop."""
+    await until(lambda: held() == before, SETTLED_WITHIN_S)
+    return held()
+
+
+async def until(is_so: Callable[[], bool], within_s: float) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not is_so():
+        if time.monotonic() > deadline_s:
+            return
+        await asyncio.sleep(TICK_S)
+
+
+def say(what: object) -> None:
+    print(json.dumps(what), flush=True)  # noqa: T201  whoever started us reads it
+
+
+if __name__ == "__main__":
+    logging.getLogger().addHandler(logging.NullHandler())  # what drivers say to themselves
+    logging.getLogger("asyncio").addHandler(logging.StreamHandler())
+    given = json.loads(sys.argv[1])
+    with asyncio.Runner(loop_factory=LOOPS[given["loop"]]) as runner:
+        say(runner.run(keep_watch(given)))

@@ -1,0 +1,229 @@
+"""What looks leave behind, what they keep, and servers that they talk to for longer than one question."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from svcnode.core.model import Outcome, Verdict
+from svcnode.look import let_go, look_once
+from svcnode.probes import Probe, make_probe
+from svcnode.probes.tools.steps import recorded
+from tests.support.backends import Backend, Peer, Received, saying
+from tests.support.wire import PATIENCE_S, until
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Sequence
+
+    from tests.integration.probes.conftest import Look
+    from tests.support.servers.base import RealServer
+
+CUT_OFF_S = 0.2  # long enough to reach the step that never ends
+REUSED = ("reuse", "the connection of an earlier look", True)
+ENDS_SOON = Verdict.not_ready("its certificate expires in 0.0 days, before min_cert_days is reached")
+OUT_OF_FILES = Verdict.unknown("this machine cannot look: Too many open files")
+
+_ESTABLISHED, _CLOSE_WAIT = "01", "08"
+
+# Each example is some byte strings, so a few are enough.
+generating = settings(
+    deadline=None,
+    max_examples=3,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def garbage(*beginnings: bytes) -> st.SearchStrategy[list[bytes]]:
+    """Bytes that nobody should make sense of, some of them after a beginning that is as it should be."""
+    one = st.builds(bytes.__add__, st.sampled_from([b"", *beginnings]), st.binary(max_size=120))
+    return st.lists(one, min_size=20, max_size=20)
+
+
+# ---- what is left
+
+
+def clients_of(port: int) -> int:
+    """How many are connected, as the server's end has it."""
+    return sum(row.local == port and row.state in (_ESTABLISHED, _CLOSE_WAIT) for row in _connections_with(port))
+
+
+def our_connections_to(port: int) -> int:
+    """Sockets that this process has open to it, whatever the other end makes of them."""
+    files = Path("/proc/self/fd")
+    ours = set()
+    for number in os.listdir(files):  # noqa: PTH208  they come and go while we look
+        try:
+            ours.add(str((files / number).readlink()))
+        except OSError:
+            continue
+    return sum(row.remote == port and f"socket:[{row.inode}]" in ours for row in _connections_with(port))
+
+
+class _Row:
+    def __init__(self, line: str) -> None:
+        words = line.split()
+        self.local, self.remote = (int(words[place].rpartition(":")[2], 16) for place in (1, 2))
+        self.state, self.inode = words[3], words[9]
+
+
+def _connections_with(port: int) -> list[_Row]:
+    """Chosen by the text first: there may be thousands of others."""
+    return [_Row(line) for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} " in line]
+
+
+def threads_of_looks() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith(("svcnode", "asyncio"))]
+
+
+async def _turns_until(is_so: Callable[[], bool]) -> bool:
+    """Without a thread of its own, which would be one that is left."""
+    for _ in range(int(PATIENCE_S / 0.005)):
+        if is_so():
+            return True
+        await asyncio.sleep(0.005)
+    return is_so()
+
+
+async def _assert_nothing_is_left(port: int) -> None:
+    assert await _turns_until(lambda: len(asyncio.all_tasks()) == _TASKS_OF_A_STORY), asyncio.all_tasks()
+    assert await _turns_until(lambda: not our_connections_to(port))
+    assert not threads_of_looks()
+    gc.collect()  # a task whose fault nobody took says so when it is collected
+
+
+_TASKS_OF_A_STORY = 2  # the story, and whoever waits for it with a deadline
+
+
+def assert_cut_off(look: Look, url: str, port: int, step: str, *, timeout_s: float = CUT_OFF_S, **options: Any) -> None:
+    """It ends at its deadline, says in which step, and leaves no task, no thread and no connection."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        found = await look_once(make_probe({"url": url, **options}), timeout_s)
+        assert found == (Verdict.failed(f"no answer within {timeout_s:g} s, in its step {step}"), None)
+        assert loop.time() - began_s < timeout_s + 1
+        await _assert_nothing_is_left(port)
+
+    look.run(story())
+
+
+def assert_leaves_nothing(look: Look, url: str, port: int, **options: Any) -> Verdict:
+    """The verdict of a look that opens a connection of its own, and of which nothing remains."""
+
+    async def story() -> Verdict:
+        verdict, fault = await look_once(make_probe({"url": url, **options}), PATIENCE_S)
+        assert fault is None
+        await _assert_nothing_is_left(port)
+        return verdict
+
+    return look.run(story())
+
+
+def assert_all_failed(
+    look: Look, answers: Sequence[bytes], url_of: Callable[[Backend], str], **options: Any
+) -> list[str]:
+    """Whatever it says to a connection, that is failed, soon, and nothing is left; the reasons."""
+    left = iter(answers)
+
+    def script(peer: Peer) -> None:
+        saying(next(left))(peer)
+
+    async def story(backend: Backend) -> list[str]:
+        reasons = []
+        probe = make_probe({"url": url_of(backend), **options})
+        for answer in answers:
+            verdict, fault = await look_once(probe, PATIENCE_S)
+            assert fault is None, f"{fault!r} on {answer!r}"
+            assert verdict.outcome is Outcome.FAILED, f"{verdict} on {answer!r}"
+            assert "no answer within" not in verdict.reason, f"{verdict} on {answer!r}"
+            reasons.append(verdict.reason)
+        await _assert_nothing_is_left(backend.port)
+        return reasons
+
+    with Backend(script) as backend:
+        return look.run(story(backend))
+
+
+# ---- what is kept
+
+
+async def steps_of(probe: Probe) -> tuple[Verdict, list[tuple[str, str, bool]]]:
+    """A verdict, and the name and the detail of each step towards it, and whether it was done."""
+    with recorded() as steps:
+        verdict, fault = await look_once(probe, PATIENCE_S)
+    assert fault is None
+    return verdict, [(step.name, step.detail, step.is_done) for step in steps]
+
+
+def assert_reused(look: Look, url: str, port: int, **options: Any) -> None:
+    """Later looks use the connection of the first; nobody else is connected, and after `let_go` not even we are."""
+
+    async def story() -> None:
+        probe = make_probe({"url": url, "reuse": True, **options})
+        verdict, steps = await steps_of(probe)
+        assert verdict == Verdict.ready()
+        assert steps[0] == ("connect", "127.0.0.1", True)
+        for _ in range(3):
+            verdict, steps = await steps_of(probe)
+            assert verdict == Verdict.ready()
+            assert steps[0] == REUSED
+            assert "connect" not in {name for name, _, _ in steps}
+            assert our_connections_to(port) == 1
+        assert clients_of(port) == 1
+        let_go(probe)
+        assert await _turns_until(lambda: not clients_of(port))
+        await _assert_nothing_is_left(port)
+
+    assert until(lambda: not clients_of(port)), "somebody else is connected"
+    look.run(story())
+
+
+def assert_outlives_restarts(look: Look, server: RealServer, **options: Any) -> None:
+    """A connection that was kept and has died since does not count against a server that is back."""
+
+    async def story() -> None:
+        probe = make_probe({"url": server.url, "reuse": True, **options})
+        assert (await probe.look()) == Verdict.ready()
+        server.kill()
+        verdict = await probe.look()
+        assert (verdict.outcome, verdict.reason.partition(": ")[0]) == (Outcome.FAILED, "connection refused")
+        server.start()
+        server.wait_until_ready()
+        assert (await probe.look()) == Verdict.ready()
+        server.restart()
+        assert (await probe.look()) == Verdict.ready(), "its end was not noticed before the look"
+        let_go(probe)
+        await _assert_nothing_is_left(server.port)
+
+    look.run(story())
+
+
+# ---- HTTP on connections that stay
+
+
+class TalkingBackend(Backend):
+    """Answers every request of a connection until the other end closes it."""
+
+    def __init__(self, answer: bytes | Callable[[Received], bytes], *, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(self._talk, tls=tls)
+        self.answer = answer
+        self.requests: list[Received] = []
+        self.by_connection: list[int] = []  # how many requests came on each
+
+    def _talk(self, peer: Peer) -> None:
+        number = len(self.by_connection)
+        self.by_connection.append(0)
+        while True:
+            request = Received.read(peer)
+            self.requests.append(request)
+            self.by_connection[number] += 1
+            peer.say(self.answer if isinstance(self.answer, bytes) else self.answer(request))

@@ -1,0 +1,202 @@
+"""One kind's course: its server is started, hurt and healed, while a node watches it and a sampler asks the node."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.support.agents import Agent
+from tests.truth.bounds import (
+    DEFAULTS,
+    HEALTHY_S,
+    NEVER_LET_IN_S,
+    NEVER_STARTED_S,
+    OBSERVED_S,
+    READY_S,
+)
+from tests.truth.faults import NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
+from tests.truth.judge import DOWN, INITIALIZING, UP, Phase, Row, judged, merged
+from tests.truth.sampler import Sampler
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.support.servers.base import RealServer
+    from tests.truth.faults import Fault
+    from tests.truth.kinds import Kind
+
+
+class StoppedError(Exception):
+    """Somebody wants the campaign to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    is_short: bool
+    node_url: str | None  # asked instead of a node of our own
+    stopping: threading.Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one kind."""
+
+    kind: str
+    rows: list[Row]
+    rounds_per_s: float
+    longest_gap_s: float
+    node_log: list[str]
+
+
+def run(kind: Kind, folder: Path, options: Options) -> Outcome:
+    with ExitStack() as stack:
+        server = kind.make(folder / "server", stack)
+        if options.is_short:
+            stack.enter_context(server)
+        probes = _probes(kind, server)
+        node_folder = folder / "node"
+        node_folder.mkdir()
+        node = stack.enter_context(_node(node_folder, probes, options))
+        sampler = stack.enter_context(Sampler(node.url, list(probes)))
+        course = Course(kind, server, options)
+        if options.is_short:
+            course.run_short()
+        else:
+            course.run(stack)
+    rows = [judged(phase, sampler.samples) for phase in course.phases]
+    return Outcome(
+        kind=kind.name,
+        rows=merged(rows),
+        rounds_per_s=sampler.rounds_per_s,
+        longest_gap_s=sampler.longest_gap_s,
+        node_log=node.said(),
+    )
+
+
+# ---- the node
+
+
+@dataclass(frozen=True, slots=True)
+class WatchingNode:
+    url: str
+    agent: Agent | None
+
+    def said(self) -> list[str]:
+        return [] if self.agent is None else [_shortened(line) for line in self.agent.lines]
+
+
+def _shortened(line: str) -> str:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line
+    return f"{entry['time'][11:23]} {entry['message']}"
+
+
+@contextmanager
+def _node(folder: Path, probes: Mapping[str, Mapping[str, Any]], options: Options) -> Iterator[WatchingNode]:
+    if options.node_url is not None:
+        yield WatchingNode(options.node_url, None)
+        return
+    services = [f"[[services]]\nid = {_toml(key)}\nprobe = {_toml(probe)}\n" for key, probe in probes.items()]
+    with Agent(folder, "--listen", "127.0.0.1:0", config="\n".join([DEFAULTS, *services])) as agent:
+        yield WatchingNode(f"http://127.0.0.1:{agent.port}", agent)
+        assert agent.process.poll() is None, "the node has ended by itself:\n" + "\n".join(agent.lines)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value)  # texts, numbers, yes and no are written alike
+
+
+def _probes(kind: Kind, server: RealServer) -> dict[str, dict[str, Any]]:
+    """By service id."""
+    probes = {_service_id(kind): {"url": server.url, **kind.options}}
+    if kind.has_credentials:
+        wrong_url: str = server.wrong_url  # type: ignore[attr-defined]  # those with credentials have it
+        probes[_wrong_id(kind)] = {"url": wrong_url, **kind.options}
+    return probes
+
+
+def _service_id(kind: Kind) -> str:
+    return re.sub(r"\W+", "-", kind.name.lower())
+
+
+def _wrong_id(kind: Kind) -> str:
+    return f"{_service_id(kind)}-with-wrong-credentials"
+
+
+# ---- the course
+
+
+class Course:
+    def __init__(self, kind: Kind, server: RealServer, options: Options) -> None:
+        self._kind = kind
+        self._server = server
+        self._options = options
+        self.phases: list[Phase] = []
+
+    def run(self, stack: ExitStack) -> None:
+        self._pass(NOT_STARTED, INITIALIZING, DOWN, bound_s=NEVER_STARTED_S, was_up=False)
+        stack.enter_context(self._server)
+        self._ready_first()
+        for fault in self._kind.faults:
+            self._suffer(fault)
+
+    def run_short(self) -> None:
+        self._ready_first()
+        for fault in self._kind.faults:
+            if fault in SHORT_FAULTS:
+                self._suffer(fault)
+
+    def _ready_first(self) -> None:
+        """The service with the wrong credentials is watched beside the one with the right ones."""
+        if not self._kind.has_credentials:
+            self._pass(READY, UP, bound_s=READY_S)
+            return
+        phase = self._pass(READY, UP, bound_s=READY_S, lasts_s=max(READY_S + HEALTHY_S, NEVER_LET_IN_S + OBSERVED_S))
+        self.phases.append(
+            replace(
+                phase,
+                fault=WRONG_CREDENTIALS,
+                service_id=_wrong_id(self._kind),
+                expected=(DOWN,),
+                bound_s=NEVER_LET_IN_S,
+                was_up=False,
+            )
+        )
+
+    def _suffer(self, fault: Fault) -> None:
+        with fault.inflict(self._server):
+            self._pass(fault.name, fault.expected, bound_s=fault.bound_s)
+        self._server.wait_until_ready()
+        self._pass(fault.then, UP, bound_s=READY_S)
+
+    def _pass(
+        self, fault: str, *expected: str, bound_s: float, was_up: bool = True, lasts_s: float | None = None
+    ) -> Phase:
+        """Let time pass in the condition that the server is in now."""
+        began_s = time.monotonic()
+        if lasts_s is None:
+            lasts_s = bound_s + (HEALTHY_S if expected == (UP,) else OBSERVED_S)
+        if self._options.stopping.wait(lasts_s):
+            raise StoppedError
+        phase = Phase(
+            kind=self._kind.name,
+            fault=fault,
+            service_id=_service_id(self._kind),
+            expected=expected,
+            began_s=began_s,
+            ended_s=time.monotonic(),
+            bound_s=bound_s,
+            was_up=was_up,
+        )
+        self.phases.append(phase)
+        return phase
