@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.probes import Probe
+
+log = logging.getLogger("svcnode.look")
 
 
 async def look_once(
@@ -65,5 +68,9 @@ def own_fault(exc: BaseException) -> Verdict:
 def let_go(probe: Probe) -> None:
     """Nobody will look for a while: a probe may have kept a connection from look to look."""
     end: Callable[[], None] | None = getattr(probe, "let_go", None)
-    if end is not None:
+    if end is None:
+        return
+    try:
         end()
+    except Exception:  # somebody else wrote the probe
+        log.exception("a probe could not let go of what it had kept")

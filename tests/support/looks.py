@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from tests.support.wire import PATIENCE_S, until
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.integration.probes.conftest import Look
     from tests.support.servers.base import RealServer
@@ -76,7 +77,8 @@ class _Row:
 
 def _connections_with(port: int) -> list[_Row]:
     """Chosen by the text first: there may be thousands of others."""
-    return [_Row(line) for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} " in line]
+    lines = [line for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    return [_Row(line) for line in lines if f":{port:04X} " in line]
 
 
 def threads_of_looks() -> list[str]:
@@ -156,6 +158,16 @@ def assert_all_failed(
 # ---- what is kept
 
 
+@contextmanager
+def keeping(url: str, **options: Any) -> Iterator[Probe]:
+    """A probe that keeps its connection until the end of the block."""
+    probe = make_probe({"url": url, "reuse": True, **options})
+    try:
+        yield probe
+    finally:
+        let_go(probe)
+
+
 async def steps_of(probe: Probe) -> tuple[Verdict, list[tuple[str, str, bool]]]:
     """A verdict, and the name and the detail of each step towards it, and whether it was done."""
     with recorded() as steps:
@@ -168,18 +180,15 @@ def assert_reused(look: Look, url: str, port: int, **options: Any) -> None:
     """Later looks use the connection of the first; nobody else is connected, and after `let_go` not even we are."""
 
     async def story() -> None:
-        probe = make_probe({"url": url, "reuse": True, **options})
-        verdict, steps = await steps_of(probe)
-        assert verdict == Verdict.ready()
-        assert steps[0] == ("connect", "127.0.0.1", True)
-        for _ in range(3):
+        with keeping(url, **options) as probe:
             verdict, steps = await steps_of(probe)
-            assert verdict == Verdict.ready()
-            assert steps[0] == REUSED
-            assert "connect" not in {name for name, _, _ in steps}
-            assert our_connections_to(port) == 1
-        assert clients_of(port) == 1
-        let_go(probe)
+            assert (verdict, steps[0]) == (Verdict.ready(), ("connect", "127.0.0.1", True))
+            for _ in range(3):
+                verdict, steps = await steps_of(probe)
+                assert (verdict, steps[0]) == (Verdict.ready(), REUSED)
+                assert "connect" not in {name for name, _, _ in steps}
+                assert our_connections_to(port) == 1
+            assert clients_of(port) == 1
         assert await _turns_until(lambda: not clients_of(port))
         await _assert_nothing_is_left(port)
 
@@ -191,17 +200,16 @@ def assert_outlives_restarts(look: Look, server: RealServer, **options: Any) -> 
     """A connection that was kept and has died since does not count against a server that is back."""
 
     async def story() -> None:
-        probe = make_probe({"url": server.url, "reuse": True, **options})
-        assert (await probe.look()) == Verdict.ready()
-        server.kill()
-        verdict = await probe.look()
-        assert (verdict.outcome, verdict.reason.partition(": ")[0]) == (Outcome.FAILED, "connection refused")
-        server.start()
-        server.wait_until_ready()
-        assert (await probe.look()) == Verdict.ready()
-        server.restart()
-        assert (await probe.look()) == Verdict.ready(), "its end was not noticed before the look"
-        let_go(probe)
+        with keeping(server.url, **options) as probe:
+            assert (await probe.look()) == Verdict.ready()
+            server.kill()
+            verdict = await probe.look()
+            assert (verdict.outcome, verdict.reason.partition(": ")[0]) == (Outcome.FAILED, "connection refused")
+            server.start()
+            server.wait_until_ready()
+            assert (await probe.look()) == Verdict.ready()
+            server.restart()
+            assert (await probe.look()) == Verdict.ready(), "its end was not noticed before the look"
         await _assert_nothing_is_left(server.port)
 
     look.run(story())

@@ -33,7 +33,7 @@ def main() -> int:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):  # through every `with`, so that no server stays
         signal.signal(number, lambda *_: stopping.set())
-    options = Options(is_short=arguments.short, node_url=arguments.node, stopping=stopping)
+    options = Options(is_short=arguments.short, reuses=arguments.reuse, node_url=arguments.node, stopping=stopping)
     began_s = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="svcnode-truth-", ignore_cleanup_errors=True) as folder,
@@ -105,6 +105,7 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--short", action="store_true", help=f"{', '.join(SHORT_KINDS)} only, and few faults")
     add("--only", nargs="+", choices=KINDS, metavar="KIND", help=f"some of: {', '.join(KINDS)}")
+    add("--reuse", action="store_true", help="with probes that keep their connections")
     add("--output", type=Path, metavar="FILE", help="write the matrix there, too, in Markdown")
     add("--at-once", type=int, default=AT_ONCE, metavar="COUNT", help="kinds at the same time (%(default)s)")
     add("--node", metavar="URL", help="ask this node, instead of one that watches the servers")

@@ -18,7 +18,7 @@ from tests.truth.bounds import (
     OBSERVED_S,
     READY_S,
 )
-from tests.truth.faults import NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
+from tests.truth.faults import EXHAUSTED, NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
 from tests.truth.judge import DOWN, INITIALIZING, UP, Phase, Row, judged, merged
 from tests.truth.sampler import Sampler
 
@@ -39,6 +39,7 @@ class StoppedError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     is_short: bool
+    reuses: bool  # the probes keep their connections
     node_url: str | None  # asked instead of a node of our own
     stopping: threading.Event
 
@@ -59,7 +60,7 @@ def run(kind: Kind, folder: Path, options: Options) -> Outcome:
         server = kind.make(folder / "server", stack)
         if options.is_short:
             stack.enter_context(server)
-        probes = _probes(kind, server)
+        probes = _probes(kind, server, reuses=options.reuses)
         node_folder = folder / "node"
         node_folder.mkdir()
         node = stack.enter_context(_node(node_folder, probes, options))
@@ -116,9 +117,9 @@ def _toml(value: object) -> str:
     return json.dumps(value)  # texts, numbers, yes and no are written alike
 
 
-def _probes(kind: Kind, server: RealServer) -> dict[str, dict[str, Any]]:
+def _probes(kind: Kind, server: RealServer, *, reuses: bool) -> dict[str, dict[str, Any]]:
     """By service id."""
-    probes = {_service_id(kind): {"url": server.url, **kind.options}}
+    probes = {_service_id(kind): {"url": server.url, **kind.options, "reuse": reuses}}
     if kind.has_credentials:
         wrong_url: str = server.wrong_url  # type: ignore[attr-defined]  # those with credentials have it
         probes[_wrong_id(kind)] = {"url": wrong_url, **kind.options}
@@ -148,6 +149,8 @@ class Course:
         stack.enter_context(self._server)
         self._ready_first()
         for fault in self._kind.faults:
+            if fault is EXHAUSTED and self._options.reuses:
+                continue  # whoever holds a connection needs no other
             self._suffer(fault)
 
     def run_short(self) -> None:

@@ -218,6 +218,8 @@ URLS = {
     "exec": "exec:true",
     "file": "file:/somewhere",
     "heartbeat": "heartbeat:5s",
+    "mariadb": "mariadb://me:pw@127.0.0.1:1/ledger",
+    "mysql": "mysql://me:pw@127.0.0.1:1/ledger",
     "sqlite": "sqlite:/somewhere",
 }
 OPTIONS = {"jsonrpc": {"method": "ping"}}

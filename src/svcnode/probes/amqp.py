@@ -8,21 +8,31 @@ unknown    no file descriptors or ports left here, or the resolver does not work
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import aiormq
-from aiormq.connection import TransportFactory
-from aiormq.exceptions import ChannelNotFoundEntity
+from aiormq.connection import FrameReceiver, TransportFactory
+from aiormq.exceptions import AMQPError, AuthenticationError, ChannelNotFoundEntity, ProtocolSyntaxError
+from pamqp.commands import Connection as ConnectionFrames
 from yarl import URL
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.session import LoginProbe
+from svcnode.probes.tools.session import LoginProbe, told
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.streams import Streams, open_streams
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator
+
+    from aiormq.connection import ReceivedFrame
+    from pamqp.base import Frame
+    from pamqp.frame import FrameTypes
 
 READY = Verdict.ready()
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
@@ -36,6 +46,30 @@ class _Given(TransportFactory):
 
     async def create(self, url: URL, **_: Any) -> Streams:  # noqa: ANN401  as the driver has it
         return self._streams
+
+
+class _Connection(aiormq.Connection):
+    """The driver's connection, which tells why it was not let in."""
+
+    @staticmethod
+    async def _rpc(
+        request: Frame, writer: asyncio.StreamWriter, frame_receiver: FrameReceiver, wait_response: bool = True
+    ) -> FrameTypes | None:
+        return await aiormq.Connection._rpc(request, writer, _Refusable(frame_receiver), wait_response)
+
+
+class _Refusable(FrameReceiver):
+    """The driver has no words for a refusal that comes where it expects another answer."""
+
+    def __init__(self, frames: FrameReceiver) -> None:
+        super().__init__(frames.reader)
+        self._frames = frames
+
+    async def get_frame(self) -> ReceivedFrame:
+        received = await self._frames.get_frame()
+        if isinstance(received[2], ConnectionFrames.Close):
+            raise _refusal(received[2].reply_text)
+        return received
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +103,7 @@ class AmqpProbe(LoginProbe[_Session]):
         tls = self.tls_context() if self._speaks_tls else None
         streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
         try:
-            with step("log in"):
+            with step("log in"), _in_other_words(streams):
                 return _Session(streams, await self._logged_in(streams))
         except BaseException:  # also when cancelled: nobody else knows the connection yet
             streams.abort()
@@ -85,19 +119,21 @@ class AmqpProbe(LoginProbe[_Session]):
             port=self._endpoint.port,
             query={"heartbeat": "0", "name": "svcnode"},
         )
-        connection = aiormq.Connection(url, transport_factory=_Given(streams))
+        connection = _Connection(url, transport_factory=_Given(streams))
         connection.vhost = self.vhost or unquote(self.url.path.removeprefix("/")) or "/"
         await connection.connect()
+        connection.server_properties.setdefault("capabilities", {})  # the driver takes it for given; brokers do not
         return connection
 
     async def ask(self, connection: _Session) -> Verdict:
-        channel = await connection.connection.channel()
-        if self.queue:
-            try:
-                await channel.queue_declare(self.queue, passive=True)
-            except ChannelNotFoundEntity:
-                return Verdict.failed(f'there is no queue "{self.queue}": {self.url}')
-        await channel.close()
+        with _in_other_words(connection.streams):
+            channel = await connection.connection.channel(publisher_confirms=False)
+            if self.queue:
+                try:
+                    await channel.queue_declare(self.queue, passive=True)
+                except ChannelNotFoundEntity:
+                    return Verdict.failed(f'there is no queue "{self.queue}": {self.url}')
+            await channel.close()
         expiring = self.expiry_verdict(connection.streams.writer.transport) if self._speaks_tls else None
         return expiring or READY
 
@@ -108,3 +144,32 @@ class AmqpProbe(LoginProbe[_Session]):
         for task in (connection.connection._reader_task, connection.connection._writer_task):
             task.cancel()  # what it still has to say goes nowhere
         connection.streams.abort()
+
+
+@contextmanager
+def _in_other_words(streams: Streams) -> Iterator[None]:
+    """The driver's errors are errors of the system by their type, but not by what they hold."""
+    try:
+        yield
+    except Exception as exc:  # noqa: BLE001  whatever the driver makes of what a broker says
+        raise _other_words(exc, streams) from None
+
+
+def _other_words(exc: Exception, streams: Streams) -> Exception:
+    match exc:
+        case AuthenticationError():
+            return ConnectionError("it lets nobody in by name and password")
+        case AMQPError(__cause__=OSError() | EOFError() as cause):
+            return cause
+        case AMQPError(args=[*_, words]) if not isinstance(exc, ProtocolSyntaxError):  # the code stands before them
+            return _refusal(words)
+        case OSError() | MemoryError():
+            return exc
+        case _ if streams.reader.at_eof() and not isinstance(exc, ProtocolSyntaxError):
+            return EOFError()
+        case _:
+            return ConnectionError("what came back is not AMQP 0-9-1")
+
+
+def _refusal(words: object) -> ConnectionError:
+    return ConnectionError(told(Exception(words)).rstrip("."))

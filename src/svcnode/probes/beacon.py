@@ -27,6 +27,7 @@ class BeaconProbe(HttpOptions):
     _syncing: Request = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        self.url.refuse_query()
         base = self.url.path.rstrip("/")
         is_followed = self.max_slot_lag is not None
         health = self.request(f"{base}/eth/v1/node/health", is_followed=is_followed)

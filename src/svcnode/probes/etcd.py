@@ -37,12 +37,17 @@ class EtcdProbe(HttpOptions):
     password: str = ""
 
     default_ports: ClassVar = {"http": 2379, "https": 2379}
+    tls_set_by: ClassVar = "tls = true"
 
     def __post_init__(self) -> None:
         self.url.refuse_path()
         for name in ("username", "password"):
             if getattr(self, name) and getattr(self.url, name):
                 raise OptionError(name, f"stands in the URL as well; only one {name} can count")
+        if (self.password or self.url.password) and not (self.username or self.url.username):
+            raise OptionError("username", "is missing, and the password belongs to it")
+        if self.bearer:
+            raise OptionError("bearer", "has no meaning for etcd, which takes a username and a password")
         keep_secret(self.password)
         self.request("/health")  # refuses at once what no look could use
 
@@ -71,7 +76,8 @@ class EtcdProbe(HttpOptions):
         health = await conversation.send(self.request("/health", needs="body", is_followed=True))
         about = _document(health)
         if health.status != 200 or about.get("health") != "true":
-            raise RefusedError(f"it says that it is not healthy{_shown(about.get('reason'), ', ')}")
+            why = about.get("reason") or ", ".join(map(str, status.get("errors") or ()))
+            raise RefusedError(f"it says that it is not healthy{_shown(why, ', ')}")
         await self._log_in(conversation)  # last: without a leader it would wait for one
         return health.expiring or READY
 

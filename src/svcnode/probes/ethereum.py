@@ -8,6 +8,7 @@ unknown    no file descriptors or ports left here; the resolver or the proxy doe
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -87,11 +88,10 @@ def _timestamp_of(block: object) -> int:
 
 
 def _number(value: object) -> int:
-    """As Ethereum writes numbers: 0x1a."""
-    try:
-        return int(str(value), 16)
-    except ValueError:
-        raise RpcError(f"what should be a number is {str(value)[:40]!r}") from None
+    """As Ethereum writes numbers: 0x1a. A plain 10 is no such number, and might be meant for ten or for sixteen."""
+    if isinstance(value, str) and re.fullmatch("0x[0-9a-fA-F]{1,64}", value):
+        return int(value, 16)
+    raise RpcError(f"what should be a number is {str(value)[:40]!r}")
 
 
 def _shown(progress: object) -> str:

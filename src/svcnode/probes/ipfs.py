@@ -27,6 +27,7 @@ class IpfsProbe(HttpOptions):
     _peers: Request = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        self.url.refuse_query()
         for name, path in (("_id", "id"), ("_peers", "swarm/peers")):
             target = f"{self.url.path.rstrip('/')}/api/v0/{path}"
             # The interface takes nothing but POST.

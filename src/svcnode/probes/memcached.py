@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from svcnode.core.model import Verdict
 from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.session import SessionProbe
+from svcnode.probes.tools.session import SessionProbe, told
 from svcnode.probes.tools.streams import Streams, open_streams
 
 READY = Verdict.ready()
@@ -33,11 +33,15 @@ class MemcachedProbe(SessionProbe[Streams]):
         return await open_streams(self._endpoint, limit_bytes=1024)
 
     async def ask(self, connection: Streams) -> Verdict:
-        connection.writer.write(b"version\r\n")
-        answer = await connection.reader.readuntil(b"\r\n")
-        if not answer.startswith(b"VERSION "):
-            return Verdict.failed(f"it did not tell its version: {self.url}")
-        return READY
+        said = connection.unread  # since an earlier look, or before any: no answer to this one
+        if not said:
+            connection.writer.write(b"version\r\n")
+            said = await connection.reader.readuntil(b"\r\n")
+            if said.startswith(b"VERSION "):
+                return READY
+        if said.startswith((b"ERROR ", b"SERVER_ERROR ")):  # such as "ERROR Too many open connections"
+            raise ConnectionError(told(Exception(said.decode(errors="replace"))))
+        raise ConnectionError("it did not tell its version")
 
     def drop(self, connection: Streams) -> None:
         connection.abort()

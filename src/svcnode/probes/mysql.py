@@ -11,11 +11,14 @@ A server cannot have a local file by asking for it, nor the password in clear wi
 
 from __future__ import annotations
 
+import asyncio
+import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
-from asyncmy.connection import Connection
+from asyncmy.connection import Connection, _MySQLProtocol  # type: ignore[attr-defined]
+from asyncmy.constants import CLIENT
 from asyncmy.cursors import DictCursor
 from asyncmy.errors import MySQLError, OperationalError, ProgrammingError
 
@@ -25,18 +28,90 @@ from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.options import Role, Seconds
 from svcnode.probes.tools.session import LoginProbe, told
 from svcnode.probes.tools.steps import step
+from svcnode.probes.tools.tls_layer import upgraded_to_tls
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
 
 READY = Verdict.ready()
-_NO_LIMIT_S = 86_400  # the driver wants one, but the deadline is the look's
 NOT_UNDERSTOOD = 1064  # an older server does not know the newer name of a statement
+NO_TLS = 2026  # the codes of the drivers for what they refuse themselves
+NO_WAY_TO_LOG_IN = 2059
+_MAX_PACKET_BYTES = 2**24 - 1
+_UTF8MB4 = 45
+_QUIT = b"\x01\x00\x00\x00\x01"
+
+
+class _Protocol(_MySQLProtocol):  # type: ignore[misc]
+    """The driver's, fed as TLS feeds whoever speaks over it."""
+
+    def data_received(self, data: bytes) -> None:
+        while data:
+            room = self.get_buffer(len(data))
+            taken = min(len(room), len(data))
+            room[:taken] = data[:taken]
+            self.buffer_updated(taken)
+            data = data[taken:]
+
+
+class _Connection(Connection):
+    """The driver's connection, opened as all of ours are: its own leaves something behind when it is cut off."""
+
+    # What the driver's types do not show.
+    server_capabilities: int
+    _client_flag: int
+    _loop: asyncio.AbstractEventLoop
+    _proto: Any
+    _transport: Any
+    _get_server_information: Callable[[], Awaitable[None]]
+    _request_authentication: Callable[[], Awaitable[object]]
+
+    def __init__(self, tls: tuple[ssl.SSLContext, str] | None, **words: Any) -> None:  # noqa: ANN401  the driver's
+        super().__init__(**words)
+        self._tls = tls
+
+    async def connect_to(self, endpoint: Endpoint) -> None:
+        self._transport, self._proto = await endpoint.connect(lambda: _Protocol(self._loop))
+        self._next_seq_id = 0
+        with step("log in"):
+            await self._get_server_information()
+            if self._tls is not None:
+                await self._go_on_under_tls(*self._tls)
+            await self._request_authentication()
+        self._connected = True
+
+    async def _go_on_under_tls(self, context: ssl.SSLContext, server_name: str) -> None:
+        if not self.server_capabilities & CLIENT.SSL:
+            raise OperationalError(NO_TLS, "it does not speak TLS")
+        self._client_flag |= CLIENT.SSL | CLIENT.MULTI_RESULTS | (self.server_capabilities & CLIENT.DEPRECATE_EOF)
+        self.write_packet(struct.pack("<IIB23x", self._client_flag, _MAX_PACKET_BYTES, _UTF8MB4))
+        self._proto = _Protocol(self._loop)  # what was sent before does not count
+        self._transport = await upgraded_to_tls(self._transport, self._proto, context, server_name)
+        self._proto.connection_made(self._transport)
+        self._ssl_context, self._secure, self._tls_established = context, True, True
+
+    async def _fill_buffer(self, need: int) -> None:
+        try:
+            await super()._fill_buffer(need)  # type: ignore[misc]
+        except OperationalError as exc:  # the driver's words for it are the same whatever the system said
+            raise self._proto.exc or EOFError from exc
+
+    def close(self) -> None:
+        """At once: the driver's way would wait for the other end."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._transport = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MysqlProbe(LoginProbe[Connection]):
+class MysqlProbe(LoginProbe[_Connection]):
     role: Role = ""
     max_lag: Seconds | None = None
     tls: bool = False
     _endpoint: Endpoint = field(init=False, compare=False)
+
+    tls_set_by: ClassVar = "tls = true"
 
     def __post_init__(self) -> None:
         if self.url.query:
@@ -47,50 +122,29 @@ class MysqlProbe(LoginProbe[Connection]):
         self.check_tls_options(is_used=self.tls)
         object.__setattr__(self, "_endpoint", Endpoint.of(self.url.need_host(), self.url.port or 3306))
 
-    async def open(self) -> Connection:
-        if self.tls:
-            return await self._endpoint.at_first_address(self._opened_under_tls)
-        sock = await self._endpoint.open_socket()
+    async def open(self) -> _Connection:
+        tls = (self.tls_context(), self.server_name or self._endpoint.host) if self.tls else None
+        connection = _Connection(tls, **self._words())
         try:
-            connection = Connection(sock=sock, **self._words())
-        except BaseException:
-            sock.close()
+            await connection.connect_to(self._endpoint)
+        except BaseException:  # also when cancelled: nobody else knows the connection yet
+            self.drop(connection)
             raise
-        return await self._logged_in(connection)
-
-    async def _opened_under_tls(self, address: str) -> Connection:
-        context = self.tls_context(always_named=self.server_name or self._endpoint.host)
-        connection = Connection(host=address, port=self._endpoint.port, ssl=context, **self._words())
-        try:
-            return await self._logged_in(connection)
-        except OperationalError as exc:
-            if isinstance(exc.__cause__, OSError):
-                raise exc.__cause__ from exc  # so that the next address is tried
-            raise
+        return connection
 
     def _words(self) -> dict[str, Any]:
         user, password = self.credentials()
         return {
             "user": user,
-            "password": password,
+            "password": password.encode(),  # the driver would take it for latin-1
             "database": unquote(self.url.path.removeprefix("/")) or None,
-            "connect_timeout": _NO_LIMIT_S,
-            "autocommit": None,
             "program_name": "svcnode",
             "cursor_cls": DictCursor,
+            "local_infile": False,
             "auth_plugin_map": {} if self.tls else dict.fromkeys(_IN_CLEAR, _Refusal),
         }
 
-    async def _logged_in(self, connection: Connection) -> Connection:
-        with step("log in"):
-            try:
-                await connection.connect()
-            except BaseException:  # also when cancelled: nobody else knows the connection yet
-                self.drop(connection)
-                raise
-        return connection
-
-    async def ask(self, connection: Connection) -> Verdict:
+    async def ask(self, connection: _Connection) -> Verdict:
         await connection.ping(reconnect=False)
         if self.role == "primary" and await self._is_read_only(connection):
             return Verdict.not_ready(f"read-only, so it is not the primary: {self.url}")
@@ -98,10 +152,11 @@ class MysqlProbe(LoginProbe[Connection]):
             verdict = self._judged_as_replica(await _replica_status(connection))
             if verdict is not None:
                 return verdict
-        await _first_row(connection, "SELECT 1")
-        return (self.expiry_verdict(_transport_of(connection)) if self.tls else None) or READY
+        if await _first_row(connection, "SELECT 1") is None:
+            return Verdict.failed(f"it answered SELECT 1 with nothing: {self.url}")
+        return (self.expiry_verdict(connection._transport) if self.tls else None) or READY
 
-    async def _is_read_only(self, connection: Connection) -> bool:
+    async def _is_read_only(self, connection: _Connection) -> bool:
         row = await _first_row(connection, "SELECT @@global.read_only AS value")
         return row is None or str(row["value"]).upper() not in ("0", "OFF")
 
@@ -115,13 +170,11 @@ class MysqlProbe(LoginProbe[Connection]):
             return Verdict.not_ready(f"a replica {behind_s} s behind, max_lag is {self.max_lag:g} s: {self.url}")
         return None
 
-    async def leave(self, connection: Connection) -> None:
-        await connection.ensure_closed()  # or the server would count and log a client that was lost
+    async def leave(self, connection: _Connection) -> None:
+        connection._transport.write(_QUIT)  # or the server would count and log a client that was lost
+        await asyncio.sleep(0)  # uvloop sends at the end of its turn
 
-    def drop(self, connection: Connection) -> None:
-        transport = _transport_of(connection)
-        if transport is not None:
-            transport.abort()  # closing it would wait for the other end
+    def drop(self, connection: _Connection) -> None:
         connection.close()
 
     def verdict_on_refusal(self, exc: Exception) -> Verdict:
@@ -131,11 +184,7 @@ class MysqlProbe(LoginProbe[Connection]):
         return Verdict.failed(f"{told(exc)}: {self.url}")
 
 
-def _transport_of(connection: Connection) -> Any:  # noqa: ANN401  the driver's types do not show it
-    return getattr(connection, "_transport", None)
-
-
-async def _replica_status(connection: Connection) -> dict[str, Any] | None:
+async def _replica_status(connection: _Connection) -> dict[str, Any] | None:
     try:
         return await _first_row(connection, "SHOW REPLICA STATUS")
     except ProgrammingError as exc:
@@ -144,7 +193,7 @@ async def _replica_status(connection: Connection) -> dict[str, Any] | None:
         return await _first_row(connection, "SHOW SLAVE STATUS")
 
 
-async def _first_row(connection: Connection, query: str) -> dict[str, Any] | None:
+async def _first_row(connection: _Connection, query: str) -> dict[str, Any] | None:
     async with connection.cursor() as cursor:
         await cursor.execute(query)
         row: dict[str, Any] | None = await cursor.fetchone()
@@ -158,8 +207,10 @@ _IN_CLEAR = ("mysql_clear_password", "dialog", "mysql_old_password")
 class _Refusal:
     """Stands where the driver looks for a way to log in."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: _Connection) -> None:
         pass
 
     def authenticate(self, packet: object) -> None:
-        raise OperationalError(2059, "it asks for the password in clear, which it gets only under TLS; set tls = true")
+        raise OperationalError(
+            NO_WAY_TO_LOG_IN, "it asks for the password in clear, which it gets only under TLS; set tls = true"
+        )

@@ -8,38 +8,47 @@ unknown    no file descriptors or ports left here, or the resolver does not work
 
 from __future__ import annotations
 
+import asyncio
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from nats.aio.client import Client
+import nkeys  # type: ignore[import-untyped]
+from nats.aio.client import Client, RawCredentials
 from nats.aio.transport import TcpTransport
-from nats.errors import NoRespondersError
+from nats.errors import ConnectionClosedError, Error
 from nats.js.errors import APIError
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import keep_secret
 from svcnode.probes.tools.connect import Endpoint
+from svcnode.probes.tools.faults import WayError
 from svcnode.probes.tools.session import LoginProbe, told
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.streams import Streams, open_streams, upgraded
 
 if TYPE_CHECKING:
-    import asyncio
     import ssl
+    from collections.abc import Coroutine
 
 READY = Verdict.ready()
 _NO_LIMIT_S = 86_400  # the driver wants one, but the deadline is the look's
 
 
 class _Transport(TcpTransport):
-    """The driver's transport, over streams that are open already."""
+    """The driver's transport, over streams that are open already, and with TLS or without it as we are told.
 
-    def __init__(self, streams: Streams, server_name: str) -> None:
+    Left to itself, the driver goes along with what the server says of it, and sends its password in the clear.
+    """
+
+    def __init__(self, streams: Streams, tls: ssl.SSLContext | None, server_name: str) -> None:
         super().__init__()
+        self._tls = tls
         self._server_name = server_name
-        self._is_under_tls = False
+        self._lacks_tls = tls is not None
+        self.has_heard = False
         self._take(streams)
 
     def _take(self, streams: Streams) -> None:
@@ -49,14 +58,23 @@ class _Transport(TcpTransport):
     async def connect(self, *_: object, **__: object) -> None:
         pass
 
-    async def connect_tls(self, uri: object, ssl_context: ssl.SSLContext, *_: object, **__: object) -> None:
-        self._take(await upgraded(self.streams, ssl_context, self._server_name))
-        self._is_under_tls = True
+    async def connect_tls(self, *_: object, **__: object) -> None:
+        if self._tls is None:
+            raise ConnectionError("it asks for TLS; set tls = true")
+        if self.streams.unread or self.at_eof():
+            raise ConnectionError("it closed the connection before the handshake")
+        self._take(await upgraded(self.streams, self._tls, self._server_name))
+        self._lacks_tls = False
 
-    def check_tls(self) -> None:
-        """Whether there is TLS is the server's to say, and the driver goes along."""
-        if not self._is_under_tls:
+    def write(self, payload: bytes) -> None:
+        if self._lacks_tls:
             raise ConnectionError("it does not offer TLS")
+        super().write(payload)
+
+    async def readline(self) -> bytes:
+        line: bytes = await super().readline()
+        self.has_heard = self.has_heard or bool(line)
+        return line
 
     def close(self) -> None:
         self.streams.abort()
@@ -79,30 +97,39 @@ class NatsProbe(LoginProbe[_Session]):
     tls: bool = False
     _endpoint: Endpoint = field(init=False, compare=False)
 
+    tls_set_by: ClassVar = "tls = true"
+
     def __post_init__(self) -> None:
         self.url.refuse_path()
-        username, _ = self.credentials()
+        username, password = self.credentials()
+        if password and not username:
+            raise OptionError("username", "is missing, and the password belongs to it")
         if bool(self.token) + bool(username) + bool(self.credentials_file) > 1:
             raise OptionError(
                 "token" if self.token else "credentials_file", "stands beside other credentials; only one can count"
             )
-        keep_secret(self.token)
-        if self.credentials_file and not Path(self.credentials_file).is_file():
-            raise OptionError("credentials_file", f"there is no file {self.credentials_file}")
+        keep_secret(self.token or ("" if password else username))
+        if self.credentials_file:
+            try:
+                _credentials_in(self.credentials_file)
+            except WayError as exc:
+                raise OptionError("credentials_file", str(exc)) from exc
         self.check_tls_options(is_used=self.tls)
         object.__setattr__(self, "_endpoint", Endpoint.of(self.url.need_host(), self.url.port or 4222))
 
     async def open(self) -> _Session:
         streams = await open_streams(self._endpoint)
         client = Client()
-        transport = _Transport(streams, self.server_name or self._endpoint.host)
+        tls = self.tls_context() if self.tls else None
+        transport = _Transport(streams, tls, self.server_name or self._endpoint.host)
         client._transport = transport  # it would open one of its own
         session = _Session(client, transport)
         try:
             with step("log in"):
                 await client.connect(**self._words())
-                if self.tls:
-                    transport.check_tls()
+        except Exception as exc:  # noqa: BLE001  whatever the driver makes of what a server says
+            self.drop(session)
+            raise self._other_words(exc, session) from None
         except BaseException:  # also when cancelled: nobody else knows the connection yet
             self.drop(session)
             raise
@@ -119,19 +146,32 @@ class NatsProbe(LoginProbe[_Session]):
             "user": username or None,
             "password": password or None,
             "token": token or None,
-            "user_credentials": self.credentials_file or None,
-            "tls": self.tls_context() if self.tls else None,
+            "user_credentials": _credentials_in(self.credentials_file) if self.credentials_file else None,
+            "tls": True,  # or it would make a context of its own; ours is with the transport
             "allow_reconnect": False,
             "connect_timeout": _NO_LIMIT_S,
             "ping_interval": _NO_LIMIT_S,
             "error_cb": _ignored,
         }
 
+    def _other_words(self, exc: Exception, session: _Session) -> Exception:
+        said_last = session.transport.streams.unread
+        if isinstance(exc, OSError) and said_last.startswith(b"-ERR "):  # such as that it has no connections left
+            return ConnectionError(_words_of(said_last.decode(errors="replace")))
+        if isinstance(exc, OSError | MemoryError):
+            return exc
+        if not isinstance(exc, Error):
+            return ConnectionError("what came back is not NATS")
+        if session.client._server_info:
+            return ConnectionError(_words_of(str(exc)))
+        return ConnectionError("what came back is not NATS") if session.transport.has_heard else EOFError()
+
+    def verdict_on_refusal(self, exc: Exception) -> Verdict:
+        return Verdict.failed(f"{_words_of(str(exc))}: {self.url}")
+
     async def ask(self, connection: _Session) -> Verdict:
         client = connection.client
-        await client.flush(_NO_LIMIT_S)
-        if not client.is_connected:  # the driver takes it for flushed, too, when nobody is left to answer
-            raise ConnectionError("it closed the connection")
+        await _heard(client, client.rtt(_NO_LIMIT_S))
         if self.jetstream and (fault := await _fault_of_jetstream(client)):
             return Verdict.not_ready(f"JetStream: {fault}: {self.url}")
         expiring = self.expiry_verdict(connection.transport.streams.writer.transport) if self.tls else None
@@ -146,13 +186,47 @@ class NatsProbe(LoginProbe[_Session]):
             task.cancel()
 
 
+def _words_of(refusal: str) -> str:
+    return told(Exception(re.sub(r"^(?:nats:|-ERR) '?|'?\s*$", "", refusal)))
+
+
+def _credentials_in(file: str) -> RawCredentials:
+    """Read by us: the driver would look for ever for a JWT that is not there."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError as exc:
+        raise WayError(f"there is no file {file}") from exc
+    except (OSError, ValueError) as exc:
+        raise WayError(f"cannot read {file}: {getattr(exc, 'strerror', None) or 'not UTF-8 text'}") from exc
+    found = [re.search(rf"BEGIN {what}-+\s+(\S+)", text) for what in ("NATS USER JWT", "USER NKEY SEED")]
+    try:
+        jwt, seed = (one[1] for one in found if one)
+        keep_secret(seed)
+        nkeys.from_seed(bytearray(seed.encode())).wipe()
+    except Exception as exc:  # whatever nkeys makes of a key which is none
+        raise WayError(f"cannot use {file}: it does not hold the JWT and the key of a NATS user") from exc
+    return RawCredentials(f"BEGIN NATS USER JWT\n{jwt}\nBEGIN USER NKEY SEED\n{seed}\n")
+
+
+async def _heard(client: Client, waiting: Coroutine[Any, Any, object]) -> None:
+    """Wait for an answer for as long as anybody listens for it; the driver waits even when nobody does any more."""
+    answered = asyncio.ensure_future(waiting)
+    try:
+        listening = [client._reading_task] if client._reading_task is not None else []
+        await asyncio.wait((answered, *listening), return_when=asyncio.FIRST_COMPLETED)
+        if not answered.done() or isinstance(answered.exception(), ConnectionClosedError):
+            why = client.last_error
+            raise ConnectionError("what came back is not NATS" if why is None else _words_of(str(why)))
+        await answered
+    finally:
+        answered.cancel()
+
+
 async def _fault_of_jetstream(client: Client) -> str | None:
     try:
-        await client.jetstream(timeout=_NO_LIMIT_S).account_info()
-    except NoRespondersError:
-        return "nobody answers for it"
+        await _heard(client, client.jetstream(timeout=_NO_LIMIT_S).account_info())
     except APIError as exc:
-        return told(Exception(exc.description or f"error {exc.code}"))
+        return told(Exception(exc.description)) if exc.description else "nobody answers for it"
     return None
 
 

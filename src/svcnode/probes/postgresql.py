@@ -13,8 +13,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
+import ssl
 from dataclasses import dataclass, field
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, ClassVar
 from urllib.parse import parse_qsl, unquote
 
 from psycopg import pq
@@ -31,6 +34,7 @@ from svcnode.probes.tools.steps import step
 
 READY = Verdict.ready()
 BOOLEAN_OID = 16
+URL_WORDS = ("application_name", "host", "options", "sslmode")
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 
 # libpq tells no code of a server that refuses a connection, only the server's words; these are never translated into
@@ -40,13 +44,23 @@ _STARTING = (
     "the database system is in recovery mode",
     "the database system is not yet accepting connections",
 )
-_OUR_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+_OUR_ERRORS = {
+    os.strerror(number)
+    for number in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN)
+}
+_OUR_FILES = (
+    "could not read root certificate file",
+    "could not read certificate file",
+    "could not load private key file",
+    "private key file",
+)
 # A replica that has replayed all it received is as new as the stream that feeds it. Without a stream, or with more to
-# replay, it is as old as the last transaction that it replayed.
+# replay, it is as old as the last transaction that it replayed. After its own restart it may count less as received
+# than it has replayed, for as long as the primary writes nothing.
 _STANDING = """\
 SELECT pg_is_in_recovery(),
        CASE WHEN EXISTS (SELECT FROM pg_stat_wal_receiver)
-                 AND pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
+                 AND pg_last_wal_receive_lsn() <= pg_last_wal_replay_lsn() THEN 0
             ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END"""
 
 
@@ -62,11 +76,15 @@ class PostgresqlProbe(LoginProbe[PGconn]):
     sslmode: Annotated[str, one_of(*SSL_MODES)] = ""
     _words: dict[str, str] = field(init=False, compare=False)  # as libpq takes them, but for the address
 
+    tls_set_by: ClassVar = 'another sslmode, such as "verify-full"'
+
     def __post_init__(self) -> None:
         given = dict(parse_qsl(self.url.query, keep_blank_values=True))
         for name in given:
-            if name not in ("host", "sslmode", "application_name", "options"):
-                raise ProbeError(f'"{name}" in its query is unknown here{suggestion(name, ["host", "sslmode"])}')
+            if name not in URL_WORDS:
+                raise ProbeError(f'"{name}" in its query is unknown here{suggestion(name, URL_WORDS)}')
+        if not given.get("host", "/").startswith("/"):
+            raise ProbeError('"host" in its query is for the folder of a Unix socket, such as /run/postgresql')
         if self.sslmode and "sslmode" in given:
             raise OptionError("sslmode", "stands in the URL as well; only one of the two can count")
         user, password = self.credentials()
@@ -90,15 +108,19 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         if self.min_cert_days:
             raise OptionError("min_cert_days", "cannot be judged here: libpq does not show the server's certificate")
         mode = mode or ("verify-full" if self.ca else "prefer")
-        self.check_tls_options(is_used=mode != "disable")
         if self.ca and not mode.startswith("verify-"):
             raise OptionError("ca", f'is not looked at with sslmode "{mode}"; take "verify-full" or "verify-ca"')
-        by_system = "system" if mode == "verify-full" and pq.version() >= 160000 else ""
+        self.check_tls_options(is_used=mode != "disable")
+        if mode == "verify-ca" and not self.ca:
+            raise OptionError("ca", 'is missing, and sslmode "verify-ca" needs it; or take "verify-full"')
+        trusted = self.ca or (_trusted_by_this_machine() if mode == "verify-full" else "")
         words = {"sslmode": mode, "sslcert": self.client_certificate, "sslkey": self.client_key}
-        return {**words, "sslrootcert": self.ca or by_system}
+        return {**words, "sslrootcert": trusted}
 
     async def open(self) -> PGconn:
         words = dict(self._words)
+        if words["sslmode"] != "disable":
+            self.tls_context()  # or libpq would blame the server for files of ours that are gone
         if self.url.host and not words["host"].startswith("/"):
             addresses = [self.url.host] if is_address(self.url.host) else await addresses_of(self.url.host)
             words["hostaddr"] = ",".join(addresses)  # libpq would look names up itself, and block
@@ -145,12 +167,33 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         connection.finish()  # says goodbye without waiting for an answer
 
     def verdict_on_refusal(self, exc: Exception) -> Verdict:
-        words = told(exc)
+        words = told(Exception(_in_one_line(str(exc))))
         if any(phrase in words for phrase in _STARTING):
             return Verdict.not_ready(f"{words}: {self.url}")
-        if any(os.strerror(number) in words for number in _OUR_ERRORS):
-            return Verdict.unknown(f"this machine cannot look: {words}")
+        if our_fault := _our_fault(words):
+            return Verdict.unknown(f"this machine cannot look: {our_fault}")
         return Verdict.failed(f"{words}: {self.url}")
+
+
+def _trusted_by_this_machine() -> str:
+    """A file: the libpq that comes with the driver looks for the authorities in a folder of its own, which is empty."""
+    usual = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+    found = (file for file in (ssl.get_default_verify_paths().cafile, *usual) if file and Path(file).exists())
+    return next(found, "system")
+
+
+def _our_fault(words: str) -> str:
+    """The last address counts. A server may have run out of the same things, but says so in a longer sentence."""
+    last = words.rpartition(" failed: ")[2]
+    if last.startswith(_OUR_FILES):
+        return last[: last.rfind('"') + 1]  # what follows may be no text at all
+    error = last.removeprefix("could not create socket: ")
+    return error if error in _OUR_ERRORS else ""
+
+
+def _in_one_line(message: str) -> str:
+    """Without what is indented: advice, and the arrow that shows where in a query the fault is."""
+    return "; ".join(line for line in message.splitlines() if line and not line[0].isspace())
 
 
 # libpq is driven here call by call. psycopg's own connections, when cancelled, ask the server to cancel the query and
@@ -160,7 +203,8 @@ class PostgresqlProbe(LoginProbe[PGconn]):
 async def _connected(conninfo: bytes) -> PGconn:
     connection: PGconn = pq.PGconn.connect_start(conninfo)
     try:
-        connection.nonblocking = 1
+        if connection.status != pq.ConnStatus.BAD:  # such as without the file of a Unix socket
+            connection.nonblocking = 1
         while (state := connection.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
             await _until_ready(connection.socket, to_write=state == pq.PollingStatus.WRITING)
         _check_is_open(connection)
@@ -172,6 +216,8 @@ async def _connected(conninfo: bytes) -> PGconn:
 
 def _check_is_open(connection: PGconn) -> None:
     if connection.status != pq.ConnStatus.OK:
+        if not connection.error_message:  # libpq has no words for it that no socket can be made
+            socket.socket().close()
         raise RefusedError(connection.get_error_message())
 
 
@@ -183,7 +229,7 @@ async def _answer(connection: PGconn, query: str) -> PGresult:
     answer: PGresult | None = None
     while (result := await _next_result(connection)) is not None:
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            raise RefusedError(result.get_error_message())
+            raise RefusedError(result.get_error_message() if result.error_message else "its query returned nothing")
         answer = result
     if answer is None:
         raise RefusedError(connection.get_error_message())

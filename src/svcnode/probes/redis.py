@@ -17,6 +17,7 @@ from redis.exceptions import BusyLoadingError, MasterDownError, NoPermissionErro
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.probes.tools.connect import Endpoint
+from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.options import Count, Role
 from svcnode.probes.tools.session import LoginProbe, told
 from svcnode.probes.tools.steps import step
@@ -89,12 +90,15 @@ class RedisProbe(LoginProbe[_Connection]):
         return connection
 
     async def ask(self, connection: _Connection) -> Verdict:
-        await _answer(connection, "PING")
+        if await _answer(connection, "PING") != b"PONG":
+            return Verdict.failed(f"it did not answer PING with PONG: {self.url}")
         try:
             about = _parsed(await _answer(connection, "INFO", "replication"))
         except NoPermissionError:
             return Verdict.failed(f"may not see whether it is in step with its primary; grant it +info: {self.url}")
-        is_replica = about.get("role") == "slave"
+        if "role" not in about:
+            return Verdict.failed(f"it does not say whether it is a replica: {self.url}")
+        is_replica = about["role"] == "slave"
         if is_replica and about.get("master_link_status") != "up":
             return Verdict.not_ready(f"a replica whose link to its primary is down: {self.url}")
         if self.role and is_replica != (self.role == "replica"):
@@ -107,9 +111,12 @@ class RedisProbe(LoginProbe[_Connection]):
         connection._reader = connection._writer = None  # or it would complain when it is collected
 
     def verdict_on_refusal(self, exc: Exception) -> Verdict:
+        if isinstance(exc.__context__, OSError):  # the driver does not name it as the cause
+            return verdict_on(exc.__context__, str(self.url))
+        words = told(exc).rstrip(".")
         if isinstance(exc, BusyLoadingError | MasterDownError):
-            return Verdict.not_ready(f"{told(exc)}: {self.url}")
-        return Verdict.failed(f"{told(exc)}: {self.url}")
+            return Verdict.not_ready(f"{words}: {self.url}")
+        return Verdict.failed(f"{words}: {self.url}")
 
 
 async def _answer(connection: _Connection, *words: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import look_once
+from svcnode.look import let_go, look_once
 from svcnode.probes import make_probe
 from svcnode.probes.tools.steps import recorded
 from tests.support.backends import open_files
@@ -20,7 +20,9 @@ from tests.support.certificates import Certificate, make_certificate
 from tests.support.wire import LOOPS, PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from svcnode.probes import Probe
 
 T = TypeVar("T")
 
@@ -88,13 +90,35 @@ class Look:
         async def story() -> Verdict:
             verdict, _ = await look_once(probe, deadline_s)
             await asyncio.to_thread(open_files)
-            before = open_files()
+            before, tasks, thread_count = open_files(), asyncio.all_tasks(), _thread_count()
             for _ in range(2):
                 await look_once(probe, deadline_s)
             assert await asyncio.to_thread(until, lambda: open_files() <= before), f"{before} before: {open_files()}"
+            assert asyncio.all_tasks() <= tasks, "a task is left"
+            assert await asyncio.to_thread(until, lambda: _thread_count() <= thread_count), "a thread is left"
             return verdict
 
         return self.run(story())
+
+    def in_a_row(self, url: str, *between: Callable[[], object], **options: Any) -> list[tuple[Verdict, list[str]]]:
+        """One probe looks, again after each thing that happens, and is let go; its verdicts, and its steps by name."""
+        probe = make_probe({"url": url, **options})
+
+        async def story() -> list[tuple[Verdict, list[str]]]:
+            seen = [await self._look_and_steps(probe)]
+            for happen in between:
+                await asyncio.to_thread(happen)
+                seen.append(await self._look_and_steps(probe))
+            let_go(probe)
+            return seen
+
+        return self.run(story())
+
+    async def _look_and_steps(self, probe: Probe) -> tuple[Verdict, list[str]]:
+        with recorded() as steps:
+            verdict, fault = await look_once(probe, 1.0)
+        assert fault is None
+        return verdict, [step.name for step in steps]
 
     def without_files(self, url: str, **environ: str) -> tuple[Verdict, Verdict]:
         """By a process that has no file descriptor left, and by the same process when it has some."""
@@ -117,6 +141,11 @@ class Look:
             result = runner.run(_with_a_last_turn(asyncio.wait_for(story, 3 * PATIENCE_S)))
         assert not faults, f"the loop complains: {faults}"
         return result
+
+
+def _thread_count() -> int:
+    """Without the threads that the loops have for `to_thread`: they may have more or fewer, and keep them."""
+    return sum(not thread.name.startswith(("asyncio_", "uvloop_")) for thread in threading.enumerate())
 
 
 async def _with_a_last_turn(story: Coroutine[Any, Any, T]) -> T:

@@ -76,7 +76,19 @@ def test_every_row_names_a_class_that_is_there_or_the_extra_that_brings_it(schem
 
 @pytest.mark.parametrize(
     ("scheme", "near"),
-    [("htpp", "http"), ("sqllite", "sqlite"), ("jsonrpc", "jsonrpc+http"), ("heatbeat", "heartbeat")],
+    [
+        ("htpp", "http"),
+        ("sqllite", "sqlite"),
+        ("jsonrpc", "jsonrpc+http"),
+        ("heatbeat", "heartbeat"),
+        ("postgre", "postgres"),
+        ("postgressql", "postgresql"),
+        ("mysqll", "mysql"),
+        ("reddis", "redis"),
+        ("memcache", "memcached"),
+        ("ethereum", "ethereum+http"),
+        ("ipfs", "ipfs+http"),
+    ],
 )
 def test_an_unknown_scheme_is_offered_the_nearest_one(scheme: str, near: str) -> None:
     assert refusal(f"{scheme}://db:1") == f'unknown scheme "{scheme}"; did you mean "{near}"?'

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RIGHT = Row(kind="nginx", fault="killed", expected=(DOWN,), seen=(DOWN,), detected_s=1.0, bound_s=1.82)
 WRONG = Row(kind="nginx", fault="killed", expected=(DOWN,), seen=(UP,), detected_s=None, bound_s=1.82, false_200s=9)
-OPTIONS = Options(is_short=False, node_url=None, stopping=threading.Event())
+OPTIONS = Options(is_short=False, reuses=False, node_url=None, stopping=threading.Event())
 
 
 def outcome(*rows: Row) -> Outcome:

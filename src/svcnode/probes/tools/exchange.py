@@ -328,7 +328,7 @@ class _StatusClient(asyncio.Protocol):
         if self._is_head_complete and exc is None and not self._headers.keys() & _LENGTH_KNOWN_BY:
             self._complete()  # a body that ends with the connection
         elif isinstance(exc, OSError):
-            self.answer.set_exception(exc)
+            self._end_with(exc)
         else:
             self._fail("it closed the connection before its answer was whole")
 
@@ -349,7 +349,11 @@ class _StatusClient(asyncio.Protocol):
 
     def _fail(self, why: str) -> None:
         if not self.answer.done():
-            self.answer.set_exception(ExchangeError(why))
+            self._end_with(ExchangeError(why))
+
+    def _end_with(self, exc: OSError) -> None:
+        self.answer.set_exception(exc)
+        self.answer.exception()  # taken note of: a look that was cut off waits for it no more
 
 
 _LENGTH_KNOWN_BY = {"content-length", "transfer-encoding"}

@@ -115,7 +115,8 @@ def at_least_0(value: object) -> int:
 def one_of(*names: str) -> Callable[[object], str]:
     def chosen(value: object) -> str:
         if value not in names:
-            raise InvalidValueError(f"must be one of {', '.join(names)}, not {_shown(value)}")
+            known = ", ".join(f'"{name}"' for name in names)
+            raise InvalidValueError(f"must be one of {known}, not {_shown(value)}")
         return str(value)
 
     return chosen

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from svcnode.core.errors import OptionError
+from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import keep_secret, redacted
 from svcnode.probes.tools.faults import verdict_on
@@ -55,8 +55,8 @@ class SessionProbe(TlsOptions, ABC, Generic[C]):
             if kept is not None and (verdict := await self._asked_again(kept)) is not None:
                 return verdict
             return await self._asked(await self.open())
-        except MemoryError:
-            raise  # our own fault
+        except (MemoryError, ProbeError):
+            raise  # our own fault, such as a file that is gone
         except Exception as exc:  # noqa: BLE001  whatever a driver makes of what a server says
             return self._verdict_on(exc)
 
@@ -78,7 +78,7 @@ class SessionProbe(TlsOptions, ABC, Generic[C]):
                 self.let_go()  # what another look at the same time may have kept
                 self._kept.put(connection)
                 is_kept = True
-            elif verdict.outcome is Outcome.READY:
+            elif verdict.outcome in (Outcome.READY, Outcome.NOT_READY):  # nothing is wrong with the connection
                 with suppress(Exception):  # it has said all that matters
                     await self.leave(connection)
             return verdict
@@ -117,6 +117,7 @@ class LoginProbe(SessionProbe[C]):
 
 
 def told(exc: Exception) -> str:
-    """A driver's words on one line, and not too many of them."""
-    text = redacted(" ".join(str(exc).split())) or type(exc).__name__
+    """A driver's words on one line, and not too many of them; some are the server's, and could upset a terminal."""
+    words = "".join(char if char.isprintable() else " " for char in redacted(str(exc)))
+    text = " ".join(words.split()) or type(exc).__name__
     return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

@@ -23,6 +23,11 @@ class Streams(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
+    @property
+    def unread(self) -> bytes:
+        """What has come and was not read yet; asyncio does not show it, and forgets it when the connection is lost."""
+        return bytes(self.reader._buffer)  # type: ignore[attr-defined]
+
     def abort(self) -> None:
         """At once: closing would wait for a peer that may never answer again."""
         self.writer.transport.abort()

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
@@ -31,11 +31,13 @@ class TlsOptions(UrlProbe):
     client_key: str = ""
     min_cert_days: Count = 0
 
+    tls_set_by: ClassVar[str] = ""  # what asks for TLS, where the scheme does not
+
     def check_tls_options(self, *, is_used: bool) -> None:
         """Refuse at once what no look could use."""
         for name in ("ca", "server_name", "client_certificate", "client_key", "min_cert_days"):
             if getattr(self, name) and not is_used:
-                raise OptionError(name, f"has no meaning for {self.url.scheme}, which does not speak TLS")
+                raise OptionError(name, f"has no meaning {self._why_no_tls}")
         if self.client_key and not self.client_certificate:
             raise OptionError("client_certificate", "is missing, and client_key belongs to it")
         if self.server_name and not is_network_name(self.server_name):
@@ -43,13 +45,16 @@ class TlsOptions(UrlProbe):
         if is_used:  # made by a look that is out of file descriptors, it would trust nobody, and be kept
             self.tls_context()
 
-    def tls_context(self, *, shows_client: bool = True, alpn: str = "", always_named: str = "") -> ssl.SSLContext:
-        """Made anew only when one of its files has changed.
+    @property
+    def _why_no_tls(self) -> str:
+        if self.tls_set_by:
+            return f"without TLS; set {self.tls_set_by}"
+        return f"for {self.url.scheme}, which does not speak TLS"
 
-        One that is `always_named` asks for that server, for drivers that would ask for the address they were given.
-        """
+    def tls_context(self, *, shows_client: bool = True, alpn: str = "") -> ssl.SSLContext:
+        """Made anew only when one of its files has changed."""
         files = (self.ca, self.client_certificate, self.client_key) if shows_client else (self.ca, "", "")
-        return _context(*files, alpn, always_named, tuple(_changed_at_ns(file) for file in files))
+        return _context(*files, alpn, tuple(_changed_at_ns(file) for file in files))
 
     def expiry_verdict(self, transport: asyncio.BaseTransport) -> Verdict | None:
         """`not_ready` when the certificate of the server ends too soon; None when it does not."""
@@ -70,9 +75,7 @@ def _changed_at_ns(file: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _context(
-    ca: str, certificate: str, key: str, alpn: str, always_named: str, _changed_at_ns: tuple[int, ...]
-) -> ssl.SSLContext:
+def _context(ca: str, certificate: str, key: str, alpn: str, _changed_at_ns: tuple[int, ...]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except (OSError, ValueError) as exc:
@@ -85,15 +88,6 @@ def _context(
         raise OptionError("client_certificate", _refusal(exc, certificate)) from exc
     if alpn:
         context.set_alpn_protocols([alpn])
-    if always_named:
-        wrap_bio = context.wrap_bio
-
-        def wrap_named(
-            incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, server_side: bool = False, **_: object
-        ) -> ssl.SSLObject:
-            return wrap_bio(incoming, outgoing, server_side, always_named)
-
-        context.wrap_bio = wrap_named  # type: ignore[method-assign, assignment]
     return context
 
 

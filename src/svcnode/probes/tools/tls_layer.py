@@ -118,6 +118,12 @@ class TlsTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._plain.is_closing()
 
+    def pause_reading(self) -> None:
+        self._plain.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._plain.resume_reading()
+
     def can_write_eof(self) -> bool:
         return False
 

@@ -127,6 +127,10 @@ class Url:
         if self.path not in ("", "/") or self.query:
             raise ProbeError(f"names more than a host and a port; write {self.scheme}://{self.place}")
 
+    def refuse_query(self) -> None:
+        if self.query:
+            raise ProbeError(f"a query has no meaning for {self.scheme}; write the URL without what begins with ?")
+
     def refuse_user(self) -> None:
         if self.username or self.password:
             raise ProbeError(f"a user name and a password have no meaning for {self.scheme}")

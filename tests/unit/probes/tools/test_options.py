@@ -24,6 +24,7 @@ from svcnode.probes.tools.options import (
     Strings,
     Table,
     at_least_0,
+    one_of,
     options_from,
     raw_bytes,
     seconds,
@@ -194,6 +195,28 @@ def test_a_table_is_a_table() -> None:
 )
 def test_a_count_is_a_whole_number_from_0_on(value: object, shown: str) -> None:
     assert refusal(at_least_0, value) == f"must be a whole number from 0 on, not {shown}"
+
+
+@pytest.mark.parametrize("name", ["primary", "replica"])
+def test_a_choice_is_one_of_its_names(name: str) -> None:
+    assert one_of("primary", "replica")(name) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("master", '"master"'),
+        ("Primary", '"Primary"'),
+        ("", '""'),
+        (True, "true or false"),
+        (1, "a whole number"),
+        (["primary"], "a list"),
+        ({"primary": "replica"}, "a table"),
+        (datetime.date(2026, 1, 1), "a date or time"),
+    ],
+)
+def test_what_is_no_choice_is_shown_those_that_are(value: object, shown: str) -> None:
+    assert refusal(one_of("primary", "replica"), value) == f'must be one of "primary", "replica", not {shown}'
 
 
 # ---- every kind, whatever it is told
