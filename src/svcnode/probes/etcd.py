@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
-from svcnode.core.redaction import keep_secret, redacted
+from svcnode.core.redaction import keep_secret
 from svcnode.probes.tools.exchange import HttpOptions
 from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.session import told
 
 if TYPE_CHECKING:
     from svcnode.probes.tools.exchange import Conversation, HttpAnswer
 
 READY = Verdict.ready()
-_MAX_SHOWN_CHARS = 200
 
 
 class RefusedError(Exception):
@@ -69,6 +69,8 @@ class EtcdProbe(HttpOptions):
 
     async def _judged(self, conversation: Conversation) -> Verdict:
         status = await self._posted(conversation, "/v3/maintenance/status", {})
+        if "header" not in status:  # of every answer; without it, no leader would be all that is missed in a web page
+            raise RefusedError("/v3/maintenance/status answered 200 with what is no status of a member")
         if status.get("isLearner"):
             return Verdict.not_ready(f"a learner, which has no vote yet: {self.url}")
         if status.get("leader", "0") in ("0", 0):
@@ -76,8 +78,9 @@ class EtcdProbe(HttpOptions):
         health = await conversation.send(self.request("/health", needs="body", is_followed=True))
         about = _document(health)
         if health.status != 200 or about.get("health") != "true":
-            why = about.get("reason") or ", ".join(map(str, status.get("errors") or ()))
-            raise RefusedError(f"it says that it is not healthy{_shown(why, ', ')}")
+            errors = status.get("errors")
+            why = about.get("reason") or (", ".join(map(str, errors)) if isinstance(errors, list) else "")
+            raise RefusedError(f"it says that it is not healthy{_shown(why)}")
         await self._log_in(conversation)  # last: without a leader it would wait for one
         return health.expiring or READY
 
@@ -98,7 +101,7 @@ class EtcdProbe(HttpOptions):
         answer = await conversation.send(request)
         document = _document(answer)
         if answer.status != 200:
-            raise RefusedError(f"{target} answered {answer.status}{_shown(document.get('error'), ', ')}")
+            raise RefusedError(f"{target} answered {answer.status}{_shown(document.get('error'))}")
         return document
 
 
@@ -110,5 +113,5 @@ def _document(answer: HttpAnswer) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _shown(words: object, before: str) -> str:
-    return before + redacted(str(words))[:_MAX_SHOWN_CHARS] if words else ""
+def _shown(words: object) -> str:
+    return f", {told(Exception(words))}" if words else ""

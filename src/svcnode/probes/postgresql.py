@@ -35,7 +35,8 @@ from svcnode.probes.tools.steps import step
 READY = Verdict.ready()
 BOOLEAN_OID = 16
 URL_WORDS = ("application_name", "host", "options", "sslmode")
-SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+MAY_BE_PLAIN = ("disable", "allow", "prefer")
+SSL_MODES = (*MAY_BE_PLAIN, "require", "verify-ca", "verify-full")
 
 # libpq tells no code of a server that refuses a connection, only the server's words; these are never translated into
 # a green light, only into "starting" instead of "down".
@@ -115,7 +116,9 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             raise OptionError("ca", 'is missing, and sslmode "verify-ca" needs it; or take "verify-full"')
         trusted = self.ca or (_trusted_by_this_machine() if mode == "verify-full" else "")
         words = {"sslmode": mode, "sslcert": self.client_certificate, "sslkey": self.client_key}
-        return {**words, "sslrootcert": trusted}
+        # Older ones know no such word, and hand the password to whoever asks for it.
+        is_given_in_clear = mode not in MAY_BE_PLAIN or pq.version() < 160000
+        return {**words, "sslrootcert": trusted, "require_auth": "" if is_given_in_clear else "!password"}
 
     async def open(self) -> PGconn:
         words = dict(self._words)

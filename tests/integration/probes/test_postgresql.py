@@ -6,6 +6,7 @@ import re
 import ssl
 import struct
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -502,6 +503,36 @@ def test_what_is_no_postgresql_is_failed(look: Look, script: Callable[[Peer], No
         assert look.leaves_nothing_open(f"postgresql://me:{PASSWORD}@{backend.place}/ledger") == Verdict.failed(
             f"{words}: postgresql://me:***@{backend.place}/ledger"
         )
+
+
+@dataclass
+class Curious:
+    """Asks for the password in clear, over a plain connection, and keeps what it hears."""
+
+    heard: bytes = b""
+
+    def __call__(self, peer: Peer) -> None:
+        while True:
+            length = int.from_bytes(peer.read_exactly(4))
+            self.heard += (hello := peer.read_exactly(length - 4))
+            if hello[:4] == b"\x00\x03\x00\x00":  # version 3.0 of the protocol: who wants to come in
+                break
+            peer.say(b"N")  # to the question for TLS
+        peer.say(message(b"R", struct.pack(">I", 3)))
+        self.heard += peer.read_to_end()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"sslmode": "disable"}, {"sslmode": "allow"}], ids=["prefer", "disable", "allow"]
+)
+def test_a_server_does_not_get_the_password_in_clear_by_asking_for_it(look: Look, options: dict[str, str]) -> None:
+    curious = Curious()
+    with Backend(curious) as backend:
+        verdict = look(f"postgresql://me:{PASSWORD}@{backend.place}/ledger", **options)
+    assert verdict.outcome is Outcome.FAILED
+    assert "cleartext password" in verdict.reason
+    assert b"me" in curious.heard
+    assert PASSWORD.encode() not in curious.heard
 
 
 def test_a_mute_port_is_failed_at_the_deadline_and_nothing_is_left(look: Look) -> None:

@@ -319,6 +319,7 @@ class _StatusClient(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._complete()
         except httptools.HttpParserError:
+            self.is_idle = False
             self._fail("what came back is not HTTP")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -387,8 +388,12 @@ class _BodyClient(_HeadClient):
         if len(self._body) > MAX_BODY_BYTES:
             self._fail(f"the body of its answer is larger than {MAX_BODY_BYTES // 1024} KiB")
 
+    def on_message_begin(self) -> None:
+        if self.answer.done():
+            self.is_idle = False  # it says more than it was asked, so what comes next could be the answer to anything
+
     def on_message_complete(self) -> None:
-        if self._is_head_complete:
+        if self._is_head_complete and not self.answer.done():
             self.is_idle = self._parser.should_keep_alive()
             self._complete()
 

@@ -119,10 +119,12 @@ class TlsTransport(asyncio.Transport):
         return self._plain.is_closing()
 
     def pause_reading(self) -> None:
-        self._plain.pause_reading()
+        if not self.is_closing():
+            self._plain.pause_reading()
 
     def resume_reading(self) -> None:
-        self._plain.resume_reading()
+        if not self.is_closing():  # what had come before the end is read after it
+            self._plain.resume_reading()
 
     def can_write_eof(self) -> bool:
         return False
