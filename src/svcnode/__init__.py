@@ -1,15 +1,23 @@
 """svcnode: a validator-service node that answers for its health with evidence, not claims."""
 
+from typing import TYPE_CHECKING
+
 from svcnode.core.errors import (
+    ClientError,
     ConfigError,
     DuplicateServiceError,
     InvalidValueError,
     ListenError,
+    NodeFailedError,
+    NotThisInterfaceError,
     OptionError,
     ProbeError,
+    ServiceNotFoundError,
     StoreError,
     SvcnodeError,
     UnknownServiceError,
+    UnreachableError,
+    VersionNotFoundError,
 )
 from svcnode.core.model import (
     Change,
@@ -29,9 +37,16 @@ from svcnode.version import __version__
 from svcnode.web.asgi import asgi
 from svcnode.web.wsgi import wsgi
 
+if TYPE_CHECKING:
+    from svcnode.client import AsyncClient, BackingService, Client
+
 __all__ = [
+    "AsyncClient",
+    "BackingService",
     "Change",
     "ChangeKind",
+    "Client",
+    "ClientError",
     "ConfigError",
     "DuplicateServiceError",
     "Handle",
@@ -41,18 +56,32 @@ __all__ = [
     "InvalidValueError",
     "ListenError",
     "Node",
+    "NodeFailedError",
+    "NotThisInterfaceError",
     "OptionError",
     "Outcome",
     "Probe",
     "ProbeError",
     "Service",
+    "ServiceNotFoundError",
     "ServiceState",
     "Status",
     "StoreError",
     "SvcnodeError",
     "UnknownServiceError",
+    "UnreachableError",
     "Verdict",
+    "VersionNotFoundError",
     "__version__",
     "asgi",
     "wsgi",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The clients are loaded by those who use them: what they need is several times as much as the rest of us."""
+    if name in {"AsyncClient", "BackingService", "Client"}:
+        from svcnode import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,7 @@ from svcnode.look import let_go
 from svcnode.probes import make_probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from svcnode.probes import Probe
 
@@ -28,22 +29,24 @@ ROOT = Path(__file__).parents[2]
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 READY_WITHIN_S = 60.0
 SETTLED_WITHIN_S = 3.0
+ENDED_WITHIN_S = 10.0
 TICK_S = 0.02
 TICKS_PER_COUNT = 5
 
 
 class Lookout:
-    """Looks for as long as its `with` block runs, or until `result` is asked for."""
+    """Looks from the beginning of its `with` block until `result` tells what came of it."""
 
     def __init__(self, loop_name: str, probes: Mapping[str, Any], schedule: Mapping[str, Any]) -> None:
         plan = {"loop": loop_name, "probes": dict(probes), "schedule": dict(schedule)}
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  closed with the block
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", "-m", __name__, json.dumps(plan)],
             cwd=ROOT,
             env={"PATH": os.environ["PATH"]},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._complaints,
             text=True,
         )
 
@@ -53,29 +56,41 @@ class Lookout:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
+        self._complaints.close()
 
-    def wait_until_ready(self, ids: list[str]) -> None:
+    def wait_until_ready(self, ids: Collection[str]) -> None:
         """Every one of these services has been seen ready twice."""
-        self._say(ids)
-        assert self._process.stdout is not None
-        missing = json.loads(self._process.stdout.readline() or '["it has ended"]')
+        self._say(list(ids))
+        missing = self._hear()
         assert not missing, missing
 
     def look_for(self, wait_s: float) -> None:
-        """Go on for so long, and then come to an end; `result` waits for it."""
+        """Go on for so long, and then stop looking; `result` waits for it."""
         self._say(wait_s)
 
     def result(self) -> dict[str, Any]:
-        printed, complaints = self._process.communicate()
-        assert complaints == "", complaints
-        assert self._process.returncode == 0
-        result: dict[str, Any] = json.loads(printed)
+        result: dict[str, Any] = self._hear()
         return result
+
+    def end(self) -> None:
+        """It ends by itself, and has nothing to complain about."""
+        code = self._process.wait(ENDED_WITHIN_S)
+        assert (code, self._said_in_anger()) == (0, "")
 
     def _say(self, what: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()
+
+    def _hear(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self._said_in_anger()
+        return json.loads(line)
+
+    def _said_in_anger(self) -> str:
+        self._complaints.seek(0)
+        return self._complaints.read().decode()
 
 
 # ---- in the process
@@ -137,7 +152,7 @@ async def told() -> Any:
     return json.loads(sys.stdin.readline())
 
 
-async def keep_watch(plan: dict[str, Any]) -> dict[str, Any]:
+async def keep_watch(plan: dict[str, Any]) -> None:
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(str(context)))
     node = Node("lookout", version="v1")
@@ -158,15 +173,17 @@ async def keep_watch(plan: dict[str, Any]) -> dict[str, Any]:
             memory.append(memory_bytes())
         looks = {each: [look for look in probe.looks if look[0] >= began_s] for each, probe in watched.items()}
     after = await settled(before)
-    return {
-        "before": before,
-        "most": most,
-        "after": after,
-        "memory_bytes": memory,
-        "looks": looks,
-        "stalls": stalls,
-        "complaints": complaints,
-    }
+    say(
+        {
+            "before": before,
+            "most": most,
+            "after": after,
+            "complaints": complaints,
+            "looks": looks,
+            "stalls": stalls,
+            "memory_bytes": memory,
+        }
+    )
 
 
 async def wait_until_ready(watched: dict[str, Watched]) -> None:
@@ -212,4 +229,4 @@ if __name__ == "__main__":
     logging.getLogger("asyncio").addHandler(logging.StreamHandler())
     given = json.loads(sys.argv[1])
     with asyncio.Runner(loop_factory=LOOPS[given["loop"]]) as runner:
-        say(runner.run(keep_watch(given)))
+        runner.run(keep_watch(given))

@@ -7,6 +7,12 @@ SvcnodeError
 ├── ConfigError             a configuration that cannot be used; says where and how to mend it
 ├── ProbeError              a probe that cannot be made from its URL and options
 │   └── OptionError         one of its options; says which
+├── ClientError             a node that was asked, and did not answer as one
+│   ├── UnreachableError        nobody answers there, or not in time
+│   ├── VersionNotFoundError    it does not have the version of the interface that was asked for
+│   ├── ServiceNotFoundError    it has no service under that id
+│   ├── NodeFailedError         it says that it failed inside (500)
+│   └── NotThisInterfaceError   something else answers there; says what
 ├── ListenError             an address that cannot be listened on
 └── StoreError              the node's own store cannot be used
 """
@@ -55,6 +61,30 @@ class OptionError(ProbeError):
         self.option = option
         self.text = redacted(text)
         super().__init__(f"{option}: {text}")
+
+
+class ClientError(SvcnodeError):
+    pass
+
+
+class UnreachableError(ClientError):
+    pass
+
+
+class VersionNotFoundError(ClientError):
+    pass
+
+
+class ServiceNotFoundError(ClientError):
+    pass
+
+
+class NodeFailedError(ClientError):
+    pass
+
+
+class NotThisInterfaceError(ClientError):
+    pass
 
 
 class ListenError(SvcnodeError):

@@ -20,7 +20,7 @@ from svcnode.core.redaction import keep_secret
 
 def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
     assert errors.__doc__ is not None
-    drawn = re.findall(r"^[├└│][── ]+(?:└── )?(\w+)", errors.__doc__, re.MULTILINE)
+    drawn = re.findall(r"^[├└│][── ]+(?:[├└]── )?(\w+)", errors.__doc__, re.MULTILINE)
     made = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, SvcnodeError)]
     assert ["SvcnodeError", *drawn] == made
 

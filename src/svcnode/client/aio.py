@@ -1,0 +1,188 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+from urllib.parse import quote
+
+import httpx2
+
+from svcnode.client import reading
+from svcnode.client.address import DEFAULT_PREFIX, node_address
+from svcnode.client.faults import translated
+from svcnode.client.reading import Answer
+from svcnode.core.errors import InvalidValueError, NotThisInterfaceError, UnreachableError
+from svcnode.core.units import duration_s
+from svcnode.version import __version__
+
+if TYPE_CHECKING:
+    import os
+
+    from svcnode.client.reading import Operation
+    from svcnode.client.results import BackingService
+    from svcnode.core.model import Health, Identity
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT_S = 10.0
+_HEADERS = {
+    "User-Agent": f"svcnode/{__version__}",
+    "Accept": "application/json, */*;q=0.5",
+    "Accept-Encoding": "identity",
+}
+_IDLE_S = 60.0
+_MAX_TOLERATED = 100  # what a node does wrong is often the same; what is always something else must not fill the memory
+_RETRY_PAUSE_S = 0.1
+
+
+class AsyncClient:
+    """Asks one node. Every operation raises a ClientError, and nothing else, when it cannot be answered.
+
+    `url` is `host`, `host:port` or a whole URL; without a scheme it is http. `version` asks for that version of the
+    interface, `timeout` (seconds, or "5s") bounds each operation as a whole, `retries` are for connections that
+    cannot be made, `ca` is a PEM file to trust instead of what this machine trusts, and `trust_env` heeds the
+    proxies that the environment names.
+    """
+
+    def __init__(  # noqa: PLR0913  all but the first have names and defaults
+        self,
+        url: str,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        version: str | None = None,
+        timeout: float | str = DEFAULT_TIMEOUT_S,
+        retries: int = 0,
+        ca: str | os.PathLike[str] | None = None,
+        trust_env: bool = False,
+    ) -> None:
+        self._address = node_address(url, prefix)
+        self._query = "" if version is None else f"?version={quote(version, safe='')}"
+        self._timeout_s = duration_s(timeout)
+        if not self._timeout_s:
+            raise InvalidValueError("a timeout is more than 0")
+        self._retries = retries
+        self._tolerated: dict[str, None] = {}
+        login = {"Authorization": self._address.authorization} if self._address.authorization else {}
+        self._http = httpx2.AsyncClient(
+            verify=_tls(ca, is_used=self._address.speaks_tls or trust_env),
+            headers=_HEADERS | login,
+            timeout=None,  # those of httpx are for each step of a request; ours is for all of it
+            limits=httpx2.Limits(keepalive_expiry=_IDLE_S),
+            trust_env=trust_env,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Fit to be shown: without the password, and without the prefix."""
+        return str(self._address)
+
+    @property
+    def tolerated(self) -> tuple[str, ...]:
+        """What was not as the interface has it, and was understood nevertheless: each thing once, in order."""
+        return tuple(self._tolerated)
+
+    async def identity(self) -> Identity:
+        """Who the node is, in its own words: a version in another form than ours stands there as the node has it."""
+        return await self._ask(reading.IDENTITY)
+
+    async def health(self) -> Health:
+        return await self._ask(reading.HEALTH)
+
+    async def services(self) -> tuple[BackingService, ...]:
+        """In the order of the node."""
+        return await self._ask(reading.SERVICES)
+
+    async def service_health(self, service_id: str) -> Health:
+        """Of one service, by its id as the list has it, whatever characters it holds."""
+        return await self._ask(reading.service_health(service_id))
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # ---- asking
+
+    async def _ask(self, operation: Operation[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._answer(operation)
+        except TimeoutError:
+            raise UnreachableError(f"no whole answer from {self.url} within {self._timeout_s:g} s") from None
+        value, tolerated = operation.reading(answer)
+        for sentence in tolerated:
+            if len(self._tolerated) < _MAX_TOLERATED:
+                self._tolerated[sentence] = None
+        return value
+
+    async def _answer(self, operation: Operation[T]) -> Answer:
+        target = f"{operation.path}{self._query}"
+        url, shown = f"{self._address.root}{target}", f"{self.url}{self._address.prefix}{target}"
+        retries_left = self._retries
+        while True:
+            connection = _Connection()
+            try:
+                return await self._fetched(url, shown, operation.max_bytes, connection)
+            except httpx2.ConnectError as exc:
+                if not retries_left:
+                    raise translated(exc, self.url) from exc
+            except httpx2.HTTPError as exc:
+                if connection.is_new or connection.has_answered:
+                    raise translated(exc, self.url) from exc
+                continue  # one that was kept, and that the node had closed meanwhile
+            await asyncio.sleep(_RETRY_PAUSE_S * 2 ** (self._retries - retries_left))
+            retries_left -= 1
+
+    async def _fetched(self, url: str, shown: str, max_bytes: int, connection: _Connection) -> Answer:
+        body = bytearray()
+        async with self._http.stream("GET", url, extensions={"trace": connection.trace}) as response:
+            connection.has_answered = True
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise NotThisInterfaceError(f"got more than {max_bytes // reading.MIB} MiB at {shown}")
+        self._http.cookies.clear()
+        return Answer(shown, response.status_code, response.headers, bytes(body))
+
+
+class _Connection:
+    """What became of the connection that a request took."""
+
+    def __init__(self) -> None:
+        self.is_new = self.has_answered = False
+
+    async def trace(self, event: str, _info: object) -> None:
+        self.is_new |= event == "connection.connect_tcp.started"
+
+
+def _tls(ca: str | os.PathLike[str] | None, *, is_used: bool) -> ssl.SSLContext:
+    if ca is None and not is_used:
+        return _trusting_nobody()
+    file = "" if ca is None else str(ca)
+    try:
+        return _trusting(file, Path(file).stat().st_mtime_ns if file else 0)
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
+        raise InvalidValueError(f"ca: cannot use {file}: {why}") from exc
+
+
+@lru_cache(maxsize=8)
+def _trusting(ca: str, _changed_at_ns: int) -> ssl.SSLContext:
+    """Shared: reading what this machine trusts takes longer than asking a node."""
+    return ssl.create_default_context(cafile=ca or None)
+
+
+@lru_cache(maxsize=1)
+def _trusting_nobody() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

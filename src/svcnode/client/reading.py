@@ -1,0 +1,268 @@
+"""From an answer to what it means: a result, or an error that says what came instead. Pure; both clients read so.
+
+What real implementations get wrong and still can be understood is understood, and told beside the result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from urllib.parse import quote
+
+from svcnode.client.results import BackingService, told_identity
+from svcnode.core.errors import (
+    InvalidValueError,
+    NodeFailedError,
+    NotThisInterfaceError,
+    ServiceNotFoundError,
+    VersionNotFoundError,
+)
+from svcnode.core.model import VERSION_FORM, Health, Identity, Status
+from svcnode.core.redaction import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+
+VERSION_NOT_FOUND = "API version not found"
+# What a 404 may say that is not about the id; without an error body it comes from somebody else.
+_NOT_ABOUT_A_SERVICE = (None, VERSION_NOT_FOUND, "Not found")
+MIB = 1024 * 1024
+_EXCERPT_CHARS = 80
+_STATUSES = {status.value.lower(): status for status in Status}
+_IDENTITY_FIELDS = ("node_name", "spec_version", "node_version")
+_SERVICE_FIELDS = ("id", "name", "description", "status")
+
+
+class Answer(NamedTuple):
+    url: str  # fit to be shown
+    code: int
+    headers: Mapping[str, str]  # by lower-case name
+    body: bytes
+
+
+class Reading(NamedTuple, Generic[T]):
+    value: T
+    tolerated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[T]):
+    """One of the four: where to ask, how much to listen to, how to read the answer."""
+
+    path: str
+    max_bytes: int
+    read: Callable[[Answer, _Notes], T]
+
+    def reading(self, answer: Answer) -> Reading[T]:
+        notes = _Notes()
+        value = self.read(answer, notes)
+        return Reading(value, notes.sentences)
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What was tolerated, each thing once, in order."""
+
+    _sentences: dict[str, None] = field(default_factory=dict)
+
+    def add(self, sentence: str) -> None:
+        self._sentences[sentence] = None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(map(redacted, self._sentences))
+
+
+# ---- the four
+
+
+def _read_identity(answer: Answer, notes: _Notes) -> Identity:
+    document = _document(answer, notes)
+    if not isinstance(document, dict) or not document.keys() & set(_IDENTITY_FIELDS):
+        _refuse(answer, "an identity")
+    texts = [_text(document, name, "the identity", notes) for name in _IDENTITY_FIELDS]
+    _note_extra(document, _IDENTITY_FIELDS, "the identity", notes)
+    for name, version in zip(_IDENTITY_FIELDS[1:], texts[1:], strict=True):
+        if version and not VERSION_FORM.fullmatch(version):
+            notes.add(f'the {name} is not a "v" followed by dotted numbers: {_excerpt(version)}')
+    return told_identity(*texts)
+
+
+def _read_services(answer: Answer, notes: _Notes) -> tuple[BackingService, ...]:
+    document = _document(answer, notes)
+    if isinstance(document, dict) and "services" in document:
+        _note_extra(document, ("services",), "the list of services", notes)
+        services = document["services"]
+    else:
+        services = document
+        if isinstance(services, list):
+            notes.add("the list of services is a bare array")
+    if services is None and isinstance(document, dict):
+        notes.add("the list of services is null, read as empty")
+        services = []
+    if not isinstance(services, list):
+        _refuse(answer, "a list of services")
+    read = tuple(_service(answer, service, notes) for service in services)
+    for service_id, count in Counter(service.id for service in read).items():
+        if count > 1:
+            notes.add(f"more than one service has the id {_excerpt(service_id)}")
+    return read
+
+
+def _service(answer: Answer, service: object, notes: _Notes) -> BackingService:
+    if not isinstance(service, dict) or not isinstance(service.get("id"), str | int | float):
+        _refuse(answer, "a list of services, each with an id")
+    _note_extra(service, _SERVICE_FIELDS, "a service", notes)
+    return BackingService(
+        id=_text(service, "id", "a service", notes),
+        name=_text(service, "name", "a service", notes),
+        description=_text(service, "description", "a service", notes),
+        status=_status(service, notes),
+    )
+
+
+def _status(service: dict[str, Any], notes: _Notes) -> Status | None:
+    if "status" not in service:
+        notes.add("a service has no status")
+        return None
+    told = service["status"]
+    status = _STATUSES.get(told.lower()) if isinstance(told, str) else None
+    if status is None:
+        notes.add(f"a service has a status that there is not, read as none: {_excerpt(_spelled(told))}")
+    elif status.value != told:
+        notes.add(f"a service has the status {_excerpt(told)}, read as {status.value}")
+    return status
+
+
+def _read_health(answer: Answer, notes: _Notes) -> Health:
+    try:
+        health = Health(answer.code)
+    except ValueError:
+        _refuse(answer, "a health, which is 200, 206 or 503")
+    if answer.body:
+        notes.add("a health answer has a body")
+    return health
+
+
+def _read_service_health(answer: Answer, notes: _Notes) -> Health:
+    if answer.code == 404 and (not answer.body or _message(answer) not in _NOT_ABOUT_A_SERVICE):
+        raise ServiceNotFoundError(f"no service has this id there: {answer.url}")
+    return _read_health(answer, notes)
+
+
+IDENTITY = Operation(path="/node", max_bytes=MIB, read=_read_identity)
+HEALTH = Operation(path="/node/health", max_bytes=MIB, read=_read_health)
+SERVICES = Operation(path="/node/services", max_bytes=64 * MIB, read=_read_services)
+
+
+def service_health(service_id: str) -> Operation[Health]:
+    if not service_id:
+        raise InvalidValueError("a service id must not be empty")
+    try:
+        segment = quote(service_id, safe="")
+    except UnicodeEncodeError:
+        raise InvalidValueError(f"{service_id!r} is no service id: it cannot stand in a URL") from None
+    if not segment.strip("."):  # dots alone would name another place, not a service
+        segment = segment.replace(".", "%2E")
+    return Operation(path=f"/node/services/{segment}/health", max_bytes=MIB, read=_read_service_health)
+
+
+# ---- their parts
+
+
+def _document(answer: Answer, notes: _Notes) -> object:
+    if answer.code != 200:
+        _refuse(answer, "a 200 with JSON")
+    document = _json(answer.body)
+    if document is _NO_JSON:
+        _refuse(answer, "a 200 with JSON")
+    if (kind := _media_type(answer)) != "application/json":
+        notes.add(f"JSON comes as {kind or 'nothing'} instead of application/json")
+    return document
+
+
+_NO_JSON = object()
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return _NO_JSON
+
+
+def _message(answer: Answer) -> str | None:
+    document = _json(answer.body)
+    message = document.get("message") if isinstance(document, dict) else None
+    return message if isinstance(message, str) else None
+
+
+def _text(document: dict[str, Any], name: str, where: str, notes: _Notes) -> str:
+    if name not in document:
+        notes.add(f"{where} has no {name}")
+        return ""
+    value = document[name]
+    if isinstance(value, str):
+        return value
+    notes.add(f"the {name} of {where} is not a string")
+    return "" if value is None else _spelled(value)
+
+
+def _spelled(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _note_extra(document: dict[str, Any], known: tuple[str, ...], where: str, notes: _Notes) -> None:
+    for name in document:
+        if name not in known:
+            notes.add(f"{where} has a field that is not of the interface: {_excerpt(name)}")
+
+
+# ---- what came instead
+
+
+def _refuse(answer: Answer, expected: str) -> NoReturn:
+    message = _message(answer)
+    if answer.code == 404 and message == VERSION_NOT_FOUND:
+        raise VersionNotFoundError(f"the node does not have this version of the interface: {answer.url}")
+    if answer.code == 500:
+        said = f": {_excerpt(message)}" if message else ""
+        raise NodeFailedError(f"the node says that it failed inside (500){said} at {answer.url}")
+    raise NotThisInterfaceError(f"expected {expected}, got {_described(answer)} at {answer.url}{_hint(answer.code)}")
+
+
+def _described(answer: Answer) -> str:
+    if location := answer.headers.get("location"):
+        return f"{answer.code}, a redirect to {_excerpt(location)}"
+    if not answer.body:
+        return f"{answer.code} without a body"
+    kind = _media_type(answer)
+    return f"{answer.code} with {f'{_excerpt(kind)}: ' if kind else ''}{_excerpt(_decoded(answer.body))}"
+
+
+def _hint(code: int) -> str:
+    match code:
+        case 401 | 407:
+            return "; a user name and a password may stand in the URL"
+        case 404:
+            return "; is the prefix right?"
+        case _:
+            return ""
+
+
+def _media_type(answer: Answer) -> str:
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _decoded(body: bytes) -> str:
+    return body[: 8 * _EXCERPT_CHARS].decode(errors="replace")
+
+
+def _excerpt(text: str) -> str:
+    """In one line of fair length, with nothing in it that steers a terminal."""
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
+    return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"

@@ -1,0 +1,522 @@
+"""The clients over real sockets: nodes of ours, nodes of others, and what is no node at all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import svcnode
+from svcnode import (
+    AsyncClient,
+    BackingService,
+    Client,
+    ClientError,
+    Health,
+    Identity,
+    NodeFailedError,
+    NotThisInterfaceError,
+    ServiceNotFoundError,
+    Status,
+    UnreachableError,
+    VersionNotFoundError,
+)
+from svcnode.client.loops import PromptLoop
+from svcnode.core.errors import InvalidValueError
+from tests.support.backends import (
+    Backend,
+    HttpBackend,
+    Peer,
+    ProxyBackend,
+    close,
+    full_backlog,
+    mute,
+    open_files,
+    refusing,
+    reply,
+    reset,
+    saying,
+    server_tls,
+)
+from tests.support.certificates import make_certificate
+from tests.support.nodes import worked_example
+from tests.support.wire import serving, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from svcnode import Node
+
+ODD_ID = "a/b ?%#é..;=+"
+WHO = b'{"node_name":"n","spec_version":"v0.0.1","node_version":"v1"}'
+
+
+class Asked:
+    """The asynchronous client, behind the face of the other one."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._runner = asyncio.Runner()
+        self._client = AsyncClient(url, **options)
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._client.aclose())
+        self._runner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        return (lambda *arguments: self._runner.run(found(*arguments))) if callable(found) else found
+
+
+@pytest.fixture(params=[Client, Asked], ids=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@contextmanager
+def node_url(node: Node | None = None, **options: Any) -> Iterator[str]:
+    with serving(node or worked_example(), **options) as running:
+        host, port = running.place
+        yield f"{host}:{port}"
+
+
+def refusal(client: Any) -> ClientError:
+    with client, pytest.raises(ClientError) as refused:
+        client.identity()
+    return refused.value
+
+
+# ---- a node of ours
+
+
+def test_all_four_operations_have_typed_answers(kind: Any) -> None:
+    with node_url() as url, kind(url) as client:
+        assert client.identity() == Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
+        assert client.health() is Health.PARTIAL
+        services = client.services()
+        assert services[0] == BackingService(
+            id="db", name="Ledger database", description="Holds the ledger", status=Status.UP
+        )
+        assert [service.status for service in services] == [Status.UP, Status.DOWN, Status.INITIALIZING]
+        healths = [client.service_health(service.id) for service in services]
+        assert healths == [Health.HEALTHY, Health.UNHEALTHY, Health.PARTIAL]
+        assert client.tolerated == ()
+
+
+@pytest.mark.parametrize("odd_id", [ODD_ID, "..", ".", "%2e"])
+def test_an_id_may_hold_anything(odd_id: str, kind: Any) -> None:
+    node = worked_example()
+    node.register(odd_id, name="Odd", description="").down("as told")
+    with node_url(node) as url, kind(url) as client:
+        assert client.services()[-1].id == odd_id
+        assert client.service_health(odd_id) is Health.UNHEALTHY
+
+
+def test_a_service_that_is_not_there_is_told(kind: Any) -> None:
+    with node_url() as url, kind(url) as client, pytest.raises(ServiceNotFoundError, match="services/nope/health"):
+        client.service_health("nope")
+
+
+@pytest.mark.parametrize("version", ["v0.0.1", "0.0.1"])
+def test_a_version_can_be_asked_for(version: str, kind: Any) -> None:
+    with node_url() as url, kind(url, version=version) as client:
+        assert client.health() is Health.PARTIAL
+
+
+@pytest.mark.parametrize("version", ["v9", "", "a&b"])
+def test_a_version_that_is_not_there_is_told_by_every_operation(version: str, kind: Any) -> None:
+    with node_url() as url, kind(url, version=version) as client:
+        for ask in (client.identity, client.health, client.services, lambda: client.service_health("db")):
+            with pytest.raises(VersionNotFoundError):
+                ask()
+
+
+def test_a_prefix_can_be_chosen_and_a_wrong_one_is_told(kind: Any) -> None:
+    with node_url(prefixes=("/eigen",)) as url:
+        with kind(url, prefix="/eigen") as client:
+            assert client.health() is Health.PARTIAL
+        assert "/svc/node; is the prefix right?" in str(refusal(kind(url)))
+
+
+def test_one_connection_is_kept_for_many_operations(kind: Any) -> None:
+    with serving(worked_example()) as running, kind("{}:{}".format(*running.place)) as client:
+        for _ in range(5):
+            client.identity()
+            client.services()
+        assert running.count() == 1
+
+
+def test_nothing_is_left_open(kind: Any) -> None:
+    with node_url() as url:
+        before, threads = open_files(), threading.active_count()
+        for _ in range(3):
+            with kind(url) as client:
+                client.health()
+        assert until(lambda: (open_files(), threading.active_count()) == (before, threads))
+
+
+def test_a_client_that_was_never_used_can_be_closed(kind: Any) -> None:
+    with kind("127.0.0.1:1"):
+        pass
+
+
+# ---- TLS
+
+
+def test_a_certificate_is_trusted_only_by_those_who_are_told_to(kind: Any, tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with node_url(tls=server_tls(made)) as place:
+        with kind(f"https://{place}", ca=made.certificate) as client:
+            assert client.health() is Health.PARTIAL
+        error = refusal(kind(f"https://{place}"))
+        assert isinstance(error, UnreachableError)
+        assert "its certificate is not trusted: self-signed certificate" in str(error)
+
+
+def test_a_certificate_of_another_name_is_not_trusted(kind: Any, tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with HttpBackend(reply(), tls=server_tls(made), host="127.0.0.2") as other:
+        client = kind(f"https://{other.place}", ca=made.certificate)
+        assert "its certificate is not trusted: IP address mismatch" in str(refusal(client))
+
+
+def test_tls_where_there_is_none_is_told(kind: Any) -> None:
+    with node_url() as url:
+        assert "it does not speak TLS; is it http://?" in str(refusal(kind(f"https://{url}")))
+
+
+@pytest.mark.parametrize("text", [None, "not PEM"])
+def test_a_ca_that_cannot_be_used_is_refused_at_once(text: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InvalidValueError, match=r"ca: cannot use .*ca\.pem: (No such file|not a PEM)"):
+        Client("http://127.0.0.1:1", ca=file)
+
+
+# ---- nobody there, or somebody else
+
+
+def test_a_port_that_refuses_is_unreachable(kind: Any) -> None:
+    with refusing() as port:
+        error = refusal(kind(f"127.0.0.1:{port}"))
+    assert isinstance(error, UnreachableError)
+    assert str(error) == f"cannot reach http://127.0.0.1:{port}: Connection refused"
+
+
+def test_a_name_that_is_none_is_unreachable(kind: Any) -> None:
+    error = refusal(kind("no-such-host.invalid"))
+    assert isinstance(error, UnreachableError)
+    assert "its name cannot be resolved: " in str(error)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (close, "the connection was closed before the answer was complete"),
+        (reset, "Connection reset by peer"),
+        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "was closed before the answer was complete"),
+    ],
+)
+def test_a_connection_that_ends_early_is_unreachable(script: Any, why: str, kind: Any) -> None:
+    with Backend(script) as backend:
+        error = refusal(kind(backend.place))
+    assert isinstance(error, UnreachableError)
+    assert why in str(error)
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"SSH-2.0-Something\r\n\r\n", b"-ERR unknown command\r\n\r\n", b"\x00\x01\r\n\r\n"]
+)
+def test_another_protocol_is_not_this_interface(greeting: bytes, kind: Any) -> None:
+    with Backend(saying(greeting)) as backend:
+        error = refusal(kind(backend.place))
+    assert isinstance(error, NotThisInterfaceError)
+    assert "expected HTTP, got something else" in str(error)
+
+
+def test_a_redirect_is_not_followed(kind: Any) -> None:
+    with HttpBackend(reply(200, WHO, Content_Type="application/json")) as other:
+        elsewhere = f"http://{other.place}/"
+        with HttpBackend(reply(302, b"", Location=elsewhere)) as backend:
+            error = refusal(kind(backend.place))
+        assert not other.requests
+    assert isinstance(error, NotThisInterfaceError)
+    assert f"got 302, a redirect to {elsewhere}" in str(error)
+
+
+def test_a_failure_inside_the_node_is_told(kind: Any) -> None:
+    with HttpBackend(reply(500, b'{"message":"Internal server error"}')) as backend:
+        error = refusal(kind(backend.place))
+    assert isinstance(error, NodeFailedError)
+
+
+def test_a_body_without_an_end_is_not_read_to_it(kind: Any) -> None:
+    def endless(peer: Peer) -> None:
+        peer.read_until(b"\r\n\r\n")
+        peer.say(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            peer.say(b"x" * 65536)
+
+    with Backend(endless) as backend:
+        error = refusal(kind(backend.place))
+    assert isinstance(error, NotThisInterfaceError)
+    assert "got more than 1 MiB" in str(error)
+
+
+# ---- time
+
+
+def drip(peer: Peer) -> None:
+    """A head that goes on for ever, and never long without a sign of life."""
+    peer.read_until(b"\r\n\r\n")
+    peer.say(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        peer.say(b"X: y\r\n")
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("script", [mute, drip])
+def test_the_timeout_is_for_the_operation_as_a_whole(script: Any, kind: Any) -> None:
+    with Backend(script) as backend:
+        began_s = time.monotonic()
+        error = refusal(kind(backend.place, timeout="300ms"))
+        assert 0.3 <= time.monotonic() - began_s < 1.3
+    assert isinstance(error, UnreachableError)
+    assert str(error) == f"no whole answer from http://{backend.place} within 0.3 s"
+
+
+def test_the_timeout_holds_while_connecting(kind: Any) -> None:
+    with full_backlog() as port:
+        assert "no whole answer" in str(refusal(kind(f"127.0.0.1:{port}", timeout=0.2)))
+
+
+def test_the_timeout_holds_while_a_name_is_resolved_and_others_are_not_held_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = threading.Event()
+    resolved = socket.getaddrinfo
+
+    def hang(host: Any, *arguments: Any, **options: Any) -> Any:
+        if b"hangs" in (host if isinstance(host, bytes) else host.encode()):
+            released.wait(10)
+        return resolved(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+
+    async def ask_all(url: str) -> list[object]:
+        hung = [AsyncClient(f"hangs-{number}.invalid", timeout=1.0) for number in range(40)]
+        async with AsyncClient(url) as client, contextlib.AsyncExitStack() as stack:
+            for one in hung:
+                await stack.enter_async_context(one)
+            asked = [asyncio.ensure_future(one.health()) for one in hung]
+            await asyncio.sleep(0)
+            health = await asyncio.wait_for(client.health(), 0.9)
+            return [health, *await asyncio.gather(*asked, return_exceptions=True)]
+
+    with node_url() as url, asyncio.Runner(loop_factory=PromptLoop) as runner:
+        first, *others = runner.run(ask_all(url.replace("127.0.0.1", "localhost")))
+    released.set()
+    assert first is Health.PARTIAL
+    assert {type(one) for one in others} == {UnreachableError}
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "0s", "soon"])
+def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
+    with pytest.raises(InvalidValueError):
+        Client("h", timeout=timeout)
+
+
+def test_a_connection_is_tried_once_unless_told_otherwise(kind: Any) -> None:
+    """A node that begins to listen a little later is found by the one who tries again."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        place = "{}:{}".format(*listener.getsockname())
+        assert isinstance(refusal(kind(place)), UnreachableError)
+        later = threading.Timer(0.15, listener.listen)
+        later.start()
+        answering = threading.Thread(target=_answer_once, args=(listener,))
+        answering.start()
+        with kind(place, retries=5) as client:
+            assert client.health() is Health.HEALTHY
+        later.join()
+        answering.join()
+
+
+def _answer_once(listener: socket.socket) -> None:
+    def is_listening() -> bool:
+        return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+    assert until(is_listening)
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(reply(200))
+        connection.recv(65536)
+
+
+def test_a_kept_connection_that_the_node_has_closed_is_no_fault(kind: Any) -> None:
+    """It answers once, and closes without having said that it would."""
+    with HttpBackend(reply(200)) as backend, kind(backend.place) as client:
+        for _ in range(20):
+            assert client.health() is Health.HEALTHY
+        assert backend.connection_count == 20
+
+
+def test_an_answer_is_never_asked_for_twice(kind: Any) -> None:
+    with Backend(close) as backend:
+        assert isinstance(refusal(kind(backend.place, retries=5)), UnreachableError)
+        assert backend.connection_count == 1
+
+
+# ---- what is sent, and what is not shown
+
+
+def test_a_request_says_who_asks_and_carries_no_body(kind: Any) -> None:
+    with HttpBackend(reply(200, WHO, Content_Type="application/json")) as backend, kind(backend.place) as client:
+        client.identity()
+    assert (backend.last.method, backend.last.target, backend.last.body) == ("GET", "/svc/node", b"")
+    assert backend.last.headers["user-agent"] == f"svcnode/{svcnode.__version__}"
+    assert "authorization" not in backend.last.headers
+    assert "cookie" not in backend.last.headers
+
+
+def test_a_login_is_sent_and_never_shown(kind: Any) -> None:
+    with HttpBackend(lambda received: reply(200, json.dumps(received.headers))) as backend:
+        client = kind(f"bob:s3cr3t-word@{backend.place}")
+        error = refusal(client)
+    assert backend.last.headers["authorization"] == "Basic Ym9iOnMzY3IzdC13b3Jk"
+    for text in (str(error), repr(error), repr(client), client.url):
+        assert "s3cr3t" not in text
+        assert "Ym9iOnMzY3IzdC13b3Jk" not in text
+
+
+def test_cookies_are_not_kept(kind: Any) -> None:
+    with HttpBackend(reply(200, Set_Cookie="a=b")) as backend, kind(backend.place) as client:
+        client.health()
+        client.health()
+    assert "cookie" not in backend.last.headers
+
+
+def test_proxies_of_the_environment_are_heeded_only_when_asked(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HttpBackend(reply(206)) as node, ProxyBackend() as proxy:
+        monkeypatch.setenv("http_proxy", f"http://{proxy.place}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        with kind(node.place) as client:
+            assert client.health() is Health.PARTIAL
+        assert proxy.requests == []
+        with kind(node.place, trust_env=True) as client:
+            assert client.health() is Health.PARTIAL
+        assert len(proxy.requests) == 1
+
+
+# ---- what is understood nevertheless
+
+
+def test_what_was_tolerated_is_told_once_in_order(kind: Any) -> None:
+    answers = {
+        "/svc/node": reply(200, WHO, Content_Type="text/plain"),
+        "/svc/node/health": reply(503, b"{}"),
+        "/svc/node/services": reply(200, b'[{"id":"a","name":"A","description":""}]', Content_Type="application/json"),
+    }
+    with HttpBackend(lambda received: answers[received.target]) as backend, kind(backend.place) as client:
+        for _ in range(2):
+            client.identity()
+            assert client.health() is Health.UNHEALTHY
+            assert client.services()[0].status is None
+        assert client.tolerated == (
+            "JSON comes as text/plain instead of application/json",
+            "a health answer has a body",
+            "the list of services is a bare array",
+            "a service has no status",
+        )
+
+
+# ---- the client without a loop
+
+
+def test_it_works_inside_a_running_loop_and_from_many_threads() -> None:
+    async def ask(client: Client) -> list[Health]:
+        client.health()
+        return await asyncio.gather(*(asyncio.to_thread(client.health) for _ in range(20)))
+
+    with node_url() as url, Client(url) as client:
+        assert asyncio.run(ask(client)) == [Health.PARTIAL] * 20
+
+
+def test_closed_it_asks_no_more() -> None:
+    with node_url() as url:
+        with Client(url) as client:
+            client.health()
+        with pytest.raises(RuntimeError, match="the client is closed"):
+            client.health()
+        client.close()
+
+
+def test_forgotten_it_ends() -> None:
+    with node_url() as url:
+        before = threading.active_count()
+        client = Client(url)
+        client.health()
+        assert threading.active_count() == before + 1
+        del client
+        gc.collect()
+        assert until(lambda: threading.active_count() == before)
+
+
+def test_closed_by_another_thread_it_ends_what_is_under_way() -> None:
+    with Backend(mute) as backend:
+        client = Client(backend.place)
+        threading.Timer(0.1, client.close).start()
+        began_s = time.monotonic()
+        with pytest.raises(RuntimeError, match="the client was closed"):
+            client.health()
+        assert time.monotonic() - began_s < 5
+
+
+# ---- as the documentation shows it
+
+
+def shown_programs() -> list[str]:
+    page = (Path(__file__).parents[2] / "docs" / "ask.md").read_text()
+    return re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("program", "output"),
+    list(
+        zip(
+            shown_programs(),
+            [
+                "validator-7\nPARTIAL\ndb Status.UP 200\nindexer Status.DOWN 503\nstorage Status.INITIALIZING 206\n",
+                "['PARTIAL', 'cannot reach http://127.0.0.1:1: Connection refused']\n",
+                "",
+            ],
+            strict=True,
+        )
+    ),
+)
+def test_every_program_that_is_shown_works(program: str, output: str) -> None:
+    with node_url() as url:
+        ended = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program.replace("127.0.0.1:8420", url)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    assert (ended.stdout, ended.stderr) == (output, "")

@@ -1,0 +1,308 @@
+"""`svcnode status` as a person and a script use it: on a real terminal, in a pipe, against one node and many."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
+from tests.support.certificates import make_certificate
+from tests.support.fleets import Fleet, FleetNode
+from tests.support.nodes import worked_example
+from tests.support.terminals import Terminal
+from tests.support.wire import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_S = 40.0
+
+
+def status(*arguments: str, stdin: str = "", environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "svcnode", "status", *arguments],
+        env={"PATH": os.environ["PATH"], **(environ or {})},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def documents(*arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in status(*arguments, "--json").stdout.splitlines()]
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    nodes = {
+        "well": FleetNode(),
+        "half": FleetNode(health=206, services={"db": "Up", "indexer": "Initializing"}),
+        "ill": FleetNode(health=503, services={"db": "Down"}),
+    }
+    with Fleet(nodes) as running:
+        yield running
+
+
+# ---- in a pipe
+
+
+def test_one_node_is_shown_in_plain_words() -> None:
+    with serving(worked_example()) as running:
+        place = "{}:{}".format(*running.place)
+        ended = status(place)
+    assert ended.stdout == (
+        f"partial  validator-7  v1.4.2  interface v0.0.1  1/3 up  http://{place}\n"
+        "\n"
+        "  STATUS        ID       NAME             DESCRIPTION\n"
+        "  Up            db       Ledger database  Holds the ledger\n"
+        "  Down          indexer  Indexer          Follows the chain\n"
+        "  Initializing  storage  Storage daemon   Keeps the blobs\n"
+    )
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["well"], 0),
+        (["half"], 1),
+        (["ill"], 2),
+        (["well", "well"], 0),
+        (["half", "well"], 1),
+        (["ill", "half", "well"], 2),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst(names: list[str], code: int, fleet: Fleet) -> None:
+    assert status(*map(fleet.url, names)).returncode == code
+
+
+def test_unreachable_is_worse_than_unhealthy(fleet: Fleet) -> None:
+    with refusing() as port:
+        ended = status(fleet.url("ill"), f"127.0.0.1:{port}")
+    assert ended.returncode == 3
+    assert f"    cannot reach http://127.0.0.1:{port}: Connection refused\n" in ended.stdout
+    assert ended.stdout.endswith("\n\n2 nodes: 1 unhealthy, 1 unreachable\n")
+
+
+def test_a_server_that_says_200_to_everything_is_no_healthy_node() -> None:
+    with HttpBackend(reply(200, "<html>Welcome</html>", Content_Type="text/html")) as web:
+        ended = status(web.place)
+    assert ended.returncode == 3
+    assert ended.stdout.startswith("not a node ")
+    assert "got 200 with text/html: <html>Welcome</html> at" in ended.stdout
+    assert "its health answer is 200 (healthy)" in ended.stdout
+
+
+def test_nodes_are_shown_in_the_order_given(fleet: Fleet) -> None:
+    names = ["well", "ill", "half", "well"]
+    found = documents(*map(fleet.url, names))
+    assert [one["identity"]["node_name"] for one in found] == names
+
+
+def test_json_has_all_that_a_node_told(fleet: Fleet) -> None:
+    (found,) = documents(fleet.url("half"))
+    assert found.pop("duration_ms") > 0
+    assert found == {
+        "url": f"http://{fleet.url('half')}",
+        "finding": "partial",
+        "health": 206,
+        "identity": {"node_name": "half", "spec_version": "v0.0.1", "node_version": "v1.4.2"},
+        "services": [
+            {"id": "db", "name": "Db", "description": "", "status": "Up"},
+            {"id": "indexer", "name": "Indexer", "description": "", "status": "Initializing"},
+        ],
+        "errors": [],
+        "tolerated": [],
+    }
+
+
+def test_json_says_of_what_kind_an_error_is() -> None:
+    with refusing() as port:
+        (found,) = documents(f"127.0.0.1:{port}")
+    assert (found["finding"], found["health"], found["identity"], found["services"]) == ("unclear", None, None, None)
+    (error,) = found["errors"]
+    assert error == {
+        "kind": "UnreachableError",
+        "message": f"cannot reach http://127.0.0.1:{port}: Connection refused",
+    }
+
+
+def test_what_was_tolerated_is_told() -> None:
+    answers = {
+        "/eigen/node": reply(200, '{"node_name":"n","spec_version":"v1","node_version":"v1"}'),
+        "/eigen/node/health": reply(200, "ok"),
+        "/eigen/node/services": reply(200, "[]", Content_Type="application/json"),
+    }
+    with HttpBackend(lambda received: answers[received.target]) as node:
+        (found,) = documents(node.place, "--prefix", "/eigen")
+    assert (found["finding"], found["tolerated"]) == (
+        "healthy",
+        [
+            "JSON comes as nothing instead of application/json",
+            "a health answer has a body",
+            "the list of services is a bare array",
+        ],
+    )
+
+
+def test_a_version_can_be_asked_for() -> None:
+    with serving(worked_example()) as running:
+        place = "{}:{}".format(*running.place)
+        assert status(place, "--version", "v0.0.1").returncode == 1
+        ended = status(place, "--version", "v9")
+    assert ended.returncode == 3
+    assert ended.stdout.startswith("other version  ")
+
+
+def test_a_ca_can_be_trusted(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with serving(worked_example(), tls=server_tls(made)) as running:
+        place = "https://{}:{}".format(*running.place)
+        assert status(place, "--ca", str(made.certificate)).returncode == 1
+        assert "its certificate is not trusted" in status(place).stdout
+
+
+def test_nodes_may_come_from_a_file_and_from_stdin(fleet: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "nodes"
+    file.write_text(f"# ours\n{fleet.url('well')}\n{fleet.url('half')}  # slow\n")
+    assert status("--from", str(file)).stdout.endswith("2 nodes: 1 healthy, 1 partial\n")
+    assert status("--from", "-", stdin=fleet.url("ill")).returncode == 2
+
+
+def test_a_password_is_never_shown(fleet: Fleet) -> None:
+    for url in (f"bob:s3cr3t-word@{fleet.url('well')}", "bob:s3cr3t-word@127.0.0.1:1", "bob:s3cr3t-word@h:x"):
+        for flags in ([], ["--json"]):
+            ended = status(url, *flags)
+            assert "s3cr3t" not in ended.stdout + ended.stderr
+            assert "Traceback" not in ended.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_fault(fleet: Fleet) -> None:
+    command = f"{sys.executable} -m svcnode status {' '.join(fleet.urls * 30)} --all --json | head -1"
+    ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert json.loads(ended.stdout)["finding"] == "healthy"
+    assert ended.stderr == ""
+
+
+def test_a_pipe_gets_no_colours_even_when_a_terminal_is_known(fleet: Fleet) -> None:
+    ended = status(*fleet.urls, environ={"TERM": "xterm-256color", "COLORTERM": "truecolor"})
+    assert "\x1b" not in ended.stdout + ended.stderr
+    assert ended.stdout.isascii()
+
+
+# ---- many, and some of them hang
+
+
+def test_a_node_that_hangs_ends_with_its_timeout(fleet: Fleet) -> None:
+    with Backend(mute) as hung:
+        began_s = time.monotonic()
+        ended = status(fleet.url("well"), hung.place, "--timeout", "1s")
+        assert time.monotonic() - began_s < 5
+    assert ended.returncode == 3
+    assert f"    no whole answer from http://{hung.place} within 1 s\n" in ended.stdout
+    assert ended.stdout.startswith("healthy ")
+
+
+def test_five_hundred_nodes_of_which_fifty_hang_take_the_timeout_and_no_more_than_a_second() -> None:
+    timeout_s = 10.0
+    nodes = {f"n{number}": FleetNode(hangs=number % 10 == 9) for number in range(500)}
+    with Fleet(nodes) as fleet:
+        began_s = time.monotonic()
+        status(fleet.url("n0"))
+        alone_s = time.monotonic() - began_s  # what a busy machine takes to start a program is not in question
+        began_s = time.monotonic()
+        ended = status("--from", "-", "--timeout", f"{timeout_s:g}s", stdin="\n".join(fleet.urls))
+        took_s = time.monotonic() - began_s
+    assert ended.stdout.endswith("\n500 nodes: 450 healthy, 50 unreachable\n")
+    assert ended.returncode == 3
+    assert timeout_s <= took_s < timeout_s + 1.0 + alone_s
+    assert fleet.connection_count == 501, "one connection for each"
+
+
+# ---- on a terminal
+
+
+def test_on_a_terminal_there_are_symbols_and_colours_at_80_by_24(tmp_path: Path) -> None:
+    node = worked_example()
+    node.register("archive", name="Archive", description="Keeps all that ever was, and that is a lot to keep").up()
+    with serving(node) as running, Terminal(tmp_path) as terminal:
+        place = "{}:{}".format(*running.place)
+        screen, code = terminal.run(f"svcnode status {place}")
+        styled = terminal.styled
+    assert screen.splitlines() == [
+        f"◐ partial  validator-7  v1.4.2  interface v0.0.1  2/4 up  http://{place}",
+        "",
+        "  STATUS          ID       NAME             DESCRIPTION",
+        "  ● Up            db       Ledger database  Holds the ledger",
+        "  ✖ Down          indexer  Indexer          Follows the chain",
+        "  ◐ Initializing  storage  Storage daemon   Keeps the blobs",
+        "  ● Up            archive  Archive          Keeps all that ever was, and that i…",
+    ]
+    assert code == 1
+    for coloured in ("\x1b[33m◐ partial", "\x1b[32m● Up", "\x1b[31m✖ Down"):
+        assert coloured in styled
+
+
+def test_many_nodes_are_one_glance(fleet: Fleet, tmp_path: Path) -> None:
+    with refusing() as port, Terminal(tmp_path) as terminal:
+        (tmp_path / "nodes").write_text("\n".join([*fleet.urls, f"no-such-host.invalid:{port}"]))
+        screen, _ = terminal.run("svcnode status --from nodes")
+    place = f"http://127.0.0.1:{fleet.port}"
+    assert screen.splitlines()[:6] == [
+        f"● healthy      well  v1.4.2  1/1 up  {place}/well",
+        f"◐ partial      half  v1.4.2  1/2 up  {place}/half",
+        "    ◐ Initializing  indexer  Indexer",
+        f"✖ unhealthy    ill   v1.4.2  0/1 up  {place}/ill",
+        "    ✖ Down  db  Db",
+        f"! unreachable  -     -       -       http://no-such-host.invalid:{port}",
+    ]
+    assert screen.splitlines()[-1] == "4 nodes: 1 healthy, 1 partial, 1 unhealthy, 1 unreachable"
+    # What is too long goes on below its own beginning.
+    assert screen.splitlines()[7].startswith("    ")
+
+
+def test_without_colours_the_words_and_symbols_say_it_all(fleet: Fleet, tmp_path: Path) -> None:
+    with Terminal(tmp_path, environ={"NO_COLOR": "1"}) as terminal:
+        screen, _ = terminal.run(f"svcnode status {' '.join(fleet.urls)}")
+        styled = terminal.styled
+    assert "✖ unhealthy" in screen
+    assert not any(f"\x1b[{colour}m" in styled for colour in range(30, 38))
+
+
+def test_a_bar_is_shown_past_a_second_and_is_gone_when_it_is_done(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.nodes["ill"].hangs = True
+    with Terminal(tmp_path) as terminal:
+        terminal.start(f"svcnode status {' '.join(fleet.urls)} --timeout 4s")
+        waiting = terminal.sees(r"^asking nodes .* 2/3 0:00:0\d$")
+        assert "healthy" not in waiting
+        terminal.sees(r"^3 nodes: 1 healthy, 1 partial, 1 unreachable$")
+        assert "asking nodes" not in terminal.screen
+        assert terminal.state("cursor_flag") == "1"
+
+
+def test_a_bar_does_not_stand_in_a_pipe_and_is_not_shown_for_a_moment(fleet: Fleet, tmp_path: Path) -> None:
+    with Terminal(tmp_path) as terminal:
+        terminal.run(f"svcnode status {fleet.url('well')} 2>told >/dev/null")
+    assert (tmp_path / "told").read_text() == ""
+
+
+def test_ctrl_c_ends_it_at_once_and_leaves_the_terminal_clean(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.nodes["ill"].hangs = True
+    with Terminal(tmp_path) as terminal:
+        terminal.start(f"svcnode status {' '.join(fleet.urls)} --timeout 60s")
+        terminal.sees("^asking nodes ")
+        terminal.press("C-c")
+        screen, code = terminal.ends()
+        assert code == 130
+        assert "Traceback" not in screen
+        assert "asking nodes" not in screen
+        assert terminal.state("cursor_flag") == "1"

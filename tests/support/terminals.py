@@ -1,0 +1,133 @@
+"""A real terminal: a shell inside tmux, on a screen that can be read.
+
+Its server has a socket of its own, so it is neither seen by nor sees another tmux of the same user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+DEADLINE_S = 20.0
+PROMPT = "ready>"
+
+
+class Terminal:
+    """For as long as its `with` block runs; `svcnode` is the command under test there."""
+
+    def __init__(
+        self, folder: Path, *, columns: int = 80, rows: int = 24, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._tmux = program("tmux", "tmux")
+        self._sockets = tempfile.TemporaryDirectory(prefix="svcnode-tmux-")  # short: sockets have no long paths
+        commands = folder / "commands"
+        commands.mkdir(exist_ok=True)
+        svcnode = commands / "svcnode"
+        svcnode.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W error -m svcnode "$@"\n')
+        svcnode.chmod(0o755)
+        self._folder = folder
+        self._size = ("-x", str(columns), "-y", str(rows))
+        self._environ = {
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+            "PS1": f"{PROMPT} ",
+            "SHELL": "/bin/sh",
+            "TERM": "xterm-256color",
+            **(environ or {}),
+        }
+
+    def __enter__(self) -> Self:
+        settings = ("set-option", "-g", "status", "off", ";", "set-option", "-g", "default-terminal", "screen-256color")
+        self._call(*settings, ";", "new-session", "-d", *self._size, "-c", str(self._folder), "/bin/sh")
+        self.sees(PROMPT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call("kill-server")
+        self._sockets.cleanup()
+
+    def _call(self, *arguments: str) -> str:
+        socket = str(Path(self._sockets.name) / "tmux")
+        ended = subprocess.run(
+            [self._tmux, "-u", "-S", socket, "-f", "/dev/null", *arguments],
+            env=self._environ,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    # ---- what a person does
+
+    def type(self, text: str) -> None:
+        self._call("send-keys", "-l", "--", text)
+
+    def press(self, *keys: str) -> None:
+        """By the names that tmux has for them: Enter, C-c, Up."""
+        self._call("send-keys", *keys)
+
+    def run(self, command: str) -> tuple[str, int]:
+        """What a command leaves on a clean screen, and its exit code."""
+        self.start(command)
+        return self.ends()
+
+    def start(self, command: str) -> None:
+        """Without waiting for its end."""
+        self.type(f'clear; {command}; echo "[end $?]"')
+        self.press("Enter")
+
+    def ends(self) -> tuple[str, int]:
+        """Wait for the end of what was started; returns what it has left on the screen, and its exit code."""
+        screen = self.sees(r"^\[end \d+\]\n" + PROMPT)
+        left, code = re.findall(r"\A(.*?)^\[end (\d+)\]", screen, re.DOTALL | re.MULTILINE)[-1]
+        return left.rstrip("\n"), int(code)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._call("resize-window", "-x", str(columns), "-y", str(rows))
+
+    # ---- what a person sees
+
+    @property
+    def lines(self) -> list[str]:
+        """The screen, without what is empty at its end."""
+        return [line.rstrip() for line in self._call("capture-pane", "-p").rstrip().splitlines()]
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def styled(self) -> str:
+        """The screen with the sequences that colour it."""
+        return self._call("capture-pane", "-p", "-e").rstrip()
+
+    def state(self, what: str) -> str:
+        """By tmux' own words, such as cursor_flag, alternate_on, mouse_any_flag."""
+        return self._call("display-message", "-p", f"#{{{what}}}").strip()
+
+    def sees(self, pattern: str, within_s: float = DEADLINE_S) -> str:
+        """Wait until the screen holds the pattern, in which ^ and $ are the ends of lines; returns the screen."""
+        self.eventually(lambda: bool(re.search(pattern, self.screen, re.MULTILINE)), within_s)
+        return self.screen
+
+    def eventually(self, is_so: Callable[[], bool], within_s: float = DEADLINE_S) -> None:
+        deadline_s = time.monotonic() + within_s
+        while not is_so():
+            assert time.monotonic() < deadline_s, f"it did not come to pass; the screen is\n{self.screen}"
+            time.sleep(0.02)

@@ -1,0 +1,87 @@
+"""Where a node is, in all the ways in which people write it."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from svcnode.client.address import node_address
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.redaction import redacted
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix", "root"),
+    [
+        ("node.example", "/svc", "http://node.example/svc"),
+        ("node.example:8420", "/svc", "http://node.example:8420/svc"),
+        ("localhost:8420", "/svc", "http://localhost:8420/svc"),
+        ("http://127.0.0.1:8420", "/svc", "http://127.0.0.1:8420/svc"),
+        ("http://127.0.0.1:8420/", "/svc", "http://127.0.0.1:8420/svc"),
+        (" HTTPS://Node.Example ", "/svc", "https://node.example/svc"),
+        ("[::1]:8420", "/svc", "http://[::1]:8420/svc"),
+        ("https://example.com/nodes/7/", "/svc", "https://example.com/nodes/7/svc"),
+        ("h", "/eigen", "http://h/eigen"),
+        ("h", "/a/b/", "http://h/a/b"),
+        ("h", "/", "http://h"),
+        ("h", "", "http://h"),
+        ("h/base", "", "http://h/base"),
+        # As the log of a node shows it, to be copied.
+        ("http://127.0.0.1:8420/svc/node", "/svc", "http://127.0.0.1:8420/svc"),
+        ("http://127.0.0.1:8420/svc", "/svc", "http://127.0.0.1:8420/svc"),
+        ("http://h/base/eigen/node/", "/eigen", "http://h/base/eigen"),
+        ("http://h/node", "/svc", "http://h/node/svc"),
+        ("http://h/mysvc", "/svc", "http://h/mysvc/svc"),
+    ],
+)
+def test_an_address_is_understood(url: str, prefix: str, root: str) -> None:
+    assert node_address(url, prefix).root == root
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "it is empty"),
+        ("a b", "holds what no URL can hold"),
+        ("a\nb", "holds what no URL can hold"),
+        ("http://", "names no host"),
+        (":8420", "names no host"),
+        ("h:http", "a port is a number"),
+        ("h:70000", "a port is a number"),
+        ("::1", "an IPv6 address stands in brackets"),
+        ("[::1", "an IPv6 address stands in brackets"),
+        ("ftp://h", "over http or https"),
+        ("unix:///run/x", "over http or https"),
+        ("h?version=v1", "has a part that no address of a node has"),
+        ("h#x", "has a part that no address of a node has"),
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_reason(url: str, why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        node_address(url)
+
+
+@pytest.mark.parametrize("prefix", ["svc", "/a?b", "/a#b", "/a\nb"])
+def test_a_prefix_is_a_path(prefix: str) -> None:
+    with pytest.raises(InvalidValueError, match="prefix"):
+        node_address("h", prefix)
+
+
+def test_a_login_is_sent_and_not_shown() -> None:
+    address = node_address("https://bob:p%40ssw0rd@h:1/base")
+    assert address.authorization == "Basic " + base64.b64encode(b"bob:p@ssw0rd").decode()
+    assert address.root == "https://h:1/base/svc"
+    assert str(address) == "https://bob:***@h:1/base"
+    assert "ssw0rd" not in repr(address)
+    assert address.authorization.split()[1] not in repr(address)
+    assert redacted(f"echo {address.authorization}, p@ssw0rd") == "echo Basic ***, ***"
+
+
+@pytest.mark.parametrize(
+    "url", ["bob:hunter2/x@h", "bob:hunt#er2@h", "bob:hunter2@h:x", "bob:hunter2@", "bob:1/hunter2@h"]
+)
+def test_a_login_in_a_wrong_address_is_not_shown_either(url: str) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        node_address(url)
+    assert "hunt" not in str(refused.value)

@@ -1,0 +1,75 @@
+"""What kept a request from its answer, in the words of whatever it began with."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+
+import httpx2
+import pytest
+
+from svcnode.client.faults import translated
+from svcnode.core.errors import NotThisInterfaceError, UnreachableError
+
+URL = "http://node.example"
+
+
+def caused(by: BaseException) -> httpx2.ConnectError:
+    """As httpx has it: its own error, for one of the library below, for one of the system."""
+    outer, middle = httpx2.ConnectError("All connection attempts failed"), RuntimeError("of the library below")
+    outer.__cause__ = middle
+    middle.__context__ = by
+    return outer
+
+
+def ssl_error(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, f"[SSL: {reason}] something")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('::1', 1)"), "Connection refused"),
+        (OSError(errno.ENETUNREACH, "x"), "Network is unreachable"),
+        (OSError(errno.EMFILE, "x"), "Too many open files"),
+        (socket.gaierror(-2, "Name or service not known"), "its name cannot be resolved: Name or service not known"),
+        (ssl_error("WRONG_VERSION_NUMBER"), "it does not speak TLS; is it http://?"),
+        (ssl_error("TLSV1_ALERT_PROTOCOL_VERSION"), "TLS failed: TLSV1_ALERT_PROTOCOL_VERSION"),
+        (ExceptionGroup("all of them", [ConnectionRefusedError(errno.ECONNREFUSED, "x")]), "Connection refused"),
+        (ValueError("nothing that we have words for"), "All connection attempts failed"),
+    ],
+)
+def test_the_reason_is_what_everything_began_with(cause: Exception, words: str) -> None:
+    error = translated(caused(cause), URL)
+    assert isinstance(error, UnreachableError)
+    assert str(error) == f"cannot reach {URL}: {words}"
+
+
+def test_what_the_program_was_busy_with_is_not_taken_for_the_reason() -> None:
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "x")
+    refused.__context__ = PermissionError(errno.EACCES, "a file of the program")
+    assert str(translated(caused(refused), URL)).endswith(": Connection refused")
+
+
+def test_an_error_without_words_has_a_name() -> None:
+    assert str(translated(httpx2.ReadError(""), URL)) == f"cannot reach {URL}: ReadError"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Server disconnected without sending a response.",
+        "peer closed connection without sending complete message body (received 1 bytes, expected 99)",
+    ],
+)
+def test_an_answer_that_breaks_off_is_not_taken_for_another_protocol(text: str) -> None:
+    assert isinstance(translated(httpx2.RemoteProtocolError(text), URL), UnreachableError)
+
+
+def test_another_protocol_is_not_this_interface() -> None:
+    error = translated(httpx2.RemoteProtocolError("illegal status line: bytearray(b'SSH-2.0')"), URL)
+    assert isinstance(error, NotThisInterfaceError)
+    assert "SSH-2.0" in str(error)

@@ -1,0 +1,268 @@
+"""What an answer means: what the interface has, what is understood nevertheless, and what is something else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from svcnode.client.reading import HEALTH, IDENTITY, SERVICES, Answer, Operation, service_health
+from svcnode.client.results import BackingService
+from svcnode.core.errors import (
+    ClientError,
+    InvalidValueError,
+    NodeFailedError,
+    NotThisInterfaceError,
+    ServiceNotFoundError,
+    VersionNotFoundError,
+)
+from svcnode.core.model import Health, Identity, Status
+from svcnode.core.redaction import keep_secret
+
+URL = "http://node.example/svc/here"
+WHO = {"node_name": "validator-7", "spec_version": "v0.0.1", "node_version": "v1.4.2"}
+DB = {"id": "db", "name": "Ledger", "description": "Holds it", "status": "Up"}
+ONE_OF = service_health("db")
+OPERATIONS = [IDENTITY, HEALTH, SERVICES, ONE_OF]
+
+
+def answer(body: object = b"", code: int = 200, headers: dict[str, str] | None = None) -> Answer:
+    if isinstance(body, bytes):
+        return Answer(URL, code, headers or {}, body)
+    return Answer(URL, code, {"content-type": "application/json", **(headers or {})}, json.dumps(body).encode())
+
+
+def read(
+    operation: Operation[Any], body: object = b"", code: int = 200, headers: dict[str, str] | None = None
+) -> tuple[Any, list[str]]:
+    value, tolerated = operation.reading(answer(body, code, headers))
+    return value, list(tolerated)
+
+
+def refusal(
+    operation: Operation[Any], body: object = b"", code: int = 200, headers: dict[str, str] | None = None
+) -> ClientError:
+    with pytest.raises(ClientError) as refused:
+        read(operation, body, code, headers)
+    return refused.value
+
+
+# ---- as the interface has it
+
+
+def test_an_identity_is_read() -> None:
+    assert read(IDENTITY, WHO) == (Identity(**WHO), [])
+
+
+def test_services_are_read_in_order() -> None:
+    db = BackingService(id="db", name="Ledger", description="Holds it", status=Status.UP)
+    cache = BackingService(id="cache", name="", description="", status=Status.DOWN)
+    listed = {"services": [DB, {"id": "cache", "name": "", "description": "", "status": "Down"}]}
+    assert read(SERVICES, listed) == ((db, cache), [])
+
+
+def test_no_services_are_no_services() -> None:
+    assert read(SERVICES, {"services": []}) == ((), [])
+
+
+@pytest.mark.parametrize("operation", [HEALTH, ONE_OF])
+@pytest.mark.parametrize("health", list(Health))
+def test_health_is_the_code(operation: Operation[Health], health: Health) -> None:
+    assert read(operation, code=health.value) == (health, [])
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON"])
+def test_the_type_of_json_may_have_parameters_and_large_letters(kind: str) -> None:
+    assert read(IDENTITY, WHO, headers={"content-type": kind}) == (Identity(**WHO), [])
+
+
+@pytest.mark.parametrize(
+    ("service_id", "segment"),
+    [
+        ("db-1", "db-1"),
+        ("a/b", "a%2Fb"),
+        ("50% of a b?", "50%25%20of%20a%20b%3F"),
+        ("Größe", "Gr%C3%B6%C3%9Fe"),
+        ("..", "%2E%2E"),
+        (".", "%2E"),
+        ("v1.2", "v1.2"),
+    ],
+)
+def test_an_id_is_one_segment_of_the_path_whatever_it_holds(service_id: str, segment: str) -> None:
+    assert service_health(service_id).path == f"/node/services/{segment}/health"
+
+
+@pytest.mark.parametrize("service_id", ["", "\ud800"])
+def test_an_id_that_no_path_can_hold_is_refused(service_id: str) -> None:
+    with pytest.raises(InvalidValueError):
+        service_health(service_id)
+
+
+# ---- not quite, and understood
+
+
+@pytest.mark.parametrize(
+    ("told", "identity", "tolerated"),
+    [
+        (WHO | {"uptime": 7}, WHO, "the identity has a field that is not of the interface: uptime"),
+        (
+            {"node_name": "n", "spec_verdsion": "v0.0.1", "node_version": "v1"},
+            {"node_name": "n", "spec_version": "", "node_version": "v1"},
+            "the identity has no spec_version",
+        ),
+        (
+            WHO | {"node_version": "1.4.2-rc1"},
+            WHO | {"node_version": "1.4.2-rc1"},
+            'the node_version is not a "v" followed by dotted numbers: 1.4.2-rc1',
+        ),
+        (WHO | {"node_name": 7}, WHO | {"node_name": "7"}, "the node_name of the identity is not a string"),
+        (WHO | {"node_name": None}, WHO | {"node_name": ""}, "the node_name of the identity is not a string"),
+    ],
+)
+def test_an_identity_that_is_not_quite_one_is_read_as_it_was_told(
+    told: dict[str, Any], identity: dict[str, str], tolerated: str
+) -> None:
+    value, sentences = read(IDENTITY, told)
+    assert isinstance(value, Identity)
+    assert {name: getattr(value, name) for name in identity} == identity
+    assert tolerated in sentences
+
+
+def test_json_of_another_type_is_read() -> None:
+    sentence = "JSON comes as text/plain instead of application/json"
+    assert read(IDENTITY, WHO, headers={"content-type": "text/plain; charset=utf-8"}) == (Identity(**WHO), [sentence])
+    without = Answer(URL, 200, {}, json.dumps(WHO).encode())
+    assert IDENTITY.reading(without).tolerated == ("JSON comes as nothing instead of application/json",)
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "tolerated"),
+    [
+        ({}, None, "a service has no status"),
+        ({"status": "up"}, Status.UP, "a service has the status up, read as Up"),
+        ({"status": "Degraded"}, None, "a service has a status that there is not, read as none: Degraded"),
+        ({"status": None}, None, "a service has a status that there is not, read as none: null"),
+        ({"status": ["Up"]}, None, 'a service has a status that there is not, read as none: ["Up"]'),
+    ],
+)
+def test_a_status_is_never_made_up(told: dict[str, Any], status: Status | None, tolerated: str) -> None:
+    (service,), sentences = read(SERVICES, {"services": [{"id": "a", "name": "A", "description": "", **told}]})
+    assert (service.status, sentences) == (status, [tolerated])
+
+
+@pytest.mark.parametrize(
+    ("told", "ids", "tolerated"),
+    [
+        ([DB], ["db"], "the list of services is a bare array"),
+        ({"services": None}, [], "the list of services is null, read as empty"),
+        ({"services": [], "total": 0}, [], "the list of services has a field that is not of the interface: total"),
+        ({"services": [DB | {"id": 7}]}, ["7"], "the id of a service is not a string"),
+        ({"services": [DB | {"port": 1}]}, ["db"], "a service has a field that is not of the interface: port"),
+        ({"services": [DB, DB]}, ["db", "db"], "more than one service has the id db"),
+        ({"services": [{"id": "a", "name": "A", "status": "Up"}]}, ["a"], "a service has no description"),
+    ],
+)
+def test_a_list_that_is_not_quite_one_is_read(told: object, ids: list[str], tolerated: str) -> None:
+    services, sentences = read(SERVICES, told)
+    assert ([service.id for service in services], sentences) == (ids, [tolerated])
+
+
+def test_what_many_services_have_is_told_once() -> None:
+    many = [{"id": str(number), "name": "", "description": ""} for number in range(50)]
+    assert read(SERVICES, {"services": many})[1] == ["a service has no status"]
+
+
+@pytest.mark.parametrize("operation", [HEALTH, ONE_OF])
+def test_a_health_with_a_body_is_its_code(operation: Operation[Health]) -> None:
+    assert read(operation, {"status": "ok"}, 503) == (Health.UNHEALTHY, ["a health answer has a body"])
+
+
+def test_what_was_tolerated_shows_no_secret_and_steers_no_terminal() -> None:
+    keep_secret("hunter2")
+    (sentence,) = read(IDENTITY, WHO | {"hunter2\x1b[31m": 1})[1]
+    assert sentence == "the identity has a field that is not of the interface: ***\N{REPLACEMENT CHARACTER}[31m"
+
+
+# ---- something else
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_version_that_the_node_does_not_have_is_told_as_that(operation: Operation[Any]) -> None:
+    error = refusal(operation, {"message": "API version not found"}, 404)
+    assert isinstance(error, VersionNotFoundError)
+    assert URL in str(error)
+
+
+@pytest.mark.parametrize("body", [b"", {"message": "Service not found"}, {"message": "unknown service"}])
+def test_a_404_about_a_service_says_that_there_is_none(body: object) -> None:
+    assert isinstance(refusal(ONE_OF, body, 404), ServiceNotFoundError)
+
+
+@pytest.mark.parametrize("body", [b"404 page not found\n", {"detail": "Not Found"}, {"message": "Not found"}])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_404_of_somebody_else_is_not_taken_for_an_answer(operation: Operation[Any], body: object) -> None:
+    error = refusal(operation, body, 404)
+    assert isinstance(error, NotThisInterfaceError)
+    assert str(error).endswith(f"at {URL}; is the prefix right?")
+
+
+@pytest.mark.parametrize("operation", [IDENTITY, HEALTH, SERVICES])
+def test_a_404_without_a_body_is_about_a_service_only_where_one_was_asked_for(operation: Operation[Any]) -> None:
+    assert "got 404 without a body" in str(refusal(operation, b"", 404))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_failure_inside_the_node_is_told_in_its_words(operation: Operation[Any]) -> None:
+    error = refusal(operation, {"message": "Internal server error"}, 500)
+    assert isinstance(error, NodeFailedError)
+    assert str(error) == f"the node says that it failed inside (500): Internal server error at {URL}"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("code", [201, 204, 400, 401, 403, 418, 502, 506])
+def test_a_code_that_the_interface_does_not_have_is_something_else(operation: Operation[Any], code: int) -> None:
+    error = refusal(operation, b"", code)
+    assert isinstance(error, NotThisInterfaceError)
+    assert f"got {code} without a body" in str(error)
+
+
+def test_a_redirect_says_where_to() -> None:
+    error = refusal(HEALTH, b"moved", 301, headers={"location": "https://elsewhere.example/"})
+    assert "got 301, a redirect to https://elsewhere.example/ at" in str(error)
+
+
+def test_a_login_that_is_wanted_is_hinted_at() -> None:
+    assert str(refusal(HEALTH, b"", 401)).endswith("; a user name and a password may stand in the URL")
+
+
+@pytest.mark.parametrize("operation", [IDENTITY, SERVICES])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>\n  Hello\x1b[2J</html>",
+        b"{",
+        b"\xff\xfe\xfd",
+        b"[" * 100_000,
+        b"9" * 5000,
+        b'"text"',
+        b"{}",
+        b"true",
+    ],
+)
+def test_what_is_no_answer_of_the_interface_is_refused_and_described(operation: Operation[Any], body: bytes) -> None:
+    error = refusal(operation, body)
+    assert isinstance(error, NotThisInterfaceError)
+    assert len(str(error)) < 250
+    assert str(error).isprintable()
+
+
+def test_the_beginning_of_what_came_is_shown_in_one_line() -> None:
+    error = refusal(IDENTITY, b"<html>\n  <p>Hello\x1b[2J", headers={"content-type": "text/html"})
+    assert "got 200 with text/html: <html> <p>Hello\N{REPLACEMENT CHARACTER}[2J at" in str(error)
+
+
+@pytest.mark.parametrize("service", [{"name": "A"}, {"id": None}, {"id": ["a"]}, "db", None])
+def test_a_service_without_an_id_makes_no_list(service: object) -> None:
+    assert "expected a list of services, each with an id" in str(refusal(SERVICES, {"services": [service]}))
