@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
@@ -12,9 +13,13 @@ from svcnode.core.redaction import redacted
 from svcnode.probes.tools.steps import step_cut_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from svcnode.probes import Probe
+
+# A look that was cut off ends at once, as a rule. But asyncio and drivers lose a cancellation now and then, and such a
+# look would never end: it is told again for as long as that takes. Not too soon, for a check may have to clean up.
+INSIST_AFTER_S = 0.5
 
 log = logging.getLogger("svcnode.look")
 
@@ -26,7 +31,8 @@ async def look_once(
     began_s = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s) as deadline:
-            verdict = checked(await probe.look())
+            with _insisted_on_after(timeout_s):
+                verdict = checked(await probe.look())
     except asyncio.CancelledError:
         raise
     except Exception as exc:  # noqa: BLE001  whatever a probe does
@@ -36,6 +42,28 @@ async def look_once(
     if deadline.expired():  # and yet it was not cancelled: what such a probe says then comes too late
         return too_late(timeout_s, None), None
     return judged(verdict, time.monotonic() - began_s, max_latency_s), None
+
+
+@contextmanager
+def _insisted_on_after(timeout_s: float) -> Iterator[None]:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    timers: list[asyncio.TimerHandle] = []
+
+    def insist_in(wait_s: float) -> None:
+        timers.append(loop.call_later(wait_s, insist))
+
+    def insist() -> None:
+        task.cancel()
+        insist_in(INSIST_AFTER_S)
+
+    insist_in(timeout_s + INSIST_AFTER_S)
+    try:
+        yield
+    finally:
+        timers.pop().cancel()
+        for _ in timers:
+            task.uncancel()
 
 
 def checked(verdict: object) -> Verdict:

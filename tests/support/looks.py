@@ -99,26 +99,24 @@ async def _turns_until(is_so: Callable[[], bool]) -> bool:
     return is_so()
 
 
-async def _assert_nothing_is_left(port: int) -> None:
-    assert await _turns_until(lambda: len(asyncio.all_tasks()) == _TASKS_OF_A_STORY), asyncio.all_tasks()
+async def _assert_nothing_is_left(port: int, before: set[asyncio.Task[Any]]) -> None:
+    assert await _turns_until(lambda: asyncio.all_tasks() <= before), asyncio.all_tasks() - before
     assert await _turns_until(lambda: not our_connections_to(port))
     assert not threads_of_looks()
     gc.collect()  # a task whose fault nobody took says so when it is collected
-
-
-_TASKS_OF_A_STORY = 2  # the story, and whoever waits for it with a deadline
 
 
 def assert_cut_off(look: Look, url: str, port: int, step: str, *, timeout_s: float = CUT_OFF_S, **options: Any) -> None:
     """It ends at its deadline, says in which step, and leaves no task, no thread and no connection."""
 
     async def story() -> None:
+        before = asyncio.all_tasks()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         found = await look_once(make_probe({"url": url, **options}), timeout_s)
         assert found == (Verdict.failed(f"no answer within {timeout_s:g} s, in its step {step}"), None)
         assert loop.time() - began_s < timeout_s + PATIENCE_S
-        await _assert_nothing_is_left(port)
+        await _assert_nothing_is_left(port, before)
 
     look.run(story())
 
@@ -127,9 +125,10 @@ def assert_leaves_nothing(look: Look, url: str, port: int, **options: Any) -> Ve
     """The verdict of a look that opens a connection of its own, and of which nothing remains."""
 
     async def story() -> Verdict:
+        before = asyncio.all_tasks()
         verdict, fault = await look_once(make_probe({"url": url, **options}), PATIENCE_S)
         assert fault is None
-        await _assert_nothing_is_left(port)
+        await _assert_nothing_is_left(port, before)
         return verdict
 
     return look.run(story())
@@ -145,7 +144,7 @@ def assert_all_failed(
         saying(next(left, answers[-1]))(peer)  # some looks open more than one connection
 
     async def story(backend: Backend) -> list[str]:
-        reasons = []
+        before, reasons = asyncio.all_tasks(), []
         probe = make_probe({"url": url_of(backend), **options})
         for answer in answers:
             verdict, fault = await look_once(probe, PATIENCE_S)
@@ -153,7 +152,7 @@ def assert_all_failed(
             assert verdict.outcome is Outcome.FAILED, f"{verdict} on {answer!r}"
             assert "no answer within" not in verdict.reason, f"{verdict} on {answer!r}"
             reasons.append(verdict.reason)
-        await _assert_nothing_is_left(backend.port)
+        await _assert_nothing_is_left(backend.port, before)
         return reasons
 
     with Backend(script) as backend:
@@ -185,6 +184,7 @@ def assert_reused(look: Look, url: str, port: int, **options: Any) -> None:
     """Later looks use the connection of the first, and after `let_go` the server has lost a client."""
 
     async def story() -> None:
+        before = asyncio.all_tasks()
         with keeping(url, **options) as probe:
             verdict, steps = await steps_of(probe)
             assert (verdict, steps[0]) == (Verdict.ready(), ("connect", "127.0.0.1", True))
@@ -195,7 +195,7 @@ def assert_reused(look: Look, url: str, port: int, **options: Any) -> None:
                 assert our_connections_to(port) == 1
             others = clients_of(port) - 1  # some servers are their own clients
         assert await _turns_until(lambda: clients_of(port) <= others)
-        await _assert_nothing_is_left(port)
+        await _assert_nothing_is_left(port, before)
 
     look.run(story())
 
@@ -204,6 +204,7 @@ def assert_outlives_restarts(look: Look, server: RealServer, **options: Any) -> 
     """A connection that was kept and has died since does not count against a server that is back."""
 
     async def story() -> None:
+        before = asyncio.all_tasks()
         with keeping(server.url, **options) as probe:
             assert (await probe.look()) == Verdict.ready()
             server.kill()
@@ -214,7 +215,7 @@ def assert_outlives_restarts(look: Look, server: RealServer, **options: Any) -> 
             assert (await probe.look()) == Verdict.ready()
             server.restart()
             assert (await probe.look()) == Verdict.ready(), "its end was not noticed before the look"
-        await _assert_nothing_is_left(server.port)
+        await _assert_nothing_is_left(server.port, before)
 
     look.run(story())
 

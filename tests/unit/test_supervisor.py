@@ -8,7 +8,7 @@ import random
 import re
 import socket
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
@@ -1043,6 +1043,61 @@ async def test_a_probe_that_swallows_its_cancellation_does_not_keep_the_block_fr
     assert not looks_under_way()
     assert node.state("db-1").reason == "no evidence yet"
     assert caplog.records == []
+
+
+@dataclass(eq=False)
+class DeafProbe:
+    """Does not hear that it is cut off until it was told so often, as drivers do that lose a cancellation."""
+
+    deaf_times: int
+    ended_at_s: list[float] = field(default_factory=list)
+
+    async def look(self) -> Verdict:
+        for _ in range(self.deaf_times):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(HUNG_S)
+        try:
+            await asyncio.sleep(HUNG_S)
+        finally:
+            self.ended_at_s.append(now_s())
+        return READY
+
+
+@pytest.mark.parametrize("deaf_times", [1, 2, 10])
+@in_virtual_time
+async def test_a_look_that_does_not_hear_its_deadline_is_told_again_until_it_does(deaf_times: int) -> None:
+    node, probe = a_node(), DeafProbe(deaf_times)
+    node.register("db-1", probe=probe, interval="10s", timeout="2s", start_period="1h")
+    async with supervising(node):
+        await asyncio.sleep(9.0)
+        assert probe.ended_at_s[0] == pytest.approx(2.0 + 0.05 * deaf_times, abs=0.01)
+        assert node.state("db-1").reason == "no answer within 2 s"
+        assert len(probe.ended_at_s) > 1, "and it is looked at again"
+
+
+@in_virtual_time
+async def test_a_look_that_is_over_in_time_is_not_told_anything() -> None:
+    node, hung = a_node(), ScriptedProbe(takes_s=HUNG_S)
+    node.register("db-1", probe=hung, interval="1s", timeout="500ms")
+    async with supervising(node):
+        await asyncio.sleep(100.0)
+    assert len(hung.cancelled_at_s) == len(hung.began_at_s)
+    assert all(ended_s - began_s == pytest.approx(0.5, abs=0.01) for began_s, ended_s in _finished(hung))
+
+
+def _finished(probe: ScriptedProbe) -> list[tuple[float, float]]:
+    return list(zip(probe.began_at_s, probe.cancelled_at_s, strict=True))[:-1]  # the last one ended with the block
+
+
+@pytest.mark.parametrize("deaf_times", [1, 2, 10])
+@in_virtual_time
+async def test_a_look_that_does_not_hear_the_end_of_the_block_is_told_again_until_it_does(deaf_times: int) -> None:
+    node, probe = a_node(), DeafProbe(deaf_times)
+    node.register("db-1", probe=probe, interval="100s", timeout="50s")
+    async with supervising(node):
+        await asyncio.sleep(1.0)
+    assert now_s() == pytest.approx(1.0 + 0.05 * deaf_times)
+    assert not looks_under_way()
 
 
 @in_virtual_time

@@ -149,7 +149,7 @@ class NatsProbe(LoginProbe[_Session]):
             "user_credentials": _credentials_in(self.credentials_file) if self.credentials_file else None,
             "tls": True,  # or it would make a context of its own; ours is with the transport
             "allow_reconnect": False,
-            "connect_timeout": _NO_LIMIT_S,
+            "connect_timeout": None,  # one that never comes could still swallow the end of a look, on Python 3.11
             "ping_interval": _NO_LIMIT_S,
             "error_cb": _ignored,
         }

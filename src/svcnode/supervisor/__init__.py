@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 from svcnode.core import rules
 from svcnode.core.errors import UnknownServiceError
 from svcnode.core.model import Change, ChangeKind, Verdict
+from svcnode.look import INSIST_AFTER_S
 from svcnode.supervisor.agenda import Agenda
 from svcnode.supervisor.looker import LATE_S, Looker
 from svcnode.supervisor.places import Places
@@ -68,9 +69,14 @@ class Supervisor:
         self._unsubscribe()
         self._is_running = False  # a change heard just now has its `_follow` still to come
         self.agenda.close()
-        tasks = [looker.stop() for looker in self._lookers.values()]
+        stopped = [looker.stop() for looker in self._lookers.values()]
         self._lookers.clear()
-        await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+        tasks = {task for task in stopped if task is not None}
+        while pending := {task for task in tasks if not task.done()}:
+            await asyncio.wait(pending, timeout=INSIST_AFTER_S)
+            for task in pending:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _heard(self, change: Change) -> None:
         # Called on whichever thread made the change.

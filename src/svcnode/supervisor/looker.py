@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import checked, judged, let_go, own_fault, too_late
+from svcnode.look import INSIST_AFTER_S, checked, judged, let_go, own_fault, too_late
 from svcnode.supervisor.agenda import GRAIN_S, TIMER_GRAIN_S
 from svcnode.supervisor.places import Pace
 
@@ -85,11 +85,13 @@ class Looker:
         late_s = self._supervisor.loop.time() - self._deadline_s
         if self._task is None or late_s < -(GRAIN_S + TIMER_GRAIN_S):
             return
-        if late_s > LATE_S:  # we were held up ourselves: an answer that waits to be read is read first
+        if late_s > LATE_S and not self._is_overdue:
+            # We were held up ourselves: an answer that waits to be read is read first.
             self._set_deadline(self._deadline_s + late_s + GRACE_S)
             return
         self._is_overdue = True
         self._task.cancel()
+        self._supervisor.agenda.add(self._supervisor.loop.time() + INSIST_AFTER_S, self._check_deadline)
 
     async def _look(self) -> None:
         supervisor, pace = self._supervisor, self._pace

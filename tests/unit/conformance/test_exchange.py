@@ -1,0 +1,77 @@
+"""Where a node is, as people write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from svcnode.conformance.exchange import Answer, target_from
+from svcnode.core.errors import InvalidValueError
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "host", "port"),
+    [
+        ("http://127.0.0.1:8420", "http://127.0.0.1:8420/svc", "127.0.0.1", 8420),
+        ("127.0.0.1:8420", "http://127.0.0.1:8420/svc", "127.0.0.1", 8420),
+        ("node.example", "http://node.example/svc", "node.example", 80),
+        ("http://node.example/", "http://node.example/svc", "node.example", 80),
+        ("http://node.example:80", "http://node.example/svc", "node.example", 80),
+        ("https://node.example", "https://node.example/svc", "node.example", 443),
+        ("http://[::1]:8420", "http://[::1]:8420/svc", "::1", 8420),
+        ("http://node.example/base/", "http://node.example/base/svc", "node.example", 80),
+        ("http://node.example/svc-1", "http://node.example/svc-1/svc", "node.example", 80),
+        ("http://knöten.example", "http://xn--knten-kua.example/svc", "xn--knten-kua.example", 80),
+        ("http://node.example/größe", "http://node.example/gr%C3%B6%C3%9Fe/svc", "node.example", 80),
+    ],
+)
+def test_a_base_url_is_understood(url: str, shown: str, host: str, port: int) -> None:
+    target = target_from(url)
+    assert (str(target), target.host, target.port) == (shown, host, port)
+
+
+@pytest.mark.parametrize(("prefix", "shown"), [("/eigen", "/eigen"), ("/a/b/", "/a/b"), ("/", ""), ("", "")])
+def test_a_prefix_is_appended(prefix: str, shown: str) -> None:
+    assert target_from("http://node.example", prefix=prefix).base == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "http://",
+        "ftp://node.example",
+        "http://node.example:0x50",
+        "http://node.example:70000",
+        "http://[::1",
+        "http://node.example?version=v0.0.1",
+        "http://node.example#top",
+        "http://node.example/\r\nX-Injected: 1",
+        f"http://{'x' * 70}.example",
+    ],
+)
+def test_what_is_no_base_url_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(InvalidValueError, match="is not the base URL of a node; write it like http://"):
+        target_from(url)
+
+
+def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(InvalidValueError, match="needs no credentials") as caught:
+        target_from("http://me:hunter2@node.example")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["svc", "/svc?x", "/s vc", "//svc"])
+def test_what_is_no_prefix_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidValueError, match="is not a prefix; write it like /svc"):
+        target_from("http://node.example", prefix=prefix)
+
+
+def test_a_content_type_that_stands_twice_is_none() -> None:
+    header = ("content-type", "application/json")
+    assert Answer(200, (header,)).media_type == "application/json"
+    assert Answer(200, (header, header)).media_type == ""
+
+
+def test_the_tokens_of_a_header_are_gathered_from_all_of_its_lines() -> None:
+    answer = Answer(200, (("allow", "GET, Head"), ("allow", "OPTIONS,")))
+    assert answer.tokens("allow") == {"get", "head", "options"}

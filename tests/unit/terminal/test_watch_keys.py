@@ -1,0 +1,73 @@
+"""What a terminal sends, and which keys that are."""
+
+from __future__ import annotations
+
+import pytest
+
+from svcnode.terminal.watch.keys import Key, KeyReader
+
+
+@pytest.mark.parametrize(
+    ("sent", "key"),
+    [
+        (b"\x1b[A", Key.UP),
+        (b"\x1bOB", Key.DOWN),
+        (b"\x1b[1;5A", Key.UP),
+        (b"\x1b[5~", Key.PAGE_UP),
+        (b"\x1b[6;2~", Key.PAGE_DOWN),
+        (b"\x1b[H", Key.HOME),
+        (b"\x1b[1~", Key.HOME),
+        (b"\x1bOF", Key.END),
+        (b"\x1b[4~", Key.END),
+        (b"\r", Key.ENTER),
+        (b"\n", Key.ENTER),
+        (b"\x7f", Key.BACKSPACE),
+        (b"q", "q"),
+        ("é".encode(), "é"),
+        ("検".encode(), "検"),
+    ],
+)
+def test_a_key_is_understood_in_one_piece_and_byte_by_byte(sent: bytes, key: Key | str) -> None:
+    assert KeyReader().feed(sent) == [key]
+    reader = KeyReader()
+    assert [found for byte in sent for found in reader.feed(bytes([byte]))] == [key]
+    assert not reader.is_undecided
+
+
+def test_many_keys_may_come_at_once() -> None:
+    assert KeyReader().feed(b"jj\x1b[B/a\r") == ["j", "j", Key.DOWN, "/", "a", Key.ENTER]
+
+
+def test_escape_is_decided_when_nothing_follows() -> None:
+    reader = KeyReader()
+    assert reader.feed(b"\x1b") == []
+    undecided = [reader.is_undecided]
+    assert reader.decide() == [Key.ESCAPE]
+    assert [*undecided, reader.is_undecided] == [True, False]
+    assert reader.feed(b"[A") == ["[", "A"]
+
+
+def test_escape_and_a_letter_are_two_keys() -> None:
+    assert KeyReader().feed(b"\x1bq") == [Key.ESCAPE, "q"]
+
+
+def test_escape_twice_is_decided_once_and_waits_for_the_other() -> None:
+    reader = KeyReader()
+    assert reader.feed(b"\x1b\x1b") == [Key.ESCAPE]
+    assert reader.decide() == [Key.ESCAPE]
+
+
+@pytest.mark.parametrize("sent", [b"\x1b[24~", b"\x1b[200~", b"\x1b[<0;1;1M", b"\x1b[C", b"\x00\x01\x0c", b"\x1bOP"])
+def test_what_has_no_meaning_is_left_out_whole(sent: bytes) -> None:
+    assert KeyReader().feed(sent + b"q") == ["q"]
+
+
+def test_the_beginning_of_a_sequence_that_does_not_go_on_is_forgotten() -> None:
+    reader = KeyReader()
+    assert reader.feed(b"\x1b[1;") == []
+    assert reader.decide() == []
+    assert reader.feed(b"q") == ["q"]
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    assert KeyReader().feed(b"\xffq")[-1] == "q"
