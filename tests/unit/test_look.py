@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.model import Verdict
-from svcnode.look import let_go, look_once
+from svcnode.look import INSIST_AFTER_S, let_go, look_once
 from svcnode.probes.tools.steps import step
 from tests.support.virtual_time import in_virtual_time
 
@@ -68,7 +68,7 @@ async def test_a_look_that_does_not_hear_its_deadline_is_told_again_until_it_doe
     probe = SomeProbe(takes_s=HUNG_S, deaf_times=deaf_times)
     verdict, fault = await look_once(probe, 2.0)
     assert (verdict, fault) == (Verdict.failed("no answer within 2 s, in its step exchange"), None)
-    assert now_s() == pytest.approx(2.0 + 0.05 * deaf_times)
+    assert now_s() == pytest.approx(2.0 + INSIST_AFTER_S * deaf_times)
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0, "and whoever asked for it goes on as if nothing had been"

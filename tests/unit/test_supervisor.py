@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.model import Change, ServiceState, Status, Verdict
 from svcnode.definition import define
+from svcnode.look import INSIST_AFTER_S
 from svcnode.node import Node
 from svcnode.probes.tools.steps import step
 from svcnode.supervisor import FIRST_LOOKS_WITHIN_S, JITTER, LATENESS_TOLD_EVERY_S, Supervisor
@@ -1069,8 +1070,8 @@ async def test_a_look_that_does_not_hear_its_deadline_is_told_again_until_it_doe
     node, probe = a_node(), DeafProbe(deaf_times)
     node.register("db-1", probe=probe, interval="10s", timeout="2s", start_period="1h")
     async with supervising(node):
-        await asyncio.sleep(9.0)
-        assert probe.ended_at_s[0] == pytest.approx(2.0 + 0.05 * deaf_times, abs=0.01)
+        await asyncio.sleep(16.0)
+        assert probe.ended_at_s[0] == pytest.approx(2.0 + INSIST_AFTER_S * deaf_times, abs=0.01)
         assert node.state("db-1").reason == "no answer within 2 s"
         assert len(probe.ended_at_s) > 1, "and it is looked at again"
 
@@ -1096,7 +1097,7 @@ async def test_a_look_that_does_not_hear_the_end_of_the_block_is_told_again_unti
     node.register("db-1", probe=probe, interval="100s", timeout="50s")
     async with supervising(node):
         await asyncio.sleep(1.0)
-    assert now_s() == pytest.approx(1.0 + 0.05 * deaf_times)
+    assert now_s() == pytest.approx(1.0 + INSIST_AFTER_S * deaf_times)
     assert not looks_under_way()
 
 

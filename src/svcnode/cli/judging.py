@@ -1,0 +1,102 @@
+"""What `svcnode conform` does: judges, and shows what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from svcnode.cli.showing import show
+from svcnode.conformance.check import Level
+from svcnode.conformance.checks import CHECKS
+from svcnode.conformance.exchange import target_from
+from svcnode.conformance.report import as_json, as_junit, lines, plain
+from svcnode.conformance.run import Plan, run
+from svcnode.core.errors import InvalidValueError, SvcnodeError
+from svcnode.core.units import duration_s
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator
+
+    from svcnode.conformance.report import Line
+    from svcnode.conformance.run import Report
+
+EXIT_CONFORMS, EXIT_FAILS, EXIT_NOT_JUDGED = 0, 1, 3
+
+
+def show_judgement(arguments: argparse.Namespace) -> int:
+    """One run over one node; returns the exit code that says what came of it."""
+    plan = _plan(arguments)
+    level = Level(arguments.level)
+    with _progress(plan) as watched:
+        report = asyncio.run(run(watched))
+    if arguments.junit:
+        _write(Path(arguments.junit), as_junit(report, level))
+    with suppress(BrokenPipeError):
+        _show(report, level, arguments)
+    if report.unreachable:
+        return EXIT_NOT_JUDGED
+    return EXIT_CONFORMS if report.conforms(level) else EXIT_FAILS
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    ca = Path(arguments.ca) if arguments.ca else None
+    target = target_from(arguments.url, prefix=arguments.prefix, ca=ca)
+    try:
+        timeout_s = duration_s(arguments.timeout)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"--timeout: {exc}") from exc
+    if not timeout_s:
+        raise InvalidValueError(f'--timeout: must be more than 0, not "{arguments.timeout}"')
+    return Plan(target=target, timeout_s=timeout_s, other_methods=not arguments.no_other_methods)
+
+
+@contextmanager
+def _progress(plan: Plan) -> Iterator[Plan]:
+    """A bar on a terminal, gone when the run is over."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield plan
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=len(CHECKS))
+        yield replace(plan, progress=lambda check: bar.update(task, advance=1, description=check.name))
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as exc:
+        raise SvcnodeError(f"--junit: cannot write {file}: {exc.strerror}") from exc
+
+
+def _show(report: Report, level: Level, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        show(as_json(report, level), sys.stdout)
+        return
+    stream = sys.stderr if report.unreachable else sys.stdout
+    found = lines(report, level, is_full=arguments.verbose)
+    if stream is not None and stream.isatty():
+        _show_in_colour(found, is_error=bool(report.unreachable))
+    else:
+        show("\n".join(map(plain, found)), stream)
+
+
+def _show_in_colour(found: Iterable[Line], *, is_error: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=is_error, highlight=False)
+    for line in found:
+        encodable = [
+            (piece.text.encode(console.encoding, "backslashreplace").decode(console.encoding), piece.style)
+            for piece in line
+        ]
+        console.print(Text.assemble(*encodable), soft_wrap=True)

@@ -1,0 +1,82 @@
+"""What a check is: a demand of the interface as data, and the small function that finds out whether it is met."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from svcnode.conformance.exchange import Request
+    from svcnode.conformance.subject import Subject
+
+SILENT = "silent"  # the clause of a demand that the interface document does not make
+
+
+class Level(Enum):
+    """In falling order of weight."""
+
+    MUST = "must"
+    SHOULD = "should"
+    ADVICE = "advice"
+
+    def counts_at(self, strictest: Level) -> bool:
+        order = list(Level)
+        return order.index(self) <= order.index(strictest)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One way in which a demand is not met, told so that it can be seen again with any HTTP client."""
+
+    request: Request
+    expected: str
+    came: str
+
+
+class NotJudgedError(Exception):
+    """The node gives no occasion to judge this; the text says why."""
+
+
+Findings = AsyncGenerator[Finding, None]
+Judge = Callable[["Subject"], Findings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """`needs` are the checks without which this one would only say the same once more."""
+
+    name: str
+    clause: str
+    level: Level
+    demands: str
+    mend: str
+    judge: Judge
+    needs: tuple[str, ...] = ()
+    uses_other_methods: bool = False
+
+
+def check(  # noqa: PLR0913  each is a part of what a check says
+    name: str,
+    level: Level,
+    clause: str,
+    *,
+    demands: str,
+    mend: str,
+    needs: tuple[str, ...] = (),
+    uses_other_methods: bool = False,
+) -> Callable[[Judge], Check]:
+    def made(judge: Judge) -> Check:
+        return Check(
+            name=name,
+            clause=clause,
+            level=level,
+            demands=demands,
+            mend=mend,
+            judge=judge,
+            needs=needs,
+            uses_other_methods=uses_other_methods,
+        )
+
+    return made

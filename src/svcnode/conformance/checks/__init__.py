@@ -1,0 +1,35 @@
+"""All that is demanded, in the order in which it is judged: what others stand on comes first."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from svcnode.conformance.check import Check
+from svcnode.conformance.checks import (
+    health,
+    identity,
+    methods,
+    paths,
+    service_health,
+    services,
+    transport,
+    versions,
+)
+
+# By what they are about. A check is in a module by being one of its names.
+GROUPS = MappingProxyType(
+    {
+        title: tuple(value for value in vars(module).values() if isinstance(value, Check))
+        for title, module in {
+            "identity": identity,
+            "services": services,
+            "health": health,
+            "service health": service_health,
+            "versions": versions,
+            "methods": methods,
+            "paths": paths,
+            "transport": transport,
+        }.items()
+    }
+)
+CHECKS = tuple(check for group in GROUPS.values() for check in group)

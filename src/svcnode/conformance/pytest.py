@@ -1,0 +1,122 @@
+"""One test per check, in the test suite of whoever makes a node.
+
+    from svcnode.conformance.pytest import conform
+
+    test_node = conform("http://127.0.0.1:8420")
+
+or, where a fixture starts the node, with `pytest_plugins = ["svcnode.conformance.pytest"]`:
+
+    def test_node(conform, node_url):
+        conform(node_url)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+import pytest
+
+from svcnode.conformance.check import Level
+from svcnode.conformance.checks import CHECKS
+from svcnode.conformance.report import about, explained
+from svcnode.conformance.run import Outcome, Report, judge
+from svcnode.core.units import duration_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAMES = tuple(check.name for check in CHECKS)
+
+
+class Options(TypedDict, total=False):
+    """Those of the command line."""
+
+    level: Literal["must", "should", "advice"]
+    prefix: str
+    timeout: str | float
+    ca: str | Path
+    other_methods: bool
+
+
+class Judgements:
+    """A node is judged once, however many tests ask what came of it."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, Report] = {}
+
+    def test(self, name: str, url: str, options: Options) -> None:
+        __tracebackhide__ = True
+        level = Level(options.get("level", "should"))
+        key = repr((url, sorted(options.items())))
+        if key not in self._reports:
+            self._reports[key] = _judged(url, options)
+        _tell(self._reports[key], name, level)
+
+
+def _judged(url: str, options: Options) -> Report:
+    return judge(
+        url,
+        prefix=options.get("prefix", "/svc"),
+        timeout_s=duration_s(options.get("timeout", "5s")),
+        ca=Path(options["ca"]) if "ca" in options else None,
+        other_methods=options.get("other_methods", True),
+    )
+
+
+def conform(url: str | Callable[[], str], **options: Unpack[Options]) -> Callable[[str], None]:
+    """A test function with one case per check, to be given a name that begins with `test_`.
+
+    `url` is the base URL of the node, or a function that returns it when the tests run. The options are those of the
+    command line: `level`, `prefix`, `timeout`, `ca`, and `other_methods=False`.
+    """
+    judgements = Judgements()
+
+    @pytest.mark.parametrize("check", NAMES)
+    def test(check: str) -> None:
+        __tracebackhide__ = True
+        judgements.test(check, url if isinstance(url, str) else url(), options)
+
+    return test
+
+
+def _tell(report: Report, name: str, level: Level) -> None:
+    __tracebackhide__ = True
+    if report.unreachable:
+        pytest.fail(f"{report.url} cannot be judged: {report.unreachable}", pytrace=False)
+    (result,) = (result for result in report.results if result.check.name == name)
+    if result.outcome is Outcome.SKIPPED:
+        if result.why == report.unfinished:  # and so nobody knows
+            pytest.fail(result.why, pytrace=False)
+        pytest.skip(result.why)
+    if result.outcome is Outcome.FAILED:
+        text = "\n".join([f"{name}: {about(result)}", *(f"  {word:9}{text}" for word, text in explained(result))])
+        if result.counts(level):
+            pytest.fail(text, pytrace=False)
+        pytest.xfail(text)
+
+
+# ---- as a plugin
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Whatever takes the fixture `conform` is run once per check."""
+    if "conform" in metafunc.fixturenames:
+        metafunc.parametrize("conform", NAMES, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def conformance_judgements() -> Judgements:
+    return Judgements()
+
+
+@pytest.fixture(name="conform")
+def _conform(request: pytest.FixtureRequest, conformance_judgements: Judgements) -> Callable[..., None]:
+    """`conform(url, …)` judges the node once, and passes or fails by the check that this test is for."""
+    check: str = request.param
+
+    def judged(url: str, **options: Unpack[Options]) -> None:
+        __tracebackhide__ = True
+        conformance_judgements.test(check, url, options)
+
+    return judged

@@ -1,0 +1,208 @@
+"""What came of it: for people, as JSON, and as JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from svcnode.conformance.check import SILENT, Level
+from svcnode.conformance.checks import GROUPS
+from svcnode.conformance.run import Outcome
+from svcnode.conformance.subject import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from svcnode.conformance.run import Report, Result
+
+WORDS = {Outcome.PASSED: "ok", Outcome.FAILED: "FAILED", Outcome.SKIPPED: "skipped"}
+COLOURS = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "dim"}
+
+
+class Piece(NamedTuple):
+    text: str
+    style: str = ""  # in the words of rich; for those who show no colours, nothing
+
+
+Line = list[Piece]
+
+
+# ---- for people
+
+
+def lines(report: Report, level: Level, *, is_full: bool = False) -> Iterator[Line]:
+    """The table, what failed and how to mend it, and a last line that says it all."""
+    if report.unreachable:
+        yield [Piece(f"{report.url} cannot be judged: {report.unreachable}", "red")]
+        return
+    yield [Piece(report.url, "bold"), Piece(f", judged by the interface {VERSION}")]
+    yield []
+    yield from _table(report)
+    if is_full:
+        yield []
+        yield from _every_check(report)
+    for result in sorted(report.failed(), key=_weight):
+        yield []
+        yield from _failure(result, is_counted=result.counts(level))
+    yield []
+    yield from _conclusion(report, level)
+
+
+def _weight(result: Result) -> int:
+    return list(Level).index(result.check.level)
+
+
+def _table(report: Report) -> Iterator[Line]:
+    """How many of the checks that were judged passed, by subject and level."""
+    yield [Piece(f"{'':14}{''.join(f'{level.value:>8}' for level in Level)}   failed", "dim")]
+    by_name = {result.check.name: result for result in report.results}
+    for title, checks in GROUPS.items():
+        results = [by_name[check.name] for check in checks if check.name in by_name]
+        cells = [_cell([result for result in results if result.check.level is level]) for level in Level]
+        failed = [result.check.name for result in results if result.outcome is Outcome.FAILED]
+        more = f" +{len(failed) - 1}" if len(failed) > 1 else ""
+        yield [Piece(f"{title:14}"), *cells, Piece(f"   {''.join(failed[:1])}{more}".rstrip(), "red")]
+
+
+def _cell(results: list[Result]) -> Piece:
+    counts = Counter(result.outcome for result in results)
+    judged = counts[Outcome.PASSED] + counts[Outcome.FAILED]
+    text = f"{counts[Outcome.PASSED]}/{judged}" if judged else "-"
+    return Piece(f"{text:>8}", "red" if counts[Outcome.FAILED] else "green" if judged else "dim")
+
+
+def _every_check(report: Report) -> Iterator[Line]:
+    width = max(len(result.check.name) for result in report.results)
+    for result in report.results:
+        check = result.check
+        words = f"{WORDS[result.outcome]:8} {check.level.value:7} {check.name:{width}} {check.clause:>7}"
+        why = f": {result.why}" if result.why else ""
+        yield [Piece(words, COLOURS[result.outcome]), Piece(f"  {check.demands}{why}", "dim" if why else "")]
+
+
+def _failure(result: Result, *, is_counted: bool) -> Iterator[Line]:
+    yield [
+        Piece(f"FAILED {result.check.name}", "bold red" if is_counted else "bold yellow"),
+        Piece(f"  {about(result)}"),
+    ]
+    for name, text in explained(result):
+        yield [Piece(f"  {name:9}", "dim"), Piece(text)]
+
+
+def about(result: Result) -> str:
+    check = result.check
+    place = "the interface is silent, this is our advice" if check.clause == SILENT else f"clause {check.clause}"
+    if check.clause == SILENT and check.level is not Level.ADVICE:
+        place = "not stated, but clients would break or be misled"
+    return f"{check.level.value} ({place})"
+
+
+def explained(result: Result) -> Iterator[tuple[str, str]]:
+    """All that it takes to see the fault again, and to mend it."""
+    yield "demand", result.check.demands
+    for finding in result.findings:
+        yield "request", str(finding.request)
+        yield "expected", finding.expected
+        yield "came", finding.came
+    yield "mend", result.check.mend
+
+
+def _conclusion(report: Report, level: Level) -> Iterator[Line]:
+    if report.unfinished:
+        yield [Piece(f"Not all could be judged: {report.unfinished}.", "red")]
+    counts = Counter(result.outcome for result in report.results)
+    told = f"{counts[Outcome.PASSED]} passed, {counts[Outcome.FAILED]} failed, {counts[Outcome.SKIPPED]} not judged"
+    told += " (-v says why)" if counts[Outcome.SKIPPED] else ""
+    if report.conforms(level):
+        beside = len(report.failed())
+        apart = f"; {beside} failed that {'does' if beside == 1 else 'do'} not count" if beside else ""
+        yield [Piece("It conforms", "bold green"), Piece(f" at level {level.value}: {told}{apart}.")]
+    else:
+        yield [Piece("It does not conform", "bold red"), Piece(f" at level {level.value}: {told}.")]
+
+
+def plain(pieces: Line) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+# ---- for machines
+
+
+def as_json(report: Report, level: Level) -> str:
+    counts = Counter(result.outcome.value for result in report.results)
+    document: dict[str, Any] = {
+        "url": report.url,
+        "interface": VERSION,
+        "level": level.value,
+        "conforms": report.conforms(level),
+        "unreachable": report.unreachable or None,
+        "unfinished": report.unfinished or None,
+        "counts": {outcome.value: counts[outcome.value] for outcome in Outcome},
+        "checks": [_as_object(group, result) for group, result in grouped(report)],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _as_object(group: str, result: Result) -> dict[str, Any]:
+    check = result.check
+    findings = [
+        {"request": str(finding.request), "expected": finding.expected, "came": finding.came}
+        for finding in result.findings
+    ]
+    return {
+        "name": check.name,
+        "group": group,
+        "level": check.level.value,
+        "clause": check.clause,
+        "outcome": result.outcome.value,
+        "why": result.why or None,
+        "demands": check.demands,
+        "mend": check.mend,
+        "findings": findings,
+        "duration_ms": round(result.duration_s * 1000, 1),
+    }
+
+
+def grouped(report: Report) -> Iterator[tuple[str, Result]]:
+    groups = {check.name: title for title, checks in GROUPS.items() for check in checks}
+    for result in report.results:
+        yield groups[result.check.name], result
+
+
+def as_junit(report: Report, level: Level) -> bytes:
+    """A check that failed without counting is a skipped test with the reason: red would contradict the exit code."""
+    from xml.etree import ElementTree  # written, never read
+
+    suites = ElementTree.Element("testsuites")
+    counted = report.failed(level)
+    total = len(report.results) + bool(report.unreachable or report.unfinished)
+    skipped = [result for result in report.results if result.outcome is not Outcome.PASSED and result not in counted]
+    suite = ElementTree.SubElement(
+        suites,
+        "testsuite",
+        name=f"svcnode conform {report.url}",
+        tests=str(total),
+        failures=str(len(counted)),
+        errors=str(total - len(report.results)),
+        skipped=str(len(skipped)),
+        time=f"{sum(result.duration_s for result in report.results):.3f}",
+    )
+    if why := report.unreachable or report.unfinished:
+        case = ElementTree.SubElement(suite, "testcase", classname="conform", name="reachable", time="0")
+        ElementTree.SubElement(case, "error", message=why)
+    for group, result in grouped(report):
+        time = f"{result.duration_s:.3f}"
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"conform.{group}", name=result.check.name, time=time
+        )
+        text = "\n".join(f"{name}: {text}" for name, text in explained(result))
+        if result in counted:
+            ElementTree.SubElement(case, "failure", message=about(result), type=result.check.level.value).text = text
+        elif result.outcome is Outcome.FAILED:
+            ElementTree.SubElement(case, "skipped", message=f"failed, and does not count: {about(result)}").text = text
+        elif result.outcome is Outcome.SKIPPED:
+            ElementTree.SubElement(case, "skipped", message=result.why)
+    ElementTree.indent(suites)
+    written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"

@@ -1,0 +1,158 @@
+"""Runs all checks over one node: one after another, so that each has the node to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from svcnode.conformance.check import Check, Finding, Level, NotJudgedError
+from svcnode.conformance.checks import CHECKS
+from svcnode.conformance.exchange import NoAnswerError, Wire, target_from
+from svcnode.conformance.subject import FIXED, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from svcnode.conformance.exchange import Target
+
+MAX_FINDINGS = 10  # of one check; the eleventh would say nothing new
+# A node that has gone silent is not asked for ever: after so many checks that waited in vain, the rest is left out,
+# and no run takes longer than so many timeouts.
+MAX_SILENT_CHECKS = 5
+MAX_TIMEOUTS = 60
+
+
+class Outcome(Enum):
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    check: Check
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    why: str = ""  # it was skipped
+    duration_s: float = 0.0
+
+    def counts(self, level: Level) -> bool:
+        """Whether it makes the node fail, judged by what is demanded up to this level."""
+        return self.outcome is Outcome.FAILED and self.check.level.counts_at(level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    url: str
+    results: tuple[Result, ...] = ()
+    unreachable: str = ""  # why nothing could be judged
+    unfinished: str = ""  # why the rest could not be judged
+
+    def failed(self, level: Level = Level.ADVICE) -> list[Result]:
+        return [result for result in self.results if result.counts(level)]
+
+    def conforms(self, level: Level = Level.SHOULD) -> bool:
+        return not (self.unreachable or self.unfinished or self.failed(level))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to judge, and how."""
+
+    target: Target
+    timeout_s: float = 5.0
+    other_methods: bool = True
+    progress: Callable[[Check], None] = field(default=lambda _: None, repr=False)
+
+
+def judge(
+    url: str,
+    *,
+    prefix: str = "/svc",
+    timeout_s: float = 5.0,
+    ca: Path | None = None,
+    other_methods: bool = True,
+) -> Report:
+    """All checks over one node, from a thread without an event loop. Raises `InvalidValueError` for a wrong URL."""
+    target = target_from(url, prefix=prefix, ca=ca)
+    return asyncio.run(run(Plan(target=target, timeout_s=timeout_s, other_methods=other_methods)))
+
+
+async def run(plan: Plan) -> Report:
+    subject = Subject(plan.target, Wire(plan.target, plan.timeout_s))
+    reasons = await asyncio.gather(*(_why_unreachable(subject, endpoint) for endpoint in FIXED))
+    if all(reasons):
+        return Report(url=str(plan.target), unreachable=reasons[0])
+    running = _Run(plan, subject)
+    results = await running.all_results()
+    return Report(url=str(plan.target), results=tuple(results), unfinished=running.unfinished)
+
+
+async def _why_unreachable(subject: Subject, endpoint: str) -> str:
+    try:
+        await subject.first(endpoint)
+    except NoAnswerError as exc:
+        return str(exc)
+    return ""
+
+
+class _Run:
+    def __init__(self, plan: Plan, subject: Subject) -> None:
+        self._plan = plan
+        self._subject = subject
+        self._outcomes: dict[str, Outcome] = {}
+        self._silent_checks = 0
+        self.unfinished = ""
+        self._ends_at_s = time.monotonic() + MAX_TIMEOUTS * plan.timeout_s
+
+    async def all_results(self) -> list[Result]:
+        results = []
+        for check in CHECKS:
+            self._plan.progress(check)
+            began_s = time.monotonic()
+            result = await self._result(check)
+            self._outcomes[check.name] = result.outcome
+            took_s = time.monotonic() - began_s
+            results.append(Result(check, result.outcome, result.findings, result.why, took_s))
+        return results
+
+    async def _result(self, check: Check) -> Result:
+        if why := self._why_not(check):
+            return Result(check, Outcome.SKIPPED, why=why)
+        findings: list[Finding] = []
+        try:
+            async with asyncio.timeout(max(0.0, self._ends_at_s - time.monotonic())):
+                await self._gather(check, findings)
+        except NotJudgedError as exc:
+            return Result(check, Outcome.SKIPPED, why=str(exc))
+        except NoAnswerError as exc:
+            self._silent_checks += exc.is_silence
+            if self._silent_checks == MAX_SILENT_CHECKS:
+                self.unfinished = "it has stopped answering"
+            findings.append(Finding(exc.request, "a whole HTTP answer", str(exc)))
+        except TimeoutError:
+            self.unfinished = f"its answers are too slow: {MAX_TIMEOUTS} timeouts have passed"
+            return Result(check, Outcome.SKIPPED, why=self.unfinished)
+        return Result(check, Outcome.FAILED if findings else Outcome.PASSED, tuple(findings))
+
+    async def _gather(self, check: Check, findings: list[Finding]) -> None:
+        async with aclosing(check.judge(self._subject)) as found:
+            async for finding in found:
+                findings.append(finding)
+                if len(findings) == MAX_FINDINGS:
+                    return
+
+    def _why_not(self, check: Check) -> str:
+        if check.uses_other_methods and not self._plan.other_methods:
+            return "other methods were not to be sent"
+        if self.unfinished:
+            return self.unfinished
+        for need in check.needs:
+            if self._outcomes[need] is not Outcome.PASSED:
+                return f"{need} {'failed' if self._outcomes[need] is Outcome.FAILED else 'was not judged'}"
+        return ""

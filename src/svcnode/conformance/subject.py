@@ -1,0 +1,317 @@
+"""The node that is judged: its endpoints, what it said of itself at first, and ways to ask it more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from svcnode.conformance.check import Finding, NotJudgedError
+from svcnode.conformance.exchange import Answer, NoAnswerError, Request
+from svcnode.conformance.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Sequence
+
+    from svcnode.conformance.exchange import Connection, Target, Wire
+
+VERSION = "v0.0.1"  # of the interface document that is judged by
+UNSUPPORTED = "v999.0.0"
+VERSION_NOT_FOUND = "API version not found"
+HEALTH_CODES = {"Up": 200, "Initializing": 206, "Down": 503}
+
+IDENTITY, HEALTH, SERVICES, SERVICE_HEALTH = "identity", "health", "services", "service-health"
+
+MAX_SERVICES = 100  # of a longer list, the first so many are asked for their health
+AT_ONCE = 8  # requests that are under way together, where it is not the question how many may be
+GATHERING_S = 0.5  # how long connections wait for each other, where it is; a node may take them one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One of the four endpoints, and the codes that it answers with when nothing is wrong with the request."""
+
+    endpoint: str
+    path: str
+    codes: tuple[int, ...]
+
+    @property
+    def expected(self) -> str:
+        return "200" if self.codes == (200,) else "200, 206 or 503"
+
+
+class Exchanged(NamedTuple):
+    request: Request
+    answer: Answer
+
+    def finding(self, expected: str, came: str = "") -> Finding:
+        return Finding(self.request, expected, came or told(self.answer))
+
+
+class Document(NamedTuple):
+    """What a body holds as JSON, or why it holds none."""
+
+    value: Any
+    fault: str
+
+
+class Subject:
+    def __init__(self, target: Target, wire: Wire) -> None:
+        self._base = target.base
+        self._wire = wire
+        self._first: dict[str, Answer | NoAnswerError] = {}
+        self._healths: dict[str, Exchanged] | None = None
+        self.unknown_id = f"svcnode-conform-{secrets.token_hex(6)}"
+
+    # ---- asking
+
+    def request(self, path: str, query: str = "", method: str = "GET") -> Request:
+        return Request(method, f"{self._base}{path}{'?' if query else ''}{query}")
+
+    async def get(self, path: str, query: str = "") -> Exchanged:
+        return await self.ask(self.request(path, query))
+
+    async def ask(self, request: Request) -> Exchanged:
+        return Exchanged(request, await self._wire.ask(request))
+
+    async def ask_all(self, requests: Iterable[Request]) -> list[Exchanged]:
+        """A few at a time, in the order of the requests; raises for the first that got no answer."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(request: Request) -> Exchanged:
+            async with places:
+                return await self.ask(request)
+
+        return await _all_done(map(ask, requests))
+
+    async def ask_at_once(self, requests: Sequence[Request]) -> list[Exchanged]:
+        """Each on a connection of its own, and none is sent before all are connected, where the node lets them."""
+        connected = 0
+        all_connected = asyncio.Event()
+
+        async def ask(request: Request) -> Exchanged:
+            nonlocal connected
+            async with self._wire.connected(request) as connection:
+                connected += 1
+                if connected == len(requests):
+                    all_connected.set()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(all_connected.wait(), GATHERING_S)
+                return Exchanged(request, await connection.ask(request, is_last=True))
+
+        return await _all_done(map(ask, requests))
+
+    async def ask_in_turn(self, requests: Sequence[Request]) -> list[Exchanged]:
+        """On one connection, for as long as the server lets it; raises when it ends without having said so."""
+        done: list[Exchanged] = []
+        async with self._wire.connected(requests[0]) as connection:
+            for request in requests:
+                done.append(await self._asked_next(connection, request, is_first=not done))
+                if not done[-1].answer.is_kept:
+                    break
+        return done
+
+    async def _asked_next(self, connection: Connection, request: Request, *, is_first: bool) -> Exchanged:
+        try:
+            return Exchanged(request, await connection.ask(request, is_last=False))
+        except NoAnswerError as exc:
+            if is_first or exc.is_silence:
+                raise
+            raise NoAnswerError(request, f"on a connection that an earlier answer left open: {exc}") from exc
+
+    # ---- what it says at first
+
+    async def first(self, endpoint: str) -> Exchanged:
+        """The first answer of an endpoint, which several checks look at; raises `NoAnswerError`."""
+        place = FIXED[endpoint]
+        request = self.request(place.path)
+        if endpoint not in self._first:
+            try:
+                self._first[endpoint] = await self._wire.ask(request)
+            except NoAnswerError as exc:
+                self._first[endpoint] = exc
+        answer = self._first[endpoint]
+        if isinstance(answer, NoAnswerError):
+            raise answer
+        return Exchanged(request, answer)
+
+    async def identity(self) -> tuple[Exchanged, dict[str, Any]]:
+        exchanged = await self.first(IDENTITY)
+        value = parsed(exchanged.answer).value
+        return exchanged, value if isinstance(value, dict) else {}
+
+    async def services(self) -> tuple[Exchanged, list[Any]]:
+        """The items of the list, also of one that is not wrapped as it must be."""
+        exchanged = await self.first(SERVICES)
+        items = items_of(exchanged.answer)
+        if items is None:
+            raise NotJudgedError("there is no list of services")
+        return exchanged, items
+
+    async def described(self) -> tuple[Exchanged, list[dict[str, Any]]]:
+        """Those of the items that are objects; raises `NotJudgedError` when there are none."""
+        exchanged, items = await self.services()
+        objects = [item for item in items if isinstance(item, dict)]
+        if not objects:
+            raise NotJudgedError("no service is registered")
+        return exchanged, objects
+
+    async def ids(self) -> list[str]:
+        """Those that can be asked for; raises `NotJudgedError` when there are none."""
+        _, items = await self.described()
+        found = usable_ids(items)[:MAX_SERVICES]
+        if not found:
+            raise NotJudgedError("no listed service has an id that could be asked for")
+        return found
+
+    async def healths(self) -> dict[str, Exchanged]:
+        """The health of every listed service, by its id; leaves out those that were deregistered meanwhile."""
+        if self._healths is None:
+            ids = await self.ids()
+            asked = dict(zip(ids, await self.ask_all(map(self.health_request, ids)), strict=True))
+            if any(exchanged.answer.code not in HEALTH_CODES.values() for exchanged in asked.values()):
+                again = await self.get(FIXED[SERVICES].path)
+                still = usable_ids(items_of(again.answer) or [])
+                asked = {service_id: exchanged for service_id, exchanged in asked.items() if service_id in still}
+            self._healths = asked
+        return self._healths
+
+    def health_request(self, service_id: str, query: str = "") -> Request:
+        return self.request(health_path(service_id), query)
+
+    # ---- the endpoints that can be asked more
+
+    async def places(self) -> list[Place]:
+        """Those that answer a plain request as they must; the others have failed checks of their own."""
+        found = [place for place in FIXED.values() if await self._answers(place)]
+        sample = await self._sample()
+        return found if sample is None else [*found, sample]
+
+    async def place(self, endpoint: str) -> Place:
+        for place in await self.places():
+            if place.endpoint == endpoint:
+                return place
+        if endpoint == SERVICE_HEALTH:
+            raise NotJudgedError("no service is registered whose health could be asked for")
+        raise NotJudgedError(f"{FIXED[endpoint].path} does not answer as it must without a version")
+
+    async def _answers(self, place: Place) -> bool:
+        try:
+            return (await self.first(place.endpoint)).answer.code in place.codes
+        except NoAnswerError:
+            return False
+
+    async def _sample(self) -> Place | None:
+        """The health of one service; of one with a plain id, if there is one."""
+        try:
+            healths = await self.healths()
+        except (NotJudgedError, NoAnswerError):
+            return None
+        good = [one for one, exchanged in healths.items() if exchanged.answer.code in HEALTH_CODES.values()]
+        chosen = next((one for one in good if not needs_encoding(one)), next(iter(good), None))
+        return None if chosen is None else Place(SERVICE_HEALTH, health_path(chosen), tuple(HEALTH_CODES.values()))
+
+
+async def _all_done(asking: Iterable[Coroutine[None, None, Exchanged]]) -> list[Exchanged]:
+    """None is left under way, whatever comes of another."""
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    done = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        done.append(outcome)
+    return done
+
+
+FIXED = {
+    IDENTITY: Place(IDENTITY, "/node", (200,)),
+    HEALTH: Place(HEALTH, "/node/health", tuple(HEALTH_CODES.values())),
+    SERVICES: Place(SERVICES, "/node/services", (200,)),
+}
+
+
+def health_path(service_id: str) -> str:
+    return f"/node/services/{quote(service_id, safe='')}/health"
+
+
+def needs_encoding(service_id: str) -> bool:
+    return quote(service_id, safe="") != service_id
+
+
+def usable_ids(items: Sequence[Any]) -> list[str]:
+    """Ids that stand once, in the order of the list."""
+    ids = [item["id"] for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
+    times = Counter(ids)
+    return [one for one in ids if one and is_text(one) and times[one] == 1]
+
+
+def is_text(text: str) -> bool:
+    """JSON can spell halves of characters, which no URL can."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+# ---- reading answers
+
+
+def parsed(answer: Answer) -> Document:
+    try:
+        text = answer.body.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refused)
+    except (ValueError, RecursionError) as exc:
+        return Document(None, _why_no_json(answer, exc))
+    return Document(value, "")
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field stands twice in one object")
+    return found
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _why_no_json(answer: Answer, exc: Exception) -> str:
+    if not answer.body:
+        return "no body"
+    why = "too deeply nested" if isinstance(exc, RecursionError) else str(exc)
+    return f"{shown(answer.body)}, which is no JSON: {shown(why)}"
+
+
+def items_of(answer: Answer) -> list[Any] | None:
+    """The list of services, wrapped as it must be or bare; None where there is none."""
+    value = parsed(answer).value if answer.code == 200 else None
+    if isinstance(value, dict):
+        value = value.get("services")
+    return value if isinstance(value, list) else None
+
+
+def told(answer: Answer) -> str:
+    return f"{answer.code} with {f'the body {shown(answer.body)}' if answer.body else 'no body'}"
+
+
+def content_type_of(answer: Answer) -> str:
+    found = answer.values("content-type")
+    return f"Content-Type: {shown(' and '.join(found))}" if found else "no Content-Type"
+
+
+def is_as_if_fine(code: int) -> bool:
+    """What load balancers, kubelets and scripts take for a yes."""
+    return 200 <= code < 400
+
+
+def error_fault(answer: Answer) -> str:
+    """Why the body of an answer is no error body; empty where it is one."""
+    value = parsed(answer).value
+    if not isinstance(value, dict):
+        return told(answer)
+    if not isinstance(value.get("message"), str):
+        return f"{told(answer)}, without a string field message"
+    return ""

@@ -1,0 +1,25 @@
+"""How what a stranger's server sent is shown: on one line, cut short, and harmless to a terminal."""
+
+from __future__ import annotations
+
+import json
+
+MAX_SHOWN_CHARS = 200
+
+
+def shown(text: str | bytes) -> str:
+    """What would break the line, steer a terminal or be no XML is shown as an escape."""
+    decoded = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
+    cut = decoded[:MAX_SHOWN_CHARS]
+    visible = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
+    unit = "bytes" if isinstance(text, bytes) else "characters"
+    return visible if len(decoded) <= MAX_SHOWN_CHARS else f"{visible}… ({len(text)} {unit} in all)"
+
+
+def as_json(value: object) -> str:
+    """As it stood on the wire, or nearly so."""
+    return shown(json.dumps(value, ensure_ascii=False))
+
+
+def listed(words: list[str]) -> str:
+    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)

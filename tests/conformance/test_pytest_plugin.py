@@ -1,0 +1,133 @@
+"""Another project's test suite, run by pytest in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.conformance.checks import CHECKS
+from tests.conformance.broken import HealthIsSetByHand, NodeNameIsEmpty
+from tests.conformance.right import NodeServer, RightNode
+from tests.support.backends import refusing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEADLINE_S = 60.0
+IMPORTED = """
+from svcnode.conformance.pytest import conform
+
+test_node = conform({url!r}{options})
+"""
+BY_FIXTURE = """
+import pytest
+
+@pytest.fixture(scope="session")
+def node_url():
+    return {url!r}
+
+def test_node(conform, node_url):
+    conform(node_url{options})
+"""
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def outcomes(ended: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return dict(re.findall(r"::test_node\[([a-z0-9-]+)\] (\w+)", ended.stdout))
+
+
+STYLES = {"imported": (IMPORTED, ()), "by fixture": (BY_FIXTURE, ("-p", "svcnode.conformance.pytest"))}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_node_that_conforms_passes_one_test_per_check(style: str, tmp_path: Path) -> None:
+    text, arguments = STYLES[style]
+    with NodeServer(RightNode().answer) as server:
+        (tmp_path / "test_mine.py").write_text(text.format(url=server.url, options=""))
+        ended = run_pytest(tmp_path, "-v", *arguments)
+        asked = len(server.requests)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert outcomes(ended) == {check.name: "PASSED" for check in CHECKS}
+    assert asked < 500, "the node is to be judged once, and not once per test"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_fails_is_one_test_whose_text_says_all_and_no_traceback(style: str, tmp_path: Path) -> None:
+    text, arguments = STYLES[style]
+    with NodeServer(HealthIsSetByHand().answer) as server:
+        (tmp_path / "test_mine.py").write_text(text.format(url=server.url, options=""))
+        ended = run_pytest(tmp_path, "-v", *arguments)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert {name for name, outcome in outcomes(ended).items() if outcome == "FAILED"} == {"health-heeds-services"}
+    assert (
+        "health-heeds-services: should (clause 3)\n"
+        "  demand   The node does not answer 200 while one of its backing services is not Up.\n"
+        "  request  GET /svc/node/health\n"
+        "  expected 206 or 503\n"
+        '  came     200 with no body, beside "indexer" which is Initializing and "storage" which is Down\n'
+        "  mend     Answer 206 "
+    ) in ended.stdout
+    assert "Traceback" not in ended.stdout
+    assert "def test" not in ended.stdout
+
+
+def test_a_conftest_can_load_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["svcnode.conformance.pytest"]\n')
+    with NodeServer(RightNode().answer) as server:
+        (tmp_path / "test_mine.py").write_text(BY_FIXTURE.format(url=server.url, options=""))
+        ended = run_pytest(tmp_path, "-v", "-k", "identity-fields")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert outcomes(ended) == {"identity-fields": "PASSED"}
+
+
+def test_advice_counts_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    with NodeServer(NodeNameIsEmpty().answer) as server:
+        (tmp_path / "test_mine.py").write_text(IMPORTED.format(url=server.url, options=""))
+        ended = run_pytest(tmp_path, "-v")
+        (tmp_path / "test_mine.py").write_text(IMPORTED.format(url=server.url, options=', level="advice"'))
+        strict = run_pytest(tmp_path, "-v")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert outcomes(ended)["identity-name-not-empty"] == "XFAIL"
+    assert strict.returncode == 1
+    assert outcomes(strict)["identity-name-not-empty"] == "FAILED"
+
+
+def test_a_function_can_say_where_the_node_is_once_the_tests_run(tmp_path: Path) -> None:
+    with NodeServer(RightNode().answer) as server:
+        script = (
+            "from svcnode.conformance.pytest import conform\n"
+            "started = []\n"
+            "def setup_module(): started.append(True)\n"
+            f"test_node = conform(lambda: started and {server.url!r}, other_methods=False)\n"
+        )
+        (tmp_path / "test_mine.py").write_text(script)
+        ended = run_pytest(tmp_path, "-v")
+        methods = {request.method for request in server.requests}
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert outcomes(ended)["methods-refused"] == "SKIPPED"
+    assert methods == {"GET", "HEAD"}
+
+
+def test_a_node_that_is_not_there_fails_every_test(tmp_path: Path) -> None:
+    with refusing() as port:
+        (tmp_path / "test_mine.py").write_text(IMPORTED.format(url=f"http://127.0.0.1:{port}", options=""))
+        ended = run_pytest(tmp_path, "-v", "-k", "identity-json or services-list")
+    assert ended.returncode == 1
+    assert outcomes(ended) == {"identity-json": "FAILED", "services-list": "FAILED"}
+    assert f"http://127.0.0.1:{port}/svc cannot be judged: connection refused" in ended.stdout

@@ -1,0 +1,408 @@
+"""`svcnode conform` in a process of its own, against nodes on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+from svcnode.conformance.checks import CHECKS
+from tests.conformance.broken import AnyIdIsHealthy, HealthIsSetByHand, IdentityMisspeltAField, NodeNameIsEmpty
+from tests.conformance.right import Asked, NodeServer, Reply, RightNode, error
+from tests.support.backends import Backend, mute, refusing, server_tls
+from tests.support.certificates import make_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DEADLINE_S = 30.0
+COMMAND = [sys.executable, "-W", "error", "-m", "svcnode", "conform"]
+CONFORMS, FAILS, NOT_JUDGED = 0, 1, 3
+
+
+def conform(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+@pytest.fixture
+def right() -> Iterator[NodeServer]:
+    with NodeServer(RightNode().answer) as server:
+        yield server
+
+
+def test_a_node_that_conforms_is_told_so_in_one_glance(right: NodeServer) -> None:
+    ended = conform(right.url)
+    assert (ended.returncode, ended.stderr) == (CONFORMS, "")
+    lines = ended.stdout.splitlines()
+    assert lines[0] == f"{right.url}/svc, judged by the interface v0.0.1"
+    assert lines[2].split() == ["must", "should", "advice", "failed"]
+    assert lines[3].split() == ["identity", "6/6", "-", "2/2"]
+    assert lines[-1] == f"It conforms at level should: {len(CHECKS)} passed, 0 failed, 0 not judged."
+    assert len(lines) < 24, "it is to fit a small terminal"
+    assert "\x1b" not in ended.stdout
+
+
+def test_the_scheme_may_be_left_out(right: NodeServer) -> None:
+    assert conform(right.url.removeprefix("http://")).returncode == CONFORMS
+
+
+def test_what_fails_is_shown_with_all_that_it_takes_to_mend_it() -> None:
+    with NodeServer(IdentityMisspeltAField().answer) as server:
+        ended = conform(server.url)
+    assert ended.returncode == FAILS
+    assert (
+        "FAILED identity-fields  must (clause 2.1)\n"
+        "  demand   The identity has the fields node_name, spec_version and node_version, and each is a string.\n"
+        "  request  GET /svc/node\n"
+        "  expected the field spec_version\n"
+        "  came     only node_name, spec_verdsion and node_version\n"
+        "  mend     Send all three fields under exactly these names, each as a JSON string.\n"
+    ) in ended.stdout
+    assert re.search(r"^identity +4/5 +- +1/1 +identity-fields$", ended.stdout, re.MULTILINE)
+    assert ended.stdout.splitlines()[-1].startswith("It does not conform at level should: ")
+
+
+def test_the_gravest_faults_come_first() -> None:
+    class Wrong(AnyIdIsHealthy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.identity |= {"node_name": "", "node_version": "1"}
+
+    with NodeServer(Wrong().answer) as server:
+        ended = conform(server.url)
+    assert re.findall(r"^FAILED ([a-z-]+)", ended.stdout, re.MULTILINE) == [
+        "identity-node-version-form",
+        "service-unknown-refused",
+        "identity-name-not-empty",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "codes"),
+    [
+        (IdentityMisspeltAField, {"must": FAILS, "should": FAILS, "advice": FAILS}),
+        (HealthIsSetByHand, {"must": CONFORMS, "should": FAILS, "advice": FAILS}),
+        (NodeNameIsEmpty, {"must": CONFORMS, "should": CONFORMS, "advice": FAILS}),
+    ],
+)
+def test_the_level_says_what_counts_and_all_is_shown(node: type[RightNode], codes: dict[str, int]) -> None:
+    with NodeServer(node().answer) as server:
+        ended = {level: conform(server.url, "--level", level) for level in codes}
+    assert {level: one.returncode for level, one in ended.items()} == codes
+    for one in ended.values():
+        assert "\nFAILED " in one.stdout
+    if codes["should"] == CONFORMS:
+        assert ended["should"].stdout.splitlines()[-1].endswith("; 1 failed that does not count.")
+
+
+def test_every_check_is_shown_when_asked_for() -> None:
+    node = RightNode()
+    node.services, node.health = [], 200
+    with NodeServer(node.answer) as server:
+        ended = conform(server.url, "--verbose")
+    rows = re.findall(
+        r"^(ok|FAILED|skipped) +(must|should|advice) +([a-z0-9-]+) +(\S+)  (.+)$", ended.stdout, re.MULTILINE
+    )
+    assert [(name, level, clause) for _, level, name, clause, _ in rows] == [
+        (check.name, check.level.value, check.clause) for check in CHECKS
+    ]
+    why = {name: text for outcome, _, name, _, text in rows if outcome == "skipped"}
+    assert why["service-health-code"].endswith(": no service is registered")
+    assert "(-v says why)" in ended.stdout
+
+
+def test_another_prefix_is_asked_for() -> None:
+    node = RightNode()
+    answer = lambda asked: node.answer(asked._replace(path=asked.path.replace("/eigen/", "/svc/", 1)))  # noqa: E731
+    with NodeServer(answer) as server:
+        assert conform(server.url, "--prefix", "/eigen").returncode == CONFORMS
+        assert {request.path.split("/")[1] for request in server.requests} == {"eigen"}
+
+
+# ---- for machines
+
+
+def test_json_holds_all_of_it() -> None:
+    with NodeServer(HealthIsSetByHand().answer) as server:
+        ended = conform(server.url, "--json")
+    assert (ended.returncode, ended.stderr) == (FAILS, "")
+    document = json.loads(ended.stdout)
+    assert document["url"] == f"{server.url}/svc"
+    assert document["interface"] == "v0.0.1"
+    assert document["level"] == "should"
+    assert document["conforms"] is False
+    assert document["unreachable"] is None
+    assert document["counts"] == {"passed": len(CHECKS) - 1, "failed": 1, "skipped": 0}
+    assert [check["name"] for check in document["checks"]] == [check.name for check in CHECKS]
+    (failed,) = (check for check in document["checks"] if check["outcome"] == "failed")
+    assert failed.pop("duration_ms") > 0
+    assert failed.pop("mend").startswith("Answer 206 ")
+    assert failed == {
+        "name": "health-heeds-services",
+        "group": "health",
+        "level": "should",
+        "clause": "3",
+        "outcome": "failed",
+        "why": None,
+        "demands": "The node does not answer 200 while one of its backing services is not Up.",
+        "findings": [
+            {
+                "request": "GET /svc/node/health",
+                "expected": "206 or 503",
+                "came": '200 with no body, beside "indexer" which is Initializing and "storage" which is Down',
+            }
+        ],
+    }
+
+
+class Gruesome(RightNode):
+    """What XML cannot hold, and what would end it."""
+
+    def answer(self, asked: Asked) -> Reply:
+        reply = super().answer(asked)
+        is_identity = asked.path == "/svc/node" and reply.code == 200
+        return error(500, "\x00\x1b]]></failure>&\ud800") if is_identity else reply
+
+
+def test_junit_holds_one_test_per_check_and_can_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "conform.xml"
+    with NodeServer(Gruesome().answer) as server:
+        ended = conform(server.url, "--junit", str(file))
+    assert ended.returncode == FAILS
+    (suite,) = ElementTree.parse(file).getroot()
+    assert suite.get("name") == f"svcnode conform {server.url}/svc"
+    cases = suite.findall("testcase")
+    assert [case.get("name") for case in cases] == [check.name for check in CHECKS]
+    assert suite.get("tests") == str(len(CHECKS))
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "0")
+    (failed,) = (case for case in cases if case.find("failure") is not None)
+    failure = failed.find("failure")
+    assert failure is not None
+    assert (failed.get("classname"), failed.get("name")) == ("conform.identity", "identity-answers")
+    assert (failure.get("type"), failure.get("message")) == ("must", "must (clause 4.1)")
+    assert "request: GET /svc/node\nexpected: 200\ncame: 500 with the body " in (failure.text or "")
+    skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
+    assert "identity-fields" in skipped
+    assert suite.get("skipped") == str(len(skipped))
+
+
+def test_junit_is_no_redder_than_the_exit_code(tmp_path: Path) -> None:
+    file = tmp_path / "conform.xml"
+    with NodeServer(NodeNameIsEmpty().answer) as server:
+        assert conform(server.url, "--junit", str(file)).returncode == CONFORMS
+    (suite,) = ElementTree.parse(file).getroot()
+    assert suite.get("failures") == "0"
+    (advice,) = suite.findall("testcase[@name='identity-name-not-empty']/skipped")
+    assert str(advice.get("message")).startswith("failed, and does not count: advice")
+
+
+def test_an_unreachable_node_is_an_error_in_junit_and_null_results_in_json(tmp_path: Path) -> None:
+    file = tmp_path / "conform.xml"
+    with refusing() as port:
+        ended = conform(f"http://127.0.0.1:{port}", "--json", "--junit", str(file))
+    assert ended.returncode == NOT_JUDGED
+    document = json.loads(ended.stdout)
+    assert (document["unreachable"], document["conforms"], document["checks"]) == ("connection refused", False, [])
+    (suite,) = ElementTree.parse(file).getroot()
+    (found,) = suite.findall("testcase/error")
+    assert (found.get("message"), suite.get("errors"), suite.get("tests")) == ("connection refused", "1", "1")
+
+
+# ---- nothing to judge
+
+
+def test_a_node_that_is_not_there_is_told_in_one_line() -> None:
+    with refusing() as port:
+        ended = conform(f"http://127.0.0.1:{port}")
+    message = f"http://127.0.0.1:{port}/svc cannot be judged: connection refused\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (NOT_JUDGED, "", message)
+
+
+def test_a_node_that_hangs_is_given_up_after_the_timeout() -> None:
+    with Backend(mute) as backend:
+        ended = conform(f"http://{backend.place}", "--timeout", "300ms")
+    assert ended.returncode == NOT_JUDGED
+    assert ended.stderr == f"http://{backend.place}/svc cannot be judged: no whole answer within 0.3 s\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "the following arguments are required: URL"),
+        (["http://x", "--level", "shall"], "argument --level: invalid choice: 'shall'"),
+        (["http://x", "--colour"], "unrecognized arguments: --colour"),
+        (["ftp://127.0.0.1"], '"ftp://127.0.0.1" is not the base URL of a node; write it like http://127.0.0.1:8420'),
+        (["http://127.0.0.1:99999"], '"http://127.0.0.1:99999" is not the base URL of a node'),
+        (["http://127.0.0.1/?version=v0.0.1"], "is not the base URL of a node"),
+        (["http://127.0.0.1:1/svc"], "ends with what is appended to it; write it without /svc"),
+        (["http://127.0.0.1:1/svc/node/health"], "ends with what is appended to it; write it without /svc"),
+        (["http://127.0.0.1:1", "--prefix", "svc"], '"svc" is not a prefix; write it like /svc'),
+        (["http://127.0.0.1:1", "--timeout", "5"], '--timeout: "5" is not a duration'),
+        (["http://127.0.0.1:1", "--timeout", "0s"], '--timeout: must be more than 0, not "0s"'),
+        (["http://127.0.0.1:1", "--ca", "ca.pem"], "an authority (CA) is for https, and the URL says http"),
+        (["https://127.0.0.1:1", "--ca", "/nonexistent"], "/nonexistent cannot be used as an authority (CA): No such"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_what_to_write_instead(arguments: list[str], complaint: str) -> None:
+    ended = conform(*arguments)
+    assert (ended.returncode, ended.stdout) == (NOT_JUDGED, "")
+    assert complaint in ended.stderr
+
+
+def test_a_report_that_cannot_be_written_is_a_complaint(right: NodeServer, tmp_path: Path) -> None:
+    ended = conform(right.url, "--junit", str(tmp_path))
+    assert ended.returncode == NOT_JUDGED
+    assert ended.stderr == f"svcnode: --junit: cannot write {tmp_path}: Is a directory\n"
+
+
+# ---- TLS
+
+
+def test_tls_needs_an_authority_that_is_trusted(tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with NodeServer(RightNode().answer, tls=server_tls(made)) as server:
+        ended = conform(server.url)
+        assert ended.returncode == NOT_JUDGED
+        assert "its certificate is not trusted: self-signed certificate; name its authority with --ca" in ended.stderr
+        trusted = conform(server.url, "--ca", str(made.certificate))
+        assert (trusted.returncode, trusted.stderr) == (CONFORMS, "")
+
+
+def test_http_where_https_is_meant_and_the_reverse_is_told(right: NodeServer, tmp_path: Path) -> None:
+    with NodeServer(RightNode().answer, tls=server_tls(make_certificate(tmp_path))) as server:
+        plain = conform(server.url.replace("https", "http"))
+    encrypted = conform(right.url.replace("http", "https"))
+    assert (plain.returncode, encrypted.returncode) == (NOT_JUDGED, NOT_JUDGED)
+    assert "cannot be judged" in plain.stderr
+    assert "is it http:// rather than https://?" in encrypted.stderr
+
+
+# ---- on a terminal
+
+
+def on_terminal(*arguments: str) -> tuple[int, str]:
+    """Stdout and stderr on one terminal; returns the exit code and all that was written there."""
+    ours, theirs = pty.openpty()
+    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+    process = subprocess.Popen([*COMMAND, *arguments], env=environ, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    written: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while data := os.read(ours, 65536):
+                written.append(data)
+        except OSError:  # so ends a terminal
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    code = process.wait(DEADLINE_S)
+    reader.join()
+    os.close(ours)
+    return code, b"".join(written).decode()
+
+
+def test_on_a_terminal_there_are_colours_and_a_bar_that_goes_away() -> None:
+    with NodeServer(IdentityMisspeltAField().answer) as server:
+        code, text = on_terminal(server.url)
+    assert code == FAILS
+    assert f"/{len(CHECKS)}" in text, "the bar counts"
+    assert re.search(r"\x1b\[1;31mFAILED identity-fields\x1b\[0m", text)
+    assert "\x1b[2K" in text, "the bar is wiped away"
+    assert text.rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in text, "the cursor is back"
+
+
+def test_on_a_terminal_nothing_that_a_node_sends_steers_it() -> None:
+    class Steering(RightNode):
+        def answer(self, asked: Asked) -> Reply:
+            reply = super().answer(asked)
+            is_identity = asked.path == "/svc/node" and reply.code == 200
+            return Reply(headers=reply.headers, body=b"\x1b]0;gotcha\x07[bold]x[/nothing]") if is_identity else reply
+
+    with NodeServer(Steering().answer) as server:
+        code, text = on_terminal(server.url)
+    assert code == FAILS
+    assert "\x1b]0;" not in text
+    assert r"\x1b]0;gotcha\x07[bold]x[/nothing]" in text
+
+
+def test_it_can_be_interrupted() -> None:
+    started = threading.Event()
+
+    def wait(peer: object) -> None:
+        started.set()
+
+    with Backend(wait) as backend:
+        process = subprocess.Popen(
+            [*COMMAND, f"http://{backend.place}", "--timeout", "20s"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert started.wait(DEADLINE_S)
+        process.send_signal(signal.SIGINT)
+        printed, complaint = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 128 + signal.SIGINT
+    assert b"Traceback" not in printed + complaint
+
+
+def test_a_reader_that_left_is_no_fault(right: NodeServer) -> None:
+    process = subprocess.Popen([*COMMAND, right.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    complaint = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(DEADLINE_S), complaint) == (CONFORMS, b"")
+
+
+# ---- help
+
+
+def test_the_help_says_what_is_sent_what_counts_and_what_the_codes_mean() -> None:
+    text = conform("--help").stdout
+    for word in (
+        "must",
+        "should",
+        "advice",
+        "POST, PUT, PATCH, DELETE and OPTIONS",
+        "--no-other-methods",
+        "exit codes",
+    ):
+        assert word in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+# ---- what it loads
+
+LOADED = """
+import json, sys
+from svcnode.cli import main
+main(sys.argv[1:])
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_judging_loads_neither_what_serves_nor_what_asks_nor_what_it_does_not_show(right: NodeServer) -> None:
+    command = [sys.executable, "-c", LOADED, "conform", right.url]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    loaded = set(json.loads(ended.stdout.splitlines()[-1]))
+    assert "svcnode.conformance.run" in loaded
+    for module in ("svcnode.agent", "svcnode.web.wire", "svcnode.client", "httpx2", "httptools", "rich", "xml.etree"):
+        assert module not in loaded
