@@ -45,25 +45,44 @@ NOT_ON_THE_WAY = {
     "zoneinfo",
     "aio_pika",
     "aiomcache",
+    "aiormq",
     "apprise",
     "asyncmy",
+    "cryptography",
     "grpc",
+    "h2",
     "nats",
     "psycopg",
     "redis",
     "watchfiles",
+    "yarl",
 }
+
 
 # The kinds by the URL that loads one.
 KINDS = {
+    "beacon+http://127.0.0.1:1": "beacon",
     "disk:/": "disk",
+    "etcd://127.0.0.1:1": "etcd",
+    "ethereum+http://127.0.0.1:1": "ethereum",
     "exec:/bin/true": "exec",
     "file:/run/app.pid": "file",
     "heartbeat:30s": "heartbeat",
     "http://127.0.0.1:1": "http",
+    "ipfs+http://127.0.0.1:1": "ipfs",
+    "memcached://127.0.0.1:1": "memcached",
     "sqlite:/a.db": "sqlite",
     "svc+http://127.0.0.1:1": "svc",
     "tcp://127.0.0.1:1": "tcp",
+}
+# Those that bring a driver, which brings what it likes, but no driver of another kind.
+KINDS_WITH_A_DRIVER = {
+    "amqp://127.0.0.1:1": ("amqp", "aiormq"),
+    "grpc://127.0.0.1:1": ("grpc", "h2"),
+    "mysql://me:pw@127.0.0.1:1": ("mysql", "asyncmy"),
+    "nats://127.0.0.1:1": ("nats", "nats"),
+    "postgresql://127.0.0.1:1": ("postgresql", "psycopg"),
+    "redis://127.0.0.1:1": ("redis", "redis"),
 }
 
 IMPORT = "import svcnode"
@@ -143,7 +162,7 @@ def test_serving_loads_two_other_packages(configured: Path) -> None:
 def test_serving_loads_nothing_that_it_does_not_need(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_ON_THE_WAY
-    assert not modules & {"svcnode.cli.looks", "svcnode.store"}
+    assert not modules & {"svcnode.cli.initial", "svcnode.cli.looks", "svcnode.discovery", "svcnode.store"}
     assert kinds(modules) == set()
 
 
@@ -164,9 +183,18 @@ def test_a_kind_is_loaded_alone_and_only_when_a_service_uses_it(url: str, tmp_pa
     assert third_party(modules) == {"svcnode", "httptools", "uvloop"}
 
 
-def test_the_list_of_urls_here_names_every_kind() -> None:
+@pytest.mark.parametrize("url", KINDS_WITH_A_DRIVER)
+def test_a_driver_is_loaded_alone_and_only_when_a_service_uses_it(url: str, tmp_path: Path) -> None:
+    modules = modules_after(SERVE, tmp_path, "--service", f"x={url}")
+    kind, driver = KINDS_WITH_A_DRIVER[url]
+    assert kinds(modules) == {kind}
+    assert modules & {driver for _, driver in KINDS_WITH_A_DRIVER.values()} == {driver}
+
+
+def test_the_lists_of_urls_here_name_every_kind() -> None:
     rows = {target.partition(":")[0].removeprefix("svcnode.probes.") for target in probes.KINDS.values()}
-    assert set(KINDS.values()) == rows - {"jsonrpc"}, "jsonrpc has an option that it needs, and --service gives none"
+    named = {*KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}
+    assert named == rows - {"jsonrpc"}, "jsonrpc has an option that it needs, and --service gives none"
 
 
 def test_one_look_from_the_command_line_loads_no_server(tmp_path: Path) -> None:

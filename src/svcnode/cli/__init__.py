@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from svcnode.cli import check_config, init, probe, serve
+from svcnode.cli import check_config, conform, init, probe, serve, status, watch
 from svcnode.cli.parsers import CommandParser
 from svcnode.core.errors import SvcnodeError
 from svcnode.version import __version__
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
-    for command in (serve, init, check_config, probe):
+    for command in (serve, init, check_config, probe, status, watch, conform):
         added = command.add_to(commands)
         added.set_defaults(command=command.run, parser=added)
     return parser

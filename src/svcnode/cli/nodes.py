@@ -33,13 +33,17 @@ def clients_from(arguments: argparse.Namespace) -> list[AsyncClient]:
 
 
 def timeout_from(arguments: argparse.Namespace) -> float:
+    return positive_s("--timeout", arguments.timeout)
+
+
+def positive_s(flag: str, text: str) -> float:
     try:
-        timeout_s = duration_s(arguments.timeout)
+        seconds = duration_s(text)
     except InvalidValueError as exc:
-        raise InvalidValueError(f"--timeout: {exc}") from exc
-    if not timeout_s:
-        raise InvalidValueError(f'--timeout: must be more than 0, not "{arguments.timeout}"')
-    return timeout_s
+        raise InvalidValueError(f"{flag}: {exc}") from exc
+    if not seconds:
+        raise InvalidValueError(f'{flag}: must be more than 0, not "{text}"')
+    return seconds
 
 
 def _urls(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:

@@ -83,7 +83,7 @@ async def look_at_all(
     clients: Sequence[AsyncClient], timeout_s: float, *, on_look: Callable[[Look], object] = lambda _: None
 ) -> list[Look]:
     """In the order of the clients, each of which is closed; `on_look` is told of every look as soon as it is done."""
-    places = asyncio.Semaphore(_places())
+    places = asyncio.Semaphore(places_at_once())
 
     async def look(client: AsyncClient) -> Look:
         async with places, client:
@@ -98,7 +98,7 @@ async def look_at_all(
     return [task.result() for task in tasks]
 
 
-def _places() -> int:
+def places_at_once() -> int:
     """Asks for as many files as we may have; often, fewer are given unasked."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_AT_ONCE + _OTHER_FILES

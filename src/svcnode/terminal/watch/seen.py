@@ -147,10 +147,11 @@ class NodeSeen:
         self.asked_s: float | None = None  # when the question was put that is not answered yet
         self.track: Track | None = None
         self._cell_s = cell_s
+        self._has_told_services = False
 
     @property
     def changed_s(self) -> float | None:
-        times_s = (self.track and self.track.changed_s, self.identity_changed_s, self.services_changed_s)
+        times_s = (self.track.changed_s if self.track else None, self.identity_changed_s, self.services_changed_s)
         return max((time_s for time_s in times_s if time_s is not None), default=None)
 
     def see(self, look: Look, at_s: float) -> None:
@@ -180,7 +181,7 @@ class NodeSeen:
 
     def _see_services(self, services: Iterable[BackingService], at_s: float) -> None:
         known = {seen.key: seen for seen in self.services}
-        has_list = self.has_told_services
+        has_list = self._has_told_services
         now = []
         numbers: Counter[str] = Counter()
         for service in services:
@@ -192,9 +193,7 @@ class NodeSeen:
         if has_list and (known.keys() != {seen.key for seen in now} or any(s.track.changed_s == at_s for s in now)):
             self.services_changed_s = at_s
         self.services = tuple(now)
-        self.has_told_services = True
-
-    has_told_services = False
+        self._has_told_services = True
 
     def unanswered_s(self, now_s: float, patience_s: float) -> float | None:
         """How long the node has kept us waiting, once that is longer than it should."""

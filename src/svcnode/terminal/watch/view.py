@@ -70,6 +70,7 @@ class View:
         self._place = 0  # of what is selected, when it was last seen
         self._top = 0
         self._height = 1
+        self._is_opening = False
         self.is_over = False
 
     # ---- what is shown
@@ -96,8 +97,14 @@ class View:
             places = {row.key: place for place, row in enumerate(rows)}
             self._select(rows, places.get(self._selected, self._place))
         if self._selected is not None:
-            self._top = min(max(self._top, self._place - self._height + 1), self._place)
+            last = self._last_of_node(rows) if self._is_opening else self._place
+            self._top = min(max(self._top, last - self._height + 1), self._place)
         self._top = max(0, min(self._top, len(rows) - self._height))
+
+    def _last_of_node(self, rows: Sequence[Row]) -> int:
+        """Of the node that was just opened: what was asked for should be in sight."""
+        node = rows[self._place].node
+        return self._place + sum(row.node is node for row in rows[self._place + 1 :])
 
     def _select(self, rows: Sequence[Row], place: int) -> None:
         self._place = max(0, min(place, len(rows) - 1))
@@ -125,6 +132,7 @@ class View:
     # ---- what keys do
 
     def press(self, key: Key | str, width: int) -> None:
+        self._is_opening = False
         if self._has_help:
             self._has_help = False
             self.is_over = key == "q"
@@ -197,6 +205,7 @@ class View:
         node = rows[self._place].node.number
         self._open ^= {node}
         self._selected = RowKey(node)
+        self._is_opening = node in self._open
 
 
 _MOVES: dict[Key | str, Callable[[int, int, int], int]] = {
@@ -277,5 +286,6 @@ def _notes(node: NodeSeen, width: int) -> Iterator[str]:
     # Where nothing could be had, one reason is enough: the others are of its kind.
     errors = node.look.errors if node.look.health is not None else node.look.errors[:1]
     sentences = [*map(str, errors), *(f"tolerated: {sentence}" for sentence in node.look.tolerated)]
+    width = max(_MIN_NOTE_WIDTH, width - NOTE_INDENT)
     for sentence in sentences:
-        yield from textwrap.wrap(one_line(sentence), max(_MIN_NOTE_WIDTH, width - NOTE_INDENT), subsequent_indent="  ")
+        yield from textwrap.wrap(one_line(sentence), width, subsequent_indent="  ", break_on_hyphens=False)

@@ -1,0 +1,321 @@
+"""How a page looks: as many lines as the terminal has, each as wide as it is. A colour never says what nothing else
+says: every state has a symbol and a word, what has just changed a star, what is selected an arrow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.cells import set_cell_size
+from rich.text import Text
+
+from svcnode.logs import one_line
+from svcnode.terminal.drawing import BAD, GOOD, LOST, NONE, SOON, finding_cell, status_cell
+from svcnode.terminal.watch.seen import CELLS, Level, Unknown, is_fresh
+from svcnode.terminal.watch.view import NOTE_INDENT, name_of, word_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from svcnode.terminal.drawing import Symbols
+    from svcnode.terminal.watch.seen import NodeSeen, ServiceSeen, Track, Watch
+    from svcnode.terminal.watch.view import Page, Row
+
+FIXED_LINES = 4  # summary and heads above; details and keys below
+FRESH = "reverse"
+HEAD = "dim"
+_TYPED = "█"
+_ASKING = -1  # stands before all findings in the summary
+
+
+class _Bar(NamedTuple):
+    symbol: str
+    ascii_symbol: str
+    style: str
+
+
+_BARS = {
+    Level.UNSEEN: _Bar(" ", " ", ""),
+    Level.GOOD: _Bar("▇", "#", GOOD.style),
+    Level.SOON: _Bar("▄", "=", SOON.style),
+    Level.UNTOLD: _Bar("?", "?", NONE.style),
+    Level.BAD: _Bar("▁", "_", BAD.style),
+    Level.LOST: _Bar("!", "!", LOST.style),
+}
+
+
+class Columns(NamedTuple):
+    """How wide each is; where there is little room, the history goes first, and where there is much, it grows."""
+
+    state: int
+    name: int
+    version: int
+    up: int
+    since: int
+    history: int
+    url: int
+
+    @classmethod
+    def for_width(cls, width: int) -> Columns:
+        state, version, up, since = 16, 10, 7, 6
+        left = width - _PREFIX - state - version - up - since - 5 * _GAP  # for name, history and address
+        spare = max(0, left - 34)
+        name = max(8, min(left, 18 + min(8, spare // 4)))
+        history = max(0, min(left - name, CELLS, 16 + spare // 4))
+        url = left - name - history - _GAP
+        if url < _MIN_URL:
+            history, url = max(0, min(left - name, CELLS)), 0
+        return cls(state, name, version, up, since, history, url)
+
+    @property
+    def told(self) -> int:
+        """Where a reason stands instead of what could not be had, and the name of a service."""
+        return self.version + _GAP + self.up
+
+
+_PREFIX = 2
+_GAP = 1
+_MIN_URL = 16
+
+
+def draw(page: Page, now_s: float, width: int, height: int, symbols: Symbols) -> list[Text]:
+    pen = _Pen(page, now_s, width, symbols)
+    body = pen.help() if page.has_help else pen.body()
+    room = max(0, height - FIXED_LINES)
+    body = [*body[:room], *(Text() for _ in range(room - len(body)))]
+    lines = [pen.summary(), pen.heads(), *body, pen.details(), pen.keys()]
+    return lines if height >= FIXED_LINES else lines[:height]
+
+
+def age(seconds: float) -> str:
+    """In at most five characters."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 3600:
+        return f"{whole // 60}m"
+    if whole < 36000:
+        return f"{whole // 3600}h{whole // 60 % 60:02}m"
+    return f"{whole // 3600}h" if whole < 172800 else f"{whole // 86400}d"
+
+
+class _Pen:
+    def __init__(self, page: Page, now_s: float, width: int, symbols: Symbols) -> None:
+        self._page = page
+        self._watch: Watch = page.watch
+        self._now_s = now_s
+        self._width = width
+        self._symbols = symbols
+        self._columns = Columns.for_width(width)
+
+    # ---- the lines that do not move
+
+    def summary(self) -> Text:
+        counts = Counter((_ASKING if n.look is None else n.look.finding, word_of(n)) for n in self._watch.nodes)
+        total = len(self._watch.nodes)
+        words = ", ".join(f"{count} {word}" for (_, word), count in sorted(counts.items()))
+        left = Text(f"{total} node{'' if total == 1 else 's'}: {words}", "bold")
+        right = Text(f"every {self._watch.interval_s:g} s")
+        if self._page.filter:
+            right = Text(f"filter: {one_line(self._page.filter)}", "bold").append(f"  {right.plain}", "not bold")
+        return self._spread(left, right)
+
+    def heads(self) -> Text:
+        columns = self._columns
+        span = f"LAST {age(columns.history * self._watch.cell_s).replace('m00s', 'm')}"
+        words = ["HEALTH", "NAME", "VERSION", "UP", " SINCE", span, "URL"]
+        return self._line("", [(Text(word, HEAD), width) for word, width in zip(words, columns, strict=True)])
+
+    def details(self) -> Text:
+        row = self._page.selected
+        if row is None and len(self._watch.nodes) != 1:
+            return Text()
+        node = self._watch.nodes[0] if row is None else row.node
+        service = None if row is None else row.service
+        return self._cut(Text(one_line(_details(node) if service is None else _service_details(service)), "dim"))
+
+    def keys(self) -> Text:
+        page = self._page
+        last = page.first + len(page.rows)
+        place = "nothing to show" if not page.rows else f"{page.first + 1}-{last} of {page.row_count}"
+        if page.is_typing:
+            cursor = "_" if self._symbols.are_ascii else _TYPED
+            typed = Text(f"/{one_line(page.filter)}{cursor}", "bold").append("  Enter keep  Esc clear", "not bold dim")
+            return self._spread(typed, Text(place))
+        words = f"q quit  s sort: {page.sort.value}  / filter  Enter services  ? help"
+        return self._spread(Text(words, "dim"), Text(place))
+
+    def help(self) -> list[Text]:
+        symbols = self._symbols
+        arrows = "Up Down" if symbols.are_ascii else "↑ ↓"
+        keys = [
+            ("q  Ctrl-C", "quit"),
+            ("s", "sort: as given, worst first, by name, last change"),
+            ("/", "filter nodes and services by name, address, version or state"),
+            (f"{arrows}  j k", "select; PgUp PgDn a page; Home End, g G to the ends"),
+            ("Enter", "show or hide the services of a node, and why it is as it is"),
+            ("Esc", "drop the filter, then the selection"),
+        ]
+        lines = [Text(f"  {key:12} {meaning}") for key, meaning in keys]
+        shown = [
+            ("Up, healthy", Level.GOOD),
+            ("Initializing, partial", Level.SOON),
+            ("Down, unhealthy", Level.BAD),
+            ("not told", Level.UNTOLD),
+            ("no usable answer", Level.LOST),
+        ]
+        lines.append(Text())
+        lines += [Text("  ").append_text(self._bar(level, 5)).append(f"        {word}") for word, level in shown]
+        span = f"{self._watch.cell_s:g} s"
+        return [
+            *(self._cut(line) for line in lines),
+            Text(),
+            self._cut(Text(f"  Each bar is the worst of {span}, the newest on the right.")),
+            self._cut(Text("  * has just changed      >12s longer than that: no change was seen yet")),
+            Text(),
+            self._cut(Text("  Any key goes back.", "dim")),
+        ]
+
+    # ---- the rows
+
+    def body(self) -> list[Text]:
+        return [self._row(row) for row in self._page.rows]
+
+    def _row(self, row: Row) -> Text:
+        is_selected = self._page.selected is not None and row.key == self._page.selected.key
+        if row.note is not None:
+            line = self._cut(Text(" " * NOTE_INDENT + row.note, "dim"))
+            return Text(">").append_text(line[1:]) if is_selected else line
+        line = self._node(row.node) if row.service is None else self._service(row.service)
+        if is_selected:
+            line = Text(">").append_text(line[1:])
+            line.stylize("bold")
+        return line
+
+    def _node(self, node: NodeSeen) -> Text:
+        columns, now_s = self._columns, self._now_s
+        who = node.identity
+        is_changed = node.track is not None and node.track.is_fresh(now_s)
+        is_moved, is_renamed = is_fresh(node.services_changed_s, now_s), is_fresh(node.identity_changed_s, now_s)
+        state = self._symbols.marked(NONE, "asking") if node.look is None else finding_cell(node.look, self._symbols)
+        cells = [
+            (_fresh(state, is_changed), columns.state),
+            (_fresh(Text(one_line(name_of(node)), "" if who else "dim"), is_renamed), columns.name),
+        ]
+        if note := self._note(node):
+            cells.append((note, columns.told))
+        else:
+            version = Text(one_line(who.node_version) if who else "-")
+            cells.append((_fresh(version, is_renamed), columns.version))
+            cells.append((_fresh(Text(_up_count(node)), is_moved), columns.up))
+        cells += self._times(node.track, is_changed=is_changed)
+        cells.append((Text(one_line(node.url), "dim"), columns.url))
+        return self._line("*" if is_changed or is_moved or is_renamed else "", cells)
+
+    def _note(self, node: NodeSeen) -> Text | None:
+        waited_s = node.unanswered_s(self._now_s, self._watch.patience_s)
+        if waited_s is not None:
+            return Text(f"waiting for {age(waited_s)}", "yellow")
+        if node.look is not None and node.look.errors:
+            return Text(one_line(reason(node)), LOST.style)
+        return None
+
+    def _service(self, seen: ServiceSeen) -> Text:
+        columns = self._columns
+        is_changed = seen.track.is_fresh(self._now_s)
+        status = seen.status
+        if isinstance(status, Unknown):
+            state = self._symbols.marked(LOST, status.value)
+        else:
+            state = status_cell(status, self._symbols)
+        cells = [
+            (Text("  ").append_text(_fresh(state, is_changed)), columns.state),
+            (Text(one_line(seen.service.id)), columns.name),
+            (Text(one_line(seen.service.name), "dim"), columns.told),
+            *self._times(seen.track, is_changed=is_changed),
+            (Text(one_line(seen.service.description), "dim"), columns.url),
+        ]
+        return self._line("*" if is_changed else "", cells)
+
+    def _times(self, track: Track | None, *, is_changed: bool) -> list[tuple[Text, int]]:
+        columns = self._columns
+        if track is None:
+            return [(Text(), columns.since), (Text(), columns.history)]
+        since = age(track.age_s(self._now_s)) if track.changed_s is not None else f">{age(track.age_s(self._now_s))}"
+        levels = track.history.last(columns.history, self._now_s)
+        bars = Text.assemble(*(self._bar(level, len(list(run))) for level, run in groupby(levels)))
+        return [(_fresh(Text(f"{since:>{columns.since}}"), is_changed), columns.since), (bars, columns.history)]
+
+    def _bar(self, level: Level, count: int) -> Text:
+        bar = _BARS[level]
+        return Text((bar.ascii_symbol if self._symbols.are_ascii else bar.symbol) * count, bar.style)
+
+    # ---- cells and lines
+
+    def _line(self, mark: str, cells: Iterable[tuple[Text, int]]) -> Text:
+        line = Text().append(f"{mark:>{_PREFIX}}", "bold")
+        for number, (cell, width) in enumerate(cell for cell in cells if cell[1]):
+            line.append(" " * _GAP if number else "").append_text(self._sized(cell, width))
+        return self._cut(line)
+
+    def _spread(self, left: Text, right: Text) -> Text:
+        """One at each end of the line; what stands on the right is not cut as long as there is room for it alone."""
+        room = self._width - right.cell_len - 2
+        if room < 1:
+            return self._cut(left)
+        return self._sized(left, room).append("  ").append_text(right)
+
+    def _cut(self, text: Text) -> Text:
+        return text if text.cell_len <= self._width else self._sized(text, self._width)
+
+    def _sized(self, text: Text, width: int) -> Text:
+        """Exactly so wide."""
+        missing = width - text.cell_len
+        if missing >= 0:
+            return text.copy().append(" " * missing)
+        kept = set_cell_size(text.plain, max(0, width - 1))
+        whole = len(kept) if text.plain.startswith(kept) else len(kept) - 1  # half of a wide character became a space
+        cut = text[:whole]
+        cut.append(("~" if self._symbols.are_ascii else "…") + " " * (len(kept) - whole), text.style)
+        return cut
+
+
+def _fresh(text: Text, is_changed: bool) -> Text:
+    if is_changed:
+        text.stylize(FRESH)
+    return text
+
+
+def _up_count(node: NodeSeen) -> str:
+    if node.look is None or node.look.services is None:
+        return "-"
+    return f"{sum(seen.level is Level.GOOD for seen in node.services)}/{len(node.services)}"
+
+
+def reason(node: NodeSeen) -> str:
+    """Why it is unclear, without the address, which the row has already."""
+    if node.look is None or not node.look.errors:
+        return ""
+    text = str(node.look.errors[0])
+    return (
+        text.removeprefix(f"cannot reach {node.url}: ")
+        .replace(f" from {node.url}", "")
+        .replace(f" at {node.url}", " at ")
+    )
+
+
+def _details(node: NodeSeen) -> str:
+    parts = [node.url]
+    if node.look is not None and node.look.errors:
+        parts.append(reason(node))
+    elif node.look is not None and node.identity is not None:
+        parts += [node.identity.node_name, node.identity.node_version, f"interface {node.identity.spec_version or '-'}"]
+        parts.append(f"answered in {node.look.duration_s * 1000:.0f} ms")
+    return "  ".join(parts)
+
+
+def _service_details(seen: ServiceSeen) -> str:
+    return "  ".join(filter(None, (seen.service.id, seen.service.name, seen.service.description)))

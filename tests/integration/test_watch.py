@@ -1,0 +1,329 @@
+"""`svcnode watch` as a person uses it: on a real terminal, with keys, against real sockets."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.agents import Agent
+from tests.support.backends import refusing
+from tests.support.fleets import Fleet, FleetNode
+from tests.support.terminals import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_S = 20.0
+FAST = "--interval 200ms"
+AGENT = """
+[node]
+name = "validator-7"
+version = "v1.4.2"
+[defaults]
+interval = "100ms"
+fall = 1
+[[services]]
+id = "db"
+name = "Ledger"
+description = "Holds the ledger"
+probe = "tcp://127.0.0.1:{}"
+[[services]]
+id = "cache"
+name = "Cache"
+status = "Up"
+"""
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    nodes = {
+        "well": FleetNode(),
+        "half": FleetNode(health=206, services={"db": "Up", "indexer": "Initializing"}),
+        "ill": FleetNode(health=503, services={"db": "Down"}),
+    }
+    with Fleet(nodes) as running:
+        yield running
+
+
+def watched(fleet: Fleet) -> str:
+    return f"svcnode watch {FAST} {' '.join(fleet.urls)}"
+
+
+def names(terminal: Terminal) -> list[str]:
+    """Those of the nodes, from top to bottom."""
+    return re.findall(
+        r"^[> ][* ]\S (?:healthy|partial|unhealthy|unreachable|asking) +(\S+)", terminal.screen, re.MULTILINE
+    )
+
+
+def is_clean(terminal: Terminal, folder: Path) -> bool:
+    """Nothing is left of us; keys and what is typed are the shell's again."""
+    terminal.type("stty -a >settings; mv settings stty")
+    terminal.press("Enter")
+    terminal.eventually((folder / "stty").exists)
+    return (
+        {"echo", "icanon", "isig", "ixon"} <= set((folder / "stty").read_text().replace(";", " ").split())
+        and "stty -a >settings" in terminal.screen
+        and terminal.state("alternate_on") == "0"
+        and terminal.state("cursor_flag") == "1"
+        and terminal.state("wrap_flag") == "1"
+    )
+
+
+# ---- what is seen
+
+
+def test_a_service_that_goes_down_is_highlighted_and_its_age_begins_anew(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as backend, ExitStack() as stack:
+        config = AGENT.format(backend.getsockname()[1])
+        agent = stack.enter_context(Agent(tmp_path, "--listen", "127.0.0.1:0", config=config))
+        agent.eventually(lambda: agent.health() == 200)
+        terminal = stack.enter_context(Terminal(tmp_path))
+        terminal.start(f"svcnode watch {FAST} 127.0.0.1:{agent.port}")
+        terminal.sees(r"^  ● healthy        validator-7        v1\.4\.2     2/2        >1s +▇▇?$")
+        lines = terminal.lines
+        assert lines[:2] == [
+            "1 node: 1 healthy                                                    every 0.2 s",
+            "  HEALTH           NAME               VERSION    UP       SINCE LAST 2m40s",
+        ]
+        assert re.match(r"    ● Up           db                 Ledger                >\ds +▇▇?$", lines[3])
+        assert re.match(r"    ● Up           cache              Cache                 >\ds +▇▇?$", lines[4])
+        assert re.match(r"http://127\.0\.0\.1:\d+  validator-7  v1\.4\.2  interface v0\.0\.1  answered in", lines[22])
+        assert lines[23].startswith("q quit  s sort: as given  / filter  Enter services  ? help ")
+
+        backend.close()
+        terminal.sees(r"^ \*  ✖ Down         db                 Ledger                 [01]s +▇?▁$")
+        terminal.sees(r"^ \*◐ partial        validator-7        v1\.4\.2     1/2         \ds +▇?▄$")
+        (down,) = (line for line in terminal.styled.splitlines() if "✖ Down" in line)
+        assert re.search(r"\x1b\[[0-9;]*\b7m(\x1b\[[0-9;]*m)*✖ Down\x1b", down)
+        terminal.press("q")
+        assert terminal.ends() == ("", 0)
+
+
+def test_a_node_that_is_gone_says_why(tmp_path: Path) -> None:
+    with refusing() as port, Terminal(tmp_path) as terminal:
+        terminal.start(f"svcnode watch {FAST} --timeout 1s 127.0.0.1:{port}")
+        terminal.sees(rf"^  ! unreachable +127\.0\.0\.1:{port} +Connection refused +>\ds +!$")
+        terminal.sees(rf"^    cannot reach http://127\.0\.0\.1:{port}: Connection refused$")
+
+
+def test_a_node_that_hangs_holds_up_nobody(fleet: Fleet, tmp_path: Path) -> None:
+    with Terminal(tmp_path) as terminal:
+        terminal.start(f"{watched(fleet)} --timeout 4s")
+        terminal.sees("^3 nodes: 1 healthy, 1 partial, 1 unhealthy")
+        fleet.nodes["well"].hangs = True
+        terminal.sees(r"^  ● healthy +well +waiting for [23]s ")
+        fleet.nodes["ill"].health = 200
+        assert "waiting for " in terminal.sees(r"^ \*● healthy +ill ")
+        terminal.sees(r"^ \*! unreachable +well +no whole answer w… ")
+        fleet.nodes["well"].hangs = False
+        terminal.sees(r"^ \*● healthy +well ")
+
+
+# ---- keys
+
+
+def test_keys_sort_filter_and_open(fleet: Fleet, tmp_path: Path) -> None:
+    with Terminal(tmp_path) as terminal:
+        terminal.start(watched(fleet))
+        terminal.sees("^3 nodes: 1 healthy, 1 partial, 1 unhealthy ")
+        assert names(terminal) == ["well", "half", "ill"]
+        terminal.press("s")
+        terminal.sees("s sort: worst first")
+        assert names(terminal) == ["ill", "half", "well"]
+
+        terminal.press("Down", "j", "Enter")
+        terminal.sees(r"^> ◐ partial +half .*\n    ◐ Initializing indexer .*\n    ● Up +db ")
+        terminal.sees(rf"^http://{fleet.url('half')}  half  v1\.4\.2  interface v0\.0\.1  answered in \d+ ms$")
+        terminal.press("Down")
+        terminal.sees("^>   ◐ Initializing indexer ")
+        terminal.sees("^indexer  Indexer$")
+        terminal.press("Enter")
+        terminal.eventually(lambda: "Initializing" not in terminal.screen)
+
+        terminal.type("/down")
+        terminal.sees("^/down█ ")
+        assert names(terminal) == ["ill"]
+        terminal.sees(r"^[ >]   ✖ Down         db")
+        terminal.press("Enter")
+        terminal.sees(r"filter: down  every 0\.2 s$")
+        terminal.press("Escape")
+        terminal.eventually(lambda: names(terminal) == ["ill", "half", "well"])
+
+        terminal.press("?")
+        terminal.sees("Any key goes back")
+        terminal.press("Space")
+        terminal.sees("s sort: worst first")
+        terminal.press("q")
+        assert terminal.ends() == ("", 0)
+
+
+def test_200_nodes_are_scrolled_at_80x24_and_the_screen_may_be_resized(tmp_path: Path) -> None:
+    nodes = {f"n{number}": FleetNode() for number in range(200)}
+    with Fleet(nodes) as fleet, Terminal(tmp_path) as terminal:
+        (tmp_path / "nodes").write_text("\n".join(fleet.urls))
+        terminal.start("svcnode watch --from nodes --timeout 1s")
+        terminal.sees("^200 nodes: 200 healthy +every 2 s$")
+        for number in range(7, 200, 40):
+            nodes[f"n{number}"].hangs = True
+        fixed = terminal.lines[1]
+        assert names(terminal) == [f"n{number}" for number in range(20)]
+        assert terminal.lines[-1].endswith(" 1-20 of 200")
+        terminal.press("NPage", "NPage")
+        terminal.sees(" 22-41 of 200$")
+        terminal.press("End")
+        terminal.sees(" 181-200 of 200$")
+        assert names(terminal) == [f"n{number}" for number in range(180, 200)]
+        assert terminal.lines[1] == fixed
+        terminal.sees("^> ● healthy +n199 ")
+
+        terminal.resize(120, 40)
+        terminal.sees(" 165-200 of 200$")
+        assert names(terminal) == [f"n{number}" for number in range(164, 200)]
+        assert len(terminal.lines) == 40
+        assert len(terminal.lines[-1]) == 120
+        terminal.resize(80, 24)
+        terminal.eventually(lambda: len(terminal.lines) == 24 and terminal.lines[1] == fixed)
+        terminal.sees("^> ● healthy +n199 ")
+
+        terminal.press("Escape")
+        terminal.sees("^200 nodes: 195 healthy, 5 unreachable ")
+        terminal.press("s")
+        terminal.eventually(lambda: names(terminal)[:6] == ["n7", "n47", "n87", "n127", "n167", "n0"])
+        terminal.press("C-c")
+        assert terminal.ends() == ("", 0)
+
+
+# ---- the end
+
+
+@pytest.mark.parametrize(("way", "code"), [("q", 0), ("C-c", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_however_it_ends_the_terminal_is_as_it_was(
+    way: str | signal.Signals, code: int, fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.nodes["ill"].hangs = True
+    with Terminal(tmp_path) as terminal:
+        terminal.start(f"""sh -c 'echo $$ >pid; exec "$@"' - {watched(fleet)}""")
+        terminal.sees("^3 nodes: 1 asking, 1 healthy, 1 partial")
+        assert terminal.state("alternate_on") == "1"
+        assert terminal.state("cursor_flag") == "0"
+        if isinstance(way, str):
+            terminal.press(way)
+        else:
+            os.kill(int((tmp_path / "pid").read_text()), way)
+        assert terminal.ends() == ("", code)
+        assert is_clean(terminal, tmp_path)
+
+
+def test_a_fault_inside_is_told_on_a_clean_terminal(fleet: Fleet, tmp_path: Path) -> None:
+    script = tmp_path / "faulty.py"
+    script.write_text(
+        "import sys\n"
+        "from svcnode.cli import main\n"
+        "from svcnode.terminal.watch import live\n"
+        "draw, drawn = live.draw, []\n"
+        "def draw_once(*arguments):\n"
+        "    drawn.append(1)\n"
+        "    return draw(*arguments) if len(drawn) < 3 else 1 / 0\n"
+        "live.draw = draw_once\n"
+        "sys.exit(main(['watch', *sys.argv[1:]]))\n"
+    )
+    with Terminal(tmp_path, rows=50) as terminal:
+        terminal.start(f"{sys.executable} {script} {FAST} {fleet.url('well')}")
+        screen, code = terminal.ends()
+        assert "ZeroDivisionError" in screen
+        assert code == 1
+        assert is_clean(terminal, tmp_path)
+
+
+def test_it_can_be_put_aside_and_brought_back(fleet: Fleet, tmp_path: Path) -> None:
+    with Terminal(tmp_path) as terminal:
+        terminal.start(watched(fleet))
+        terminal.sees("^3 nodes: 1 healthy, 1 partial, 1 unhealthy ")
+        terminal.press("C-z")
+        terminal.sees("Stopped")
+        assert is_clean(terminal, tmp_path)
+        (tmp_path / "stty").unlink()
+        fleet.nodes["ill"].health = 200
+        terminal.start("fg")
+        terminal.sees("^3 nodes: 2 healthy, 1 partial ")
+        terminal.press("q")
+        terminal.ends()
+        assert is_clean(terminal, tmp_path)
+
+
+def test_it_ends_with_its_terminal(fleet: Fleet) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "svcnode", "watch", *fleet.urls],
+        env={"PATH": os.environ["PATH"], "TERM": "xterm", "LANG": "C.UTF-8"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # not its controlling terminal: it gets no signal
+    )
+    os.close(theirs)
+    try:
+        shown = b""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while b"3 nodes: 1 healthy" not in shown:
+            assert select.select([ours], [], [], deadline_s - time.monotonic())[0], shown
+            shown += os.read(ours, 65536)
+        os.close(ours)
+        _, told = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, told) == (129, b"")
+
+
+# ---- other terminals
+
+
+def test_nodes_may_be_piped_in_and_keys_still_be_pressed(fleet: Fleet, tmp_path: Path) -> None:
+    with Terminal(tmp_path, environ={"NO_COLOR": "1"}) as terminal:
+        (tmp_path / "nodes").write_text("\n".join(fleet.urls))
+        terminal.start("svcnode watch --from - < nodes")
+        terminal.sees("^3 nodes: 1 healthy, 1 partial, 1 unhealthy ")
+        assert not re.findall(r"\x1b\[[0-9;]*\b3[0-7]\b", terminal.styled)  # NO_COLOR
+        terminal.press("q")
+        assert terminal.ends() == ("", 0)
+        assert is_clean(terminal, tmp_path)
+
+
+def test_where_a_terminal_cannot_spell_it_gets_other_signs(fleet: Fleet, tmp_path: Path) -> None:
+    with Terminal(tmp_path, environ={"PYTHONIOENCODING": "ascii"}) as terminal:
+        terminal.start(f"svcnode watch {fleet.url('ill')} {fleet.url('half')}")
+        terminal.sees(r"^  x unhealthy +ill +v1\.4\.2 +0/1 +>\ds +_$")
+        terminal.type("/検")
+        terminal.sees(r"^/\?\?_ ")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("svcnode watch h | cat", "watch needs a terminal to draw on; elsewhere, use svcnode status"),
+        (
+            "(ulimit -n 60; svcnode watch a b c d e f g h i j k)",
+            "11 nodes are too many to watch: 10 connections can be kept here",
+        ),
+        ("TERM=dumb svcnode watch h", 'watch cannot draw on this terminal (TERM="dumb"); use svcnode status'),
+    ],
+)
+def test_where_it_cannot_watch_it_says_so(command: str, why: str, tmp_path: Path) -> None:
+    with Terminal(tmp_path, columns=120) as terminal:
+        screen, code = terminal.run(command)
+    assert screen == f"svcnode: {why}"
+    assert code == (0 if "|" in command else 2)
