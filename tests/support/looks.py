@@ -103,7 +103,7 @@ async def _assert_nothing_is_left(port: int, before: set[asyncio.Task[Any]]) -> 
     assert await _turns_until(lambda: asyncio.all_tasks() <= before), asyncio.all_tasks() - before
     assert await _turns_until(lambda: not our_connections_to(port))
     assert not threads_of_looks()
-    gc.collect()  # a task whose fault nobody took says so when it is collected
+    gc.collect(1)  # the young ones: a task whose fault nobody took says so when it is collected
 
 
 def assert_cut_off(look: Look, url: str, port: int, step: str, *, timeout_s: float = CUT_OFF_S, **options: Any) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pamqp.frame import FrameTypes
 
 READY = Verdict.ready()
+_MAX_NAME_BYTES = 255
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
@@ -90,6 +91,9 @@ class AmqpProbe(LoginProbe[_Session]):
             raise ProbeError("after the host stands at most a vhost, with %2F for a / in it")
         if path and self.vhost:
             raise OptionError("vhost", "stands in the URL as well; only one of the two can count")
+        for name, text in (("vhost", self.vhost or unquote(path)), ("queue", self.queue)):
+            if len(text.encode()) > _MAX_NAME_BYTES:
+                raise OptionError(name, f"is longer than the {_MAX_NAME_BYTES} bytes that AMQP has for it")
         self.credentials()
         self.check_tls_options(is_used=self._speaks_tls)
         port = self.url.port or _DEFAULT_PORTS[self.url.scheme]
@@ -139,6 +143,9 @@ class AmqpProbe(LoginProbe[_Session]):
 
     async def leave(self, connection: _Session) -> None:
         await connection.connection.close()  # or the broker would log a client that was lost
+
+    def renew(self, connection: _Session) -> None:
+        connection.streams.renew()
 
     def drop(self, connection: _Session) -> None:
         for task in (connection.connection._reader_task, connection.connection._writer_task):

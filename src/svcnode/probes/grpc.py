@@ -24,6 +24,7 @@ import h2.exceptions
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.wording import kind_of, suggestion
+from svcnode.probes.tools.budget import too_much
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.session import SessionProbe, told
 from svcnode.probes.tools.tls_layer import connected_under_tls
@@ -32,7 +33,7 @@ READY = Verdict.ready()
 SERVING = 1
 STATUSES = {0: "UNKNOWN", SERVING: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _NOT_FOUND, _UNIMPLEMENTED = "5", "12"
-_MAX_ANSWER_BYTES = 64 * 1024
+_MAX_HEARD_BYTES = 16 * 1024  # every few bytes may be a frame, which take their time
 _SETTINGS = b"\x04"  # the type of the frame that every server begins with, after three bytes of length
 
 
@@ -130,6 +131,7 @@ class _Client(asyncio.Protocol):
         self._http2 = h2.connection.H2Connection(config)
         self._http2.initiate_connection()  # first of all: a server may speak before us, and is answered after it
         self._is_begun = False
+        self._heard_bytes = 0
         self._has_heard = False
         self._stream = 0
         self._headers: dict[str, str] = {}
@@ -145,6 +147,7 @@ class _Client(asyncio.Protocol):
     async def called(self, headers: list[tuple[str, str]], message: bytes) -> _Reply:
         if self._lost is not None:
             raise self._lost
+        self._heard_bytes = 0
         self._headers.clear()
         self._body.clear()
         self._reply = asyncio.get_running_loop().create_future()
@@ -155,6 +158,13 @@ class _Client(asyncio.Protocol):
         return await self._reply
 
     def data_received(self, data: bytes) -> None:
+        self._heard_bytes += len(data)
+        if self._heard_bytes > _MAX_HEARD_BYTES:
+            self._fail(too_much(_MAX_HEARD_BYTES))
+            if self._is_begun:
+                self.transport.abort()
+        if self._lost is not None:
+            return
         is_other = not self._has_heard and data[3:4] not in (b"", _SETTINGS)
         self._has_heard = True
         if is_other:  # h2 would wait for the rest of what it takes for a large frame
@@ -177,8 +187,6 @@ class _Client(asyncio.Protocol):
                 self._headers.update(cast("list[tuple[str, str]]", event.headers))
             case h2.events.DataReceived() if event.stream_id == self._stream:
                 self._body += event.data
-                if len(self._body) > _MAX_ANSWER_BYTES:
-                    self._fail(ConnectionError(f"its answer is larger than {_MAX_ANSWER_BYTES // 1024} KiB"))
                 self._http2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             case h2.events.StreamEnded(stream_id=stream) if stream == self._stream:
                 self._complete()

@@ -43,5 +43,8 @@ class MemcachedProbe(SessionProbe[Streams]):
             raise ConnectionError(told(Exception(said.decode(errors="replace"))))
         raise ConnectionError("it did not tell its version")
 
+    def renew(self, connection: Streams) -> None:
+        connection.renew()
+
     def drop(self, connection: Streams) -> None:
         connection.abort()

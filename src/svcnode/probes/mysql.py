@@ -15,7 +15,6 @@ import asyncio
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote
 
 from asyncmy.connection import Connection, _MySQLProtocol  # type: ignore[attr-defined]
 from asyncmy.constants import CLIENT
@@ -24,6 +23,7 @@ from asyncmy.errors import MySQLError, OperationalError, ProgrammingError
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
+from svcnode.probes.tools.budget import MAX_HEARD_BYTES, too_much
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.options import Role, Seconds
 from svcnode.probes.tools.session import LoginProbe, told
@@ -44,7 +44,19 @@ _QUIT = b"\x01\x00\x00\x00\x01"
 
 
 class _Protocol(_MySQLProtocol):  # type: ignore[misc]
-    """The driver's, fed as TLS feeds whoever speaks over it."""
+    """The driver's, fed as TLS feeds whoever speaks over it, and not without end."""
+
+    heard_bytes = 0
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard_bytes += nbytes
+        if self.heard_bytes <= MAX_HEARD_BYTES:
+            super().buffer_updated(nbytes)
+            return
+        transport = self.transport
+        self.connection_lost(too_much())
+        if transport is not None:
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         while data:
@@ -97,6 +109,9 @@ class _Connection(Connection):
         except OperationalError as exc:  # the driver's words for it are the same whatever the system said
             raise self._proto.exc or EOFError from exc
 
+    def renew(self) -> None:
+        self._proto.heard_bytes = 0
+
     def close(self) -> None:
         """At once: the driver's way would wait for the other end."""
         if self._transport is not None:
@@ -116,6 +131,7 @@ class MysqlProbe(LoginProbe[_Connection]):
     def __post_init__(self) -> None:
         if self.url.query:
             raise ProbeError("options stand beside the URL, not in its query")
+        self.database()
         user, _ = self.credentials()
         if not user:
             raise OptionError("username", f"is missing; write {self.url.scheme}://user:password@host/database")
@@ -137,7 +153,7 @@ class MysqlProbe(LoginProbe[_Connection]):
         return {
             "user": user,
             "password": password.encode(),  # the driver would take it for latin-1
-            "database": unquote(self.url.path.removeprefix("/")) or None,
+            "database": self.database() or None,
             "program_name": "svcnode",
             "cursor_cls": DictCursor,
             "local_infile": False,
@@ -158,7 +174,9 @@ class MysqlProbe(LoginProbe[_Connection]):
 
     async def _is_read_only(self, connection: _Connection) -> bool:
         row = await _first_row(connection, "SELECT @@global.read_only AS value")
-        return row is None or str(row["value"]).upper() not in ("0", "OFF")
+        if row is None:
+            raise ConnectionError("it answered SELECT with nothing")
+        return str(row["value"]).upper() not in ("0", "OFF")
 
     def _judged_as_replica(self, status: dict[str, Any] | None) -> Verdict | None:
         if status is None:
@@ -173,6 +191,9 @@ class MysqlProbe(LoginProbe[_Connection]):
     async def leave(self, connection: _Connection) -> None:
         connection._transport.write(_QUIT)  # or the server would count and log a client that was lost
         await asyncio.sleep(0)  # uvloop sends at the end of its turn
+
+    def renew(self, connection: _Connection) -> None:
+        connection.renew()
 
     def drop(self, connection: _Connection) -> None:
         connection.close()

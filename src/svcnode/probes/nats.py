@@ -1,7 +1,7 @@
 """`nats://user:password@host:port`: a NATS server that lets us in.
 
 ready      connected, and a flush came back; JetStream answers where `jetstream` is set
-not ready  JetStream was asked for and does not answer; the certificate ends within `min_cert_days`
+not ready  JetStream was asked for, and is not enabled or has no leader; the certificate ends within `min_cert_days`
 failed     any refusal, such as wrong credentials or no connections left; refused, unreachable, not trusted
 unknown    no file descriptors or ports left here, or the resolver does not work
 """
@@ -179,6 +179,9 @@ class NatsProbe(LoginProbe[_Session]):
 
     async def leave(self, connection: _Session) -> None:
         await connection.client.close()
+
+    def renew(self, connection: _Session) -> None:
+        connection.transport.streams.renew()
 
     def drop(self, connection: _Session) -> None:
         connection.transport.close()

@@ -18,7 +18,7 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
@@ -37,6 +37,7 @@ BOOLEAN_OID = 16
 URL_WORDS = ("application_name", "host", "options", "sslmode")
 MAY_BE_PLAIN = ("disable", "allow", "prefer")
 SSL_MODES = (*MAY_BE_PLAIN, "require", "verify-ca", "verify-full")
+_MAX_TURNS = 4096  # of reading what has come; with each, as much as fits into libpq's buffer
 
 # libpq tells no code of a server that refuses a connection, only the server's words; these are never translated into
 # a green light, only into "starting" instead of "down".
@@ -92,7 +93,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         words = {
             "user": user,
             "password": password,
-            "dbname": unquote(self.url.path.removeprefix("/")),
+            "dbname": self.database(),
             "application_name": "svcnode",
             **given,
             "host": given.get("host") or self.server_name or self.url.need_host(),
@@ -101,6 +102,9 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             "gssencmode": "disable",
             **self._tls_words(self.sslmode or given.get("sslmode", "")),
         }
+        for name, word in words.items():
+            if "\0" in word:  # libpq would take all that follows for nothing, the host and the mode of TLS too
+                raise ProbeError(f"{name} holds a null character")
         object.__setattr__(self, "_words", {name: word for name, word in words.items() if word})
 
     def _tls_words(self, mode: str) -> dict[str, str]:
@@ -240,10 +244,14 @@ async def _answer(connection: PGconn, query: str) -> PGresult:
 
 
 async def _next_result(connection: PGconn) -> PGresult | None:
-    while connection.is_busy():
+    for _ in range(_MAX_TURNS):
+        if not connection.is_busy():
+            return connection.get_result()
+        while connection.notifies() is not None:
+            pass  # nobody asked for them, and they would pile up
         await _until_ready(connection.socket, to_write=False)
         connection.consume_input()
-    return connection.get_result()
+    raise RefusedError("its answer has no end")
 
 
 async def _until_ready(descriptor: int, *, to_write: bool) -> None:

@@ -106,6 +106,9 @@ class RedisProbe(LoginProbe[_Connection]):
         expiring = self.expiry_verdict(connection.streams.writer.transport) if self._speaks_tls else None
         return expiring or READY
 
+    def renew(self, connection: _Connection) -> None:
+        connection.streams.renew()
+
     def drop(self, connection: _Connection) -> None:
         connection.streams.abort()
         connection._reader = connection._writer = None  # or it would complain when it is collected

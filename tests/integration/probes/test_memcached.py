@@ -98,7 +98,12 @@ def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
     ],
 )
 def test_another_answer_is_failed(look: Look, answer: bytes, words: str) -> None:
-    with Backend(saying(answer)) as backend:
+    def script(peer: Peer) -> None:
+        peer.read_until(b"\r\n")
+        peer.say(answer)
+        peer.finish()
+
+    with Backend(script) as backend:
         assert look(f"memcached://{backend.place}") == Verdict.failed(f"{words}: memcached://{backend.place}")
 
 
@@ -118,6 +123,14 @@ def test_a_line_without_an_end_is_failed_and_not_listened_to_for_ever(look: Look
         verdict = look(f"memcached://{backend.place}")
         assert time.monotonic() - began_s < PATIENCE_S
     assert verdict.outcome.value == "failed"
+
+
+def test_what_is_said_unasked_is_no_answer(look: Look) -> None:
+    with Backend(saying(b"ERROR Too many open connections\r\n")) as full, Backend(saying(b"220 mail\r\n")) as mail:
+        url = f"memcached://{full.place}"
+        assert look(url) == Verdict.failed(f"ERROR Too many open connections: {url}")
+        url = f"memcached://{mail.place}"
+        assert look(url) == Verdict.failed(f"it did not tell its version: {url}")
 
 
 # ---- reuse

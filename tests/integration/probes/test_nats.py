@@ -375,14 +375,23 @@ def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
         b"INFO []\r\n",
         b"INFO {\r\n",
         b"INFO \xff\r\n",
-        b"x" * 200_000,
     ],
-    ids=["SMTP", "no object", "no JSON", "no text", "no end"],
+    ids=["SMTP", "no object", "no JSON", "no text"],
 )
 def test_what_does_not_speak_the_protocol_is_failed(look: Look, answer: bytes) -> None:
     with Backend(saying(answer)) as backend:
         url = f"nats://{backend.place}"
         assert look(url) == Verdict.failed(f"what came back is not NATS: {url}")
+
+
+def test_a_line_without_an_end_is_failed_and_not_listened_to_for_ever(look: Look) -> None:
+    def chatters(peer: Peer) -> None:
+        while True:
+            peer.say(b"INFO " * 1000)
+
+    with Backend(chatters) as backend:
+        verdict = assert_leaves_nothing(look, f"nats://{backend.place}", backend.port)
+    assert verdict.outcome is Outcome.FAILED
 
 
 @generating

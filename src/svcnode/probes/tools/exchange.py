@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024
+# Head, body, and what holds the pieces of a body together. Read in parts, so that others get their turn.
+MAX_HEARD_BYTES = MAX_HEAD_BYTES + 2 * MAX_BODY_BYTES
+MAX_TRAILERS = 100
+_PART_BYTES = 64 * 1024
 # How much of an answer is waited for. Without the body, the head is the whole answer.
 Needs = Literal["status", "head", "body"]
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -266,8 +270,8 @@ class _StatusClient(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__",
-        "_head_bytes",
         "_headers",
+        "_heard_bytes",
         "_is_head_complete",
         "_parser",
         "answer",
@@ -284,13 +288,13 @@ class _StatusClient(asyncio.Protocol):
         self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
-        self._head_bytes = 0
+        self._heard_bytes = 0
         self._is_head_complete = False
 
     @property
     def has_heard(self) -> bool:
         """Whether anything has come back since the last request."""
-        return self._head_bytes > 0
+        return self._heard_bytes > 0
 
     def begin_next(self) -> bool:
         """Returns whether the connection can carry another request."""
@@ -301,15 +305,19 @@ class _StatusClient(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.is_idle = False
-        room = MAX_HEAD_BYTES - self._head_bytes
-        if self._is_head_complete or len(data) <= room:
-            self._head_bytes += len(data)
-            self._feed(data)
-            return
-        self._feed(data[:room])
-        if not self._is_head_complete:
-            self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
-        self._feed(data[room:])
+        while data and not self.answer.done():
+            room = _PART_BYTES if self._is_head_complete else MAX_HEAD_BYTES - self._heard_bytes
+            part, data = data[:room], data[room:]
+            self._heard_bytes += len(part)
+            self._feed(part)
+            if not room:
+                self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
+            if self._heard_bytes > MAX_HEARD_BYTES:
+                self._on_too_much()
+
+    def _on_too_much(self) -> None:
+        self.is_idle = False
+        self._fail(f"it said more than {MAX_HEARD_BYTES // 1024} KiB in one look")
 
     def _feed(self, data: bytes) -> None:
         if self.answer.done():
@@ -372,11 +380,27 @@ class _HeadClient(_StatusClient):
 class _BodyClient(_HeadClient):
     """Reads to the end of the body, and gathers it where it is needed."""
 
-    __slots__ = ("_body",)
+    __slots__ = ("_body", "_trailers")
 
     def _begin(self) -> None:
         super()._begin()
         self._body = bytearray()
+        self._trailers = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_head_complete:
+            super().on_header(name, value)
+            return
+        self._trailers += 1
+        if self._trailers > MAX_TRAILERS:
+            self._fail("what follows the body of its answer has no end")
+
+    def _on_too_much(self) -> None:
+        if self.gathers_body or not self._is_head_complete:
+            super()._on_too_much()
+        else:  # all that was needed is known, but the connection cannot be used again
+            self.is_idle = False
+            self._complete()
 
     def _on_head(self, status: int) -> None:
         pass

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+from urllib.parse import unquote
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
@@ -42,6 +43,9 @@ class SessionProbe(TlsOptions, ABC, Generic[C]):
     def drop(self, connection: C) -> None:
         """End the connection at once, whatever state it is in."""
 
+    def renew(self, connection: C) -> None:
+        """A new look begins on a connection that was kept."""
+
     async def leave(self, connection: C) -> None:
         """Say goodbye, to those who would note it in their log otherwise. `drop` follows."""
 
@@ -64,7 +68,7 @@ class SessionProbe(TlsOptions, ABC, Generic[C]):
         """None when the connection was of no use any more; only a new one tells whether that means anything."""
         try:
             with step("reuse", REUSED):
-                pass
+                self.renew(connection)
             return await self._asked(connection)
         except Exception:  # noqa: BLE001  as above
             return None
@@ -112,8 +116,17 @@ class LoginProbe(SessionProbe[C]):
         for name in ("username", "password"):
             if getattr(self, name) and getattr(self.url, name):
                 raise OptionError(name, f"stands in the URL as well; only one {name} can count")
+            if "\0" in getattr(self, name) or "\0" in getattr(self.url, name):
+                raise OptionError(name, "holds a null character, where many servers would take it for ended")
         keep_secret(self.password)
         return self.username or self.url.username, self.password or self.url.password
+
+    def database(self) -> str:
+        """What the path of the URL names."""
+        name = unquote(self.url.path.removeprefix("/"))
+        if "\0" in name:
+            raise ProbeError("the name of a database holds no null character")
+        return name
 
 
 def told(exc: Exception) -> str:

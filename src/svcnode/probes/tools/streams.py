@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from svcnode.probes.tools.budget import MAX_HEARD_BYTES, too_much
 from svcnode.probes.tools.tls_layer import connected_under_tls, upgraded_to_tls
 
 if TYPE_CHECKING:
@@ -19,9 +20,30 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 64 * 1024
 
 
+class Reader(asyncio.StreamReader):
+    """Hears no more in one look than an answer can take."""
+
+    heard_bytes = 0
+    transport: asyncio.Transport | None = None
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # no more than asyncio feeds it with
+        self.heard_bytes += len(data)
+        if self.heard_bytes <= MAX_HEARD_BYTES:
+            super().feed_data(data)
+            return
+        if self.exception() is None:
+            self.set_exception(too_much())
+        if self.transport is not None:
+            self.transport.abort()
+
+
 class Streams(NamedTuple):
-    reader: asyncio.StreamReader
+    reader: Reader
     writer: asyncio.StreamWriter
+
+    def renew(self) -> None:
+        """A new look begins."""
+        self.reader.heard_bytes = 0
 
     @property
     def unread(self) -> bytes:
@@ -57,17 +79,18 @@ async def upgraded(streams: Streams, tls: ssl.SSLContext, server_name: str) -> S
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    reader: asyncio.StreamReader
+    reader: Reader
     plain: asyncio.StreamWriter  # kept: one that nobody has any more closes its connection, also under TLS
 
 
 def _protocol(limit_bytes: int) -> _Protocol:
-    reader = asyncio.StreamReader(limit=limit_bytes)
+    reader = Reader(limit=limit_bytes)
     protocol = _Protocol(reader)
     protocol.reader = reader
     return protocol
 
 
 def _streams(transport: asyncio.Transport, protocol: _Protocol) -> Streams:
+    protocol.reader.transport = transport
     writer = asyncio.StreamWriter(transport, protocol, protocol.reader, asyncio.get_running_loop())
     return Streams(protocol.reader, writer)

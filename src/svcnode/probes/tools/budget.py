@@ -1,0 +1,13 @@
+"""How much a server may say in one look.
+
+The answer to a look is short. One that never ends would fill the memory, or keep the event loop busy past every
+deadline, and with it all the looks at others.
+"""
+
+from __future__ import annotations
+
+MAX_HEARD_BYTES = 64 * 1024
+
+
+def too_much(limit_bytes: int = MAX_HEARD_BYTES) -> ConnectionError:
+    return ConnectionError(f"it said more than {limit_bytes // 1024} KiB in one look")
