@@ -6,6 +6,7 @@ BIN := .venv/bin
 .PHONY: help setup run test lint check format truth bench wheel-test lock clean
 
 help:
+	@echo "make setup       all that the others need, which they see to themselves"
 	@echo "make run         serve on the embedded default (http://127.0.0.1:8420/svc/node)"
 	@echo "make test        all tests"
 	@echo "make check       format, lint, layers, types, tests"

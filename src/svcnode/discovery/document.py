@@ -150,7 +150,7 @@ def _deep_remarks(choice: Choice) -> Iterator[str]:
 
 
 def _shallow_remarks(choice: Choice) -> Iterator[str]:
-    yield comment("This only shows that something listens. A closer look was not possible:")
+    yield comment("This only shows that something listens, even when it hangs. A closer look was not possible:")
     yield comment(f"  {choice.missing or (choice.verdict.reason if choice.verdict is not None else '')}")
     yield comment(_what_to_do(choice))
     yield comment(f"probe = {quoted(choice.better)}")

@@ -9,6 +9,7 @@ One line each way, so without a driver.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from svcnode.core.model import Verdict
@@ -36,7 +37,7 @@ class MemcachedProbe(SessionProbe[Streams]):
         said = connection.unread  # since an earlier look, or before any: no answer to this one
         if not said:
             connection.writer.write(b"version\r\n")
-            said = await connection.reader.readuntil(b"\r\n")
+            said = await _line(connection.reader)
             if said.startswith(b"VERSION "):
                 return READY
         if said.startswith((b"ERROR ", b"SERVER_ERROR ")):  # such as "ERROR Too many open connections"
@@ -48,3 +49,10 @@ class MemcachedProbe(SessionProbe[Streams]):
 
     def drop(self, connection: Streams) -> None:
         connection.abort()
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n")
+    except asyncio.LimitOverrunError:
+        return b""  # nothing that memcached says is so long

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from asyncmy.connection import Connection, _MySQLProtocol  # type: ignore[attr-defined]
 from asyncmy.constants import CLIENT
 from asyncmy.cursors import DictCursor
-from asyncmy.errors import MySQLError, OperationalError, ProgrammingError
+from asyncmy.errors import InternalError, MySQLError, OperationalError, ProgrammingError
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
@@ -202,6 +202,8 @@ class MysqlProbe(LoginProbe[_Connection]):
         if isinstance(exc, MySQLError) and len(exc.args) == 2:
             code, message = exc.args
             return Verdict.failed(f"{told(Exception(message))} ({code}): {self.url}")
+        if isinstance(exc, InternalError | IndexError | ValueError | struct.error):
+            return Verdict.failed(f"what came back is not MySQL: {self.url}")
         return Verdict.failed(f"{told(exc)}: {self.url}")
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import BusyLoadingError, MasterDownError, NoPermissionError
+from redis.exceptions import BusyLoadingError, InvalidResponse, MasterDownError, NoPermissionError, RedisError
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
@@ -116,6 +116,8 @@ class RedisProbe(LoginProbe[_Connection]):
     def verdict_on_refusal(self, exc: Exception) -> Verdict:
         if isinstance(exc.__context__, OSError):  # the driver does not name it as the cause
             return verdict_on(exc.__context__, str(self.url))
+        if not isinstance(exc, RedisError) or isinstance(exc, InvalidResponse):
+            return Verdict.failed(f"what came back is not Redis: {self.url}")
         words = told(exc).rstrip(".")
         if isinstance(exc, BusyLoadingError | MasterDownError):
             return Verdict.not_ready(f"{words}: {self.url}")

@@ -108,7 +108,7 @@ def test_a_probe_that_only_connects_says_so_and_why_and_what_would_be_better() -
     lines = document("n", 8420, [shallow("redis")]).splitlines()
     place = lines.index('probe = "tcp://127.0.0.1:6379"')
     assert lines[place - 4 : place] == [
-        "# This only shows that something listens. A closer look was not possible:",
+        "# This only shows that something listens, even when it hangs. A closer look was not possible:",
         f"#   {DRIVER_MISSING}",
         what_to_do,
         '# probe = "redis://:${REDIS_PASSWORD}@127.0.0.1:6379"',
