@@ -143,6 +143,8 @@ class HttpOptions(TlsOptions):
         endpoint = Endpoint.of(url.need_host(), url.port or self.default_ports[scheme])
         proxy = Proxy.chosen(self.proxy, scheme, endpoint) if self.proxy else None
         headers = self._all_headers(url, body, content_type, is_home=is_home, is_followed=is_followed)
+        if method == "POST" and not body:
+            headers.append(("Content-Length", "0"))  # some proxies insist on it
         if proxy is not None and scheme == "http":
             target = f"http://{url.place}{target}"
             headers += proxy.headers
