@@ -375,7 +375,7 @@ def test_looking_leaves_nothing_open() -> None:
         before = open_files()
         for backend in backends:
             searched(KINDS, backend.port, 0.1)
-        assert open_files() == before
+        assert open_files() <= before  # others may be closed meanwhile
 
 
 # ---- the file

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.discovery.known import KNOWN
 from svcnode.discovery.speech import WordlessError
+from svcnode.probes.tools.budget import TooMuchError
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.exchange import ExchangeError
 from svcnode.probes.tools.faults import words_of
@@ -98,7 +99,7 @@ def _fault(exc: OSError, known: Known, deadline_s: float) -> str:
             return f"took no connection within {deadline_s:g} s"
         case TimeoutError():
             return f"is open, but did not answer within {deadline_s:g} s"
-        case ExchangeError():
+        case ExchangeError() | TooMuchError():
             return _another(known)
         case WordlessError():
             return "is open, but closed the connection without a word"

@@ -9,5 +9,9 @@ from __future__ import annotations
 MAX_HEARD_BYTES = 64 * 1024
 
 
-def too_much(limit_bytes: int = MAX_HEARD_BYTES) -> ConnectionError:
-    return ConnectionError(f"it said more than {limit_bytes // 1024} KiB in one look")
+class TooMuchError(ConnectionError):
+    """It never stops talking; the text says so."""
+
+
+def too_much(limit_bytes: int = MAX_HEARD_BYTES) -> TooMuchError:
+    return TooMuchError(f"it said more than {limit_bytes // 1024} KiB in one look")
