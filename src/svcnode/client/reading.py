@@ -32,6 +32,7 @@ VERSION_NOT_FOUND = "API version not found"
 _NOT_ABOUT_A_SERVICE = (None, VERSION_NOT_FOUND, "Not found")
 MIB = 1024 * 1024
 _EXCERPT_CHARS = 80
+MAX_ID_CHARS = 2048  # percent-encoded, most servers would refuse a longer one in any case
 _STATUSES = {status.value.lower(): status for status in Status}
 _IDENTITY_FIELDS = ("node_name", "spec_version", "node_version")
 _SERVICE_FIELDS = ("id", "name", "description", "status")
@@ -162,6 +163,8 @@ SERVICES = Operation(path="/node/services", max_bytes=64 * MIB, read=_read_servi
 def service_health(service_id: str) -> Operation[Health]:
     if not service_id:
         raise InvalidValueError("a service id must not be empty")
+    if len(service_id) > MAX_ID_CHARS:
+        raise InvalidValueError(f"a service id of {len(service_id)} characters is too long to be asked for")
     try:
         segment = quote(service_id, safe="")
     except UnicodeEncodeError:
@@ -190,9 +193,17 @@ _NO_JSON = object()
 
 def _json(body: bytes) -> object:
     try:
-        return json.loads(body)
+        return json.loads(body, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         return _NO_JSON
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a field that stands there twice, one may say Down and the other Up, and readers differ in which they take."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a field stands there twice")
+    return fields
 
 
 def _message(answer: Answer) -> str | None:

@@ -137,6 +137,24 @@ def test_json_of_another_type_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        b'{"services": [{"id": "a", "name": "A", "description": "", "status": "Down", "status": "Up"}]}',
+        b'{"services": [{"id": "a", "name": "A", "description": "", "status": "Down"}], "services": []}',
+    ],
+)
+def test_a_field_that_stands_there_twice_is_refused(body: bytes) -> None:
+    """Whichever was taken, the other one may have been the truth."""
+    with pytest.raises(NotThisInterfaceError):
+        SERVICES.reading(Answer(URL, 200, {"content-type": "application/json"}, body))
+
+
+def test_an_id_that_no_url_can_hold_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="a service id of 70000 characters is too long to be asked for"):
+        service_health("x" * 70_000)
+
+
+@pytest.mark.parametrize(
     ("told", "status", "tolerated"),
     [
         ({}, None, "a service has no status"),
