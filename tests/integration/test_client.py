@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -276,6 +277,19 @@ def test_a_body_without_an_end_is_not_read_to_it(kind: Any) -> None:
         error = refusal(kind(backend.place))
     assert isinstance(error, NotThisInterfaceError)
     assert "got more than 1 MiB" in str(error)
+
+
+def test_an_error_does_not_keep_the_body_that_was_too_large() -> None:
+    """It keeps the frames that it came through, and whoever watches for days sees many errors."""
+
+    async def ask() -> None:
+        async with AsyncClient(backend.place) as client:
+            await client.health()
+
+    with HttpBackend(reply(200, "x" * 2_000_000)) as backend, pytest.raises(NotThisInterfaceError) as raised:
+        asyncio.run(ask())
+    kept = [one for frame, _ in traceback.walk_tb(raised.tb) for one in frame.f_locals.values()]
+    assert not any(len(one) for one in kept if isinstance(one, bytearray))
 
 
 # ---- time

@@ -146,14 +146,22 @@ class AsyncClient:
 
     async def _fetched(self, url: str, shown: str, max_bytes: int, connection: _Connection) -> Answer:
         body = bytearray()
-        async with self._http.stream("GET", url, extensions={"trace": connection.trace}) as response:
-            connection.has_answered = True
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > max_bytes:
-                    raise NotThisInterfaceError(f"got more than {max_bytes // reading.MIB} MiB at {shown}")
+        try:
+            async with self._http.stream("GET", url, extensions={"trace": connection.trace}) as response:
+                connection.has_answered = True
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    _check_size(len(body), max_bytes, shown)
+        except BaseException:
+            body.clear()  # the error keeps this frame for a while, and it may be large
+            raise
         self._http.cookies.clear()
         return Answer(shown, response.status_code, response.headers, bytes(body))
+
+
+def _check_size(size: int, max_bytes: int, shown: str) -> None:
+    if size > max_bytes:
+        raise NotThisInterfaceError(f"got more than {max_bytes // reading.MIB} MiB at {shown}")
 
 
 class _Connection:
