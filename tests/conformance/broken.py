@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,17 +31,17 @@ def breaks(check: str) -> Callable[[type[RightNode]], type[RightNode]]:
     return noted
 
 
-class Changed(RightNode):
+class Changed(RightNode, ABC):
     """Right, but for what `change` makes of an answer."""
 
     def answer(self, asked: Asked) -> Reply:
         return self.change(asked, super().answer(asked))
 
-    def change(self, asked: Asked, reply: Reply) -> Reply:
-        raise NotImplementedError
+    @abstractmethod
+    def change(self, asked: Asked, reply: Reply) -> Reply: ...
 
 
-class ChangedAt(RightNode):
+class ChangedAt(RightNode, ABC):
     """Right, but for the good answers to GET at one path."""
 
     path = ""
@@ -50,8 +51,8 @@ class ChangedAt(RightNode):
         is_meant = asked.path == self.path and asked.method in ("GET", "HEAD") and reply.code in CODES.values()
         return self.change(reply) if is_meant else reply
 
-    def change(self, reply: Reply) -> Reply:
-        raise NotImplementedError
+    @abstractmethod
+    def change(self, reply: Reply) -> Reply: ...
 
 
 class AtIdentity(ChangedAt):
@@ -66,13 +67,13 @@ class AtServices(ChangedAt):
     path = SERVICES
 
 
-class AtServiceHealth(RightNode):
+class AtServiceHealth(RightNode, ABC):
     def answer(self, asked: Asked) -> Reply:
         reply = super().answer(asked)
         return self.change(reply) if asked.is_service_health and reply.code in CODES.values() else reply
 
-    def change(self, reply: Reply) -> Reply:
-        raise NotImplementedError
+    @abstractmethod
+    def change(self, reply: Reply) -> Reply: ...
 
 
 def with_header(reply: Reply, name: str, value: str) -> Reply:
@@ -467,13 +468,13 @@ class ServiceHealthIgnoresTheVersion(RightNode):
         return asked.is_service_health or super().is_supported(asked)
 
 
-class AtVersionRefusal(RightNode):
+class AtVersionRefusal(RightNode, ABC):
     def answer(self, asked: Asked) -> Reply:
         reply = super().answer(asked)
         return self.change(reply) if b"API version not found" in reply.body else reply
 
-    def change(self, reply: Reply) -> Reply:
-        raise NotImplementedError
+    @abstractmethod
+    def change(self, reply: Reply) -> Reply: ...
 
 
 @breaks("version-error-message")
@@ -640,13 +641,13 @@ class TheAllowedMethodsAreNotNamed(Changed):
 # ---- paths
 
 
-class AtNowhere(RightNode):
+class AtNowhere(RightNode, ABC):
     def answer(self, asked: Asked) -> Reply:
         reply = super().answer(asked)
         return self.change(asked) if not self.has(asked.path) else reply
 
-    def change(self, asked: Asked) -> Reply:
-        raise NotImplementedError
+    @abstractmethod
+    def change(self, asked: Asked) -> Reply: ...
 
 
 @breaks("path-unknown-refused")

@@ -6,10 +6,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.support import backends
+from tests.support.backends import Backend
 from tests.support.servers.base import wait_until
 from tests.truth.bounds import HUNG_S, NOT_READY_S, REFUSED_S
 from tests.truth.judge import DOWN, INITIALIZING
-from tests.truth.listeners import MuteListener, ResettingListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +53,7 @@ def frozen(server: RealServer) -> Iterator[None]:
 @contextmanager
 def mute(server: RealServer) -> Iterator[None]:
     server.kill()
-    with MuteListener(server.port):
+    with Backend(backends.mute, port=server.port):
         yield
     server.start()
 
@@ -60,7 +61,7 @@ def mute(server: RealServer) -> Iterator[None]:
 @contextmanager
 def resetting(server: RealServer) -> Iterator[None]:
     server.kill()
-    with ResettingListener(server.port):
+    with Backend(backends.reset, port=server.port):
         yield
     server.start()
 

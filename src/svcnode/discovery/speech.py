@@ -5,7 +5,6 @@ A judge says yes or no of what was heard, or None as long as it has not heard en
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -76,14 +75,7 @@ class Document:
             self.target, method=self.method, body=self.body, content_type="application/json", needs="body"
         )
         answer = await http.send(request)
-        return answer.status == 200 and self.judge(_parsed(answer.body))
-
-
-def _parsed(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+        return answer.status == 200 and self.judge(answer.document())
 
 
 # ---- what is said in bytes

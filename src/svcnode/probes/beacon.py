@@ -8,7 +8,6 @@ unknown    no file descriptors or ports left here; the resolver or the proxy doe
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from svcnode.core.model import Verdict
@@ -61,8 +60,8 @@ class BeaconProbe(HttpOptions):
 
     def _lag_verdict(self, syncing: HttpAnswer, max_slot_lag: int) -> Verdict | None:
         try:
-            lag = int(str(value_at(json.loads(syncing.body), "/data/sync_distance")))
-        except (ValueError, RecursionError):
+            lag = int(str(value_at(syncing.document(), "/data/sync_distance")))
+        except ValueError:
             return Verdict.failed(f"it does not tell how far behind it is: {self.url}")
         if lag > max_slot_lag:
             return Verdict.not_ready(f"{lag} slots behind, max_slot_lag is {max_slot_lag}: {self.url}")

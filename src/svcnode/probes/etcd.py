@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
-from svcnode.core.redaction import keep_secret
 from svcnode.probes.tools.exchange import HttpOptions
 from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.session import told
+from svcnode.probes.tools.session import login_from, told
 
 if TYPE_CHECKING:
     from svcnode.probes.tools.exchange import Conversation, HttpAnswer
@@ -41,14 +40,11 @@ class EtcdProbe(HttpOptions):
 
     def __post_init__(self) -> None:
         self.url.refuse_path()
-        for name in ("username", "password"):
-            if getattr(self, name) and getattr(self.url, name):
-                raise OptionError(name, f"stands in the URL as well; only one {name} can count")
-        if (self.password or self.url.password) and not (self.username or self.url.username):
+        username, password = login_from(self.url, self.username, self.password)
+        if password and not username:
             raise OptionError("username", "is missing, and the password belongs to it")
         if self.bearer:
             raise OptionError("bearer", "has no meaning for etcd, which takes a username and a password")
-        keep_secret(self.password)
         self.request("/health")  # refuses at once what no look could use
 
     @property
@@ -85,7 +81,7 @@ class EtcdProbe(HttpOptions):
         return health.expiring or READY
 
     async def _log_in(self, conversation: Conversation) -> None:
-        name, password = self.username or self.url.username, self.password or self.url.password
+        name, password = login_from(self.url, self.username, self.password)
         if name:
             await self._posted(conversation, "/v3/auth/authenticate", {"name": name, "password": password})
 
@@ -106,10 +102,7 @@ class EtcdProbe(HttpOptions):
 
 
 def _document(answer: HttpAnswer) -> dict[str, Any]:
-    try:
-        document = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        document = None
+    document = answer.document()
     return document if isinstance(document, dict) else {}
 
 

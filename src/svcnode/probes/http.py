@@ -9,7 +9,6 @@ unknown    no file descriptors or ports left here; the resolver or the proxy doe
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from urllib.parse import urljoin
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.exchange import DEFAULT_PORTS, HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.exchange import DEFAULT_PORTS, NO_JSON, HttpAnswer, HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.json_pointer import Expectations, mismatch
 from svcnode.probes.tools.options import Count, RawBytes
@@ -26,7 +25,6 @@ from svcnode.probes.tools.patterns import MATCHED_WITHIN_S, Pattern, is_found
 from svcnode.probes.tools.url import Url
 
 READY = Verdict.ready()
-_NO_JSON = object()
 REDIRECTING = frozenset({301, 302, 303, 307, 308})
 
 
@@ -111,14 +109,14 @@ class HttpProbe(HttpOptions):
         if answer.status not in self.status:
             hint = ", a redirect past the limit" if answer.status in REDIRECTING else ""
             return Verdict.failed(f"answered {answer.status}{hint}: {url}")
-        if self.starting_json and mismatch(_document(answer.body), self.starting_json) is None:
+        if self.starting_json and mismatch(answer.document(), self.starting_json) is None:
             return Verdict.not_ready(f"answered {answer.status}, and says that it is starting: {url}")
-        if self._needs_body and (fault := await self._fault_of(answer.body)):
+        if self._needs_body and (fault := await self._fault_of(answer)):
             return Verdict.failed(f"answered {answer.status}, but {fault}: {url}")
         return answer.expiring or READY
 
-    async def _fault_of(self, body: bytes) -> str | None:
-        text = body.decode("utf-8", "replace")
+    async def _fault_of(self, answer: HttpAnswer) -> str | None:
+        text = answer.body.decode("utf-8", "replace")
         if self.contains not in text:
             return f'its body does not hold "{self.contains}"'
         try:
@@ -128,15 +126,8 @@ class HttpProbe(HttpOptions):
             return f'its body cannot be held against "{self.matches}" within {MATCHED_WITHIN_S:g} s'
         if not self.json:
             return None
-        document = _document(body)
-        return "its body is not JSON" if document is _NO_JSON else mismatch(document, self.json)
-
-
-def _document(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return _NO_JSON
+        document = answer.document()
+        return "its body is not JSON" if document is NO_JSON else mismatch(document, self.json)
 
 
 def _origin(url: Url) -> tuple[str, str, int]:

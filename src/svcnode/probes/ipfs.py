@@ -8,12 +8,11 @@ unknown    no file descriptors or ports left here; the resolver or the proxy doe
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.exchange import HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.exchange import NO_JSON, HttpAnswer, HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.options import Count
 
@@ -64,9 +63,4 @@ class IpfsProbe(HttpOptions):
 
 
 def _document(answer: HttpAnswer) -> Any:  # noqa: ANN401  whatever JSON can hold
-    if answer.status != 200:
-        return None
-    try:
-        return json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return None
+    return answer.document() if answer.status == 200 else NO_JSON

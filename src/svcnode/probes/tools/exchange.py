@@ -7,11 +7,12 @@ bring pools, retries and the environment's proxies, none of which a look may hav
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import quote
 
 import httptools
@@ -46,6 +47,9 @@ _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))  # what may stand in the first l
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
+NO_JSON = object()
+
+
 class ExchangeError(OSError):
     """What came back is not an HTTP answer that can be used; the text says why."""
 
@@ -55,6 +59,13 @@ class HttpAnswer(NamedTuple):  # made for every look, and a frozen dataclass tak
     headers: dict[str, str]  # by lower-case name
     body: bytes
     expiring: Verdict | None = None  # what the server's certificate gives to say
+
+    def document(self) -> Any:  # noqa: ANN401  whatever JSON can hold
+        """The body as JSON, or NO_JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return NO_JSON
 
 
 def headers_from(value: object) -> tuple[tuple[str, str], ...]:

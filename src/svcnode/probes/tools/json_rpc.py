@@ -23,11 +23,7 @@ def call_of(method: str, params: list[Any] | dict[str, Any]) -> bytes:
 
 
 def result_of(answer: HttpAnswer) -> Any:  # noqa: ANN401  whatever JSON can hold
-    try:
-        reply = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        reply = None
-    match reply:
+    match answer.document():
         case {"error": {"code": code, "message": message}}:
             raise RpcError(redacted(f"error {code}: {message}")[:_MAX_SHOWN_CHARS])
         case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:

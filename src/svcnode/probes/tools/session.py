@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import unquote
 
 from svcnode.core.errors import OptionError, ProbeError
@@ -20,6 +20,9 @@ from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.kept import REUSED, Kept
 from svcnode.probes.tools.steps import step
 from svcnode.probes.tools.tls import TlsOptions
+
+if TYPE_CHECKING:
+    from svcnode.probes.tools.url import Url
 
 C = TypeVar("C")
 
@@ -113,13 +116,11 @@ class LoginProbe(SessionProbe[C]):
     password: str = ""
 
     def credentials(self) -> tuple[str, str]:
-        for name in ("username", "password"):
-            if getattr(self, name) and getattr(self.url, name):
-                raise OptionError(name, f"stands in the URL as well; only one {name} can count")
-            if "\0" in getattr(self, name) or "\0" in getattr(self.url, name):
+        login = login_from(self.url, self.username, self.password)
+        for name, text in zip(("username", "password"), login, strict=True):
+            if "\0" in text:
                 raise OptionError(name, "holds a null character, where many servers would take it for ended")
-        keep_secret(self.password)
-        return self.username or self.url.username, self.password or self.url.password
+        return login
 
     def database(self) -> str:
         """What the path of the URL names."""
@@ -127,6 +128,15 @@ class LoginProbe(SessionProbe[C]):
         if "\0" in name:
             raise ProbeError("the name of a database holds no null character")
         return name
+
+
+def login_from(url: Url, username: str, password: str) -> tuple[str, str]:
+    """Each of the two from the URL or from an option."""
+    for name, text in (("username", username), ("password", password)):
+        if text and getattr(url, name):
+            raise OptionError(name, f"stands in the URL as well; only one {name} can count")
+    keep_secret(password)
+    return username or url.username, password or url.password
 
 
 def told(exc: Exception) -> str:
