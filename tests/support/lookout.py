@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -32,6 +34,7 @@ SETTLED_WITHIN_S = 3.0
 ENDED_WITHIN_S = 10.0
 TICK_S = 0.02
 TICKS_PER_COUNT = 5
+STEADY_TICKS = 10
 
 
 class Lookout:
@@ -132,6 +135,11 @@ def held() -> dict[str, int]:
     }
 
 
+def more_than(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """What there is more of now, and how much more."""
+    return {what: number - before[what] for what, number in now.items() if number > before[what]}
+
+
 def _target(file: Path) -> str:
     try:
         return str(file.readlink())
@@ -160,7 +168,7 @@ async def keep_watch(plan: dict[str, Any]) -> None:
     for service_id, probe in watched.items():
         node.register(service_id, probe=probe, **plan["schedule"])
     await make_probe("exec:true", allowed={"allow_exec"}).look()  # a loop opens some files for itself when first used
-    before = held()
+    before = await at_rest()
     stalls: list[tuple[float, float]] = []
     most = dict.fromkeys(before, 0)
     async with node.supervised():
@@ -206,9 +214,21 @@ async def count_until(at_s: float, most: dict[str, int], stalls: list[tuple[floa
             stalls.append((began_s, late_s))
 
 
+async def at_rest() -> dict[str, int]:
+    """What is held once nothing is ending any more: asyncio itself may wait for a child on a thread."""
+    counts: deque[dict[str, int]] = deque(maxlen=STEADY_TICKS)
+
+    def is_steady() -> bool:
+        counts.append(held())
+        return len(counts) == STEADY_TICKS and all(each == counts[-1] for each in counts)
+
+    await until(lambda: is_steady() and threading.active_count() == 1, SETTLED_WITHIN_S)
+    return counts[-1]
+
+
 async def settled(before: dict[str, int]) -> dict[str, int]:
     """Closed connections need a few turns of the loop."""
-    await until(lambda: held() == before, SETTLED_WITHIN_S)
+    await until(lambda: not more_than(before, held()), SETTLED_WITHIN_S)
     return held()
 
 
