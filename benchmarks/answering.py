@@ -12,6 +12,7 @@ from benchmarks import peers
 from benchmarks.answers import HEALTH, SERVICES, services_body
 from benchmarks.figures import Bar, Comparison, Entrant, Figure
 from benchmarks.load import large_answers_per_s, p99_us, requests_per_s
+from benchmarks.pages import open_pages
 from benchmarks.processes import running, start
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     Load = Callable[[int, str, int], float]  # of a port and a path for some seconds, to answers per second
 
+PAGES = 50
+WATCHED_SERVICES = 100
 STEADY_RATE_PER_S = 5_000
 REPORTS_PER_S = 1_000
 MANY_SERVICES = 10_000
@@ -72,6 +75,19 @@ def _under_reports(python: Python, seconds: int) -> Figure:
     )
 
 
+def _with_pages(python: Python, seconds: int) -> Figure:
+    """Services that are looked at, one of them up and down all the time, so that the pages have something to hear."""
+
+    def entrant(name: str, page_count: int) -> Entrant:
+        command = peers.watching_node(python.path, WATCHED_SERVICES)
+        return Entrant(name, lambda: _throughput_with_pages(command, page_count, seconds))
+
+    return Figure(
+        title=f"node health of {WATCHED_SERVICES} services, requests/s",
+        comparisons=(Comparison(entrant(f"{PAGES} pages open", PAGES), entrant("none", 0), Bar(0.9)),),
+    )
+
+
 def _steady(python: Python, seconds: int) -> Figure:
     def entrant(name: str, reports_per_s: int) -> Entrant:
         command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
@@ -110,6 +126,7 @@ FIGURES: dict[str, Callable[[Python, int], Figure]] = {
     "list-3": partial(_list, 3, requests_per_s, Bar(1.1)),
     "list-1000": partial(_list, 1000, large_answers_per_s, Bar(1.2)),
     "reports": _under_reports,
+    "pages": _with_pages,
     "p99": _steady,
     "cold-start": _cold_start,
     "memory": _memory,
@@ -125,6 +142,12 @@ def _throughput(command: Command, load: Load, path: str, body: bytes, seconds: i
         if answered != body:
             raise RuntimeError(f"{path}: not the {len(body)} bytes that all answer, but {answered[:200]!r}")
         return load(server.port, path, seconds)
+
+
+def _throughput_with_pages(command: Command, page_count: int, seconds: int) -> float:
+    with running(command) as server, open_pages(server.port, page_count):
+        time.sleep(SETTLE_S)
+        return requests_per_s(server.port, HEALTH, seconds)
 
 
 def _p99_us(command: Command, seconds: int) -> float:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.processes import Command
 
 _NODE_TOML = '[node]\nname = "validator-7"\nversion = "v1.4.2"\n\n[server]\ndrain = "0s"\n'
+_RESTLESS_TOML = 'impact = "none"\ninterval = "500ms"\nstart_period = "0s"\nrise = 1\nfall = 1\n'
 
 
 def nginx(service_count: int = 3) -> Command:
@@ -59,6 +60,21 @@ def svcnode_with(python: Path, services: Iterable[Mapping[str, str]]) -> Command
     def command(port: int, folder: Path) -> list[str | Path]:
         file = folder / "svcnode.toml"
         file.write_text(_NODE_TOML + "".join(map(_service_toml, services)))
+        return [python, "-m", "svcnode", "serve", "--config", file, "--listen", f"127.0.0.1:{port}"]
+
+    return command
+
+
+def watching_node(python: Path, service_count: int) -> Command:
+    """`svcnode serve` that looks at a file for every service; but one says something else every second."""
+
+    def command(port: int, folder: Path) -> list[str | Path]:
+        file, restless = folder / "svcnode.toml", folder / "restless"
+        restless.write_text("#!/bin/sh\nexit $(( $(date +%s) % 2 ))\n")
+        restless.chmod(0o755)
+        looks = [*[f"file:{file}"] * (service_count - 1), f"exec:{restless}"]
+        tables = [_service_toml({**service_words(number), "probe": probe}) for number, probe in enumerate(looks)]
+        file.write_text(_NODE_TOML + "\n[security]\nallow_exec = true\n" + "".join(tables) + _RESTLESS_TOML)
         return [python, "-m", "svcnode", "serve", "--config", file, "--listen", f"127.0.0.1:{port}"]
 
     return command

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
+from svcnode.history import History
+from svcnode.journal import Journal
 from svcnode.logs import set_level
 from svcnode.node import Node
 from svcnode.supervisor import LOOKS_AT_ONCE
 from svcnode.version import __version__
 from svcnode.web.listen import bind, bound_url, remove_unix_socket, tls_context
+from svcnode.web.operator import Operator
+from svcnode.web.operator.access import Access
+from svcnode.web.operator.desk import Desk, Vitals
+from svcnode.web.operator.events import EventHub
+from svcnode.web.visits import Door
 from svcnode.web.wire import Limits, WireServer
 
 if TYPE_CHECKING:
@@ -56,7 +63,9 @@ class Agent:
         self._settings = settings
         self._read_settings = read_settings
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
+        self._vitals = Vitals()
         self._sockets: dict[Address, socket.socket] = {}
+        self._doors: dict[Address, Door] = {}
         self._tls: ssl.SSLContext | None = None
         self._told_to_stop = asyncio.Event()
         self._told_to_reload = asyncio.Event()
@@ -67,14 +76,17 @@ class Agent:
         settings = self._settings
         connections, self._looks_at_once = _open_files_shared_out()
         self._server = WireServer(self._node, settings.prefixes, Limits(connections=connections))
+        self._journal = Journal(self._node)
         self._node.subscribe(_log_change)
         with self._heeding_signals():
             try:
                 self._tls = _context(settings.tls)
-                await self._listen_on(self._open(settings.listen))
                 self._change_services((), settings.services)
-                self._prepare_store()
-                return await self._look_and_answer()
+                async with self._remembering() as history:
+                    self._set_desk(history)
+                    await self._listen_on(self._open(settings.listen_everywhere))
+                    self._prepare_store()
+                    return await self._look_and_answer()
             except asyncio.CancelledError:
                 if self._hurried_by is None:
                     raise
@@ -82,6 +94,21 @@ class Agent:
                 return 128 + self._hurried_by
             finally:
                 self._stop_listening(list(self._sockets))
+
+    def _remembering(self) -> History:
+        kept = self._settings.history
+        if kept is None:
+            return History(self._node, None)
+        return History(self._node, kept.path, max_age_s=kept.max_age_s, max_bytes=kept.max_bytes)
+
+    def _set_desk(self, history: History) -> None:
+        self._desk = Desk(
+            node=self._node,
+            journal=self._journal,
+            history=history,
+            events=EventHub(history),
+            vitals=self._vitals,
+        )
 
     async def _look_and_answer(self) -> int:
         async with self._node.supervised(looks_at_once=self._looks_at_once):
@@ -140,10 +167,13 @@ class Agent:
             try:
                 await self._apply(self._read_settings())
             except SvcnodeError as exc:
+                self._vitals.note_reload(str(exc))
                 log.error("not reloaded, the old configuration stays in force: %s", exc)  # noqa: TRY400
             except Exception:
+                self._vitals.note_reload("it failed half-way")
                 log.exception("reloading failed half-way; the next attempt may mend it")
             else:
+                self._vitals.note_reload()
                 log.info("reloaded")
 
     async def _apply(self, new: Settings) -> None:
@@ -153,7 +183,7 @@ class Agent:
             # An empty file is what a deployment that is half-way leaves, and it would turn any node green.
             raise ConfigError("no service is named any more; if that is meant, start the node anew")
         tls = _context(new.tls)
-        opened = self._open(new.listen)
+        opened = self._open(new.listen_everywhere)
         self._settings, self._tls = new, tls
         await self._listen_on(opened)
         if new.prefixes != old.prefixes:
@@ -198,12 +228,27 @@ class Agent:
     # ---- listening
 
     async def _listen_on(self, opened: dict[Address, socket.socket]) -> None:
-        wanted = self._settings.listen
+        wanted = self._settings.listen_everywhere
         self._stop_listening([address for address in self._sockets if address in opened or address not in wanted])
         for address, sock in opened.items():
-            await self._server.listen(sock, self._tls if address.scheme == "https" else None)
+            door = self._doors[address] = Door()
+            await self._server.listen(sock, self._tls if address.scheme == "https" else None, door)
             self._sockets[address] = sock
             log.info("listening on %s", bound_url(sock, address, f"{self._settings.prefixes[0]}/node"))
+        for address, door in self._doors.items():
+            self._show_operator_surface(address, door)
+
+    def _show_operator_surface(self, address: Address, door: Door) -> None:
+        operator = self._settings.operator
+        if operator is None or address not in (operator.listen or self._settings.listen):
+            door.surface = None
+            return
+        access = Access(address, operator.token)
+        before = door.surface.access if isinstance(door.surface, Operator) else None
+        if access != before:
+            door.surface = Operator(self._desk, access)
+            url = bound_url(self._sockets[address], address, "/")
+            log.info("the operator page is at %s%s", url, access.spoken)
 
     def _open(self, wanted: tuple[Address, ...]) -> dict[Address, socket.socket]:
         """Whatever is not listened on yet: all of it, or none.
@@ -227,6 +272,7 @@ class Agent:
 
     def _stop_listening(self, addresses: Iterable[Address]) -> None:
         for address in addresses:
+            self._doors.pop(address)
             self._server.stop_listening(self._sockets.pop(address))
             remove_unix_socket(address)
 

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
     from svcnode.definition import CheckWords, Definition, ServiceWords, Watch
     from svcnode.probes import Probe
+    from svcnode.supervisor import Supervisor
     from svcnode.supervisor.thread import SupervisorThread
+
+    Observer = Callable[[str, Evidence, ServiceState], None]
 
 F = TypeVar("F", bound="Callable[[], Any]")
 
@@ -127,6 +130,8 @@ class Node:
         self.next_lapse_at_s = math.inf  # until then, silence changes nothing
         self._ticket = count()  # keeps the heap from comparing entries
         self._feed = ChangeFeed()
+        self._observers: tuple[Observer, ...] = ()
+        self._supervisor: Supervisor | None = None
         self._looked_after_in_pid: int | None = None
         self._looking: SupervisorThread | None = None
         self._looking_lock = threading.Lock()
@@ -219,6 +224,8 @@ class Node:
             before = self._as_of(entry, now_s)
             self._believe(entry, rules.weighed(before, evidence, entry.service.policy), now_s)
             state = entry.state
+        for observer in self._observers:
+            observer(service_id, evidence, state)
         self._feed.deliver()
         return state
 
@@ -328,6 +335,17 @@ class Node:
         """
         return self._feed.subscribe(listener)
 
+    def observe(self, observer: Observer) -> None:
+        """Call `observer` for every report from now on, with the evidence and what is believed after it.
+
+        It is called on the thread that reports, before that report's change is told, and must neither block nor raise.
+        """
+        self._observers = (*self._observers, observer)
+
+    def next_look_in_s(self, service_id: str) -> float | None:
+        """How long until a service is looked at again, 0 while it is; None when nobody looks at it."""
+        return None if self._supervisor is None else self._supervisor.next_look_in_s(service_id)
+
     # ---- looking, for programs that embed the node
 
     @asynccontextmanager
@@ -340,10 +358,11 @@ class Node:
             return
         self._looked_after_in_pid = os.getpid()
         try:
-            async with Supervisor(self, looks_at_once=looks_at_once or LOOKS_AT_ONCE):
+            async with Supervisor(self, looks_at_once=looks_at_once or LOOKS_AT_ONCE) as self._supervisor:
                 yield self
         finally:
             self._looked_after_in_pid = None
+            self._supervisor = None
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:

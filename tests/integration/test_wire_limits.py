@@ -14,6 +14,7 @@ import pytest
 from svcnode import Node
 from svcnode.web import wire as wire_module
 from svcnode.web.connection import Connection
+from svcnode.web.visits import Door
 from svcnode.web.wire import Limits
 from tests.support.nodes import worked_example
 from tests.support.wire import Client, RunningWire, WireAnswer, loopback, request, serving, until
@@ -609,7 +610,7 @@ def test_closing_leaves_nothing_behind(wire: RunningWire) -> None:
 def test_who_was_being_accepted_as_the_server_closed_does_not_slip_through(wire: RunningWire) -> None:
     ours, theirs = socket.socketpair()
     wire.close()
-    accepting = wire.loop.connect_accepted_socket(lambda: Connection(wire.server), theirs)
+    accepting = wire.loop.connect_accepted_socket(lambda: Connection(wire.server, Door()), theirs)
     asyncio.run_coroutine_threadsafe(accepting, wire.loop).result(5.0)
     with Client(ours) as client:
         assert client.ends()

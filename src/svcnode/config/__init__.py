@@ -11,14 +11,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.config.settings import ServiceSettings, Settings, TlsSettings, settings_from
+from svcnode.config.settings import (
+    HistorySettings,
+    OperatorSettings,
+    ServiceSettings,
+    Settings,
+    TlsSettings,
+    settings_from,
+)
 from svcnode.config.shape import shaped
 from svcnode.config.sources import NamedProbe, Override, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["NamedProbe", "Override", "ServiceSettings", "Settings", "TlsSettings", "find_file", "load"]
+__all__ = [
+    "HistorySettings",
+    "NamedProbe",
+    "OperatorSettings",
+    "Override",
+    "ServiceSettings",
+    "Settings",
+    "TlsSettings",
+    "find_file",
+    "load",
+]
 
 DEFAULT_FILE = Path("svcnode.toml")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,22 +13,28 @@ from svcnode.config.tables import DURATION_KEYS
 from svcnode.core.address import Address, address_from
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import Status, check_service_id, check_text, check_version
-from svcnode.core.units import duration_s
+from svcnode.core.units import duration_s, size_bytes
 from svcnode.definition import Definition, ServiceWords, define
 from svcnode.probes import make_probe
 from svcnode.spec import PREFIX, prefixes_from
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from svcnode.config.sources import Source
-    from svcnode.config.tables import FileTable, KeyPath, ServerTable, ServiceTable, StoreTable, TlsTable
+    from svcnode.config.tables import FileTable, HistoryTable, KeyPath, ServiceTable, TlsTable
     from svcnode.probes import Probe
 
     MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
 
 DEFAULT_LISTEN = "127.0.0.1:8420"
+DEFAULT_HISTORY_AGE, MIN_HISTORY_AGE_S = "400d", 3600.0
+DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
+# The first segments of the paths of the operator surface, which no prefix may take.
+OPERATOR_NAMES = ("static", "events", "details", "history", "metrics", "badge")
+MIN_TOKEN_CHARS = 16  # shorter ones can be guessed
+TOKEN_FORM = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
 _WORDS_AS_THEY_ARE = ("name", "description")
@@ -50,6 +57,21 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """The page, metrics and all else beyond the interface."""
+
+    listen: tuple[Address, ...] | None  # None: wherever the interface is
+    token: str | None = field(repr=False)  # None: on loopback only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySettings:
+    path: Path
+    max_age_s: float
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     node_name: str
     node_version: str
@@ -57,11 +79,19 @@ class Settings:
     prefixes: tuple[str, ...]
     drain_s: float | None  # None: as long as suits where the program runs
     tls: TlsSettings | None
+    operator: OperatorSettings | None
     store_path: Path
+    history: HistorySettings | None  # None: transitions are told, and not kept
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
     uses_store: bool  # no service was named, so the node's own store is the one it has
+
+    @property
+    def listen_everywhere(self) -> tuple[Address, ...]:
+        """Where the interface is, and where the operator surface alone has been added."""
+        own = () if self.operator is None else self.operator.listen or ()
+        return (*self.listen, *own)
 
 
 def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> Settings:
@@ -69,7 +99,7 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
     node_name = node.get("name", socket.gethostname())
     node_version = node.get("version", f"v{__version__}")
     with source.blaming("store", "path"):
-        store_path = _store_path(table.get("store", {}), environ)
+        store_path = _path_or_state(table.get("store", {}).get("path"), "store.db", environ)
     with source.blaming("node", "name"):
         check_text("the name", node_name)
     with source.blaming("node", "version"):
@@ -79,7 +109,9 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
     with source.blaming("server", "drain"):
         drain_s = duration_s(server["drain"]) if "drain" in server else None
     with source.blaming("server", "listen"):
-        listen = _addresses(server)
+        listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
+        if "tls" in server and all(address.scheme != "https" for address in listen):
+            raise InvalidValueError("[server.tls] is set, but no address here would speak TLS")
     defaults = _policy_words(table.get("defaults", {}), ("defaults",), source)
     make = partial(make_probe, environ=environ, allowed=_allowed(table))
     services = tuple(_services(table, defaults, make, source))
@@ -90,7 +122,9 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         prefixes=prefixes,
         drain_s=drain_s,
         tls=_tls(server["tls"], source) if "tls" in server else None,
+        operator=_operator(table, source, environ, prefixes, listen),
         store_path=store_path,
+        history=_history(table.get("history", {}), source, environ),
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
         services=services or (_store_service(defaults, source, store_path),),
@@ -103,18 +137,71 @@ def _listed(value: str | list[str]) -> list[str]:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-def _addresses(server: ServerTable) -> tuple[Address, ...]:
-    has_tls = "tls" in server
-    addresses = tuple(address_from(text, has_tls=has_tls) for text in _listed(server.get("listen", DEFAULT_LISTEN)))
+def _addresses(listen: str | list[str], *, has_tls: bool) -> tuple[Address, ...]:
+    addresses = tuple(address_from(text, has_tls=has_tls) for text in _listed(listen))
     if not addresses:
         raise InvalidValueError("at least one address is needed")
-    if has_tls and all(address.scheme != "https" for address in addresses):
-        raise InvalidValueError("[server.tls] is set, but no address here would speak TLS")
+    _check_apart(addresses)
+    return addresses
+
+
+def _check_apart(addresses: Sequence[Address]) -> None:
     # With port 0 any free one is taken, so there what is spoken may differ.
     places = [address.place if address.port or address.path else address for address in addresses]
     if len(set(places)) < len(places):
         raise InvalidValueError("an address is named twice")
-    return addresses
+
+
+def _operator(
+    table: FileTable, source: Source, environ: Mapping[str, str], prefixes: tuple[str, ...], listen: tuple[Address, ...]
+) -> OperatorSettings | None:
+    server, own = table.get("server", {}), None
+    with source.blaming("security", "operator_token"):
+        token = _token(table.get("security", {}).get("operator_token"), environ)
+    with source.blaming("server", "operator_listen"):
+        if "operator_listen" in server:
+            own = _addresses(server["operator_listen"], has_tls="tls" in server)
+            _check_apart((*listen, *own))
+    if not server.get("operator", True):
+        return None
+    with source.blaming("server", "prefix"):
+        for prefix in prefixes:
+            if prefix.split("/")[1:2] and prefix.split("/")[1] in OPERATOR_NAMES:
+                raise InvalidValueError(
+                    f'"{prefix}" is where the operator pages are; choose another, or set operator = false in [server]'
+                )
+    return OperatorSettings(listen=own, token=token)
+
+
+def _token(given: object, environ: Mapping[str, str]) -> str | None:
+    if given is None:
+        return None
+    from svcnode.core.redaction import keep_secret
+    from svcnode.probes.tools.secrets import resolved
+
+    token = resolved(given, environ)
+    if not isinstance(token, str):
+        raise InvalidValueError('a token is a string, "${NAME}", or { file = "…" }')
+    if not TOKEN_FORM.fullmatch(token):
+        raise InvalidValueError(
+            f"a token has {MIN_TOKEN_CHARS} characters or more, all of them letters, digits or one of -._~+/="
+        )
+    keep_secret(token)
+    return token
+
+
+def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) -> HistorySettings | None:
+    with source.blaming("history", "path"):
+        path = _path_or_state(history.get("path"), "history.db", environ)
+    with source.blaming("history", "max_age"):
+        max_age_s = duration_s(history.get("max_age", DEFAULT_HISTORY_AGE))
+        if max_age_s < MIN_HISTORY_AGE_S:
+            raise InvalidValueError("must be at least an hour")
+    with source.blaming("history", "max_size"):
+        max_bytes = size_bytes(history.get("max_size", DEFAULT_HISTORY_SIZE))
+        if max_bytes < MIN_HISTORY_BYTES:
+            raise InvalidValueError("must be at least 1MiB")
+    return HistorySettings(path=path, max_age_s=max_age_s, max_bytes=max_bytes) if history.get("keep", True) else None
 
 
 def _tls(tls: TlsTable, source: Source) -> TlsSettings:
@@ -136,7 +223,7 @@ def _readable(name: str) -> Path:
 
 
 def _allowed(table: FileTable) -> frozenset[str]:
-    return frozenset(key for key, is_allowed in table.get("security", {}).items() if is_allowed)
+    return frozenset(key for key, is_allowed in table.get("security", {}).items() if is_allowed is True)
 
 
 def _services(table: FileTable, defaults: ServiceWords, make: MakeProbe, source: Source) -> Iterator[ServiceSettings]:
@@ -201,12 +288,12 @@ def _store_service(defaults: ServiceWords, source: Source, store_path: Path) -> 
     return ServiceSettings(definition=definition)
 
 
-def _store_path(store: StoreTable, environ: Mapping[str, str]) -> Path:
+def _path_or_state(path: str | None, name: str, environ: Mapping[str, str]) -> Path:
     """Where the file says, the service manager says, or the desktop conventions say."""
-    if "path" in store:
-        check_text("the path", store["path"])
-        return Path(store["path"])
+    if path is not None:
+        check_text("the path", path)
+        return Path(path)
     if managed := environ.get("STATE_DIRECTORY"):
-        return Path(managed.split(":")[0]) / "store.db"
+        return Path(managed.split(":")[0]) / name
     state_home = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", ".")) / ".local" / "state"
-    return Path(state_home) / "svcnode" / "store.db"
+    return Path(state_home) / "svcnode" / name

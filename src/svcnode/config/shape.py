@@ -10,7 +10,7 @@ import math
 import types
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints, is_typeddict
 
-from svcnode.config.tables import DURATION_KEYS, FileTable, KeyPath
+from svcnode.config.tables import DURATION_KEYS, OTHER_DURATION_KEYS, FileTable, KeyPath
 from svcnode.core.wording import KINDS, kind_of, nearest, suggestion
 
 if TYPE_CHECKING:
@@ -69,4 +69,4 @@ def _check_kind(value: object, hints: tuple[Any, ...], path: KeyPath, source: So
 
 def _unit_hint(value: object, path: KeyPath) -> str:
     is_bare_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-    return f'; write "{value}s"' if is_bare_number and path[-1] in (*DURATION_KEYS, "drain") else ""
+    return f'; write "{value}s"' if is_bare_number and path[-1] in (*DURATION_KEYS, *OTHER_DURATION_KEYS) else ""

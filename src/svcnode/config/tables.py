@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
+OTHER_DURATION_KEYS = ("drain", "max_age")
 
 
 class NodeTable(TypedDict, total=False):
@@ -23,11 +24,20 @@ class ServerTable(TypedDict, total=False):
     listen: str | list[str]
     prefix: str | list[str]
     drain: str
+    operator: bool
+    operator_listen: str | list[str]
     tls: TlsTable
 
 
 class StoreTable(TypedDict, total=False):
     path: str
+
+
+class HistoryTable(TypedDict, total=False):
+    keep: bool
+    path: str
+    max_age: str
+    max_size: str
 
 
 class LogTable(TypedDict, total=False):
@@ -39,6 +49,7 @@ class SecurityTable(TypedDict, total=False):
     """What loosens something; everything here is off unless it is asked for."""
 
     allow_exec: bool
+    operator_token: str | dict[str, Any]
 
 
 class DefaultsTable(TypedDict, total=False):
@@ -70,6 +81,7 @@ class FileTable(TypedDict, total=False):
     node: NodeTable
     server: ServerTable
     store: StoreTable
+    history: HistoryTable
     log: LogTable
     security: SecurityTable
     defaults: DefaultsTable

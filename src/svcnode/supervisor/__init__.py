@@ -112,6 +112,10 @@ class Supervisor:
         self._looks = self._late_looks = 0
         self.agenda.add(self.loop.time() + LATENESS_TOLD_EVERY_S, self._tell_lateness)
 
+    def next_look_in_s(self, service_id: str) -> float | None:
+        looker = self._lookers.get(service_id)
+        return None if looker is None else max(0.0, looker.due_s - self.loop.time())
+
     # ---- for the lookers
 
     def note_begin(self, service_id: str, late_s: float) -> None:

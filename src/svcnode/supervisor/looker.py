@@ -28,7 +28,6 @@ class Looker:
 
     __slots__ = (
         "_deadline_s",
-        "_due_s",
         "_is_overdue",
         "_is_probe_sound",
         "_is_stopped",
@@ -36,6 +35,7 @@ class Looker:
         "_seen",
         "_supervisor",
         "_task",
+        "due_s",
         "service_id",
         "watch",
     )
@@ -52,7 +52,7 @@ class Looker:
         self._deadline_s = math.inf
 
     def look_at(self, due_s: float) -> None:
-        self._due_s = due_s
+        self.due_s = due_s
         self._supervisor.agenda.add(due_s, self._ask_for_a_place)
 
     def stop(self) -> asyncio.Task[None] | None:
@@ -99,7 +99,7 @@ class Looker:
         try:
             if self._is_stopped:
                 return
-            supervisor.note_begin(self.service_id, began_s - self._due_s)
+            supervisor.note_begin(self.service_id, began_s - self.due_s)
             verdict, fault = await self._verdict(began_s)
         finally:
             self._task, self._deadline_s = None, math.inf

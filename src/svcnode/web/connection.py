@@ -4,7 +4,7 @@ There is one shortcut. A load balancer sends the same bytes for ever, so the raw
 with what they parsed to. The shortcut is taken only between requests, and only bytes that were seen to be exactly one
 request, without a body, on a connection that stays open, are remembered: it cannot answer what the parser would not.
 
-A client that does not read its answers is not read from either.
+A client that does not read its answers is not read from either, nor one that visits a surface until it is answered.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from svcnode.spec import Answer, error_answer
+from svcnode.spec import INTERNAL_ERROR, NOT_FOUND, Answer, error_answer
+from svcnode.web import site
 from svcnode.web.requests import Asked, RequestReader
 from svcnode.web.rooms import Room
+from svcnode.web.visits import Visit
 
 if TYPE_CHECKING:
     import socket
     import ssl
 
     from svcnode.web.answers import LargeResponse
+    from svcnode.web.visits import Door, Surface
     from svcnode.web.wire import WireServer
 
 log = logging.getLogger("svcnode.web")
 
 TIMEOUT = error_answer(408, "Request timeout: the request did not arrive whole in time")
+TOOK_TOO_LONG = error_answer(503, "The answer could not be made in time")
+
+ANSWER_WITHIN_S = 30.0  # what is beyond the interface
 
 BYTES_PER_TURN = 4096
 
@@ -42,9 +48,12 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_asked",
         "_can_recall",
+        "_door",
+        "_drained",
         "_handshake",
         "_is_ending",
         "_is_reading",
+        "_is_streaming",
         "_is_write_paused",
         "_last_word",
         "_reader",
@@ -52,14 +61,16 @@ class Connection(asyncio.Protocol):
         "_socket_number",
         "_transport",
         "_unread",
+        "_visit",
         "active_at_s",
         "room",
     )
 
-    def __init__(self, server: WireServer) -> None:
+    def __init__(self, server: WireServer, door: Door) -> None:
         self.room = _NOWHERE
         self.active_at_s = monotonic()
         self._server = server
+        self._door = door
         self._handshake: asyncio.Task[None] | None = None  # until there is a transport
         self._transport: asyncio.Transport
         self._socket_number: int | None = None  # where plain bytes may be sent to
@@ -71,6 +82,9 @@ class Connection(asyncio.Protocol):
         self._is_write_paused = False
         self._is_reading = True
         self._unread = b""  # has arrived, and waits for its turn
+        self._visit: asyncio.Task[None] | None = None  # while an answer is being made that takes its time
+        self._is_streaming = False
+        self._drained: asyncio.Future[None] | None = None  # what a stream waits for
 
     # ---- called by the transport
 
@@ -99,7 +113,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         # A client may close its half and still read: what it has asked for is answered first.
         self._stop_reading_requests()
-        return bool(self._asked)
+        return bool(self._asked) or (self._visit is not None and not self._is_streaming)
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -108,6 +122,9 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
+        if self._visit is not None:
+            self._go_on_streaming()
+            return
         self._server.receiving.enter(self, monotonic())
         self._answer()
         self._read_on()
@@ -116,6 +133,8 @@ class Connection(asyncio.Protocol):
         self._asked.clear()
         self._unread = b""
         self._server.leave(self)
+        if self._visit is not None:
+            self._visit.cancel()
 
     # ---- called by the server
 
@@ -127,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def finish(self) -> None:
         """Close, unless a request is under way: its answer will be the last."""
-        if self._can_recall and not self._is_write_paused:
+        if self._is_streaming or (self._can_recall and not self._is_write_paused):
             self.close()
 
     def close(self) -> None:
@@ -170,6 +189,10 @@ class Connection(asyncio.Protocol):
 
     def _read(self, data: bytes) -> None:
         """Read a little at a time: who sends thousands of requests at once must not keep the others waiting."""
+        if self._visit is not None:
+            self._unread += data
+            self._read_no_more_than_wanted()
+            return
         self._parse(data[:BYTES_PER_TURN])
         self._unread = b"" if self._is_ending else data[BYTES_PER_TURN:]
         if self._unread:
@@ -177,7 +200,7 @@ class Connection(asyncio.Protocol):
         self._read_no_more_than_wanted()
 
     def _read_on(self) -> None:
-        if not self._is_write_paused:  # or else when that is over
+        if not self._is_write_paused and self._visit is None:  # or else when that is over
             if self._unread:
                 self._read(self._unread)
             self._read_no_more_than_wanted()
@@ -193,7 +216,7 @@ class Connection(asyncio.Protocol):
 
     def _parse(self, data: bytes) -> None:
         if self._reader is None:
-            self._reader = RequestReader(self._server)
+            self._reader = RequestReader(self._server, self._door)
         reader, was_between_requests = self._reader, self._can_recall
         asked = reader.read(data)
         self._asked.extend(asked)
@@ -209,7 +232,7 @@ class Connection(asyncio.Protocol):
         self._answer()
 
     def _remember(self, raw: bytes, asked: Asked) -> None:
-        if not (asked.has_body or asked.is_http_1_0 or self._server.is_closing):
+        if not (asked.has_body or asked.is_http_1_0 or self._server.is_closing or isinstance(asked.target, Visit)):
             self._server.answers.remember(raw, asked.target)
 
     def _stop_reading_requests(self) -> None:
@@ -220,10 +243,14 @@ class Connection(asyncio.Protocol):
 
     def _answer(self) -> None:
         """Answer what has been asked, as far as the client reads on."""
-        while self._asked and not self._is_write_paused:
-            self._transport.write(self._response_to(self._asked.popleft()))
-        if self._is_write_paused:
-            return  # the rest follows when the client has read
+        while self._asked and not self._is_write_paused and self._visit is None:
+            asked = self._asked.popleft()
+            if isinstance(asked.target, Visit):
+                self._receive_visit(asked, asked.target)
+            else:
+                self._transport.write(self._server.answers.response(asked.target, self._connection_after(asked)))
+        if self._is_write_paused or self._visit is not None:
+            return  # the rest follows when the client has read, or has its answer
         if self._last_word is not None:
             self._say(self._last_word)
         elif self._is_ending or (self._can_recall and self._server.is_closing):
@@ -244,15 +271,14 @@ class Connection(asyncio.Protocol):
         if sent_bytes < len(response):
             self._transport.write(memoryview(response)[sent_bytes:])
 
-    def _response_to(self, asked: Asked) -> bytes:
-        stays_open = asked.stays_open and not self._server.is_closing
-        if not stays_open:
-            self._stop_reading_requests()
-            self._asked.clear()
-            self._last_word = None
-        elif not asked.is_http_1_0:
-            return self._server.answers.response(asked.target)
-        return self._server.answers.response(asked.target, "keep-alive" if stays_open else "close")
+    def _connection_after(self, asked: Asked) -> str:
+        """What is said of the connection in an answer; nothing where it stays, as it does by itself in HTTP/1.1."""
+        if asked.stays_open and not self._server.is_closing:
+            return "keep-alive" if asked.is_http_1_0 else ""
+        self._stop_reading_requests()
+        self._asked.clear()
+        self._last_word = None
+        return "close"
 
     def _say(self, last_word: Answer) -> None:
         """Refuse, and leave the line open for a moment: a reset would destroy the answer before it is read."""
@@ -264,3 +290,65 @@ class Connection(asyncio.Protocol):
 
     def _settle_down(self) -> None:
         self._server.idle.enter(self, self.active_at_s)
+
+    # ---- visits to a surface
+
+    def _receive_visit(self, asked: Asked, visit: Visit) -> None:
+        surface = self._door.surface
+        refusal = NOT_FOUND if surface is None else surface.refusal(visit)
+        if surface is None or refusal is not None:
+            self._deliver(refusal or NOT_FOUND, asked, visit)
+            return
+        self._can_recall = False
+        self._visit = self._server.attend(self._attend(surface, asked, visit))
+        self._visit.add_done_callback(self._after_visit)
+        self._server.visiting.enter(self, monotonic())
+
+    async def _attend(self, surface: Surface, asked: Asked, visit: Visit) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S) as deadline:
+                answer = await surface.answer(visit)
+        except Exception as exc:  # noqa: BLE001  a client gets a plain failure, the log gets the cause
+            failure = TOOK_TOO_LONG if deadline.expired() else INTERNAL_ERROR
+            answer = Answer(failure.code, failure.body, failure.headers, cause=exc)
+        if isinstance(answer, Answer):
+            self._deliver(site.noted(answer), asked, visit)
+            return
+        self._stop_reading_requests()
+        self._asked.clear()
+        self._is_streaming = True
+        self._transport.write(self._server.answers.encode(answer.head, connection="close"))
+        if visit.method != "HEAD":
+            await answer.fill(self)
+
+    def _deliver(self, answer: Answer, asked: Asked, visit: Visit) -> None:
+        connection = self._connection_after(asked)
+        is_head = visit.method == "HEAD"
+        self._transport.write(self._server.answers.encode(answer, is_head=is_head, connection=connection))
+
+    def _after_visit(self, task: asyncio.Task[None]) -> None:
+        self._visit = None
+        if task.cancelled():  # the client has left
+            return
+        if (exc := task.exception()) is not None:
+            log.error("a stream ended in the middle", exc_info=exc)
+        self._can_recall = not self._is_ending
+        self._answer()
+        self._read_on()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def send(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def drained(self) -> None:
+        if self._is_write_paused:
+            self._drained = self._server.loop.create_future()
+            await self._drained
+
+    def _go_on_streaming(self) -> None:
+        self._server.visiting.enter(self, monotonic())
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import httptools
 
-from svcnode.spec import INTERNAL_ERROR, Answer, error_answer
+from svcnode.spec import INTERNAL_ERROR, METHOD_NOT_ALLOWED, Answer, error_answer
+from svcnode.web.visits import KEPT_HEADERS, Visit
 
 if TYPE_CHECKING:
     from svcnode.web.answers import Target
+    from svcnode.web.visits import Door
     from svcnode.web.wire import WireServer
 
 log = logging.getLogger("svcnode.web")
@@ -33,7 +35,7 @@ _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (\S{1,4096}) HT
 class Asked:
     """A whole request that waits for its answer."""
 
-    target: Target
+    target: Target | Visit
     stays_open: bool
     is_http_1_0: bool
     has_body: bool
@@ -56,12 +58,14 @@ class _Head:
         "header_count",
         "host_count",
         "is_complete",
+        "kept",
         "url",
         "wants_continue",
     )
 
     def __init__(self) -> None:
         self.url = b""
+        self.kept: dict[bytes, bytes] = {}
         self.byte_count = 0
         self.header_count = 0
         self.host_count = 0
@@ -77,6 +81,7 @@ class RequestReader:
         "_arrived_bytes",
         "_body_bytes",
         "_completed",
+        "_door",
         "_head",
         "_parser",
         "_server",
@@ -85,8 +90,9 @@ class RequestReader:
         "refusal",
     )
 
-    def __init__(self, server: WireServer) -> None:
+    def __init__(self, server: WireServer, door: Door) -> None:
         self._server = server
+        self._door = door
         self._parser = httptools.HttpRequestParser(self)
         self._head = _Head()
         self._body_bytes = 0
@@ -145,10 +151,16 @@ class RequestReader:
         if found is None:
             return BAD_REQUEST
         method, raw_target = found.groups()
-        return self._server.answers.answer(self._target(method.decode("ascii"), raw_target))
+        target = self._target(method.decode("ascii"), raw_target)
+        if not isinstance(target, Visit):
+            return self._server.answers.answer(target)
+        refusal = self._door.surface and self._door.surface.refusal(target)
+        return refusal or METHOD_NOT_ALLOWED
 
-    def _target(self, method: str, raw_target: bytes) -> Target:
+    def _target(self, method: str, raw_target: bytes) -> Target | Visit:
         path, _, query = _origin_form(raw_target).partition(b"?")
+        if self._door.surface is not None and self._door.surface.takes(path):
+            return Visit(method, path, query, self._head.kept)
         return self._server.answers.target(method, path, query)
 
     # ---- called by the parser
@@ -175,7 +187,10 @@ class RequestReader:
             raise _RefusedError(HEAD_TOO_LARGE)
         if head.is_complete:
             return  # a trailer
-        match name.lower():
+        name = name.lower()
+        if name in KEPT_HEADERS:
+            head.kept[name] = value
+        match name:
             case b"host":
                 head.host_count += 1
             case b"content-length":  # the parser lets only digits through

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING
 from svcnode.web.answers import AnswerTable
 from svcnode.web.connection import Connection
 from svcnode.web.rooms import Room
+from svcnode.web.visits import Door
 
 if TYPE_CHECKING:
     import socket
     import ssl
+    from collections.abc import Coroutine
 
     from svcnode.node import Node
 
@@ -55,8 +58,10 @@ class WireServer:
         self.idle = Room(self.limits.idle_s)
         self.sending = Room(self.limits.send_s)
         self.lingering = Room(self.limits.linger_s)
+        self.visiting = Room(math.inf)  # an answer that is being made has a deadline of its own, and a stream has none
         # In the order in which they are asked to make place for a newcomer.
-        self._rooms = (self.idle, self.lingering, self.receiving, self.sending)
+        self._rooms = (self.idle, self.lingering, self.receiving, self.sending, self.visiting)
+        self._visits: set[asyncio.Task[None]] = set()
         self._listeners: dict[socket.socket, asyncio.Server | _TlsListener] = {}
         self._everyone_left = asyncio.Event()
         self._next_tick = self.loop.call_later(TICK_S, self._tick)
@@ -64,12 +69,15 @@ class WireServer:
     def set_prefixes(self, prefixes: tuple[str, ...]) -> None:
         self.answers = AnswerTable(self.node, prefixes)
 
-    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None, door: Door | None = None) -> None:
         """Accept connections on a bound socket, which is the server's from here on."""
+        door = door or Door()
         if tls is None:
-            self._listeners[sock] = await self.loop.create_server(lambda: Connection(self), sock=sock, backlog=BACKLOG)
+            self._listeners[sock] = await self.loop.create_server(
+                lambda: Connection(self, door), sock=sock, backlog=BACKLOG
+            )
         else:
-            self._listeners[sock] = _TlsListener(self, sock, tls)
+            self._listeners[sock] = _TlsListener(self, sock, tls, door)
 
     def stop_listening(self, sock: socket.socket) -> None:
         """Accept no more there; who is connected stays."""
@@ -90,6 +98,7 @@ class WireServer:
             for connection in self._everyone():
                 connection.abort()
             await self._until_everyone_left()
+        await asyncio.gather(*self._visits, return_exceptions=True)
         self._next_tick.cancel()
 
     async def _until_everyone_left(self) -> None:
@@ -113,6 +122,13 @@ class WireServer:
         if self.is_closing:  # it was being accepted just then
             connection.abort()
 
+    def attend(self, visit: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Begin an answer that takes a while; whoever asked for it ends it."""
+        task = self.loop.create_task(visit)
+        self._visits.add(task)
+        task.add_done_callback(self._visits.discard)
+        return task
+
     def leave(self, connection: Connection) -> None:
         connection.room.leave(connection)
         if not self.connection_count:
@@ -135,8 +151,9 @@ class _TlsListener:
     The loop's own listener would tell us of them when that has ended, and of those that never end it not at all.
     """
 
-    def __init__(self, server: WireServer, sock: socket.socket, tls: ssl.SSLContext) -> None:
+    def __init__(self, server: WireServer, sock: socket.socket, tls: ssl.SSLContext, door: Door) -> None:
         self._server = server
+        self._door = door
         self._sock = sock
         self._tls = tls
         self._again: asyncio.TimerHandle | None = None
@@ -164,4 +181,4 @@ class _TlsListener:
             self._again = self._server.loop.call_later(ACCEPT_AGAIN_S, self._listen)
             return
         sock.setblocking(False)
-        Connection(self._server).shake_hands(sock, self._tls)
+        Connection(self._server, self._door).shake_hands(sock, self._tls)

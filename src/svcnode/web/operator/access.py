@@ -1,0 +1,98 @@
+"""Who may see what is beyond the interface.
+
+On loopback anybody may, for whoever is on this machine can ask for more than that. Elsewhere the token is asked for. A
+loopback listener can still be reached from elsewhere in two ways, and then counts as elsewhere: through a proxy, which
+says so in a header, and by a web page in a browser on this machine that has its own host's name resolve to 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import ipaddress
+from base64 import b64decode
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from svcnode.spec import Answer, error_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from svcnode.core.address import Address
+
+TOKEN_NEEDED = error_answer(
+    401,
+    "This needs the operator token, as Bearer, or as the password of Basic with any user name",
+    ("WWW-Authenticate", 'Basic realm="svcnode operator", charset="UTF-8"'),
+    ("WWW-Authenticate", 'Bearer realm="svcnode operator"'),
+)
+NOT_SERVED = error_answer(
+    403,
+    "Beyond loopback this is served only with a token: set operator_token in [security] of the node's configuration",
+)
+_SIGNS_OF_A_PROXY = (b"forwarded", b"via", b"x-forwarded-for")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What is asked of visitors at one listener."""
+
+    address: Address
+    token: str | None = field(repr=False)
+
+    def refusal(self, headers: Mapping[bytes, bytes]) -> Answer | None:
+        if self._is_from_here(headers):
+            return None
+        if self.token is None:
+            return NOT_SERVED
+        given = _token_in(headers.get(b"authorization", b""))
+        return None if hmac.compare_digest(given, self.token.encode()) else TOKEN_NEEDED
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some may come in without a token."""
+        return self.address.scheme == "unix" or is_loopback(self.address.host)
+
+    @property
+    def spoken(self) -> str:
+        """What is asked, for the log: nothing, where there is nothing to ask."""
+        if self.is_open:
+            return ""
+        if self.token is None:
+            return ", but not served there: set operator_token in [security] to see it, or operator = false in [server]"
+        return ", and asks for the token"
+
+    def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
+        if not self.is_open or any(sign in headers for sign in _SIGNS_OF_A_PROXY):
+            return False
+        return self.address.scheme == "unix" or is_loopback(_host_in(headers.get(b"host", b"")))
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_in(header: bytes) -> str:
+    """The host of a Host header, without its port."""
+    text = header.decode("latin-1").strip()
+    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+
+
+def _token_in(authorization: bytes) -> bytes:
+    scheme, _, credentials = authorization.strip().partition(b" ")
+    match scheme.lower():
+        case b"bearer":
+            return credentials.strip()
+        case b"basic":
+            try:
+                return b64decode(credentials.strip(), validate=True).partition(b":")[2]
+            except binascii.Error:
+                return b""
+        case _:
+            return b""

@@ -1,0 +1,43 @@
+"""What the handlers of the operator surface have at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from svcnode.history import History
+    from svcnode.journal import Journal
+    from svcnode.node import Node
+    from svcnode.web.operator.events import EventHub
+
+
+@dataclass(slots=True, kw_only=True)
+class Vitals:
+    """How the process itself fares; the agent keeps it up to date."""
+
+    started_at_s: float = field(default_factory=time)  # wall clock, as all here
+    reloaded_at_s: float | None = None  # the last reload that succeeded
+    is_reload_good: bool = True  # of the last one, whenever that was
+    reload_problem: str = ""
+    reloads_good: int = 0
+    reloads_bad: int = 0
+    loop_lag_s: float = 0.0  # by how much the event loop was late, at worst, in the last quarter of a minute
+
+    def note_reload(self, problem: str = "") -> None:
+        self.is_reload_good, self.reload_problem = not problem, problem
+        if problem:
+            self.reloads_bad += 1
+        else:
+            self.reloads_good += 1
+            self.reloaded_at_s = time()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    node: Node
+    journal: Journal
+    history: History
+    events: EventHub
+    vitals: Vitals

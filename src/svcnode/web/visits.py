@@ -1,0 +1,68 @@
+"""Requests beyond the interface: who is asked, what is asked, and what may come of it.
+
+The interface is answered from ready bytes. Whatever else a listener offers is a *surface*: its answers may take a
+while, or go on for ever as a stream of events. A connection waits for a visit to end before it reads on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from svcnode.spec import Answer
+
+# The headers that a surface may look at; of all others nothing is kept.
+KEPT_HEADERS = frozenset(
+    {b"accept", b"authorization", b"forwarded", b"host", b"last-event-id", b"via", b"x-forwarded-for"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request to a surface; path and query as they stood on the wire, the names of headers in small letters."""
+
+    method: str
+    path: bytes
+    query: bytes = b""
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+
+
+class Outlet(Protocol):
+    """Where a stream goes: the connection of the one who reads it."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much was sent and has not left yet: the reader is slow, or gone."""
+
+    def send(self, data: bytes) -> None: ...
+
+    async def drained(self) -> None:
+        """Wait until the reader has taken most of what was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer without an end: the head, and what fills it. When that returns, the connection is closed."""
+
+    head: Answer
+    fill: Callable[[Outlet], Awaitable[None]]
+
+
+class Surface(Protocol):
+    def takes(self, path: bytes) -> bool:
+        """Whether a path is one of its own."""
+
+    def refusal(self, visit: Visit) -> Answer | None:
+        """What is said to a visitor who may not come in; None to one who may."""
+
+    async def answer(self, visit: Visit) -> Answer | Stream: ...
+
+
+@dataclass(slots=True)
+class Door:
+    """What one listener offers beyond the interface. It may be changed while the listener listens."""
+
+    surface: Surface | None = None
