@@ -7,7 +7,7 @@ import logging
 import resource
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
@@ -16,6 +16,8 @@ from svcnode.history import History
 from svcnode.journal import Journal
 from svcnode.logs import set_level
 from svcnode.node import Node
+from svcnode.notify.notices import Notices
+from svcnode.probes.tools.threads import OwnThread
 from svcnode.supervisor import LOOKS_AT_ONCE
 from svcnode.version import __version__
 from svcnode.web.listen import bind, bound_url, remove_unix_socket, tls_context
@@ -23,6 +25,7 @@ from svcnode.web.operator import Operator
 from svcnode.web.operator.access import Access
 from svcnode.web.operator.desk import Desk, Vitals
 from svcnode.web.operator.events import EventHub
+from svcnode.web.operator.lag import measure_lag
 from svcnode.web.visits import Door
 from svcnode.web.wire import Limits, WireServer
 
@@ -33,15 +36,20 @@ if TYPE_CHECKING:
 
     from svcnode.config import ServiceSettings, Settings, TlsSettings
     from svcnode.core.address import Address
+    from svcnode.notify.notifier import Notifier
+    from svcnode.notify.settings import NotifySettings
 
 FILES_FOR_THE_REST = 128
 DRAIN_S = 5.0  # where nobody waits at a terminal
+# For how long a thread that makes a page or a scrape may keep the loop from answering, each time that it is its turn.
+THREAD_TURN_S = 0.0005
 
 log = logging.getLogger("svcnode")
 
 
 def run(settings: Settings, read_settings: Callable[[], Settings]) -> int:
     """Serve until told to stop; returns the exit code. `read_settings` reads the configuration anew."""
+    sys.setswitchinterval(THREAD_TURN_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             return runner.run(Agent(settings, read_settings).serve())
@@ -64,6 +72,8 @@ class Agent:
         self._read_settings = read_settings
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
         self._vitals = Vitals()
+        self._notices = Notices()
+        self._notifier: Notifier | None = None
         self._sockets: dict[Address, socket.socket] = {}
         self._doors: dict[Address, Door] = {}
         self._tls: ssl.SSLContext | None = None
@@ -111,19 +121,33 @@ class Agent:
         )
 
     async def _look_and_answer(self) -> int:
-        async with self._node.supervised(looks_at_once=self._looks_at_once):
+        async with self._node.supervised(looks_at_once=self._looks_at_once), AsyncExitStack() as self._while_looking:
+            await self._tell_people(self._settings.notify)
             self._node.started()
             log.info("svcnode %s answers for %s; services: %d", __version__, self._settings.node_name, len(self._node))
             reloading = asyncio.create_task(self._reload_when_told())
+            measuring = asyncio.create_task(measure_lag(self._vitals))
             await self._told_to_stop.wait()
             reloading.cancel()
+            measuring.cancel()
             return await self._wind_down()
+
+    async def _tell_people(self, settings: NotifySettings | None) -> None:
+        if self._notifier is not None:
+            self._notifier.apply(settings)
+        elif settings is not None:
+            from svcnode.notify.notifier import Notifier
+
+            notifier = Notifier(self._node, settings, self._notices)
+            self._notifier = await self._while_looking.enter_async_context(notifier)
 
     # ---- stopping
 
     async def _wind_down(self) -> int:
         """Answer 503 for a while, let requests in flight finish; a second signal ends it at once."""
         drain_s = self._drain_s()
+        if self._notifier is not None:
+            self._notifier.hush()
         self._node.drain()
         if drain_s:
             log.info("draining for %g s: health answers 503; a second signal stops at once", drain_s)
@@ -161,11 +185,13 @@ class Agent:
     # ---- reloading
 
     async def _reload_when_told(self) -> None:
+        reading = OwnThread("configuration")
         while True:
             await self._told_to_reload.wait()
             self._told_to_reload.clear()
             try:
-                await self._apply(self._read_settings())
+                # In a thread: what is configured now may need what takes a second to load.
+                await self._apply(await reading.call(self._read_settings))
             except SvcnodeError as exc:
                 self._vitals.note_reload(str(exc))
                 log.error("not reloaded, the old configuration stays in force: %s", exc)  # noqa: TRY400
@@ -191,6 +217,7 @@ class Agent:
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
             self._node.identify(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
+        await self._tell_people(new.notify)
         self._change_services(old.services, new.services)
         if new.store_path != old.store_path or not self._has_store:
             self._prepare_store()  # one that was lost while it was watched stays lost: that is for a person to see
@@ -231,7 +258,8 @@ class Agent:
         wanted = self._settings.listen_everywhere
         self._stop_listening([address for address in self._sockets if address in opened or address not in wanted])
         for address, sock in opened.items():
-            door = self._doors[address] = Door()
+            # Who came by the listener of before, with another certificate, is held to the rules of now as well.
+            door = self._doors.setdefault(address, Door())
             await self._server.listen(sock, self._tls if address.scheme == "https" else None, door)
             self._sockets[address] = sock
             log.info("listening on %s", bound_url(sock, address, f"{self._settings.prefixes[0]}/node"))
@@ -241,12 +269,13 @@ class Agent:
     def _show_operator_surface(self, address: Address, door: Door) -> None:
         operator = self._settings.operator
         if operator is None or address not in (operator.listen or self._settings.listen):
-            door.surface = None
+            if door.surface is not None:
+                door.change(None)
             return
         access = Access(address, operator.token)
         before = door.surface.access if isinstance(door.surface, Operator) else None
         if access != before:
-            door.surface = Operator(self._desk, access)
+            door.change(Operator(self._desk, access))
             url = bound_url(self._sockets[address], address, "/")
             log.info("the operator page is at %s%s", url, access.spoken)
 
@@ -272,7 +301,6 @@ class Agent:
 
     def _stop_listening(self, addresses: Iterable[Address]) -> None:
         for address in addresses:
-            self._doors.pop(address)
             self._server.stop_listening(self._sockets.pop(address))
             remove_unix_socket(address)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING
 
+from svcnode.web.operator.shared import Shared
+
 if TYPE_CHECKING:
     from svcnode.history import History
     from svcnode.journal import Journal
@@ -23,7 +25,7 @@ class Vitals:
     reload_problem: str = ""
     reloads_good: int = 0
     reloads_bad: int = 0
-    loop_lag_s: float = 0.0  # by how much the event loop was late, at worst, in the last quarter of a minute
+    loop_lag_s: float = 0.0  # by how much the event loop was late, at worst, in the last minute or two
 
     def note_reload(self, problem: str = "") -> None:
         self.is_reload_good, self.reload_problem = not problem, problem
@@ -41,3 +43,4 @@ class Desk:
     history: History
     events: EventHub
     vitals: Vitals
+    shared: Shared = field(default_factory=Shared)

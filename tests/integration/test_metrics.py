@@ -1,0 +1,256 @@
+"""`/metrics` as Prometheus sees it: a real one scrapes a real node, and deploy/ is used as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as families_in_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as families_in
+
+from tests.support.agents import Agent
+from tests.support.servers.asking import ask
+from tests.support.servers.base import wait_until
+from tests.support.servers.prometheus import DEPLOY, EXAMPLE, RULES, PrometheusServer, promtool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOKEN = "only-for-those-who-run-the-node"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+OPEN_METRICS = {"Accept": "application/openmetrics-text;version=1.0.0"}
+SEEN_WITHIN_S = 30.0
+ODD_ID = 'a "b" \\ {c} <ü>'
+CONFIG = """
+[node]
+name = "validator-7"
+
+[server]
+listen = "0.0.0.0:0"
+
+[security]
+operator_token = "{token}"
+
+[history]
+keep = false
+
+[defaults]
+interval = "300ms"
+timeout = "200ms"
+start_period = "0s"
+
+[[services]]
+id = "ledger"
+name = "Ledger database"
+probe = "file:{folder}/ledger"
+impact = "critical"
+
+[[services]]
+id = "cache"
+probe = "file:{folder}/cache"
+
+[[services]]
+id = "chain"
+probe = "tcp://127.0.0.1:1"
+impact = "none"
+
+[[services]]
+id = '{odd_id}'
+status = "Initializing"
+"""
+DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+DASHBOARD = json.loads((DEPLOY / "grafana" / "svcnode.json").read_text())
+
+
+@dataclass
+class Watched:
+    """A node that asks for the token, the files that its services are, and the Prometheus that scrapes it."""
+
+    agent: Agent
+    folder: Path
+    prometheus: PrometheusServer
+
+    def metrics(self, headers: dict[str, str] | None = None) -> str:
+        code, text = ask(self.agent.port, "/metrics", headers={**BEARER, **(headers or {})})
+        assert code == 200
+        return str(text)
+
+    def take_away(self, service_id: str) -> None:
+        (self.folder / service_id).unlink(missing_ok=True)
+
+    def sees(self, expression: str, value: float) -> None:
+        """Prometheus does, before long."""
+        wait_until(lambda: self.prometheus.value(expression) == value, f"{expression} == {value}", SEEN_WITHIN_S)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("node")
+    for service_id in ("ledger", "cache"):
+        (folder / service_id).touch()
+    config = CONFIG.format(token=TOKEN, folder=folder, odd_id=ODD_ID)
+    with Agent(folder, "--config", "svcnode.toml", config=config) as agent:
+        target = f"127.0.0.1:{agent.port}"
+        with PrometheusServer(tmp_path_factory.mktemp("prometheus"), target=target, token=TOKEN) as prometheus:
+            yield Watched(agent, folder, prometheus)
+
+
+# ---- what is scraped
+
+
+def test_promtool_finds_no_fault_with_the_metrics_of_a_busy_node(watched: Watched) -> None:
+    assert promtool("check", "metrics", text=watched.metrics()) == (0, "")
+
+
+def test_open_metrics_are_what_a_strict_reader_takes(watched: Watched) -> None:
+    read: Any = families_in_open_metrics  # it has no types
+    families = {family.name: family for family in read(watched.metrics(OPEN_METRICS))}
+    assert families["svcnode_build"].type == "info"
+    assert families["svcnode_looks"].type == "counter"
+    assert {sample.labels["service_id"] for sample in families["svcnode_service"].samples} == {
+        "ledger",
+        "cache",
+        "chain",
+        ODD_ID,
+    }
+
+
+def test_without_the_token_nothing_is_said(watched: Watched) -> None:
+    for headers in ({}, {"Authorization": "Bearer another"}):
+        code, answer = ask(watched.agent.port, "/metrics", headers=headers)
+        assert (code, list(answer)) == (401, ["message"])
+
+
+def test_prometheus_scrapes_a_node_with_its_token(watched: Watched) -> None:
+    watched.sees('up{job="svcnode"}', 1)
+    watched.sees("svcnode_node_info * on (instance) svcnode_build_info", 1)
+    named = watched.prometheus.query("svcnode_node_info")[0]["metric"]
+    assert (named["name"], named["spec_version"]) == ("validator-7", "v0.0.1")
+    ids = {found["metric"]["service_id"] for found in watched.prometheus.query("svcnode_service_info")}
+    assert ids == {"ledger", "cache", "chain", ODD_ID}
+
+
+def test_a_critical_service_that_goes_down_is_seen_and_alerted_of(watched: Watched) -> None:
+    watched.sees('svcnode_service_status{service_id="ledger", status="Up"}', 1)
+    watched.take_away("ledger")
+    watched.sees('svcnode_service_status{service_id="ledger", status="Down"}', 1)
+    watched.sees('svcnode_service_status{service_id="ledger", status="Up"}', 0)
+    watched.sees("svcnode_node_health_code", 503)
+    watched.sees('svcnode_node_health{health="unhealthy"}', 1)
+
+    def alerts() -> dict[str, dict[str, Any]]:
+        return {alert["labels"]["alertname"]: alert for alert in watched.prometheus.alerts()}
+
+    wait_until(
+        lambda: {"SvcnodeCriticalServiceDown", "SvcnodeNodeUnhealthy"} <= alerts().keys(), "alerts", SEEN_WITHIN_S
+    )
+    alert = alerts()["SvcnodeCriticalServiceDown"]
+    assert alert["state"] in ("pending", "firing")
+    assert (alert["labels"]["service_id"], alert["labels"]["impact"]) == ("ledger", "critical")
+    assert alert["annotations"]["summary"].startswith("Ledger database is Down")
+    assert 'svcnode explain "ledger"' in alert["annotations"]["description"]
+
+
+def test_the_lag_of_the_event_loop_is_measured(watched: Watched) -> None:
+    wait_until(
+        lambda: 0 < (watched.prometheus.value("svcnode_event_loop_lag_seconds") or 0) < 10, "a lag", SEEN_WITHIN_S
+    )
+
+
+# ---- what deploy/ holds
+
+
+def test_the_rules_are_sound_and_their_own_tests_pass() -> None:
+    code, said = promtool("check", "rules", str(RULES))
+    assert code == 0, said
+    code, said = promtool("test", "rules", str(RULES.with_name("svcnode-rules-test.yml")))
+    assert code == 0, said
+
+
+def test_every_alert_is_tested_to_fire_and_not_to_fire() -> None:
+    tests = RULES.with_name("svcnode-rules-test.yml").read_text()
+    cases = re.findall(r"alertname: (\w+)\n\s+eval_time: \w+\n\s+exp_alerts:( \[\])?$", tests, re.MULTILINE)
+    for name in re.findall(r"alert: (\w+)", RULES.read_text()):
+        assert (name, "") in cases
+        assert (name, " []") in cases
+
+
+def test_the_example_is_a_configuration_of_prometheus() -> None:
+    code, said = promtool("check", "config", "--syntax-only", str(EXAMPLE))
+    assert code == 0, said
+
+
+def test_prometheus_evaluates_every_rule(watched: Watched) -> None:
+    named = re.findall(r"alert: (\w+)", RULES.read_text())
+    assert len(named) > 10
+
+    def rules() -> list[dict[str, Any]]:
+        return watched.prometheus.rules()
+
+    wait_until(lambda: all(rule["health"] != "unknown" for rule in rules()), "evaluated", SEEN_WITHIN_S)
+    assert {rule["name"]: (rule["health"], rule.get("lastError", "")) for rule in rules()} == dict.fromkeys(
+        named, ("ok", "")
+    )
+
+
+def expressions() -> list[Any]:
+    """Every one of the dashboard, with Grafana's variables filled in as it would."""
+    filled = {"$__rate_interval": "10s", "$job": ".*", "$instance": ".*", "$service": ".*"}
+    found = []
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            expression = target["expr"]
+            for variable, value in filled.items():
+                expression = expression.replace(variable, value)
+            found.append(pytest.param(expression, id=f"{panel['title']} {target['refId']}"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def changed(watched: Watched) -> Watched:
+    """So that there is a change to be shown, and one that Prometheus has seen happen."""
+    watched.sees('svcnode_service_status{service_id="cache", status="Up"}', 1)
+    watched.take_away("cache")
+    watched.sees('svcnode_service_status{service_id="cache", status="Down"}', 1)
+    return watched
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_panel_of_the_dashboard_has_something_to_show(changed: Watched, expression: str) -> None:
+    wait_until(lambda: bool(changed.prometheus.query(expression)), expression, SEEN_WITHIN_S)
+
+
+def test_dashboard_and_rules_use_only_what_is_exported(watched: Watched) -> None:
+    exported = {line.partition("{")[0].split(" ")[0] for line in watched.metrics().splitlines() if line[0] != "#"}
+    texts = [json.dumps(DASHBOARD["panels"]), json.dumps(DASHBOARD["templating"]), RULES.read_text()]
+    used = {name for text in texts for name in re.findall(r"\b(?:svcnode|process)_\w+", text)}
+    assert len(used) > 20
+    assert used <= exported
+
+
+# ---- the page about it
+
+
+def test_the_page_lists_every_metric_with_its_type_and_labels(watched: Watched) -> None:
+    exported = {}
+    for family in families_in(watched.metrics()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        exported[name] = (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
+    rows = re.findall(r"^\| `([a-z_]+)` \| (\w+) \| (.*?)\| .+ \|$", DOCS, re.MULTILINE)
+    assert {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == exported
+
+
+def test_the_page_lists_every_alert_with_its_severity_and_delay() -> None:
+    rules = re.findall(r"alert: (\w+)\n.*?for: (\w+)\n.*?severity: (\w+)", RULES.read_text(), re.DOTALL)
+    assert len(rules) > 10
+    rows = re.findall(r"^\| `(Svcnode\w+)` \| (\w+) \| (\w+) \| .+ \|$", DOCS, re.MULTILINE)
+    assert [(name, delay, severity) for name, severity, delay in rows] == rules
+
+
+def test_the_page_shows_the_example_as_it_is() -> None:
+    example = EXAMPLE.read_text().partition("\n")[2]
+    assert f"```yaml\n{example}```" in DOCS

@@ -1,0 +1,99 @@
+"""A real Prometheus, which scrapes one node as the example in deploy/ has it, and its tool."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tests.support.servers.asking import ask
+from tests.support.servers.base import RealServer
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PACKAGE = "prometheus"
+DEPLOY = Path(__file__).parents[3] / "deploy"
+EXAMPLE = DEPLOY / "prometheus" / "prometheus.yml"
+RULES = DEPLOY / "prometheus" / "svcnode-rules.yml"
+TOOL_DEADLINE_S = 60.0
+
+
+def promtool(*arguments: str, text: str = "") -> tuple[int, str]:
+    """The exit code of Prometheus' tool, and everything that it had to say."""
+    ended = subprocess.run(
+        [program("promtool", PACKAGE), *arguments],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TOOL_DEADLINE_S,
+        check=False,
+    )
+    return ended.returncode, ended.stdout
+
+
+class PrometheusServer(RealServer):
+    """Scrapes and evaluates every second, so that a test need not wait for long."""
+
+    def __init__(self, folder: Path, *, target: str, token: str) -> None:
+        super().__init__(folder)
+        self._target = target
+        self._token = token
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}/-/ready"
+
+    def command(self) -> Sequence[str]:
+        return [
+            program("prometheus", PACKAGE),
+            f"--config.file={self.folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address={self.host}:{self.port}",
+            "--log.level=warn",
+        ]
+
+    def prepare(self) -> None:
+        token_file = self.folder / "token"
+        token_file.write_text(f"{self._token}\n")
+        (self.folder / RULES.name).write_text(RULES.read_text())
+        config = EXAMPLE.read_text()
+        for shown, ours in {
+            "validator-7.example.com:8420": self._target,
+            "/etc/prometheus/svcnode-token": str(token_file),
+            "scrape_interval: 15s": "scrape_interval: 1s",
+        }.items():
+            assert config.count(shown) == 1, shown
+            config = config.replace(shown, ours)
+        (self.folder / "prometheus.yml").write_text(f"global:\n  evaluation_interval: 1s\n\n{config}")
+
+    def is_ready(self) -> bool:
+        return ask(self.port, "/-/ready")[0] == 200
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The series that an expression gives now, each with its labels (`metric`) and `value`."""
+        answer = self._get(f"/api/v1/query?query={quote(expression, safe='')}")
+        result: list[dict[str, Any]] = answer["result"]
+        return result
+
+    def value(self, expression: str) -> float | None:
+        """Of the one series that there is; None while there is none."""
+        found = self.query(expression)
+        assert len(found) <= 1, found
+        return float(found[0]["value"][1]) if found else None
+
+    def rules(self) -> list[dict[str, Any]]:
+        return [rule for group in self._get("/api/v1/rules")["groups"] for rule in group["rules"]]
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """Those that are pending or fire."""
+        found: list[dict[str, Any]] = self._get("/api/v1/alerts")["alerts"]
+        return found
+
+    def _get(self, path: str) -> Any:
+        code, answer = ask(self.port, path)
+        assert code == 200, answer
+        return answer["data"]

@@ -1,0 +1,449 @@
+"""Every transition to every reader, once and in order, whenever they come and whatever they missed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.history import Transition
+from svcnode.web.operator import events as module
+from svcnode.web.operator.events import BAD_ID, KEPT_EVENTS, PAGE, TOO_MANY, EventHub, encoded, events
+from svcnode.web.visits import Stream, Visit
+from tests.support.virtual_time import in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from svcnode.spec import Answer
+
+HELLO = b"retry: 2000\n\n"
+GAP = "gap"
+
+
+def transition(number: int, **changes: Any) -> Transition:
+    about: dict[str, Any] = {
+        "id": number,
+        "at_s": float(number),
+        "kind": "status",
+        "service_id": "db",
+        "before": "Up",
+        "after": "Down",
+        "reason": "refused",
+        "health_before": 200,
+        "health": 206,
+    }
+    return Transition(**about | changes)
+
+
+class FakeHistory:
+    """Keeps everything, or what it is told to keep; asked for it, it takes a turn of the loop."""
+
+    def __init__(self, *kept: int) -> None:
+        self.kept = [transition(number) for number in kept]
+        self.last_id = kept[-1] if kept else 0
+        self.forgotten_to = 0
+        self.asked: list[int] = []
+        self.while_asked: Callable[[], None] = lambda: None
+
+    def subscribe(self, listener: Callable[[Transition], None]) -> None:
+        self._tell = listener
+
+    def keep(self, number: int) -> None:
+        """As the writing thread does, a moment before the loop is told."""
+        self.kept.append(transition(number))
+
+    def tell(self, *numbers: int, is_kept: bool = True) -> None:
+        for number in numbers:
+            if is_kept and (not self.kept or self.kept[-1].id < number):
+                self.keep(number)
+            self.last_id = number
+            self._tell(transition(number))
+
+    async def after(self, transition_id: int, limit: int = 500) -> list[Transition]:
+        self.asked.append(transition_id)
+        await asyncio.sleep(0)
+        self.while_asked()
+        return [one for one in self.kept if one.id > transition_id][:limit]
+
+
+class FakeOutlet:
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.waiting_bytes = 0
+        self.reads_on = asyncio.Event()
+        self.reads_on.set()
+
+    def send(self, data: bytes) -> None:
+        self.sent.append(data)
+        self.waiting_bytes += len(data)
+
+    async def drained(self) -> None:
+        await self.reads_on.wait()
+        self.waiting_bytes = 0
+
+    @property
+    def events(self) -> list[int | str]:
+        """The ids of what was sent, and the gaps between them."""
+        return [_id_or_name(event) for event in b"".join(self.sent).split(b"\n\n") if event.startswith((b"id", b"ev"))]
+
+
+def _id_or_name(event: bytes) -> int | str:
+    fields = dict(line.split(": ", 1) for line in event.decode().splitlines())
+    return int(fields["id"]) if "id" in fields else fields["event"]
+
+
+class Listening:
+    """A hub and those who read from it; all are gone at the end of the block."""
+
+    def __init__(self, *kept: int) -> None:
+        self.history = FakeHistory(*kept)
+        self.hub = EventHub(self.history)  # type: ignore[arg-type]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Listening:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert self.hub.reader_count == 0
+
+    async def reader(self, after: int | None = None) -> FakeOutlet:
+        """One who has caught up."""
+        outlet, _ = await self.coming(after)
+        return outlet
+
+    async def coming(self, after: int | None = None, *, turns: int = 20) -> tuple[FakeOutlet, asyncio.Task[None]]:
+        outlet = FakeOutlet()
+        task = asyncio.create_task(self.hub.follow(outlet, after))
+        self._tasks.append(task)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return outlet, task
+
+
+# ---- what an event looks like
+
+
+def test_an_event_has_its_id_and_says_everything_in_one_line_of_json() -> None:
+    lines = encoded(transition(7, at_s=1.5, reason='said "no"\nand\r\nleft', service_id="ü<script>")).decode()
+    head, event, data, *end = lines.split("\n")
+    assert (head, event, end) == ("id: 7", "event: transition", ["", ""])
+    assert json.loads(data.removeprefix("data: ")) == {
+        "id": 7,
+        "at": "1970-01-01T00:00:01.500Z",
+        "kind": "status",
+        "service_id": "ü<script>",
+        "before": "Up",
+        "after": "Down",
+        "reason": 'said "no"\nand\r\nleft',
+        "health_before": 200,
+        "health": 206,
+    }
+
+
+def test_a_reason_that_is_no_text_is_told_all_the_same() -> None:
+    assert b"id: 7" in encoded(transition(7, reason="half a character: \udcff"))
+
+
+# ---- live
+
+
+@in_virtual_time
+async def test_every_reader_is_told_of_every_transition_once_and_in_order() -> None:
+    async with Listening() as listening:
+        first = await listening.reader()
+        listening.history.tell(1, 2)
+        second = await listening.reader()
+        listening.history.tell(3, 4)
+        assert first.events == [1, 2, 3, 4]
+        assert second.events == [3, 4]
+        assert first.sent[0] == second.sent[0] == HELLO
+
+
+@in_virtual_time
+async def test_a_reader_who_asks_for_nothing_past_is_told_of_nothing_past() -> None:
+    async with Listening(1, 2, 3) as listening:
+        reader = await listening.reader()
+        assert reader.events == []
+        assert listening.history.asked == []
+
+
+@in_virtual_time
+async def test_a_reader_who_leaves_is_forgotten() -> None:
+    async with Listening() as listening:
+        _, task = await listening.coming()
+        assert listening.hub.reader_count == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert listening.hub.reader_count == 0
+        listening.history.tell(1)
+
+
+# ---- after an interruption
+
+
+@in_virtual_time
+async def test_a_reader_who_comes_back_gets_what_came_since_and_goes_on() -> None:
+    async with Listening() as listening:
+        listening.history.tell(1, 2, 3, 4)
+        reader = await listening.reader(after=2)
+        listening.history.tell(5)
+        assert reader.events == [3, 4, 5]
+        assert listening.history.asked == [], "all of it was at hand"
+
+
+@in_virtual_time
+async def test_what_was_before_the_process_comes_from_history() -> None:
+    async with Listening(1, 2, 3) as listening:
+        listening.history.tell(4, 5)
+        reader = await listening.reader(after=1)
+        assert reader.events == [2, 3, 4, 5]
+
+
+@in_virtual_time
+async def test_a_reader_who_missed_more_than_is_at_hand_gets_all_of_it() -> None:
+    async with Listening() as listening:
+        last = 3 * KEPT_EVENTS + 7
+        listening.history.tell(*range(1, last + 1))
+        reader = await listening.reader(after=0)
+        assert reader.events == [*range(1, last + 1)]
+        assert max(len(sent.split(b"\n\n")) for sent in reader.sent) == PAGE + 1, "a page at a time"
+
+
+@pytest.mark.parametrize("after", [0, 1, KEPT_EVENTS - 1, KEPT_EVENTS, KEPT_EVENTS + 1, KEPT_EVENTS + PAGE, 1999, 2000])
+def test_wherever_a_reader_goes_on_nothing_is_missing_and_nothing_comes_twice(after: int) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with Listening() as listening:
+            listening.history.tell(*range(1, 2001))
+            reader = await listening.reader(after=after)
+            listening.history.tell(2001)
+            assert reader.events == [*range(after + 1, 2002)]
+
+    story()
+
+
+@in_virtual_time
+async def test_what_comes_to_pass_while_a_reader_catches_up_is_neither_lost_nor_told_twice() -> None:
+    async with Listening(*range(1, 1201)) as listening:
+        upcoming = iter(range(1201, 1204))
+
+        def something_happens() -> None:
+            if number := next(upcoming, None):
+                listening.history.tell(number)
+
+        listening.history.while_asked = something_happens
+        reader = await listening.reader(after=0)
+        listening.history.tell(1204)
+        assert reader.events == [*range(1, 1205)]
+
+
+@in_virtual_time
+async def test_what_is_kept_a_moment_before_it_is_told_is_told_once() -> None:
+    async with Listening(1, 2) as listening:
+        listening.history.while_asked = lambda: listening.history.keep(3)
+        reader = await listening.reader(after=0)
+        assert reader.events == [1, 2]
+        listening.history.tell(3)
+        assert reader.events == [1, 2, 3]
+
+
+@in_virtual_time
+async def test_a_reader_who_catches_up_slowly_is_waited_for_while_more_comes() -> None:
+    async with Listening() as listening:
+        listening.history.tell(*range(1, 11))
+        reader, _ = await listening.coming(after=0, turns=0)
+        reader.reads_on.clear()
+        await asyncio.sleep(0)
+        listening.history.tell(*range(11, 2 * KEPT_EVENTS))  # so much that it is at hand no more
+        reader.reads_on.set()
+        await asyncio.sleep(5)
+        assert reader.events == [*range(1, 2 * KEPT_EVENTS)]
+
+
+# ---- gaps
+
+
+@in_virtual_time
+async def test_a_reader_whose_last_event_is_forgotten_is_told_of_the_gap() -> None:
+    async with Listening(5, 6, 7) as listening:
+        listening.history.forgotten_to = 4
+        assert (await listening.reader(after=3)).events == [GAP, 5, 6, 7]
+        assert (await listening.reader(after=4)).events == [5, 6, 7]
+
+
+@in_virtual_time
+async def test_a_reader_who_has_seen_what_never_was_here_is_told_of_the_gap() -> None:
+    async with Listening(5) as listening:
+        reader = await listening.reader(after=99)
+        assert reader.events == [GAP]
+        listening.history.tell(6)
+        assert reader.events == [GAP, 6]
+
+
+@in_virtual_time
+async def test_what_could_not_be_kept_and_is_no_longer_at_hand_is_a_gap() -> None:
+    async with Listening(1) as listening:
+        listening.history.tell(*range(2, KEPT_EVENTS + 5), is_kept=False)
+        reader = await listening.reader(after=1)
+        at_hand = [*range(5, KEPT_EVENTS + 5)]
+        assert reader.events == [GAP, *at_hand]
+
+
+@in_virtual_time
+async def test_one_who_has_seen_everything_is_told_of_no_gap() -> None:
+    async with Listening(1, 2) as listening:
+        assert (await listening.reader(after=2)).events == []
+    async with Listening() as listening:
+        assert (await listening.reader(after=0)).events == []
+
+
+# ---- those who are slow, those who are silent, and those who are many
+
+
+@in_virtual_time
+async def test_a_reader_who_is_too_far_behind_is_dropped_and_the_others_go_on() -> None:
+    async with Listening() as listening:
+        slow, task = await listening.coming()
+        quick = await listening.reader()
+        slow.waiting_bytes = module.MAX_WAITING_BYTES
+        listening.history.tell(1)
+        assert slow.events == [1], "a reader may be that far behind"
+        listening.history.tell(2, 3)
+        assert slow.events == [1]
+        await asyncio.wait_for(task, 1)  # which ends the connection
+        assert quick.events == [1, 2, 3]
+        assert listening.hub.reader_count == 1
+
+
+@in_virtual_time
+async def test_memory_for_a_reader_who_never_reads_is_bounded() -> None:
+    async with Listening() as listening:
+        slow, task = await listening.coming()
+        listening.history.tell(*range(1, 20 * KEPT_EVENTS))
+        await asyncio.wait_for(task, 1)
+        largest = max(map(len, slow.sent))
+        assert sum(map(len, slow.sent)) <= module.MAX_WAITING_BYTES + largest
+
+
+@in_virtual_time
+async def test_a_silent_stream_gives_a_sign_of_life_now_and_then() -> None:
+    async with Listening() as listening:
+        first = await listening.reader()
+        await asyncio.sleep(module.HEARTBEAT_S - 1)
+        second = await listening.reader()
+        await asyncio.sleep(3 * module.HEARTBEAT_S)
+        assert first.sent == [HELLO, *[b": still here\n\n"] * 3]
+        assert second.sent == [HELLO, *[b": still here\n\n"] * 3]
+
+
+@in_virtual_time
+async def test_where_nobody_listens_nothing_beats() -> None:
+    async with Listening() as listening:
+        _, task = await listening.coming()
+        task.cancel()
+        await asyncio.sleep(2 * module.HEARTBEAT_S)
+        assert listening.hub._heartbeat is None
+        again = await listening.reader()
+        await asyncio.sleep(module.HEARTBEAT_S + 1)
+        assert again.sent == [HELLO, b": still here\n\n"]
+
+
+@in_virtual_time
+async def test_a_reader_who_is_too_far_behind_is_dropped_by_a_sign_of_life_as_well() -> None:
+    async with Listening() as listening:
+        slow, task = await listening.coming()
+        slow.waiting_bytes = module.MAX_WAITING_BYTES + 1
+        await asyncio.sleep(module.HEARTBEAT_S + 1)
+        assert task.done()
+
+
+# ---- asking
+
+
+def ask(hub: Any, query: bytes = b"", **headers: bytes) -> Answer | Stream:
+    desk: Any = type("Desk", (), {"events": hub})
+    visit = Visit("GET", b"/events", query, {name.replace("_", "-").encode(): text for name, text in headers.items()})
+    story: Coroutine[Any, Any, Answer | Stream] = events(desk, visit, "")
+    return asyncio.run(story)
+
+
+class FakeHub:
+    def __init__(self, *, is_full: bool = False) -> None:
+        self.is_full = is_full
+        self.after: int | str | None = "nobody came"
+
+    async def follow(self, outlet: object, after: int | None) -> None:
+        self.after = after
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "after"),
+    [
+        (b"", {}, None),
+        (b"after=12", {}, 12),
+        (b"", {"last_event_id": b"12"}, 12),
+        (b"after=5", {"last_event_id": b"12"}, 12),
+        (b"after=0", {}, 0),
+        (b"x=y&after=007", {}, 7),
+    ],
+)
+def test_a_reader_may_say_where_to_go_on(query: bytes, headers: dict[str, bytes], after: int | None) -> None:
+    hub = FakeHub()
+    stream = ask(hub, query, **headers)
+    assert isinstance(stream, Stream)
+    asyncio.run(stream.fill(FakeOutlet()))  # type: ignore[arg-type]
+    assert hub.after == after
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"-1", b"1.0", b" 1", b"+1", b"1_0", b"\xff", "٣".encode(), b"9" * 20])
+def test_what_is_no_id_is_refused(text: bytes) -> None:
+    assert ask(FakeHub(), last_event_id=text) is BAD_ID
+    assert BAD_ID.code == 400
+
+
+def test_one_reader_too_many_is_asked_to_come_later() -> None:
+    assert ask(FakeHub(is_full=True)) is TOO_MANY
+    assert TOO_MANY.code == 503
+    assert dict(TOO_MANY.headers)["Retry-After"]
+
+
+@in_virtual_time
+async def test_those_who_still_catch_up_count_as_readers() -> None:
+    async with Listening(1, 2) as listening:
+        reader, _ = await listening.coming(after=0, turns=0)
+        reader.reads_on.clear()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert listening.hub._readers == {}
+        assert listening.hub.reader_count == 1
+
+
+def test_a_hub_is_full_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_READERS", 2)
+
+    @in_virtual_time
+    async def story() -> None:
+        async with Listening() as listening:
+            await listening.reader()
+            assert not listening.hub.is_full
+            await listening.reader()
+            assert listening.hub.is_full
+
+    story()
+
+
+def test_a_stream_is_held_back_and_kept_by_nobody_in_between() -> None:
+    stream = ask(FakeHub())
+    assert isinstance(stream, Stream)
+    assert dict(stream.head.headers) == {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "X-Accel-Buffering": "no",
+    }
