@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from svcnode.core.redaction import redacted
+from svcnode.core.wording import one_line
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -45,11 +46,6 @@ class JsonFormatter(logging.Formatter):
 
 def _shown(value: object) -> object:
     return value if isinstance(value, int | float | None) else redacted(str(value))
-
-
-def one_line(text: str) -> str:
-    """What would break the line or steer a terminal is shown instead of done."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def set_up(level: str, style: str, stream: TextIO | None = None) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 
-from svcnode.conformance.run import Outcome, Report, judge
+import pytest
+
+from svcnode.conformance.report import explained
+from svcnode.conformance.run import MAX_FINDINGS, MAX_MORE, Outcome, Report, judge
 from tests.conformance.right import CODES, Asked, NodeServer, Reply, RightNode, service, with_json
 
 
@@ -24,18 +27,22 @@ class Flapping(RightNode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._statuses = itertools.cycle(["Up", "Down", "Initializing", "Down"])
-        self._turning = threading.Lock()
+        self.turning = itertools.cycle(["Up", "Down", "Initializing", "Down"])
+        self._lock = threading.Lock()
 
     def endpoint(self, asked: Asked) -> Reply:
-        with self._turning:
-            self.services[0] = service("db", next(self._statuses))
+        with self._lock:
+            self.services[0] = service("db", next(self.turning))
             return super().endpoint(asked)
 
 
-def test_a_service_that_never_holds_still_is_not_held_against_the_node() -> None:
-    report = judged(Flapping())
-    assert [result.check.name for result in report.failed()] == []
+@pytest.mark.parametrize("turns", range(4))
+def test_a_service_that_never_holds_still_is_not_held_against_the_node(turns: int) -> None:
+    """Wherever in its turns it is when the first question comes."""
+    node = Flapping()
+    for _ in range(turns):
+        next(node.turning)
+    assert [result.check.name for result in judged(node).failed()] == []
 
 
 class ChangesOnce(RightNode):
@@ -131,6 +138,7 @@ class HasNoServices(RightNode):
 def test_a_node_without_services_conforms_and_says_what_could_not_be_judged() -> None:
     report = judged(HasNoServices())
     assert report.failed() == []
+    assert report.remarks == ("No service is listed, so nothing about the health of services could be seen.",)
     assert outcome(report, "service-health-agrees") == (Outcome.SKIPPED, "no service is registered")
     assert outcome(report, "version-unsupported-on-service-health") == (
         Outcome.SKIPPED,
@@ -176,3 +184,83 @@ def test_other_methods_are_sent_to_the_four_endpoints_alone() -> None:
         "/svc/node/services",
         "/svc/node/services/db/health",
     }
+
+
+# ---- ids that nobody can tell from others
+
+
+class DecodesNothing(RightNode):
+    """Looks ids up as they stand in the path; what it does not find is to it like a service in this status."""
+
+    def __init__(self, status: str, odd_status: str) -> None:
+        super().__init__()
+        self.status = status
+        self.services[-1] = service("a/b c%", odd_status)
+
+    def status_of(self, segment: str) -> str | None:
+        statuses: dict[str, str] = {one["id"]: one["status"] for one in self.services}
+        return statuses.get(segment, self.status)
+
+
+OTHERS = [("Down", "Up"), ("Up", "Down"), ("Initializing", "Up")]
+
+
+@pytest.mark.parametrize(("status", "other"), OTHERS)
+def test_an_odd_id_that_is_answered_like_an_unknown_one_is_not_judged_and_said_how_to(status: str, other: str) -> None:
+    why = f'an id that is not registered gets the same answer as "a/b c%" ({CODES[status]})'
+    report = judged(DecodesNothing(status, odd_status=status))
+    assert outcome(report, "service-id-encoded") == (
+        Outcome.SKIPPED,
+        f"{why}: make that service {other} to have it judged",
+    )
+
+
+@pytest.mark.parametrize(("status", "other"), OTHERS)
+def test_told_so_and_done_it_is_judged(status: str, other: str) -> None:
+    report = judged(DecodesNothing(status, odd_status=other))
+    (failed,) = (result for result in report.failed() if result.check.name == "service-id-encoded")
+    (finding,) = failed.findings
+    assert finding.expected == f'{CODES[other]}, since the list says that "a/b c%" is {other}'
+    assert finding.came == f"{CODES[status]} with no body, as for an id that is not registered"
+
+
+class KnowsItsOddId(DecodesNothing):
+    def status_of(self, segment: str) -> str | None:
+        return RightNode.status_of(self, segment) or self.status
+
+
+def test_an_odd_id_that_is_answered_otherwise_than_an_unknown_one_is_judged() -> None:
+    assert outcome(judged(KnowsItsOddId("Down", odd_status="Up")), "service-id-encoded") == (Outcome.PASSED, "")
+
+
+class AnswersAlways200(RightNode):
+    def status_of(self, segment: str) -> str | None:
+        return "Up"
+
+
+def test_where_every_id_gets_the_same_answer_the_odd_ones_are_not_to_blame() -> None:
+    node = AnswersAlways200()
+    node.services[-1] = service("a/b c%", "Down")
+    why = 'an id that is not registered gets the same answer as "a/b c%" (200)'
+    assert outcome(judged(node), "service-id-encoded") == (Outcome.SKIPPED, why)
+
+
+# ---- more findings than are shown
+
+
+class DescribesNothing(RightNode):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.services = [{"id": f"s-{number}", "name": "", "status": "Up"} for number in range(count)]
+        self.health = 200
+
+
+@pytest.mark.parametrize(
+    ("count", "shown", "more"),
+    [(3, 3, 0), (MAX_FINDINGS, MAX_FINDINGS, 0), (40, MAX_FINDINGS, 30), (5000, MAX_FINDINGS, MAX_MORE)],
+)
+def test_findings_beyond_those_that_are_shown_are_counted(count: int, shown: int, more: int) -> None:
+    (failed,) = judged(DescribesNothing(count)).failed()
+    assert (failed.check.name, len(failed.findings), failed.more) == ("services-fields", shown, more)
+    told = [text for word, text in explained(failed) if word == "more"]
+    assert told == {0: [], 30: ["and 30 more like these"]}.get(more, ["and at least 1000 more like these"])

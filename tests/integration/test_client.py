@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import gzip
 import json
 import re
 import socket
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,14 +242,53 @@ def test_a_connection_that_ends_early_is_unreachable(script: Any, why: str, kind
     assert why in str(error)
 
 
+def greeting(peer: Peer) -> None:
+    """As many servers do: it speaks first, and then waits for something that it understands."""
+    peer.say(b"SSH-2.0-Something\r\n")
+    peer.read_to_end()
+
+
 @pytest.mark.parametrize(
-    "greeting", [b"SSH-2.0-Something\r\n\r\n", b"-ERR unknown command\r\n\r\n", b"\x00\x01\r\n\r\n"]
+    ("script", "what"),
+    [
+        (greeting, "something else: SSH-2.0-Something"),
+        (saying(b"SSH-2.0-Something\r\n"), "something else: SSH-2.0-Something"),
+        (saying(b"-ERR unknown command\r\n\r\n"), "something else: -ERR unknown command"),
+        (saying(b"\x00\x01\r\n\r\n"), r"something else: \x00\x01"),
+        (saying(b"\x15\x03\x01\x00\x02\x02\x46"), "TLS (is it https://?)"),
+    ],
 )
-def test_another_protocol_is_not_this_interface(greeting: bytes, kind: Any) -> None:
-    with Backend(saying(greeting)) as backend:
-        error = refusal(kind(backend.place))
+def test_another_protocol_is_not_this_interface_and_is_told_at_once(script: Any, what: str, kind: Any) -> None:
+    with Backend(script) as backend:
+        error = refusal(kind(backend.place, timeout=60))
     assert isinstance(error, NotThisInterfaceError)
-    assert "expected HTTP, got something else" in str(error)
+    assert str(error) == f"expected HTTP, got {what} at http://{backend.place}"
+
+
+def test_another_protocol_inside_tls_is_told_as_well(kind: Any, tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    with Backend(saying(b"SSH-2.0-Something\r\n"), tls=server_tls(made)) as backend:
+        error = refusal(kind(f"https://{backend.place}", ca=made.certificate))
+    assert "expected HTTP, got something else: SSH-2.0-Something at" in str(error)
+
+
+def interim_for_ever(peer: Peer) -> None:
+    """To the first request it answers; to the next, it goes on saying that an answer will come."""
+    peer.read_until(b"\r\n\r\n")
+    peer.say(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    peer.read_until(b"\r\n\r\n")
+    while True:
+        peer.say(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+
+
+def test_interim_answers_without_end_are_given_up_long_before_the_timeout(kind: Any) -> None:
+    with Backend(interim_for_ever) as backend, kind(backend.place, timeout=60) as client:
+        assert client.health() is Health.HEALTHY
+        began_s = time.monotonic()
+        with pytest.raises(NotThisInterfaceError, match="got 256 KiB without an answer"):
+            client.health()
+        assert time.monotonic() - began_s < 20
+        assert backend.connection_count == 1
 
 
 def test_a_redirect_is_not_followed(kind: Any) -> None:
@@ -257,7 +298,7 @@ def test_a_redirect_is_not_followed(kind: Any) -> None:
             error = refusal(kind(backend.place))
         assert not other.requests
     assert isinstance(error, NotThisInterfaceError)
-    assert f"got 302, a redirect to {elsewhere}" in str(error)
+    assert f"got 302, a redirect to {elsewhere} at" in str(error)
 
 
 def test_a_failure_inside_the_node_is_told(kind: Any) -> None:
@@ -349,10 +390,34 @@ def test_the_timeout_holds_while_a_name_is_resolved_and_others_are_not_held_up(
     assert {type(one) for one in others} == {UnreachableError}
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "0s", "soon"])
+@pytest.mark.parametrize("timeout", [0, -1, "0s", "soon", None, [5]])
 def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
     with pytest.raises(InvalidValueError):
         Client("h", timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"url": None}, "the URL of a node is a string, not NoneType"),
+        ({"url": "http://ä..b"}, "its host is not a name as the network knows them"),
+        ({"prefix": 5}, "a prefix is a string, not int"),
+        ({"version": 1}, "a version is a string, not int"),
+        ({"version": "\ud800"}, "it cannot stand in a URL"),
+        ({"retries": -1}, "retries are a whole number that is not negative, not -1"),
+        ({"retries": "3"}, "retries are a whole number that is not negative, not '3'"),
+        ({"retries": True}, "retries are a whole number that is not negative, not True"),
+    ],
+)
+def test_what_can_never_be_right_is_refused_at_once(options: dict[str, Any], why: str) -> None:
+    for client in (Client, AsyncClient):
+        with pytest.raises(InvalidValueError, match=re.escape(why)):
+            client(**{"url": "h", **options})
+
+
+def test_an_id_that_is_no_text_is_refused(kind: Any) -> None:
+    with kind("h") as client, pytest.raises(InvalidValueError, match="a service id is a string, not int"):
+        client.service_health(5)
 
 
 def test_a_connection_is_tried_once_unless_told_otherwise(kind: Any) -> None:
@@ -458,6 +523,23 @@ def test_what_was_tolerated_is_told_once_in_order(kind: Any) -> None:
             "the list of services is a bare array",
             "a service has no status",
         )
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_body_that_comes_encoded_unasked_is_read_and_told(encoding: str, kind: Any) -> None:
+    body = gzip.compress(WHO) if encoding == "gzip" else zlib.compress(WHO)
+    answer = reply(200, body, Content_Type="application/json", Content_Encoding=encoding)
+    with HttpBackend(answer) as backend, kind(backend.place) as client:
+        assert client.identity().node_name == "n"
+        assert client.tolerated == (f"JSON comes encoded as {encoding}, which was not asked for",)
+    assert backend.last.headers["accept-encoding"] == "identity"
+
+
+def test_a_body_that_is_not_encoded_as_it_says_is_refused(kind: Any) -> None:
+    with HttpBackend(reply(200, WHO, Content_Type="application/json", Content_Encoding="gzip")) as backend:
+        error = refusal(kind(backend.place))
+    assert isinstance(error, NotThisInterfaceError)
+    assert "got a body that is not encoded as its Content-Encoding says" in str(error)
 
 
 # ---- the client without a loop

@@ -18,7 +18,7 @@ import pytest
 from svcnode.conformance.checks import CHECKS
 from tests.conformance.broken import AnyIdIsHealthy, HealthIsSetByHand, IdentityMisspeltAField, NodeNameIsEmpty
 from tests.conformance.right import Asked, NodeServer, Reply, RightNode, error
-from tests.support.backends import Backend, mute, refusing, server_tls
+from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
 from tests.support.certificates import make_certificate
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def test_what_fails_is_shown_with_all_that_it_takes_to_mend_it() -> None:
         "  request  GET /svc/node\n"
         "  expected the field spec_version\n"
         "  came     only node_name, spec_verdsion and node_version\n"
-        "  mend     Send all three fields under exactly these names, each as a JSON string.\n"
+        "  mend     Send all three fields under exactly these names, each as a JSON string: "
+        '{"node_name":"my-node","spec_version":"v0.0.1","node_version":"v1.0.0"}.\n'
     ) in ended.stdout
     assert re.search(r"^identity +4/5 +- +1/1 +identity-fields$", ended.stdout, re.MULTILINE)
     assert ended.stdout.splitlines()[-1].startswith("It does not conform at level should: ")
@@ -125,8 +126,27 @@ def test_every_check_is_shown_when_asked_for() -> None:
         (check.name, check.level.value, check.clause) for check in CHECKS
     ]
     why = {name: text for outcome, _, name, _, text in rows if outcome == "skipped"}
-    assert why["service-health-code"].endswith(": no service is registered")
-    assert "(-v says why)" in ended.stdout
+    assert why["service-health-code"].endswith("for every id in the list: no service is registered")
+    *_, conclusion, last = ended.stdout.splitlines()
+    assert conclusion.endswith("(-v says why).")
+    assert last == "No service is listed, so nothing about the health of services could be seen."
+
+
+@pytest.mark.parametrize("path", ["/svc", "/svc/node", "/svc/node/health"])
+def test_a_url_may_end_in_an_endpoint_as_it_may_for_status(path: str, right: NodeServer) -> None:
+    ended = conform(f"{right.url}{path}")
+    assert (ended.returncode, ended.stdout.splitlines()[0]) == (
+        CONFORMS,
+        f"{right.url}/svc, judged by the interface v0.0.1",
+    )
+
+
+def test_a_wrong_prefix_is_told_once_where_everybody_looks(right: NodeServer) -> None:
+    ended = conform(right.url, "--prefix", "/eigen")
+    remark = f"No endpoint is found below {right.url}/eigen: where the node has another prefix, name it with --prefix."
+    assert ended.stdout.splitlines()[-1] == remark
+    assert ended.stdout.count("--prefix") == 1
+    assert json.loads(conform(right.url, "--prefix", "/eigen", "--json").stdout)["remarks"] == [remark]
 
 
 def test_another_prefix_is_asked_for() -> None:
@@ -150,6 +170,7 @@ def test_json_holds_all_of_it() -> None:
     assert document["level"] == "should"
     assert document["conforms"] is False
     assert document["unreachable"] is None
+    assert document["remarks"] == []
     assert document["counts"] == {"passed": len(CHECKS) - 1, "failed": 1, "skipped": 0}
     assert [check["name"] for check in document["checks"]] == [check.name for check in CHECKS]
     (failed,) = (check for check in document["checks"] if check["outcome"] == "failed")
@@ -170,6 +191,7 @@ def test_json_holds_all_of_it() -> None:
                 "came": '200 with no body, beside "indexer" which is Initializing and "storage" which is Down',
             }
         ],
+        "more_findings": 0,
     }
 
 
@@ -251,12 +273,14 @@ def test_a_node_that_hangs_is_given_up_after_the_timeout() -> None:
         (["http://x", "--colour"], "unrecognized arguments: --colour"),
         (["ftp://127.0.0.1"], '"ftp://127.0.0.1" is not the base URL of a node; write it like http://127.0.0.1:8420'),
         (["http://127.0.0.1:99999"], '"http://127.0.0.1:99999" is not the base URL of a node'),
-        (["http://127.0.0.1/?version=v0.0.1"], "is not the base URL of a node"),
-        (["http://127.0.0.1:1/svc"], "ends with what is appended to it; write it without /svc"),
-        (["http://127.0.0.1:1/svc/node/health"], "ends with what is appended to it; write it without /svc"),
+        (
+            ["http://127.0.0.1/?token=x"],
+            "svcnode: the base URL of a node ends before a ? or a #; write it like http://",
+        ),
         (["http://127.0.0.1:1", "--prefix", "svc"], '"svc" is not a prefix; write it like /svc'),
         (["http://127.0.0.1:1", "--timeout", "5"], '--timeout: "5" is not a duration'),
-        (["http://127.0.0.1:1", "--timeout", "0s"], '--timeout: must be more than 0, not "0s"'),
+        (["http://127.0.0.1:1", "--timeout", "0"], '--timeout: must be more than 0, such as "5s", not "0"'),
+        (["http://127.0.0.1:1", "--timeout", "0s"], '--timeout: must be more than 0, such as "5s", not "0s"'),
         (["http://127.0.0.1:1", "--ca", "ca.pem"], "an authority (CA) is for https, and the URL says http"),
         (["https://127.0.0.1:1", "--ca", "/nonexistent"], "/nonexistent cannot be used as an authority (CA): No such"),
     ],
@@ -284,6 +308,17 @@ def test_tls_needs_an_authority_that_is_trusted(tmp_path: Path) -> None:
         assert "its certificate is not trusted: self-signed certificate; name its authority with --ca" in ended.stderr
         trusted = conform(server.url, "--ca", str(made.certificate))
         assert (trusted.returncode, trusted.stderr) == (CONFORMS, "")
+
+
+def test_what_is_wrong_with_a_certificate_is_told_with_advice_that_helps(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    made, other = make_certificate(tmp_path), make_certificate(tmp_path / "other")
+    with HttpBackend(reply(), tls=server_tls(made), host="127.0.0.2") as server:
+        named = conform(f"https://{server.place}", "--ca", str(made.certificate))
+        signed = conform(f"https://{server.place}", "--ca", str(other.certificate))
+    mismatch = "IP address mismatch, certificate is not valid for '127.0.0.2'"
+    assert named.stderr.endswith(f" cannot be judged: its certificate is not trusted: {mismatch}\n")
+    assert signed.stderr.endswith(": self-signed certificate; what --ca names is not its authority\n")
 
 
 def test_http_where_https_is_meant_and_the_reverse_is_told(right: NodeServer, tmp_path: Path) -> None:

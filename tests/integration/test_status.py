@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -21,6 +22,8 @@ from tests.support.wire import serving
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.backends import Received
 
 PATIENCE_S = 40.0
 
@@ -121,6 +124,7 @@ def test_json_has_all_that_a_node_told(fleet: Fleet) -> None:
             {"id": "indexer", "name": "Indexer", "description": "", "status": "Initializing"},
         ],
         "errors": [],
+        "remarks": [],
         "tolerated": [],
     }
 
@@ -152,6 +156,17 @@ def test_what_was_tolerated_is_told() -> None:
             "the list of services is a bare array",
         ],
     )
+
+
+def test_a_200_beside_a_service_that_is_down_is_remarked_and_changes_no_exit_code(fleet: Fleet) -> None:
+    fleet.nodes["ill"].health = 200
+    remark = "it says 200 although 1 of its services is not Up"
+    for urls in ([fleet.url("ill")], fleet.urls[:1] + fleet.urls[-1:]):
+        ended = status(*urls)
+        assert f"\n    remark: {remark}\n" in ended.stdout
+        assert ended.returncode == 0
+    (found,) = documents(fleet.url("ill"))
+    assert (found["finding"], found["remarks"]) == ("healthy", [remark])
 
 
 def test_a_version_can_be_asked_for() -> None:
@@ -186,6 +201,37 @@ def test_a_password_is_never_shown(fleet: Fleet) -> None:
             assert "Traceback" not in ended.stderr
 
 
+def echoing(received: Received) -> bytes:
+    """A node that says what it was asked with, wherever it says something."""
+    said = base64.b64decode(received.headers["authorization"].removeprefix("Basic ")).decode()
+    body: dict[str, Any]
+    match received.target.removeprefix("/svc/node"):
+        case "":
+            body = {"node_name": said, "spec_version": f"v {said}", "node_version": said, said: said}
+        case "/services":
+            body = {"services": [{"id": said, "name": said, "description": f"is {said}", "status": said}]}
+        case _:
+            return reply(200)
+    return reply(200, json.dumps(body), Content_Type="application/json")
+
+
+@pytest.mark.parametrize("login", ["bob:s3cr3t-word", "s3cr3t-word", "s3cr3t-word:"])
+def test_what_a_node_echoes_of_a_login_is_not_shown(login: str) -> None:
+    with HttpBackend(echoing) as node:
+        for arguments in (["--json"], [], ["x.invalid", "--all"]):
+            ended = status(f"{login}@{node.place}", *arguments)
+            assert "s3cr3t" not in ended.stdout + ended.stderr
+            assert "***" in ended.stdout
+
+
+@pytest.mark.parametrize("url", ["http://h/?token=s3cr3t-word", "http://h/#s3cr3t-word", "bob:s3cr3t-word?@h"])
+def test_a_query_is_refused_without_being_repeated(url: str) -> None:
+    ended = status(url)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "s3cr3t" not in ended.stderr
+    assert "is not the URL of a node" in ended.stderr
+
+
 def test_a_reader_that_leaves_early_is_no_fault(fleet: Fleet) -> None:
     command = f"{sys.executable} -m svcnode status {' '.join(fleet.urls * 30)} --all --json | head -1"
     ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -213,19 +259,20 @@ def test_a_node_that_hangs_ends_with_its_timeout(fleet: Fleet) -> None:
 
 
 def test_five_hundred_nodes_of_which_fifty_hang_take_the_timeout_and_no_more_than_a_second() -> None:
+    """From the start of the program to its end. Busy with other things, a machine may need another attempt."""
     timeout_s = 10.0
     nodes = {f"n{number}": FleetNode(hangs=number % 10 == 9) for number in range(500)}
     with Fleet(nodes) as fleet:
-        began_s = time.monotonic()
-        status(fleet.url("n0"))
-        alone_s = time.monotonic() - began_s  # what a busy machine takes to start a program is not in question
-        began_s = time.monotonic()
-        ended = status("--from", "-", "--timeout", f"{timeout_s:g}s", stdin="\n".join(fleet.urls))
-        took_s = time.monotonic() - began_s
-    assert ended.stdout.endswith("\n500 nodes: 450 healthy, 50 unreachable\n")
-    assert ended.returncode == 3
-    assert timeout_s <= took_s < timeout_s + 1.0 + alone_s
-    assert fleet.connection_count == 501, "one connection for each"
+        for attempt in range(1, 4):
+            began_s = time.monotonic()
+            ended = status("--from", "-", "--timeout", f"{timeout_s:g}s", stdin="\n".join(fleet.urls))
+            took_s = time.monotonic() - began_s
+            assert ended.stdout.endswith("\n500 nodes: 450 healthy, 50 unreachable\n")
+            assert ended.returncode == 3
+            assert fleet.connection_count == 500 * attempt, "one connection for each"
+            if took_s < timeout_s + 1.0:
+                break
+    assert timeout_s <= took_s < timeout_s + 1.0
 
 
 # ---- on a terminal
@@ -250,6 +297,36 @@ def test_on_a_terminal_there_are_symbols_and_colours_at_80_by_24(tmp_path: Path)
     assert code == 1
     for coloured in ("\x1b[33m◐ partial", "\x1b[32m● Up", "\x1b[31m✖ Down"):
         assert coloured in styled
+
+
+def test_a_long_name_leaves_the_count_and_the_address_in_sight_at_80_columns(tmp_path: Path) -> None:
+    name = f"validator  v9  9/9 up  http://other{' ' * 40}● healthy  other"
+    who = {"node_name": name, "spec_version": "v0.0.1", "node_version": "v1.4.2"}
+    answers = {
+        "/svc/node": reply(200, json.dumps(who), Content_Type="application/json"),
+        "/svc/node/health": reply(200),
+        "/svc/node/services": reply(200, '{"services":[]}', Content_Type="application/json"),
+    }
+    with HttpBackend(lambda received: answers[received.target]) as node, Terminal(tmp_path) as terminal:
+        alone, _ = terminal.run(f"svcnode status {node.place}")
+        beside, _ = terminal.run(f"svcnode status {node.place} {node.place}")
+    assert alone.splitlines() == [
+        "● healthy  validator v9 9/9 up http://othe…  v1.4.2  interface v0.0.1  0/0 up",
+        f"    http://{node.place}",
+    ]
+    for line in beside.splitlines()[:2]:
+        assert line.startswith("● healthy  validator v9 9/9 up ht")
+        assert line.endswith(f"…  v1.4.2  0/0 up  http://{node.place}")
+        assert len(line) <= 80
+
+
+def test_the_end_of_one_command_is_not_taken_for_the_end_of_the_next(tmp_path: Path) -> None:
+    """Of the terminal that these tests use: what was typed is heeded when what runs has ended."""
+    with Terminal(tmp_path) as terminal:
+        assert terminal.run("true") == ("", 0)
+        terminal.type("sleep 0.5")
+        terminal.press("Enter")
+        assert terminal.run("(exit 7)") == ("", 7)
 
 
 def test_many_nodes_are_one_glance(fleet: Fleet, tmp_path: Path) -> None:

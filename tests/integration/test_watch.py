@@ -119,6 +119,20 @@ def test_a_node_that_is_gone_says_why(tmp_path: Path) -> None:
         terminal.sees(rf"^    cannot reach http://127\.0\.0\.1:{port}: Connection refused$")
 
 
+def test_a_200_beside_a_service_that_is_down_is_remarked_and_a_password_is_not_shown(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.nodes["s3cr3t-word"] = FleetNode(services={"db": "Up", "s3cr3t-word": "Down"})
+    with Terminal(tmp_path) as terminal:
+        terminal.start(f"svcnode watch {FAST} bob:s3cr3t-word@{fleet.url('s3cr3t-word')}")
+        terminal.sees(r"^  ● healthy +\*\*\* +v1\.4\.2 +1/2 ")
+        terminal.sees(r"^    remark: it says 200 although 1 of its services is not Up$")
+        terminal.sees(r"^    ✖ Down +\*\*\* ")
+        terminal.press("Down", "End")
+        terminal.sees(r"^\*\*\* ")
+        assert "s3cr3t" not in terminal.screen
+
+
 def test_a_node_that_hangs_holds_up_nobody(fleet: Fleet, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
         terminal.start(f"{watched(fleet)} --timeout 4s")
@@ -195,7 +209,7 @@ def test_200_nodes_are_scrolled_at_80x24_and_the_screen_may_be_resized(tmp_path:
         assert len(terminal.lines) == 40
         assert len(terminal.lines[-1]) == 120
         terminal.resize(80, 24)
-        terminal.eventually(lambda: len(terminal.lines) == 24 and terminal.lines[1] == fixed)
+        terminal.eventually(lambda: len(lines := terminal.lines) == 24 and lines[1] == fixed)
         terminal.sees("^> ● healthy +n199 ")
 
         terminal.press("Escape")

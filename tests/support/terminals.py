@@ -38,6 +38,7 @@ class Terminal:
         svcnode.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W error -m svcnode "$@"\n')
         svcnode.chmod(0o755)
         self._folder = folder
+        self._started = 0  # commands; the end of each is told by its number
         self._size = ("-x", str(columns), "-y", str(rows))
         self._environ = {
             "HOME": str(folder),
@@ -89,13 +90,14 @@ class Terminal:
 
     def start(self, command: str) -> None:
         """Without waiting for its end."""
-        self.type(f'clear; {command}; echo "[end $?]"')
+        self._started += 1
+        self.type(f'clear; {command}; echo "[end {self._started}: $?]"')
         self.press("Enter")
 
     def ends(self) -> tuple[str, int]:
-        """Wait for the end of what was started; returns what it has left on the screen, and its exit code."""
-        screen = self.sees(r"^\[end \d+\]\n" + PROMPT)
-        left, code = re.findall(r"\A(.*?)^\[end (\d+)\]", screen, re.DOTALL | re.MULTILINE)[-1]
+        """Wait for the end of what was last started; returns what it has left on the screen, and its exit code."""
+        end = rf"^\[end {self._started}: (\d+)\]\n{PROMPT}"
+        left, code, _ = re.split(end, self.sees(end), maxsplit=1, flags=re.MULTILINE)
         return left.rstrip("\n"), int(code)
 
     def resize(self, columns: int, rows: int) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.logs import JsonFormatter, TextFormatter, one_line, set_level, set_up
+from svcnode.core.wording import one_line
+from svcnode.logs import JsonFormatter, TextFormatter, set_level, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import json
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svcnode.cli.nodes import clients_from, timeout_from
 from svcnode.cli.showing import show
 from svcnode.client.loops import PromptLoop
+from svcnode.core.redaction import redacted
 from svcnode.terminal.looking import look_at_all
 from svcnode.terminal.progress import ProgressBar
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from rich.console import Console
 
     from svcnode.terminal.looking import Look
 
@@ -31,6 +35,7 @@ def show_status(arguments: argparse.Namespace) -> int:
                 show(as_json(look), sys.stdout)
         else:
             _draw(looks, with_all=arguments.all)
+    gc.freeze()  # at the end of the process, the search for garbage in all this would take longer than to draw it
     return max(look.finding for look in looks).value
 
 
@@ -42,22 +47,38 @@ async def _look(arguments: argparse.Namespace) -> Sequence[Look]:
 
 def as_json(look: Look) -> str:
     return json.dumps(
-        {
-            "url": look.url,
-            "finding": look.finding.name.lower(),
-            "health": look.health,
-            "identity": dataclasses.asdict(look.identity) if look.identity else None,
-            "services": None
-            if look.services is None
-            else [
-                dataclasses.asdict(service) | {"status": service.status.value if service.status else None}
-                for service in look.services
-            ],
-            "errors": [{"kind": type(error).__name__, "message": str(error)} for error in look.errors],
-            "tolerated": look.tolerated,
-            "duration_ms": round(look.duration_s * 1000, 3),
-        }
+        _without_secrets(
+            {
+                "url": look.url,
+                "finding": look.finding.name.lower(),
+                "health": look.health,
+                "identity": dataclasses.asdict(look.identity) if look.identity else None,
+                "services": None
+                if look.services is None
+                else [
+                    dataclasses.asdict(service) | {"status": service.status.value if service.status else None}
+                    for service in look.services
+                ],
+                "errors": [{"kind": type(error).__name__, "message": str(error)} for error in look.errors],
+                "remarks": look.remarks,
+                "tolerated": look.tolerated,
+                "duration_ms": round(look.duration_s * 1000, 3),
+            }
+        )
     )
+
+
+def _without_secrets(value: Any) -> Any:  # noqa: ANN401  whatever JSON can hold
+    """A node may echo what it was asked with."""
+    match value:
+        case str():
+            return redacted(value)
+        case dict():
+            return {name: _without_secrets(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_without_secrets(inner) for inner in value]
+        case _:
+            return value
 
 
 def _draw(looks: Sequence[Look], *, with_all: bool) -> None:
@@ -67,10 +88,19 @@ def _draw(looks: Sequence[Look], *, with_all: bool) -> None:
         return
     is_terminal = sys.stdout.isatty()
     symbols = Symbols.for_stream(is_terminal=is_terminal, encoding=sys.stdout.encoding)
-    lines = one_node(looks[0], symbols) if len(looks) == 1 else many_nodes(looks, symbols, with_all=with_all)
-    if is_terminal:
-        from rich.console import Console
-
-        print_lines(Console(highlight=False), lines)
+    console = _console() if is_terminal else None
+    width = console.width if console else None
+    if len(looks) == 1:
+        lines = one_node(looks[0], symbols, width=width)
+    else:
+        lines = many_nodes(looks, symbols, with_all=with_all, width=width)
+    if console:
+        print_lines(console, lines)
     else:
         show("\n".join(line.plain for line in lines), sys.stdout)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli.showing import show
 from svcnode.core.errors import InvalidValueError, SvcnodeError
-from svcnode.core.wording import suggestion
+from svcnode.core.wording import one_line, suggestion
 from svcnode.discovery.choice import Choice, choose
 from svcnode.discovery.document import document, free_port, name_from
 from svcnode.discovery.known import KNOWN
 from svcnode.discovery.search import Search, search
-from svcnode.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from svcnode.cli.durations import positive_s
 from svcnode.cli.showing import show
 from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.exchange import target_from
 from svcnode.conformance.report import as_json, as_junit, lines, plain
 from svcnode.conformance.run import Plan, run
-from svcnode.core.errors import InvalidValueError, SvcnodeError
-from svcnode.core.units import duration_s
+from svcnode.core.errors import SvcnodeError
 
 if TYPE_CHECKING:
     import argparse
@@ -46,12 +46,7 @@ def show_judgement(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> Plan:
     ca = Path(arguments.ca) if arguments.ca else None
     target = target_from(arguments.url, prefix=arguments.prefix, ca=ca)
-    try:
-        timeout_s = duration_s(arguments.timeout)
-    except InvalidValueError as exc:
-        raise InvalidValueError(f"--timeout: {exc}") from exc
-    if not timeout_s:
-        raise InvalidValueError(f'--timeout: must be more than 0, not "{arguments.timeout}"')
+    timeout_s = positive_s("--timeout", arguments.timeout)
     return Plan(target=target, timeout_s=timeout_s, other_methods=not arguments.no_other_methods)
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from svcnode.cli.durations import positive_s
 from svcnode.cli.showing import show
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.core.units import duration_s
-from svcnode.logs import one_line
+from svcnode.core.wording import one_line
 from svcnode.look import let_go, look_once
 from svcnode.probes import make_probe
 from svcnode.probes.tools.steps import Step, recorded
@@ -42,10 +42,10 @@ class _Looker:
     def __init__(self, arguments: argparse.Namespace) -> None:
         allowed = {"allow_exec"} if arguments.allow_exec else ()
         self._probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
-        self._timeout_s = _positive_s("--timeout", arguments.timeout)
+        self._timeout_s = positive_s("--timeout", arguments.timeout)
         latency = arguments.max_latency
-        self._max_latency_s = None if latency is None else _positive_s("--max-latency", latency)
-        self.interval_s = _positive_s("--interval", arguments.interval)
+        self._max_latency_s = None if latency is None else positive_s("--max-latency", latency)
+        self.interval_s = positive_s("--interval", arguments.interval)
 
     @property
     def what(self) -> str:
@@ -95,16 +95,6 @@ def show_looks(arguments: argparse.Namespace) -> int:
     with suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(keep_looking())
     return code
-
-
-def _positive_s(flag: str, text: str) -> float:
-    try:
-        seconds = duration_s(text)
-    except InvalidValueError as exc:
-        raise InvalidValueError(f"{flag}: {exc}") from exc
-    if not seconds:
-        raise InvalidValueError(f'{flag}: must be more than 0, not "{text}"')
-    return seconds
 
 
 def _options(given: list[str]) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from svcnode.cli.durations import positive_s
 from svcnode.client import AsyncClient
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.units import duration_s
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+MAX_LIST_CHARS = 1_000_000  # what is larger is something else, and may have no end
 
 
 def clients_from(arguments: argparse.Namespace) -> list[AsyncClient]:
@@ -36,16 +38,6 @@ def timeout_from(arguments: argparse.Namespace) -> float:
     return positive_s("--timeout", arguments.timeout)
 
 
-def positive_s(flag: str, text: str) -> float:
-    try:
-        seconds = duration_s(text)
-    except InvalidValueError as exc:
-        raise InvalidValueError(f"{flag}: {exc}") from exc
-    if not seconds:
-        raise InvalidValueError(f'{flag}: must be more than 0, not "{text}"')
-    return seconds
-
-
 def _urls(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Each with where it stands, to be told when it is wrong."""
     for url in arguments.urls:
@@ -62,8 +54,15 @@ def _read(file: str) -> str:
     if file == "-" and sys.stdin is None:
         raise InvalidValueError("--from: stdin is closed")
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+        if file == "-":
+            text = sys.stdin.read(MAX_LIST_CHARS + 1)
+        else:
+            with Path(file).open(encoding="utf-8") as opened:
+                text = opened.read(MAX_LIST_CHARS + 1)
     except OSError as exc:
         raise InvalidValueError(f"--from: cannot read {file}: {exc.strerror}") from exc
     except ValueError:
         raise InvalidValueError(f"--from: {file} is not UTF-8 text") from None
+    if len(text) > MAX_LIST_CHARS:
+        raise InvalidValueError(f"--from: {file} is no list of nodes: it is longer than {MAX_LIST_CHARS:,} characters")
+    return text.removeprefix("\ufeff")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from svcnode.cli.nodes import clients_from, positive_s, timeout_from
+from svcnode.cli.durations import positive_s
+from svcnode.cli.nodes import clients_from, timeout_from
 from svcnode.client.loops import PromptLoop
 from svcnode.terminal.watch.live import Live
 from svcnode.terminal.watch.screen import Screen

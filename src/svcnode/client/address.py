@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
@@ -10,6 +11,7 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import HIDDEN, keep_secret
 
 DEFAULT_PREFIX = "/svc"
+_ENDPOINT = "(/node(/health|/services(/[^/]+/health)?)?)?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,7 @@ class NodeAddress:
     origin: str  # scheme, host and port
     base: str = ""  # what stands before the prefix
     prefix: str = DEFAULT_PREFIX
-    username: str = ""
+    login: str = ""  # fit to be shown
     authorization: str = field(default="", repr=False)  # as the header has it
 
     @property
@@ -32,12 +34,13 @@ class NodeAddress:
     def __str__(self) -> str:
         """As it was written, fit to be shown."""
         scheme, _, place = self.origin.partition("://")
-        user = f"{self.username}:{HIDDEN}@" if self.authorization else ""
-        return f"{scheme}://{user}{place}{self.base}"
+        return f"{scheme}://{self.login}{place}{self.base}"
 
 
 def node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
-    """A URL that ends in the prefix, or in the prefix and `/node`, means the same as one that does not."""
+    """A URL that ends in the prefix, or in an endpoint of the interface, means the same as one that does not."""
+    need_text("the URL of a node", url)
+    need_text("a prefix", prefix)
     prefix = _checked_prefix(prefix)
     text = url.strip()
     if not text or any(char <= " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
@@ -59,9 +62,14 @@ def node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
         origin=f"{parts.scheme}://{place}" + (f":{port}" if port is not None else ""),
         base=_base(parts.path, prefix),
         prefix=prefix,
-        username=username,
+        login=_shown_login(username, password),
         authorization=_authorization(username, password),
     )
+
+
+def need_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidValueError(f"{what} is a string, not {type(value).__name__}")
 
 
 def _checked_prefix(prefix: str) -> str:
@@ -73,22 +81,36 @@ def _checked_prefix(prefix: str) -> str:
 
 
 def _base(path: str, prefix: str) -> str:
-    base = path.rstrip("/")
-    if prefix:
-        base = base.removesuffix("/node") if base.endswith(f"{prefix}/node") else base
-        base = base.removesuffix(prefix)
-    return quote(base, safe="/%:!$&'()*+,;=~")
+    path = path.rstrip("/")
+    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT}", path) if prefix else None
+    return quote(found[1] if found else path, safe="/%:!$&'()*+,;=~")
+
+
+def _shown_login(username: str, password: str) -> str:
+    """A name without a password may be a token."""
+    if password:
+        return f"{username}:{HIDDEN}@"
+    return f"{HIDDEN}@" if username else ""
 
 
 def _authorization(username: str, password: str) -> str:
     if not (username or password):
         return ""
-    keep_secret(password)
+    keep_secret(password or username)
     token = base64.b64encode(f"{username}:{password}".encode()).decode()
     keep_secret(token)
     return f"Basic {token}"
 
 
+def without_secrets(url: str) -> str:
+    """Fit to be shown, also of what is no URL at all: a login, and a query, may hold a secret."""
+    place, *query = re.split("[?#]", url, maxsplit=1)
+    if "@" in "".join(query):  # where a login ends and a query begins, nobody can tell
+        return "…"
+    _, at, place = place.rpartition("@")
+    return f"{'…@' if at else ''}{place}{'?…' if query else ''}"
+
+
 def _refusal(text: str, why: str) -> InvalidValueError:
-    shown = f"…@{text.rpartition('@')[2]}" if "@" in text else text  # what stands before may be a password
+    shown = without_secrets(text)
     return InvalidValueError(f"{shown!r} is not the URL of a node: {why}; write host:port or https://host:port")

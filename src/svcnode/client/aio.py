@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote
 
+import httpcore2  # noqa: F401  httpx would load it with the first request, inside of its timeout
 import httpx2
 
 from svcnode.client import reading
-from svcnode.client.address import DEFAULT_PREFIX, node_address
+from svcnode.client.address import DEFAULT_PREFIX, need_text, node_address
+from svcnode.client.connections import Connection
 from svcnode.client.faults import translated
 from svcnode.client.reading import Answer
 from svcnode.core.errors import InvalidValueError, NotThisInterfaceError, UnreachableError
@@ -22,6 +24,7 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     import os
 
+    from svcnode.client.address import NodeAddress
     from svcnode.client.reading import Operation
     from svcnode.client.results import BackingService
     from svcnode.core.model import Health, Identity
@@ -59,21 +62,13 @@ class AsyncClient:
         ca: str | os.PathLike[str] | None = None,
         trust_env: bool = False,
     ) -> None:
-        self._address = node_address(url, prefix)
-        self._query = "" if version is None else f"?version={quote(version, safe='')}"
-        self._timeout_s = duration_s(timeout)
-        if not self._timeout_s:
-            raise InvalidValueError("a timeout is more than 0")
-        self._retries = retries
+        self._address = _askable(node_address(url, prefix))
+        self._query = _version_query(version)
+        self._timeout_s = _positive_s(timeout)
+        self._retries = _count(retries)
+        self._tls = _tls(ca, is_used=self._address.speaks_tls or trust_env)
+        self._trust_env = trust_env
         self._tolerated: dict[str, None] = {}
-        login = {"Authorization": self._address.authorization} if self._address.authorization else {}
-        self._http = httpx2.AsyncClient(
-            verify=_tls(ca, is_used=self._address.speaks_tls or trust_env),
-            headers=_HEADERS | login,
-            timeout=None,  # those of httpx are for each step of a request; ours is for all of it
-            limits=httpx2.Limits(keepalive_expiry=_IDLE_S),
-            trust_env=trust_env,
-        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -114,6 +109,18 @@ class AsyncClient:
 
     # ---- asking
 
+    @cached_property
+    def _http(self) -> httpx2.AsyncClient:
+        """Made with the first request: to make those for many nodes takes a while, before any of them is asked."""
+        login = {"Authorization": self._address.authorization} if self._address.authorization else {}
+        return httpx2.AsyncClient(
+            verify=self._tls,
+            headers=_HEADERS | login,
+            timeout=None,  # those of httpx are for each step of a request; ours is for all of it
+            limits=httpx2.Limits(keepalive_expiry=_IDLE_S),
+            trust_env=self._trust_env,
+        )
+
     async def _ask(self, operation: Operation[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -131,7 +138,7 @@ class AsyncClient:
         url, shown = f"{self._address.root}{target}", f"{self.url}{self._address.prefix}{target}"
         retries_left = self._retries
         while True:
-            connection = _Connection()
+            connection = Connection(self.url)
             try:
                 return await self._fetched(url, shown, operation.max_bytes, connection)
             except httpx2.ConnectError as exc:
@@ -144,14 +151,15 @@ class AsyncClient:
             await asyncio.sleep(_RETRY_PAUSE_S * 2 ** (self._retries - retries_left))
             retries_left -= 1
 
-    async def _fetched(self, url: str, shown: str, max_bytes: int, connection: _Connection) -> Answer:
+    async def _fetched(self, url: str, shown: str, max_bytes: int, connection: Connection) -> Answer:
         body = bytearray()
         try:
-            async with self._http.stream("GET", url, extensions={"trace": connection.trace}) as response:
-                connection.has_answered = True
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    _check_size(len(body), max_bytes, shown)
+            with connection.taken():
+                async with self._http.stream("GET", url, extensions={"trace": connection.trace}) as response:
+                    connection.has_answered = True
+                    async for chunk in response.aiter_bytes():
+                        body += chunk
+                        _check_size(len(body), max_bytes, shown)
         except BaseException:
             body.clear()  # the error keeps this frame for a while, and it may be large
             raise
@@ -164,14 +172,39 @@ def _check_size(size: int, max_bytes: int, shown: str) -> None:
         raise NotThisInterfaceError(f"got more than {max_bytes // reading.MIB} MiB at {shown}")
 
 
-class _Connection:
-    """What became of the connection that a request took."""
+def _askable(address: NodeAddress) -> NodeAddress:
+    """Raises for what only httpx knows that it cannot be asked."""
+    try:
+        httpx2.URL(address.root)
+    except httpx2.InvalidURL as exc:
+        why = "its host is not a name as the network knows them, or it is too long"
+        raise InvalidValueError(f"'{reading.excerpt(str(address))}' is not the URL of a node: {why}") from exc
+    return address
 
-    def __init__(self) -> None:
-        self.is_new = self.has_answered = False
 
-    async def trace(self, event: str, _info: object) -> None:
-        self.is_new |= event == "connection.connect_tcp.started"
+def _version_query(version: str | None) -> str:
+    if version is None:
+        return ""
+    need_text("a version", version)
+    try:
+        return f"?version={quote(version, safe='')}"
+    except UnicodeEncodeError:
+        raise InvalidValueError(f"{version!r} is no version: it cannot stand in a URL") from None
+
+
+def _positive_s(timeout: object) -> float:
+    if not isinstance(timeout, str | int | float):
+        raise InvalidValueError(f'a timeout is a number of seconds, or text such as "5s", not {timeout!r}')
+    seconds = duration_s(timeout)
+    if not seconds:
+        raise InvalidValueError("a timeout is more than 0")
+    return seconds
+
+
+def _count(retries: object) -> int:
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        raise InvalidValueError(f"retries are a whole number that is not negative, not {retries!r}")
+    return retries
 
 
 def _tls(ca: str | os.PathLike[str] | None, *, is_used: bool) -> ssl.SSLContext:

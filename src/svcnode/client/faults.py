@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 from typing import TYPE_CHECKING
@@ -19,11 +20,15 @@ _NOT_TLS = {"HTTP_REQUEST", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
 
 
 def translated(exc: httpx2.HTTPError, url: str) -> ClientError:
+    # The bytes that it is about stand behind its words, in the form of the library.
+    words = re.sub(r":? ?bytearray\(.*", "", str(exc), flags=re.DOTALL)
     match exc:
-        case httpx2.RemoteProtocolError() if "disconnected" in str(exc) or "closed" in str(exc):
+        case httpx2.RemoteProtocolError() if "disconnected" in words or "closed" in words:
             return UnreachableError(f"cannot reach {url}: the connection was closed before the answer was complete")
-        case httpx2.RemoteProtocolError() | httpx2.DecodingError():
-            return NotThisInterfaceError(f"expected HTTP, got something else at {url}: {exc}")
+        case httpx2.RemoteProtocolError():
+            return NotThisInterfaceError(f"expected HTTP, got what breaks its rules at {url}: {words}")
+        case httpx2.DecodingError():
+            return NotThisInterfaceError(f"got a body that is not encoded as its Content-Encoding says at {url}")
         case _:
             return UnreachableError(f"cannot reach {url}: {_reason(exc)}")
 
@@ -46,7 +51,7 @@ def _causes(exc: BaseException) -> Iterator[BaseException]:
 def _words(exc: BaseException) -> str:
     match exc:
         case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted: {exc.verify_message}"
+            return f"its certificate is not trusted: {exc.verify_message.rstrip('.')}"
         case ssl.SSLError():
             is_plain = exc.reason in _NOT_TLS
             return "it does not speak TLS; is it http://?" if is_plain else f"TLS failed: {exc.reason}"

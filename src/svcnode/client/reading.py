@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
+from svcnode.client.address import need_text, without_secrets
 from svcnode.client.results import BackingService, told_identity
 from svcnode.core.errors import (
     InvalidValueError,
@@ -21,6 +22,7 @@ from svcnode.core.errors import (
 )
 from svcnode.core.model import VERSION_FORM, Health, Identity, Status
 from svcnode.core.redaction import redacted
+from svcnode.core.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +34,7 @@ VERSION_NOT_FOUND = "API version not found"
 _NOT_ABOUT_A_SERVICE = (None, VERSION_NOT_FOUND, "Not found")
 MIB = 1024 * 1024
 _EXCERPT_CHARS = 80
+_SEARCHED_CHARS = 4096
 MAX_ID_CHARS = 2048  # percent-encoded, most servers would refuse a longer one in any case
 _STATUSES = {status.value.lower(): status for status in Status}
 _IDENTITY_FIELDS = ("node_name", "spec_version", "node_version")
@@ -89,7 +92,7 @@ def _read_identity(answer: Answer, notes: _Notes) -> Identity:
     _note_extra(document, _IDENTITY_FIELDS, "the identity", notes)
     for name, version in zip(_IDENTITY_FIELDS[1:], texts[1:], strict=True):
         if version and not VERSION_FORM.fullmatch(version):
-            notes.add(f'the {name} is not a "v" followed by dotted numbers: {_excerpt(version)}')
+            notes.add(f'the {name} is not a "v" followed by dotted numbers: {excerpt(version)}')
     return told_identity(*texts)
 
 
@@ -110,7 +113,7 @@ def _read_services(answer: Answer, notes: _Notes) -> tuple[BackingService, ...]:
     read = tuple(_service(answer, service, notes) for service in services)
     for service_id, count in Counter(service.id for service in read).items():
         if count > 1:
-            notes.add(f"more than one service has the id {_excerpt(service_id)}")
+            notes.add(f"more than one service has the id {excerpt(service_id)}")
     return read
 
 
@@ -133,9 +136,9 @@ def _status(service: dict[str, Any], notes: _Notes) -> Status | None:
     told = service["status"]
     status = _STATUSES.get(told.lower()) if isinstance(told, str) else None
     if status is None:
-        notes.add(f"a service has a status that there is not, read as none: {_excerpt(_spelled(told))}")
+        notes.add(f"a service has a status that there is not, read as none: {excerpt(_spelled(told))}")
     elif status.value != told:
-        notes.add(f"a service has the status {_excerpt(told)}, read as {status.value}")
+        notes.add(f"a service has the status {excerpt(told)}, read as {status.value}")
     return status
 
 
@@ -161,6 +164,7 @@ SERVICES = Operation(path="/node/services", max_bytes=64 * MIB, read=_read_servi
 
 
 def service_health(service_id: str) -> Operation[Health]:
+    need_text("a service id", service_id)
     if not service_id:
         raise InvalidValueError("a service id must not be empty")
     if len(service_id) > MAX_ID_CHARS:
@@ -184,7 +188,11 @@ def _document(answer: Answer, notes: _Notes) -> object:
     if document is _NO_JSON:
         _refuse(answer, "a 200 with JSON")
     if (kind := _media_type(answer)) != "application/json":
-        notes.add(f"JSON comes as {kind or 'nothing'} instead of application/json")
+        notes.add(f"JSON comes as {excerpt(kind) or 'nothing'} instead of application/json")
+    if encoding := _encoding(answer):
+        notes.add(f"JSON comes encoded as {excerpt(encoding)}, which was not asked for")
+    if charset := _other_charset(answer.body):
+        notes.add(f"JSON comes {charset}")
     return document
 
 
@@ -196,6 +204,17 @@ def _json(body: bytes) -> object:
         return json.loads(body, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         return _NO_JSON
+
+
+def _other_charset(body: bytes) -> str:
+    """Than UTF-8, as the module that reads JSON finds out as well."""
+    match json.detect_encoding(body):
+        case "utf-8":
+            return ""
+        case "utf-8-sig":
+            return "with a byte order mark"
+        case name:
+            return f"in {name[:6].upper()} instead of UTF-8"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -230,7 +249,7 @@ def _spelled(value: object) -> str:
 def _note_extra(document: dict[str, Any], known: tuple[str, ...], where: str, notes: _Notes) -> None:
     for name in document:
         if name not in known:
-            notes.add(f"{where} has a field that is not of the interface: {_excerpt(name)}")
+            notes.add(f"{where} has a field that is not of the interface: {excerpt(name)}")
 
 
 # ---- what came instead
@@ -241,18 +260,18 @@ def _refuse(answer: Answer, expected: str) -> NoReturn:
     if answer.code == 404 and message == VERSION_NOT_FOUND:
         raise VersionNotFoundError(f"the node does not have this version of the interface: {answer.url}")
     if answer.code == 500:
-        said = f": {_excerpt(message)}" if message else ""
+        said = f": {excerpt(message)}" if message else ""
         raise NodeFailedError(f"the node says that it failed inside (500){said} at {answer.url}")
     raise NotThisInterfaceError(f"expected {expected}, got {_described(answer)} at {answer.url}{_hint(answer.code)}")
 
 
 def _described(answer: Answer) -> str:
     if location := answer.headers.get("location"):
-        return f"{answer.code}, a redirect to {_excerpt(location)}"
+        return f"{answer.code}, a redirect to {excerpt(without_secrets(location))}"
     if not answer.body:
         return f"{answer.code} without a body"
-    kind = _media_type(answer)
-    return f"{answer.code} with {f'{_excerpt(kind)}: ' if kind else ''}{_excerpt(_decoded(answer.body))}"
+    kinds = ", ".join(excerpt(kind) for kind in (_media_type(answer), _encoding(answer)) if kind)
+    return f"{answer.code} with {f'{kinds}: ' if kinds else ''}{excerpt(answer.body)}"
 
 
 def _hint(code: int) -> str:
@@ -269,11 +288,16 @@ def _media_type(answer: Answer) -> str:
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _decoded(body: bytes) -> str:
-    return body[: 8 * _EXCERPT_CHARS].decode(errors="replace")
+def _encoding(answer: Answer) -> str:
+    encoding = answer.headers.get("content-encoding", "").strip().lower()
+    return "" if encoding == "identity" else encoding
 
 
-def _excerpt(text: str) -> str:
-    """In one line of fair length, with nothing in it that steers a terminal."""
-    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
+def excerpt(text: str | bytes) -> str:
+    """In one line of fair length, with no secret and nothing in it that steers a terminal."""
+    beginning = text[:_SEARCHED_CHARS]
+    if isinstance(beginning, bytes):
+        beginning = beginning.decode(errors="backslashreplace")
+    # What is shown is looked through with some that follows it: half a secret is one too.
+    line = one_line(" ".join(redacted(beginning)[: 8 * _EXCERPT_CHARS].split()))
     return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"

@@ -27,8 +27,12 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 # How long bytes are waited for that must not come, where the server does not close the connection.
 EXCESS_S = 0.25
 
+# Of OpenSSL, for a certificate that nobody who is trusted has signed: X509_V_ERR_… of an issuer or a signature.
+_NO_AUTHORITY = {2, 18, 19, 20, 21}
 _STATUS_LINE = re.compile(rb"HTTP/([0-9]\.[0-9]) ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*?)[ \t]*\r?\n")
+_ENDPOINT = "(/node(/health|/services(/[^/]+/health)?)?)?"
+_EXAMPLE = "write it like http://127.0.0.1:8420"
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -80,6 +84,7 @@ class Target:
     port: int
     base: str
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    has_own_ca: bool = False
 
     @property
     def place(self) -> str:
@@ -92,24 +97,27 @@ class Target:
 
 
 def target_from(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> Target:
-    """Raises `InvalidValueError` for what cannot be asked."""
-    full = url if "://" in url else f"http://{url}"
-    if "@" in full.partition("://")[2].partition("/")[0]:  # not shown again: it may hold a password
+    """Raises `InvalidValueError` for what cannot be asked. A URL that ends in an endpoint means the node itself."""
+    if "@" in url:  # not shown again: it may hold a password, and what follows now a key
         raise InvalidValueError("the interface needs no credentials; write the URL without a user and a password")
-    parts = _parts(full)
+    if "?" in url or "#" in url:
+        raise InvalidValueError(f"the base URL of a node ends before a ? or a #; {_EXAMPLE}")
+    parts = _parts(url if "://" in url else f"http://{url}")
     if parts is None:
-        raise InvalidValueError(f'"{url}" is not the base URL of a node; write it like http://127.0.0.1:8420')
+        raise InvalidValueError(f'"{url}" is not the base URL of a node; {_EXAMPLE}')
     scheme, host, port, path = parts
     if not re.fullmatch(r"(/[^/?#\s]+)*/?", prefix):
         raise InvalidValueError(f'"{prefix}" is not a prefix; write it like /svc')
-    prefix = prefix.rstrip("/")
-    path = path.rstrip("/")
-    if prefix and re.search(rf"{re.escape(prefix)}(/node.*)?$", path):
-        raise InvalidValueError(f'"{url}" ends with what is appended to it; write it without {prefix}')
     tls = _tls(ca) if scheme == "https" else None
     if ca is not None and tls is None:
         raise InvalidValueError("an authority (CA) is for https, and the URL says http")
-    return Target(host=host, port=port, base=quote(f"{path}{prefix}", safe=_VISIBLE), tls=tls)
+    base = f"{_before(path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
+    return Target(host=host, port=port, base=quote(base, safe=_VISIBLE), tls=tls, has_own_ca=ca is not None)
+
+
+def _before(path: str, prefix: str) -> str:
+    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT}", path) if prefix else None
+    return found[1] if found else path
 
 
 def _parts(url: str) -> tuple[str, str, int, str] | None:
@@ -119,8 +127,7 @@ def _parts(url: str) -> tuple[str, str, int, str] | None:
         port = split.port
     except ValueError:  # UnicodeError is one
         return None
-    is_bare = not (split.query or split.fragment)
-    if split.scheme not in ("http", "https") or not host or not is_bare or not url.isprintable():
+    if split.scheme not in ("http", "https") or not host or not url.isprintable():
         return None
     return split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path
 
@@ -149,7 +156,7 @@ class Wire:
     async def connected(self, request: Request) -> AsyncIterator[Connection]:
         """A connection for this request and, as far as the server lets it, for others after it."""
         target = self._target
-        with _blamed(request, self._timeout_s, is_handshake=target.tls is not None):
+        with _blamed(request, self._timeout_s, target):
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await asyncio.open_connection(
                     target.host, target.port, limit=MAX_HEAD_BYTES, ssl=target.tls
@@ -201,10 +208,12 @@ class Connection:
 class _blamed:  # noqa: N801  reads as a sentence
     """Translates whatever goes wrong on the way into what a person can act on."""
 
-    def __init__(self, request: Request, timeout_s: float, *, is_handshake: bool = False) -> None:
+    def __init__(self, request: Request, timeout_s: float, connecting_to: Target | None = None) -> None:
         self._request = request
         self._timeout_s = timeout_s
+        is_handshake = connecting_to is not None and connecting_to.tls is not None
         self._hint = "; is it http:// rather than https://?" if is_handshake else ""
+        self._has_own_ca = connecting_to is not None and connecting_to.has_own_ca
 
     def __enter__(self) -> None:
         pass
@@ -218,7 +227,7 @@ class _blamed:  # noqa: N801  reads as a sentence
             case TimeoutError():
                 return f"no whole answer within {self._timeout_s:g} s"
             case ssl.SSLCertVerificationError():
-                return f"its certificate is not trusted: {exc.verify_message}; name its authority with --ca"
+                return f"its certificate is not trusted: {exc.verify_message.rstrip('.')}{self._hint_for(exc)}"
             case ssl.SSLError():
                 return f"it does not speak TLS as we do: {exc.reason}{self._hint}"
             case ConnectionResetError() | BrokenPipeError():
@@ -227,6 +236,11 @@ class _blamed:  # noqa: N801  reads as a sentence
                 return "connection refused"
             case _:
                 return getattr(exc, "strerror", None) or str(exc)
+
+    def _hint_for(self, exc: ssl.SSLCertVerificationError) -> str:
+        if exc.verify_code not in _NO_AUTHORITY:
+            return ""
+        return "; what --ca names is not its authority" if self._has_own_ca else "; name its authority with --ca"
 
 
 class _BrokenError(Exception):

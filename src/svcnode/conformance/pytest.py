@@ -90,7 +90,8 @@ def _tell(report: Report, name: str, level: Level) -> None:
             pytest.fail(result.why, pytrace=False)
         pytest.skip(result.why)
     if result.outcome is Outcome.FAILED:
-        text = "\n".join([f"{name}: {about(result)}", *(f"  {word:9}{text}" for word, text in explained(result))])
+        told = [f"  {word:9}{text}" for word, text in explained(result)]
+        text = "\n".join([f"{name}: {about(result)}", *told, *report.remarks])
         if result.counts(level):
             pytest.fail(text, pytrace=False)
         pytest.xfail(text)

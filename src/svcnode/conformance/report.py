@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.conformance.check import SILENT, Level
 from svcnode.conformance.checks import GROUPS
-from svcnode.conformance.run import Outcome
+from svcnode.conformance.run import MAX_MORE, Outcome
 from svcnode.conformance.subject import VERSION
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def _every_check(report: Report) -> Iterator[Line]:
     for result in report.results:
         check = result.check
         words = f"{WORDS[result.outcome]:8} {check.level.value:7} {check.name:{width}} {check.clause:>7}"
-        why = f": {result.why}" if result.why else ""
-        yield [Piece(words, COLOURS[result.outcome]), Piece(f"  {check.demands}{why}", "dim" if why else "")]
+        told = f"{check.demands.removesuffix('.')}: {result.why}" if result.why else check.demands
+        yield [Piece(words, COLOURS[result.outcome]), Piece(f"  {told}", "dim" if result.why else "")]
 
 
 def _failure(result: Result, *, is_counted: bool) -> Iterator[Line]:
@@ -105,6 +105,8 @@ def explained(result: Result) -> Iterator[tuple[str, str]]:
         yield "request", str(finding.request)
         yield "expected", finding.expected
         yield "came", finding.came
+    if result.more:
+        yield "more", f"and {'at least ' if result.more == MAX_MORE else ''}{result.more} more like these"
     yield "mend", result.check.mend
 
 
@@ -120,6 +122,8 @@ def _conclusion(report: Report, level: Level) -> Iterator[Line]:
         yield [Piece("It conforms", "bold green"), Piece(f" at level {level.value}: {told}{apart}.")]
     else:
         yield [Piece("It does not conform", "bold red"), Piece(f" at level {level.value}: {told}.")]
+    for remark in report.remarks:
+        yield [Piece(remark, "yellow")]
 
 
 def plain(pieces: Line) -> str:
@@ -138,6 +142,7 @@ def as_json(report: Report, level: Level) -> str:
         "conforms": report.conforms(level),
         "unreachable": report.unreachable or None,
         "unfinished": report.unfinished or None,
+        "remarks": report.remarks,
         "counts": {outcome.value: counts[outcome.value] for outcome in Outcome},
         "checks": [_as_object(group, result) for group, result in grouped(report)],
     }
@@ -160,6 +165,7 @@ def _as_object(group: str, result: Result) -> dict[str, Any]:
         "demands": check.demands,
         "mend": check.mend,
         "findings": findings,
+        "more_findings": result.more,
         "duration_ms": round(result.duration_s * 1000, 1),
     }
 

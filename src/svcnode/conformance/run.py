@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,13 @@ from svcnode.conformance.exchange import NoAnswerError, Wire, target_from
 from svcnode.conformance.subject import FIXED, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from svcnode.conformance.exchange import Target
 
-MAX_FINDINGS = 10  # of one check; the eleventh would say nothing new
+MAX_FINDINGS = 10  # of one check; the eleventh would say nothing new, and is only counted
+MAX_MORE = 1000  # are counted; a list may hold a million
 # A node that has gone silent is not asked for ever: after so many checks that waited in vain, the rest is left out,
 # and no run takes longer than so many timeouts.
 MAX_SILENT_CHECKS = 5
@@ -38,6 +39,7 @@ class Result:
     check: Check
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
+    more: int = 0  # findings beyond these
     why: str = ""  # it was skipped
     duration_s: float = 0.0
 
@@ -52,6 +54,7 @@ class Report:
     results: tuple[Result, ...] = ()
     unreachable: str = ""  # why nothing could be judged
     unfinished: str = ""  # why the rest could not be judged
+    remarks: tuple[str, ...] = ()  # what is of no check alone, and has to be known
 
     def failed(self, level: Level = Level.ADVICE) -> list[Result]:
         return [result for result in self.results if result.counts(level)]
@@ -90,7 +93,12 @@ async def run(plan: Plan) -> Report:
         return Report(url=str(plan.target), unreachable=reasons[0])
     running = _Run(plan, subject)
     results = await running.all_results()
-    return Report(url=str(plan.target), results=tuple(results), unfinished=running.unfinished)
+    return Report(
+        url=str(plan.target),
+        results=tuple(results),
+        unfinished=running.unfinished,
+        remarks=tuple([remark async for remark in _remarks(subject, plan.target)]),
+    )
 
 
 async def _why_unreachable(subject: Subject, endpoint: str) -> str:
@@ -99,6 +107,13 @@ async def _why_unreachable(subject: Subject, endpoint: str) -> str:
     except NoAnswerError as exc:
         return str(exc)
     return ""
+
+
+async def _remarks(subject: Subject, target: Target) -> AsyncIterator[str]:
+    if await subject.is_nowhere():
+        yield f"No endpoint is found below {target}: where the node has another prefix, name it with --prefix."
+    if await subject.lists_nothing():
+        yield "No service is listed, so nothing about the health of services could be seen."
 
 
 class _Run:
@@ -118,7 +133,7 @@ class _Run:
             result = await self._result(check)
             self._outcomes[check.name] = result.outcome
             took_s = time.monotonic() - began_s
-            results.append(Result(check, result.outcome, result.findings, result.why, took_s))
+            results.append(replace(result, duration_s=took_s))
         return results
 
     async def _result(self, check: Check) -> Result:
@@ -138,13 +153,14 @@ class _Run:
         except TimeoutError:
             self.unfinished = f"its answers are too slow: {MAX_TIMEOUTS} timeouts have passed"
             return Result(check, Outcome.SKIPPED, why=self.unfinished)
-        return Result(check, Outcome.FAILED if findings else Outcome.PASSED, tuple(findings))
+        outcome = Outcome.FAILED if findings else Outcome.PASSED
+        return Result(check, outcome, tuple(findings[:MAX_FINDINGS]), len(findings[MAX_FINDINGS:]))
 
     async def _gather(self, check: Check, findings: list[Finding]) -> None:
         async with aclosing(check.judge(self._subject)) as found:
             async for finding in found:
                 findings.append(finding)
-                if len(findings) == MAX_FINDINGS:
+                if len(findings) == MAX_FINDINGS + MAX_MORE:
                     return
 
     def _why_not(self, check: Check) -> str:

@@ -201,10 +201,21 @@ class Subject:
         raise NotJudgedError(f"{FIXED[endpoint].path} does not answer as it must without a version")
 
     async def _answers(self, place: Place) -> bool:
-        try:
-            return (await self.first(place.endpoint)).answer.code in place.codes
-        except NoAnswerError:
-            return False
+        return await self._code(place.endpoint) in place.codes
+
+    async def is_nowhere(self) -> bool:
+        """Whether nothing of the interface stands where it was looked for."""
+        return all([await self._code(endpoint) == 404 for endpoint in FIXED])
+
+    async def lists_nothing(self) -> bool:
+        with suppress(NotJudgedError, NoAnswerError):
+            return not (await self.services())[1]
+        return False
+
+    async def _code(self, endpoint: str) -> int | None:
+        with suppress(NoAnswerError):
+            return (await self.first(endpoint)).answer.code
+        return None
 
     async def _sample(self) -> Place | None:
         """The health of one service; of one with a plain id, if there is one."""

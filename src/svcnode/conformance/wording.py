@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from svcnode.core.wording import one_line
+
 MAX_SHOWN_CHARS = 200
 
 
@@ -11,7 +13,7 @@ def shown(text: str | bytes) -> str:
     """What would break the line, steer a terminal or be no XML is shown as an escape."""
     decoded = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
     cut = decoded[:MAX_SHOWN_CHARS]
-    visible = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
+    visible = one_line(cut)
     unit = "bytes" if isinstance(text, bytes) else "characters"
     return visible if len(decoded) <= MAX_SHOWN_CHARS else f"{visible}… ({len(text)} {unit} in all)"
 
@@ -21,5 +23,8 @@ def as_json(value: object) -> str:
     return shown(json.dumps(value, ensure_ascii=False))
 
 
-def listed(words: list[str]) -> str:
+def listed(words: list[str], most: int | None = None) -> str:
+    """As in a sentence; of more than `most`, the others are counted."""
+    if most is not None and len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
     return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)

@@ -1,4 +1,4 @@
-"""Words that errors share: what a value is, and which known name was probably meant."""
+"""Words that texts share: what a value is, which known name was probably meant, and how a stranger's text is shown."""
 
 from __future__ import annotations
 
@@ -32,3 +32,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = nearest(word, known)
     return f'; did you mean "{near}"?' if near else f"; known ones: {', '.join(known)}"
+
+
+def one_line(text: str) -> str:
+    """What would break the line or steer a terminal is shown instead of done."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.errors import ClientError, UnreachableError, VersionNotFoundError
-from svcnode.core.model import Health
+from svcnode.core.model import Health, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +56,14 @@ class Look:
         if self.errors or self.health is None:
             return Finding.UNCLEAR
         return _FINDINGS[self.health]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is no fault for sure, and worth a second look: the node may not count a service, or may not look."""
+        not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())
+        if self.health is not Health.HEALTHY or not not_up:
+            return ()
+        return (f"it says 200 although {not_up} of its services {'is' if not_up == 1 else 'are'} not Up",)
 
 
 async def look_at(client: AsyncClient, timeout_s: float, began_s: float | None = None) -> Look:

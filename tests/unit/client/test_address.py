@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 
-from svcnode.client.address import node_address
+from svcnode.client.address import node_address, without_secrets
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import redacted
 
@@ -31,6 +32,12 @@ from svcnode.core.redaction import redacted
         ("http://127.0.0.1:8420/svc/node", "/svc", "http://127.0.0.1:8420/svc"),
         ("http://127.0.0.1:8420/svc", "/svc", "http://127.0.0.1:8420/svc"),
         ("http://h/base/eigen/node/", "/eigen", "http://h/base/eigen"),
+        ("http://h/svc/node/health", "/svc", "http://h/svc"),
+        ("http://h/base/svc/node/services/", "/svc", "http://h/base/svc"),
+        ("http://h/svc/node/services/a%2Fb/health", "/svc", "http://h/svc"),
+        # And what only looks like it.
+        ("http://h/svc/node/7", "/svc", "http://h/svc/node/7/svc"),
+        ("http://h/svc/node", "/eigen", "http://h/svc/node/eigen"),
         ("http://h/node", "/svc", "http://h/node/svc"),
         ("http://h/mysvc", "/svc", "http://h/mysvc/svc"),
     ],
@@ -85,3 +92,41 @@ def test_a_login_in_a_wrong_address_is_not_shown_either(url: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         node_address(url)
     assert "hunt" not in str(refused.value)
+
+
+def test_a_name_without_a_password_may_be_a_token_and_is_not_shown() -> None:
+    address = node_address("ghp-7f3a9@h:1")
+    assert address.authorization == "Basic " + base64.b64encode(b"ghp-7f3a9:").decode()
+    assert str(address) == "http://***@h:1"
+    assert redacted("echo ghp-7f3a9") == "echo ***"
+
+
+@pytest.mark.parametrize("url", ["http://h/?token=hunter2", "h:1/base#hunter2", "http://bob:x@h/?token=hunter2"])
+def test_a_query_is_refused_without_being_repeated(url: str) -> None:
+    with pytest.raises(InvalidValueError, match="has a part that no address of a node has") as refused:
+        node_address(url)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://h/path", "https://h/path"),
+        ("/path", "/path"),
+        ("https://h/path?token=x", "https://h/path?…"),
+        ("https://h/#x", "https://h/?…"),
+        ("https://bob:x@h/path", "…@h/path"),
+        ("https://bob:x/y@z@h/path?a=b", "…@h/path?…"),
+        ("https://bob:x?y@h/path", "…"),
+        ("https://h/?mail=a@b", "…"),
+        ("", ""),
+    ],
+)
+def test_of_any_url_what_may_be_a_secret_is_left_out(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
+
+
+@pytest.mark.parametrize(("url", "prefix"), [(None, "/svc"), (8420, "/svc"), (b"h", "/svc"), ("h", None)])
+def test_what_is_no_text_is_refused(url: Any, prefix: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"(the URL of a node|a prefix) is a string, not "):
+        node_address(url, prefix)

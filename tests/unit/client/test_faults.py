@@ -69,7 +69,27 @@ def test_an_answer_that_breaks_off_is_not_taken_for_another_protocol(text: str) 
     assert isinstance(translated(httpx2.RemoteProtocolError(text), URL), UnreachableError)
 
 
-def test_another_protocol_is_not_this_interface() -> None:
-    error = translated(httpx2.RemoteProtocolError("illegal status line: bytearray(b'SSH-2.0')"), URL)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("illegal header line: bytearray(b'closed')", "illegal header line"),
+        ("illegal chunk header: bytearray(b'x\\n\\ny')", "illegal chunk header"),
+        ("illegal request line", "illegal request line"),
+    ],
+)
+def test_http_that_breaks_its_rules_is_not_this_interface_and_is_told_without_the_bytes(text: str, words: str) -> None:
+    error = translated(httpx2.RemoteProtocolError(text), URL)
     assert isinstance(error, NotThisInterfaceError)
-    assert "SSH-2.0" in str(error)
+    assert str(error) == f"expected HTTP, got what breaks its rules at {URL}: {words}"
+
+
+def test_a_body_that_cannot_be_decoded_is_told_without_the_words_of_the_decoder() -> None:
+    error = translated(httpx2.DecodingError("Error -3 while decompressing data: incorrect header check"), URL)
+    assert isinstance(error, NotThisInterfaceError)
+    assert str(error) == f"got a body that is not encoded as its Content-Encoding says at {URL}"
+
+
+def test_a_reason_ends_without_a_full_stop() -> None:
+    untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    untrusted.verify_message = "Hostname mismatch, certificate is not valid for 'h'."
+    assert str(translated(caused(untrusted), URL)).endswith("Hostname mismatch, certificate is not valid for 'h'")

@@ -93,8 +93,8 @@ def test_an_id_is_one_segment_of_the_path_whatever_it_holds(service_id: str, seg
     assert service_health(service_id).path == f"/node/services/{segment}/health"
 
 
-@pytest.mark.parametrize("service_id", ["", "\ud800"])
-def test_an_id_that_no_path_can_hold_is_refused(service_id: str) -> None:
+@pytest.mark.parametrize("service_id", ["", "\ud800", 5, None])
+def test_an_id_that_no_path_can_hold_is_refused(service_id: Any) -> None:
     with pytest.raises(InvalidValueError):
         service_health(service_id)
 
@@ -134,6 +134,28 @@ def test_json_of_another_type_is_read() -> None:
     assert read(IDENTITY, WHO, headers={"content-type": "text/plain; charset=utf-8"}) == (Identity(**WHO), [sentence])
     without = Answer(URL, 200, {}, json.dumps(WHO).encode())
     assert IDENTITY.reading(without).tolerated == ("JSON comes as nothing instead of application/json",)
+
+
+@pytest.mark.parametrize(
+    ("codec", "sentence"),
+    [
+        ("utf-8-sig", "JSON comes with a byte order mark"),
+        ("utf-16", "JSON comes in UTF-16 instead of UTF-8"),
+        ("utf-16-be", "JSON comes in UTF-16 instead of UTF-8"),
+        ("utf-32", "JSON comes in UTF-32 instead of UTF-8"),
+    ],
+)
+def test_json_in_other_bytes_is_read(codec: str, sentence: str) -> None:
+    body = json.dumps(WHO).encode(codec)
+    assert read(IDENTITY, body, headers={"content-type": "application/json"}) == (Identity(**WHO), [sentence])
+
+
+def test_json_that_came_encoded_is_read_and_one_that_nobody_can_decode_is_not() -> None:
+    sentence = "JSON comes encoded as gzip, which was not asked for"
+    assert read(IDENTITY, WHO, headers={"content-encoding": "GZIP"}) == (Identity(**WHO), [sentence])
+    assert read(IDENTITY, WHO, headers={"content-encoding": "identity"}) == (Identity(**WHO), [])
+    headers = {"content-type": "application/json", "content-encoding": "br"}
+    assert r"got 200 with application/json, br: \x8b\x02 at" in str(refusal(IDENTITY, b"\x8b\x02", headers=headers))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +221,7 @@ def test_a_health_with_a_body_is_its_code(operation: Operation[Health]) -> None:
 def test_what_was_tolerated_shows_no_secret_and_steers_no_terminal() -> None:
     keep_secret("hunter2")
     (sentence,) = read(IDENTITY, WHO | {"hunter2\x1b[31m": 1})[1]
-    assert sentence == "the identity has a field that is not of the interface: ***\N{REPLACEMENT CHARACTER}[31m"
+    assert sentence == r"the identity has a field that is not of the interface: ***\x1b[31m"
 
 
 # ---- something else
@@ -278,7 +300,20 @@ def test_what_is_no_answer_of_the_interface_is_refused_and_described(operation: 
 
 def test_the_beginning_of_what_came_is_shown_in_one_line() -> None:
     error = refusal(IDENTITY, b"<html>\n  <p>Hello\x1b[2J", headers={"content-type": "text/html"})
-    assert "got 200 with text/html: <html> <p>Hello\N{REPLACEMENT CHARACTER}[2J at" in str(error)
+    assert r"got 200 with text/html: <html> <p>Hello\x1b[2J at" in str(error)
+
+
+def test_half_a_secret_is_not_shown_where_the_rest_of_it_is_cut_off() -> None:
+    keep_secret("hunter2-and-more")
+    for spaces in (60, 630):
+        assert "hunt" not in str(refusal(IDENTITY, b"x" * 10 + b" x" * (spaces // 2) + b" hunter2-and-more"))
+        assert "hunt" not in str(refusal(IDENTITY, b"x" * 10 + b" " * spaces + b"hunter2-and-more"))
+
+
+def test_a_redirect_is_told_without_what_may_be_a_secret_in_it() -> None:
+    headers = {"location": "https://bob:hunter2@login.example/path?token=abcdef#top"}
+    error = refusal(IDENTITY, b"", 302, headers)
+    assert "got 302, a redirect to …@login.example/path?… at" in str(error)
 
 
 @pytest.mark.parametrize("service", [{"name": "A"}, {"id": None}, {"id": ["a"]}, "db", None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from svcnode.client.address import node_address
 from svcnode.conformance.exchange import Answer, target_from
 from svcnode.core.errors import InvalidValueError
 
@@ -20,6 +21,13 @@ from svcnode.core.errors import InvalidValueError
         ("http://[::1]:8420", "http://[::1]:8420/svc", "::1", 8420),
         ("http://node.example/base/", "http://node.example/base/svc", "node.example", 80),
         ("http://node.example/svc-1", "http://node.example/svc-1/svc", "node.example", 80),
+        ("http://node.example/svc", "http://node.example/svc", "node.example", 80),
+        ("http://node.example/svc/node", "http://node.example/svc", "node.example", 80),
+        ("http://node.example/base/svc/node/health/", "http://node.example/base/svc", "node.example", 80),
+        ("http://node.example/svc/node/services", "http://node.example/svc", "node.example", 80),
+        ("http://node.example/svc/node/services/db/health", "http://node.example/svc", "node.example", 80),
+        ("http://node.example/svc/node/7", "http://node.example/svc/node/7/svc", "node.example", 80),
+        ("http://node.example/node", "http://node.example/node/svc", "node.example", 80),
         ("http://knöten.example", "http://xn--knten-kua.example/svc", "xn--knten-kua.example", 80),
         ("http://node.example/größe", "http://node.example/gr%C3%B6%C3%9Fe/svc", "node.example", 80),
     ],
@@ -43,8 +51,6 @@ def test_a_prefix_is_appended(prefix: str, shown: str) -> None:
         "http://node.example:0x50",
         "http://node.example:70000",
         "http://[::1",
-        "http://node.example?version=v0.0.1",
-        "http://node.example#top",
         "http://node.example/\r\nX-Injected: 1",
         f"http://{'x' * 70}.example",
     ],
@@ -54,10 +60,25 @@ def test_what_is_no_base_url_is_refused_with_an_example(url: str) -> None:
         target_from(url)
 
 
-def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
-    with pytest.raises(InvalidValueError, match="needs no credentials") as caught:
-        target_from("http://me:hunter2@node.example")
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://me:hunter2@node.example", "needs no credentials"),
+        ("me:hunter2/x@node.example", "needs no credentials"),
+        ("http://node.example/?token=hunter2", "ends before a"),
+        ("node.example#hunter2", "ends before a"),
+    ],
+)
+def test_what_may_be_a_secret_in_the_url_is_refused_and_not_shown(url: str, why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why) as caught:
+        target_from(url)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["h", "h:1/svc/node", "https://h/base/svc/node/health", "h/svc/node/7", "h/eigen/node"])
+def test_what_those_who_ask_take_for_a_node_is_taken_for_the_same_here(url: str) -> None:
+    for prefix in ("/svc", "/eigen", ""):
+        assert str(target_from(url, prefix=prefix)) == node_address(url, prefix).root
 
 
 @pytest.mark.parametrize("prefix", ["svc", "/svc?x", "/s vc", "//svc"])

@@ -28,3 +28,9 @@ def test_what_a_stranger_sent_is_shown_on_one_line_and_does_no_harm(raw: str | b
 )
 def test_words_are_listed_as_in_a_sentence(words: list[str], text: str) -> None:
     assert listed(words) == text
+    assert listed(words, most=3) == text
+
+
+def test_of_many_words_the_others_are_counted() -> None:
+    assert listed(["a", "b", "c", "d"], most=3) == "a, b, c and 1 more"
+    assert listed(["a", "b", "c", "d"], most=1) == "a and 3 more"

@@ -6,10 +6,13 @@ import io
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from svcnode.client import BackingService, Health, Identity, Status
+from svcnode.client.results import told_identity
 from svcnode.core.errors import NodeFailedError, NotThisInterfaceError, UnreachableError, VersionNotFoundError
+from svcnode.core.redaction import keep_secret
 from svcnode.terminal.drawing import Symbols, many_nodes, one_node, print_lines, summary
 from svcnode.terminal.looking import Finding, Look
 
@@ -127,6 +130,37 @@ def test_what_was_tolerated_is_told() -> None:
     assert "    tolerated: a service has no status" in drawn(one_node(look, PLAIN)).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("health", "statuses", "remark"),
+    [
+        (Health.HEALTHY, [Status.UP, Status.DOWN], ["it says 200 although 1 of its services is not Up"]),
+        (Health.HEALTHY, [Status.INITIALIZING] * 2, ["it says 200 although 2 of its services are not Up"]),
+        (Health.HEALTHY, [Status.UP, None], []),
+        (Health.PARTIAL, [Status.DOWN], []),
+        (Health.UNHEALTHY, [Status.DOWN], []),
+        (None, [Status.DOWN], []),
+    ],
+)
+def test_a_200_beside_a_service_that_is_not_up_is_remarked_and_no_more(
+    health: Health | None, statuses: list[Status | None], remark: list[str]
+) -> None:
+    look = Look(url="u", health=health, services=tuple(map(service, statuses)))
+    assert list(look.remarks) == remark
+    assert look.finding is (Finding.UNCLEAR if health is None else Look(url="u", health=health).finding)
+    lines = drawn(one_node(look, PLAIN)).splitlines()
+    assert [line for line in lines if "remark" in line] == [f"    remark: {one}" for one in remark]
+
+
+def test_what_a_node_echoes_shows_no_secret() -> None:
+    keep_secret("s3cr3t-word")
+    who = told_identity("s3cr3t-word", "v s3cr3t-word", "s3cr3t-word")
+    services = (service(Status.DOWN, "s3cr3t-word", "is s3cr3t-word", "s3cr3t-word\n"),)
+    look = Look(url="u", identity=who, health=Health.UNHEALTHY, services=services, tolerated=("s3cr3t-word",))
+    for lines in (one_node(look, PLAIN), many_nodes([look, look], PLAIN, with_all=False)):
+        assert "s3cr3t" not in drawn(lines)
+    assert drawn(one_node(look, PLAIN)).startswith("unhealthy  ***  ***  interface v ***  0/1 up  u\n")
+
+
 def test_what_a_node_says_steers_no_terminal() -> None:
     look = Look(url="u", health=Health.HEALTHY, services=(service(Status.UP, "a\x1b[2J", "b\nc", "\u202eevil\ud800"),))
     text = drawn(one_node(look, PLAIN))
@@ -164,13 +198,49 @@ def test_the_summary_counts_from_the_best_to_the_worst() -> None:
     assert summary(looks) == "5 nodes: 1 healthy, 1 partial, 1 unhealthy, 2 unreachable"
 
 
-def test_a_wide_name_keeps_the_columns_and_a_long_one_does_not_push_the_others() -> None:
-    wide = Look(url="http://a", identity=Identity(node_name="検証", spec_version="v1", node_version="v1"), services=())
-    long = Look(url="http://b", identity=Identity(node_name="n" * 60, spec_version="v1", node_version="v1"))
-    first, second, third, *_ = drawn(many_nodes([wide, HEALTHY, long], PLAIN, with_all=False)).splitlines()
-    assert first == "unclear  検証         v1      0/0 up  http://a"
+def named(name: str, version: str = "v1", url: str = "http://b") -> Look:
+    return Look(url=url, identity=told_identity(name, "v1", version), services=())
+
+
+def test_a_wide_name_keeps_the_columns() -> None:
+    first, second, *_ = drawn(many_nodes([named("検証"), HEALTHY], PLAIN, with_all=False)).splitlines()
+    assert first == "unclear  検証         v1      0/0 up  http://b"
     assert second == "healthy  validator-7  v1.4.2  1/1 up  http://b:1"
-    assert third.startswith(f"unclear  {'n' * 60}  v1 ")
+
+
+@pytest.mark.parametrize("name", ["n" * 60, "検証" * 30, "n" * 25 + "\u0301" * 999])
+def test_a_long_name_and_version_push_out_neither_the_count_nor_the_address(name: str) -> None:
+    looks = [named(name, "v1." + "1" * 99, "http://127.0.0.1:65535"), HEALTHY]
+    lines = printed(many_nodes(looks, Symbols(), with_all=False, width=80), 80)
+    assert lines[0].endswith("…  v1.111111111111…  0/0 up  http://127.0.0.1:65535")
+    assert lines[1].endswith("     v1.4.2            1/1 up  http://b:1")
+    assert len({cell_len(line[: line.index("/")]) for line in lines[:2]}) == 1
+    (piped, *_) = drawn(many_nodes(looks, PLAIN, with_all=False)).splitlines()
+    assert piped.endswith("…  v1.111111111111…  0/0 up  http://127.0.0.1:65535")
+    assert cell_len(piped) < 100
+
+
+def test_a_name_cannot_look_like_other_columns_or_another_line() -> None:
+    name = f"n  v9  3/3 up  http://other:1{' ' * 40}● healthy  other  v9  3/3 up  http://other:1"
+    for lines in (one_node(named(name), Symbols()), many_nodes([named(name), HEALTHY], Symbols(), with_all=False)):
+        text = "\n".join(printed(lines, 80))
+        assert "n v9 3/3 up" in text
+        assert "3/3 up  http" not in text
+        assert "● healthy  other" not in text
+
+
+def test_where_a_terminal_has_no_ellipsis_a_name_is_cut_with_another_sign() -> None:
+    assert "n~  v1 " in drawn(one_node(named("n" * 60), Symbols(are_ascii=True)))
+
+
+def test_an_address_that_is_too_long_for_the_line_goes_on_in_the_next_and_further_in() -> None:
+    url = f"http://{'c' * 50}/base"
+    first, second, third, *_ = printed(
+        many_nodes([named("n", url=url), HEALTHY], Symbols(), with_all=False, width=50), 50
+    )
+    assert first == "! unclear  n            v1      0/0 up"
+    assert (second[:5], third[:5]) == ("    h", "    c")
+    assert second.strip() + third.strip() == url
 
 
 # ---- on a terminal
@@ -178,11 +248,11 @@ def test_a_wide_name_keeps_the_columns_and_a_long_one_does_not_push_the_others()
 
 def test_a_line_of_a_table_is_cut_at_the_edge_and_an_error_goes_on_below_itself() -> None:
     error = UnreachableError("cannot reach http://c:1: its name cannot be resolved")
-    look = Look(url=f"http://{'c' * 50}", errors=(error,))
-    head, *rest = printed(many_nodes([look], Symbols(), with_all=False))[:3]
-    assert len(head) == 40
-    assert head.endswith("…")
-    assert [line.rstrip() for line in rest] == ["    ! cannot reach http://c:1: its name", "    cannot be resolved"]
+    look = Look(url="http://c:1", errors=(error,), services=(service(Status.DOWN, description="x" * 50),))
+    _, *lines = printed(many_nodes([look], Symbols(), with_all=False))[:4]
+    assert lines[:2] == ["    ! cannot reach http://c:1: its name", "    cannot be resolved"]
+    assert len(lines[2]) == 40
+    assert lines[2].endswith("x…")
 
 
 def test_the_whole_address_of_a_node_alone_is_shown() -> None:

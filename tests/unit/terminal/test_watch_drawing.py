@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from svcnode.client import BackingService, Health, Status
 from svcnode.client.results import told_identity
 from svcnode.core.errors import NotThisInterfaceError, UnreachableError
+from svcnode.core.redaction import keep_secret
 from svcnode.terminal.drawing import Symbols
 from svcnode.terminal.looking import Look
 from svcnode.terminal.watch.drawing import FIXED_LINES, Columns, age, draw
@@ -154,6 +155,15 @@ def test_long_names_are_cut_and_keep_the_columns() -> None:
     ]
 
 
+@pytest.mark.parametrize("count", [999, 1000, 10_000, 123_456])
+@pytest.mark.parametrize("width", [80, 160])
+def test_of_many_services_every_digit_is_shown_and_the_columns_are_kept(count: int, width: int) -> None:
+    up = tuple(service(str(number), UP) for number in range(count))
+    head, many, few = Drawn(look("a", Health.HEALTHY, *up), look("b")).at(1).lines(width)[1:4]
+    assert f" {count}/{count} " in many
+    assert head.index("SINCE") + len("SINCE") == many.index(">1s") + len(">1s") == few.index(">1s") + len(">1s")
+
+
 def test_wide_characters_keep_the_columns() -> None:
     drawn = Drawn(look("検証" * 2), look("検証" * 9), look("x" + "検証" * 9), look("plain")).at(1)
     lines = drawn.lines()[2:6]
@@ -169,6 +179,15 @@ def test_what_a_node_says_steers_no_terminal() -> None:
     assert not [char for char in text if not char.isprintable() and char != "\n"]
     for shown in ("n\\x1b]0;t\\x07", "v\\r1", "a\\x1b[2J", "b\\nc", "\\u202ed", "/\\x9b"):
         assert shown in text
+
+
+def test_what_a_node_echoes_shows_no_secret() -> None:
+    keep_secret("s3cr3t-word")
+    echo = service("s3cr3t-word", UP, "s3cr3t-word", "s3cr3t-word")
+    drawn = Drawn(look("s3cr3t-word", Health.HEALTHY, echo, version="s3cr3t-word")).press(Key.DOWN)
+    text = "\n".join([*drawn.lines(160), *drawn.press(Key.DOWN).lines(160)])
+    assert "***" in text
+    assert "s3cr3t" not in text.replace("http://s3cr3t-word:1", "")
 
 
 def test_what_a_node_says_is_no_markup() -> None:
@@ -211,7 +230,7 @@ def test_another_version_is_highlighted() -> None:
 def test_every_level_has_a_height_or_a_sign_of_its_own() -> None:
     drawn = Drawn(look("a", Health.HEALTHY, service("db", UP)))
     for at_s, status in ((10, INITIALIZING), (20, DOWN), (30, None)):
-        drawn.watch.see(0, look("a", Health.HEALTHY, service("db", status)), at_s)
+        drawn.watch.see(0, look("a", Health.PARTIAL, service("db", status)), at_s)
     drawn.watch.see(0, lost("http://a:1"), 40)
     assert drawn.at(41).lines()[4].endswith("▇▄▁?!")
     drawn.symbols = Symbols(are_ascii=True)

@@ -94,7 +94,7 @@ def many(count: int = 200, height: int = 20) -> Shown:
 
 def test_many_nodes_are_closed_and_one_alone_is_open() -> None:
     assert three().names == ["b", "C", "a"]
-    assert Shown(look("a", db=Status.UP, cache=Status.DOWN)).names == ["a", "- db", "- cache"]
+    assert Shown(look("a", db=Status.UP, cache=Status.UP)).names == ["a", "- db", "- cache"]
 
 
 def test_enter_opens_what_is_selected_and_closes_it_again() -> None:
@@ -119,6 +119,12 @@ def test_an_open_node_says_why_and_what_was_tolerated_as_long_as_that_is() -> No
     assert len(names) == 6
     assert all(len(name) <= WIDTH - 2 for name in names)
     assert names[-1] == "# tolerated: a\\x1bb"
+
+
+def test_an_open_node_that_says_200_beside_a_service_that_is_down_has_a_remark() -> None:
+    remark = "# remark: it says 200 although 1 of its services is not Up"
+    assert Shown(look("a", db=Status.DOWN)).names == ["a", remark, "- db"]
+    assert Shown(look("a", Health.PARTIAL, db=Status.DOWN)).names == ["a", "- db"]
 
 
 def test_where_nothing_could_be_had_one_reason_is_enough() -> None:
@@ -159,11 +165,11 @@ def test_what_changed_last_is_first_and_what_did_not_change_stays_as_given() -> 
 
 
 def test_services_are_in_the_same_order() -> None:
-    shown = Shown(look("a", y=Status.UP, x=Status.INITIALIZING, z=Status.DOWN))
+    shown = Shown(look("a", Health.PARTIAL, y=Status.UP, x=Status.INITIALIZING, z=Status.DOWN))
     assert shown.names == ["a", "- y", "- x", "- z"]
     assert shown.press("s") == ["a", "- z", "- x", "- y"]
     assert shown.press("s") == ["a", "- x", "- y", "- z"]
-    shown.see(0, look("a", y=Status.DOWN, x=Status.INITIALIZING, z=Status.DOWN))
+    shown.see(0, look("a", Health.PARTIAL, y=Status.DOWN, x=Status.INITIALIZING, z=Status.DOWN))
     assert shown.press("s") == ["a", "- y", "- x", "- z"]
 
 
@@ -230,6 +236,39 @@ def test_nothing_that_is_shown_can_be_opened_or_selected_when_nothing_is_found()
     assert shown.type("/zzz") == []
     assert shown.press(Key.ENTER, Key.ENTER, Key.DOWN, Key.END, Key.PAGE_UP) == []
     assert shown.selected is None
+
+
+def test_a_filter_that_hides_the_selected_service_does_not_select_another() -> None:
+    shown = Shown(look("n", xq=Status.UP, q=Status.UP, z=Status.UP))
+
+    def selected_after(*keys: Key | str) -> str | None:
+        shown.press(*keys)
+        return shown.selected
+
+    assert selected_after(Key.END) == "- z"
+    assert selected_after("/", "q") == "n", "its node"
+    assert shown.names == ["n", "- xq", "- q"]
+    assert selected_after(Key.BACKSPACE) == "- z"
+    assert selected_after("z", "z") is None
+    assert selected_after(Key.ESCAPE) == "- z"
+
+
+def test_a_selected_service_stays_selected_while_a_filter_still_shows_it() -> None:
+    shown = Shown(look("n", xq=Status.UP, z=Status.UP, q=Status.UP))
+    shown.press(Key.END)
+    assert shown.type("/q") == ["n", "- xq", "- q"]
+    assert shown.selected == "- q"
+    shown.press(Key.UP, Key.ESCAPE)
+    assert shown.selected == "- xq", "it was moved meanwhile"
+
+
+def test_a_service_that_only_a_filter_shows_leaves_the_selection_to_its_node() -> None:
+    shown = Shown(look("a", x=Status.UP, y=Status.DOWN), look("b"), look("c"))
+    shown.type("/down")
+    shown.press(Key.DOWN, Key.DOWN)
+    assert shown.selected == "- y"
+    assert shown.press(Key.ESCAPE) == ["a", "b", "c"]
+    assert shown.selected == "a"
 
 
 # ---- moving

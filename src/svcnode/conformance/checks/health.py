@@ -69,7 +69,7 @@ async def health_heeds_services(node: Subject) -> Findings:
         raise NotJudgedError("no listed service is Down or Initializing now")
     if len(wrong) * 2 > ROUNDS:
         health, services = wrong[-1]
-        yield health.finding("206 or 503", f"{told(health.answer)}, beside {listed(services[:5])}")
+        yield health.finding("206 or 503", f"{told(health.answer)}, beside {listed(services, 5)}")
 
 
 async def _not_up(node: Subject) -> list[str]:

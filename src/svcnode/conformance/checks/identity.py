@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from svcnode.conformance.subject import Subject
 
 FIELDS = ("node_name", "spec_version", "node_version")
+EXAMPLE = '{"node_name":"my-node","spec_version":"v0.0.1","node_version":"v1.0.0"}'
 FORM = re.compile(r"v[0-9]+(\.[0-9]+)*", re.ASCII)
 
 
@@ -22,8 +23,7 @@ FORM = re.compile(r"v[0-9]+(\.[0-9]+)*", re.ASCII)
     Level.MUST,
     "4.1",
     demands="GET /node answers 200.",
-    mend="Serve the identity at /node under the prefix, open to everyone and without a redirect; where the node "
-    "has another prefix than /svc, name it with --prefix.",
+    mend="Serve the identity at /node under the prefix, open to everyone and without a redirect.",
 )
 async def identity_answers(node: Subject) -> Findings:
     exchanged = await node.first(IDENTITY)
@@ -50,7 +50,7 @@ async def identity_content_type(node: Subject) -> Findings:
     Level.MUST,
     "4.1",
     demands="The body of the identity is one JSON object.",
-    mend='Send an object such as {"node_name":"my-node","spec_version":"v0.0.1","node_version":"v1.0.0"}, in UTF-8.',
+    mend=f"Send an object such as {EXAMPLE}, in UTF-8.",
     needs=("identity-answers",),
 )
 async def identity_json(node: Subject) -> Findings:
@@ -65,7 +65,7 @@ async def identity_json(node: Subject) -> Findings:
     Level.MUST,
     "2.1",
     demands="The identity has the fields node_name, spec_version and node_version, and each is a string.",
-    mend="Send all three fields under exactly these names, each as a JSON string.",
+    mend=f"Send all three fields under exactly these names, each as a JSON string: {EXAMPLE}.",
     needs=("identity-json",),
 )
 async def identity_fields(node: Subject) -> Findings:
@@ -73,7 +73,7 @@ async def identity_fields(node: Subject) -> Findings:
     for name in FIELDS:
         if name not in fields:
             yield exchanged.finding(
-                f"the field {name}", f"only {listed(list(map(shown, fields))) or 'an empty object'}"
+                f"the field {name}", f"only {listed(list(map(shown, fields)), 10) or 'an empty object'}"
             )
         elif not isinstance(fields[name], str):
             yield exchanged.finding(f"{name} as a string", f"{name} is {as_json(fields[name])}, and no string")
@@ -139,4 +139,4 @@ async def identity_name_not_empty(node: Subject) -> Findings:
 async def identity_no_other_fields(node: Subject) -> Findings:
     exchanged, fields = await node.identity()
     if others := sorted(set(fields) - set(FIELDS)):
-        yield exchanged.finding(listed(list(FIELDS)), f"also {listed(list(map(shown, others)))}")
+        yield exchanged.finding(listed(list(FIELDS)), f"also {listed(list(map(shown, others)), 10)}")

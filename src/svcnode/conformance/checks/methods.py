@@ -34,16 +34,19 @@ async def head_code(node: Subject) -> Findings:
 
 
 async def _disagreement(node: Subject, place: Place) -> tuple[Exchanged, int] | None:
-    """One that comes again, with the code that GET answers before and after."""
+    """One that comes again, with the code that GET answers before and after. A code that GET has too is none."""
     wrong = []
+    codes_of_get = set()
     for _ in range(ROUNDS):
         before = await node.get(place.path)
         head = await node.ask(node.request(place.path, method="HEAD"))
         after = await node.get(place.path)
         if head.answer.code == before.answer.code or _is_refusal(head):
             return None
+        codes_of_get |= {before.answer.code, after.answer.code}
         if before.answer.code == after.answer.code:
             wrong.append((head, after.answer.code))
+    wrong = [(head, code) for head, code in wrong if head.answer.code not in codes_of_get]
     return wrong[-1] if len(wrong) * 2 > ROUNDS else None
 
 

@@ -24,6 +24,7 @@ from svcnode.conformance.wording import shown
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Finding, Findings
+    from svcnode.conformance.exchange import Answer
     from svcnode.conformance.subject import Exchanged, Subject
 
 CODES = tuple(HEALTH_CODES.values())
@@ -39,8 +40,9 @@ ROUNDS = 3
     "and 503 for Down.",
     needs=("services-answers",),
 )
-def service_health_code(node: Subject) -> Findings:
-    return _code_findings(node, is_encoded=False)
+async def service_health_code(node: Subject) -> Findings:
+    for finding in _wrong_codes(await _asked(node, is_encoded=False)):
+        yield finding
 
 
 @check(
@@ -52,19 +54,61 @@ def service_health_code(node: Subject) -> Findings:
     "in ids.",
     needs=("services-answers",),
 )
-def service_id_encoded(node: Subject) -> Findings:
-    return _code_findings(node, is_encoded=True)
+async def service_id_encoded(node: Subject) -> Findings:
+    asked = await _asked(node, is_encoded=True)
+    for finding in _wrong_codes(asked) or await _taken_for_unknown(node, list(asked)):
+        yield finding
 
 
-async def _code_findings(node: Subject, *, is_encoded: bool) -> Findings:
-    healths = await node.healths()
-    asked = {one: exchanged for one, exchanged in healths.items() if needs_encoding(one) == is_encoded}
+async def _asked(node: Subject, *, is_encoded: bool) -> dict[str, Exchanged]:
+    asked = {one: exchanged for one, exchanged in (await node.healths()).items() if needs_encoding(one) == is_encoded}
     if not asked:
         raise NotJudgedError(f"no listed id has {'a character' if is_encoded else 'only characters'} of that kind")
-    for service_id, exchanged in asked.items():
-        if exchanged.answer.code not in CODES:
-            came = f'{told(exchanged.answer)}, for the id "{shown(service_id)}" of the list'
-            yield exchanged.finding("200, 206 or 503", came)
+    return asked
+
+
+def _wrong_codes(asked: dict[str, Exchanged]) -> list[Finding]:
+    return [
+        exchanged.finding("200, 206 or 503", f'{told(exchanged.answer)}, for the id "{shown(service_id)}" of the list')
+        for service_id, exchanged in asked.items()
+        if exchanged.answer.code not in CODES
+    ]
+
+
+async def _taken_for_unknown(node: Subject, ids: list[str]) -> list[Finding]:
+    """A node that decodes no id knows none of these, and may answer for them as for any other that it does not know.
+
+    That is seen where the status in the list asks for another answer; otherwise, nobody can tell.
+    """
+    unknown = (await node.ask(node.health_request(node.unknown_id))).answer
+    before = await _statuses(node)
+    asked = dict(zip(ids, await node.ask_all(map(node.health_request, ids)), strict=True))
+    after = await _statuses(node)
+    alike = {one: exchanged for one, exchanged in asked.items() if _is_alike(exchanged.answer, unknown)}
+    mistaken = {
+        one: before[one]
+        for one in alike
+        if one in before and before[one] == after.get(one) and HEALTH_CODES[before[one]] != unknown.code
+    }
+    plain = [exchanged for one, exchanged in (await node.healths()).items() if not needs_encoding(one)]
+    if mistaken and any(not _is_alike(exchanged.answer, unknown) for exchanged in plain):
+        came = f"{told(unknown)}, as for an id that is not registered"
+        return [asked[one].finding(_expected(one, status), came) for one, status in mistaken.items()]
+    if len(alike) == len(asked):
+        hint = f": make that service {'Down' if unknown.code == 200 else 'Up'} to have it judged"
+        raise NotJudgedError(
+            f'an id that is not registered gets the same answer as "{shown(ids[0])}" ({unknown.code})'
+            f"{'' if ids[0] in mistaken else hint}"
+        )
+    return []
+
+
+def _is_alike(answer: Answer, other: Answer) -> bool:
+    return (answer.code, answer.body) == (other.code, other.body)
+
+
+def _expected(service_id: str, status: str) -> str:
+    return f'{HEALTH_CODES[status]}, since the list says that "{shown(service_id)}" is {status}'
 
 
 @check(
@@ -118,8 +162,7 @@ async def service_health_agrees(node: Subject) -> Findings:
         raise NotJudgedError("no service has a status in the list that holds still")
     for service_id, (exchanged, status) in last.items():
         if wrong[service_id] * 2 > ROUNDS:
-            expected = f'{HEALTH_CODES[status]}, since the list says that "{shown(service_id)}" is {status}'
-            yield exchanged.finding(expected, str(exchanged.answer.code))
+            yield exchanged.finding(_expected(service_id, status), str(exchanged.answer.code))
 
 
 async def _statuses(node: Subject) -> dict[str, str]:

@@ -79,7 +79,8 @@ async def services_list(node: Subject) -> Findings:
     Level.MUST,
     "2.2",
     demands="Every listed service has the fields id, name and description, and each is a string.",
-    mend=f"Send every service as an object such as {ENTRY}; an empty description is a string too.",
+    mend=f"Send every service as an object such as {ENTRY}; an empty description is a string too. The status is "
+    "optional.",
     needs=("services-json",),
 )
 async def services_fields(node: Subject) -> Findings:
@@ -126,7 +127,7 @@ def _name(item: dict[str, Any]) -> str:
 async def services_status_present(node: Subject) -> Findings:
     exchanged, items = await node.described()
     if lacking := [_name(item) for item in items if "status" not in item]:
-        yield exchanged.finding("a status for every service", f"none for {listed(lacking[:5])}")
+        yield exchanged.finding("a status for every service", f"none for {listed(lacking, 5)}")
 
 
 @check(
@@ -175,4 +176,4 @@ async def services_no_other_fields(node: Subject) -> Findings:
     # A field that is misspelt is missing first of all, and said to be so.
     inside = {name for item in items if set(REQUIRED) <= set(item) for name in set(item) - set(FIELDS)}
     if others := sorted(around | inside):
-        yield exchanged.finding(listed(["services", *FIELDS]), f"also {listed(list(map(shown, others[:10])))}")
+        yield exchanged.finding(listed(["services", *FIELDS]), f"also {listed(list(map(shown, others)), 10)}")

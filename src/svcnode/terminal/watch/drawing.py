@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import set_cell_size
 from rich.text import Text
 
-from svcnode.logs import one_line
-from svcnode.terminal.drawing import BAD, GOOD, LOST, NONE, SOON, finding_cell, status_cell
+from svcnode.terminal.drawing import BAD, GOOD, LOST, NONE, SOON, clean, finding_cell, status_cell, told
 from svcnode.terminal.watch.seen import CELLS, Level, Unknown, is_fresh
 from svcnode.terminal.watch.view import NOTE_INDENT, name_of, word_of
 
@@ -45,6 +44,12 @@ _BARS = {
 }
 
 
+_PREFIX = 2
+_GAP = 1
+_MIN_UP = 7
+_MIN_URL = 16
+
+
 class Columns(NamedTuple):
     """How wide each is; where there is little room, the history goes first, and where there is much, it grows."""
 
@@ -57,8 +62,8 @@ class Columns(NamedTuple):
     url: int
 
     @classmethod
-    def for_width(cls, width: int) -> Columns:
-        state, version, up, since = 16, 10, 7, 6
+    def for_width(cls, width: int, up: int = _MIN_UP) -> Columns:
+        state, version, since = 16, 10, 6
         left = width - _PREFIX - state - version - up - since - 5 * _GAP  # for name, history and address
         spare = max(0, left - 34)
         name = max(8, min(left, 18 + min(8, spare // 4)))
@@ -72,11 +77,6 @@ class Columns(NamedTuple):
     def told(self) -> int:
         """Where a reason stands instead of what could not be had, and the name of a service."""
         return self.version + _GAP + self.up
-
-
-_PREFIX = 2
-_GAP = 1
-_MIN_URL = 16
 
 
 def draw(page: Page, now_s: float, width: int, height: int, symbols: Symbols) -> list[Text]:
@@ -109,7 +109,8 @@ class _Pen:
         self._now_s = now_s
         self._width = width
         self._symbols = symbols
-        self._columns = Columns.for_width(width)
+        most_services = max((len(node.services) for node in self._watch.nodes), default=0)
+        self._columns = Columns.for_width(width, max(_MIN_UP, len(f"{most_services}/{most_services}")))
 
     # ---- the lines that do not move
 
@@ -120,7 +121,7 @@ class _Pen:
         left = Text(f"{total} node{'' if total == 1 else 's'}: {words}", "bold")
         right = Text(f"every {self._watch.interval_s:g} s")
         if self._page.filter:
-            right = Text(f"filter: {one_line(self._page.filter)}", "bold").append(f"  {right.plain}", "not bold")
+            right = Text(f"filter: {clean(self._page.filter)}", "bold").append(f"  {right.plain}", "not bold")
         return self._spread(left, right)
 
     def heads(self) -> Text:
@@ -135,7 +136,7 @@ class _Pen:
             return Text()
         node = self._watch.nodes[0] if row is None else row.node
         service = None if row is None else row.service
-        return self._cut(Text(one_line(_details(node) if service is None else _service_details(service)), "dim"))
+        return self._cut(told(_details(node) if service is None else _service_details(service), "dim"))
 
     def keys(self) -> Text:
         page = self._page
@@ -143,7 +144,7 @@ class _Pen:
         place = "nothing to show" if not page.rows else f"{page.first + 1}-{last} of {page.row_count}"
         if page.is_typing:
             cursor = "_" if self._symbols.are_ascii else _TYPED
-            typed = Text(f"/{one_line(page.filter)}{cursor}", "bold").append("  Enter keep  Esc clear", "not bold dim")
+            typed = Text(f"/{clean(page.filter)}{cursor}", "bold").append("  Enter keep  Esc clear", "not bold dim")
             return self._spread(typed, Text(place))
         words = f"q quit  s sort: {page.sort.value}  / filter  Enter services  ? help"
         return self._spread(Text(words, "dim"), Text(place))
@@ -203,16 +204,16 @@ class _Pen:
         state = self._symbols.marked(NONE, "asking") if node.look is None else finding_cell(node.look, self._symbols)
         cells = [
             (_fresh(state, is_changed), columns.state),
-            (_fresh(Text(one_line(name_of(node)), "" if who else "dim"), is_renamed), columns.name),
+            (_fresh(told(name_of(node), "" if who else "dim"), is_renamed), columns.name),
         ]
         if note := self._note(node):
             cells.append((note, columns.told))
         else:
-            version = Text(one_line(who.node_version) if who else "-")
+            version = told(who.node_version if who else "-")
             cells.append((_fresh(version, is_renamed), columns.version))
             cells.append((_fresh(Text(_up_count(node)), is_moved), columns.up))
         cells += self._times(node.track, is_changed=is_changed)
-        cells.append((Text(one_line(node.url), "dim"), columns.url))
+        cells.append((told(node.url, "dim"), columns.url))
         return self._line("*" if is_changed or is_moved or is_renamed else "", cells)
 
     def _note(self, node: NodeSeen) -> Text | None:
@@ -220,7 +221,7 @@ class _Pen:
         if waited_s is not None:
             return Text(f"waiting for {age(waited_s)}", "yellow")
         if node.look is not None and node.look.errors:
-            return Text(one_line(reason(node)), LOST.style)
+            return told(reason(node), LOST.style)
         return None
 
     def _service(self, seen: ServiceSeen) -> Text:
@@ -233,10 +234,10 @@ class _Pen:
             state = status_cell(status, self._symbols)
         cells = [
             (Text("  ").append_text(_fresh(state, is_changed)), columns.state),
-            (Text(one_line(seen.service.id)), columns.name),
-            (Text(one_line(seen.service.name), "dim"), columns.told),
+            (told(seen.service.id), columns.name),
+            (told(seen.service.name, "dim"), columns.told),
             *self._times(seen.track, is_changed=is_changed),
-            (Text(one_line(seen.service.description), "dim"), columns.url),
+            (told(seen.service.description, "dim"), columns.url),
         ]
         return self._line("*" if is_changed else "", cells)
 
@@ -279,7 +280,7 @@ class _Pen:
         kept = set_cell_size(text.plain, max(0, width - 1))
         whole = len(kept) if text.plain.startswith(kept) else len(kept) - 1  # half of a wide character became a space
         cut = text[:whole]
-        cut.append(("~" if self._symbols.are_ascii else "…") + " " * (len(kept) - whole), text.style)
+        cut.append(self._symbols.ellipsis + " " * (len(kept) - whole), text.style)
         return cut
 
 

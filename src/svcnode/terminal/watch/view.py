@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.logs import one_line
-from svcnode.terminal.drawing import finding_word
+from svcnode.terminal.drawing import clean, finding_word
 from svcnode.terminal.watch.keys import Key
 
 if TYPE_CHECKING:
@@ -67,6 +66,7 @@ class View:
         self._has_help = False
         self._open = {0} if len(watch.nodes) == 1 else set()
         self._selected: RowKey | None = None
+        self._kept: RowKey | None = None  # was selected when the filter last changed; it may hide it for a while
         self._place = 0  # of what is selected, when it was last seen
         self._top = 0
         self._height = 1
@@ -93,9 +93,13 @@ class View:
         )
 
     def _follow(self, rows: Sequence[Row]) -> None:
-        if self._selected is not None:
+        wanted = self._kept or self._selected
+        if wanted is not None:
             places = {row.key: place for place, row in enumerate(rows)}
-            self._select(rows, places.get(self._selected, self._place))
+            nearest = places.get(RowKey(wanted.node), self._place) if self._kept else self._place
+            self._select(rows, places.get(wanted, nearest))
+        if not self._filter:
+            self._kept = None
         if self._selected is not None:
             last = self._last_of_node(rows) if self._is_opening else self._place
             self._top = min(max(self._top, last - self._height + 1), self._place)
@@ -144,6 +148,7 @@ class View:
             self._press_letter(key)
 
     def _type(self, key: Key | str) -> bool:
+        self._kept = self._kept or self._selected
         match key:
             case Key.ENTER:
                 self._is_typing = False
@@ -177,6 +182,7 @@ class View:
             return
         rows = self._rows(width)
         self._follow(rows)
+        self._kept = None
         if key is Key.ENTER:
             self._open_or_close(rows)
         elif move := _MOVES.get(key):
@@ -193,6 +199,7 @@ class View:
     def _back(self) -> None:
         """First out of the filter, then out of the selection."""
         if self._is_typing or self._filter:
+            self._kept = self._kept or self._selected
             self._is_typing, self._filter = False, ""
         else:
             self._selected, self._top = None, 0
@@ -285,7 +292,11 @@ def _notes(node: NodeSeen, width: int) -> Iterator[str]:
         return
     # Where nothing could be had, one reason is enough: the others are of its kind.
     errors = node.look.errors if node.look.health is not None else node.look.errors[:1]
-    sentences = [*map(str, errors), *(f"tolerated: {sentence}" for sentence in node.look.tolerated)]
+    sentences = [
+        *map(str, errors),
+        *(f"remark: {sentence}" for sentence in node.look.remarks),
+        *(f"tolerated: {sentence}" for sentence in node.look.tolerated),
+    ]
     width = max(_MIN_NOTE_WIDTH, width - NOTE_INDENT)
     for sentence in sentences:
-        yield from textwrap.wrap(one_line(sentence), width, subsequent_indent="  ", break_on_hyphens=False)
+        yield from textwrap.wrap(clean(sentence), width, subsequent_indent="  ", break_on_hyphens=False)

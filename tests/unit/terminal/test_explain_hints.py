@@ -1,0 +1,160 @@
+"""What to mend, by the reasons that probes and servers really give."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+import pytest
+
+from svcnode.core.model import Verdict
+from svcnode.probes import make_probe
+from svcnode.terminal.explain.services import service_explained
+from tests.support.desks import Scene
+
+URL = "postgresql://reader:word-of-pass@db.example:5433/ledger"
+SHOWN = "postgresql://reader:***@db.example:5433/ledger"
+
+
+def hints(verdict: Verdict, *, probe: Any = URL, **words: Any) -> list[str]:
+    scene = Scene()
+    scene.node.register("db", probe=probe, start_period=0, **words)
+    scene.see("db", verdict)
+    return list(dict(service_explained(scene.details("db"), UTC).sections)["What to mend"])
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        (f"connection refused: {SHOWN}", "Nothing listens at db.example:5433. Is the server running?"),
+        ("connection refused: db:5432", "Nothing listens at db:5432."),
+        ("no such host: db.example:5433", "knows no host of the name db.example. Is it spelled right"),
+        ("network is unreachable: db:1", "There is no way from the node's machine to db:1"),
+        ("no answer within 3 s, in its step connect", "No connection comes about at db.example:5433."),
+        ("no answer within 3 s, in its step handshake", "the TLS handshake does not end"),
+        ("no answer within 3 s, in its step exchange", "It does not answer within 3 s: it may be frozen"),
+        ("no answer within 3 s, in its step log in", "It does not answer within 3 s: it may be frozen"),
+        ("no answer within 3 s", "It does not answer within 3 s: it may be frozen"),
+        ("no answer within 3 s, in its step run", "The program of the probe does not end within 3 s"),
+        ("its previous run has not returned yet", "It does not answer within 3 s"),
+        # as the servers themselves say it
+        (f'password authentication failed for user "reader": {SHOWN}', "The server is there, and refuses the login."),
+        (f"fe_sendauth: no password supplied: {SHOWN}", "The server asks for a login, and the probe brings none"),
+        (f'role "reader" does not exist: {SHOWN}', "refuses the login"),
+        (f'no pg_hba.conf entry for host "127.0.0.1": {SHOWN}', "refuses the login"),
+        (f'database "ledger" does not exist: {SHOWN}', "what was asked for is not"),
+        (f"sorry, too many clients already: {SHOWN}", "no connection left to give"),
+        ("Access denied for user 'me'@'localhost' (1045): mysql://me:***@db", "refuses the login"),
+        ("Unknown database 'x' (1049): mysql://me:***@db/x", "what was asked for is not"),
+        ("Too many connections (1040): mysql://me:***@db", "no connection left to give"),
+        ("invalid username-password pair or user is disabled: redis://db", "refuses the login"),
+        ("Authentication required: redis://db", "asks for a login"),
+        ("Authorization Violation: nats://db", "refuses the login"),
+        ("answered 401: http://db/", "refuses the login"),
+        ("answered 403: http://db/", "refuses the login"),
+        ("answered 404: http://db/", "nothing under that path"),
+        ("answered 503: http://db/", "It answers with an error of its own"),
+        ("answered 302, a redirect past the limit: http://db/", "It sends whoever asks elsewhere"),
+        ('answered 200, but /status is "no": http://db/', "not what the probe expects"),
+        ("its certificate is not valid: certificate has expired: db:1", "Its certificate has expired: renew it"),
+        ("its certificate is not valid: self-signed certificate: db:1", "as its option ca"),
+        ("its certificate is not valid: unable to get local issuer certificate: db:1", "as its option ca"),
+        (
+            "its certificate is not valid: Hostname mismatch, certificate is not valid for 'db': db:1",
+            "Its certificate is for another name",
+        ),
+        ("TLS: wrong version number: db:5432", "It does not speak TLS at db:5432"),
+        ("TLS: tlsv13 alert certificate required: db:5432", "want a certificate of the client"),
+        ("connection reset by peer: db:5432", "Something takes the connection at db:5432, and ends it."),
+        (f"it closed the connection before it had answered: {SHOWN}", "Something takes the connection at db.example"),
+        ("what came back is not Redis: redis://db:1", "Something else answers at"),
+        ("no such file or directory: /run/app.pid", "It is not there. Is the path right?"),
+        ("permission denied: /run/app.pid", "may not read it"),
+        ("64 of 252 GiB are free, less than min_free, 90%: /", "make room there"),
+        ("3600 s old, allowed are 60 s: /run/beat", "does the program run that writes it?"),
+        ("database disk image is malformed: /a.db", "The file is damaged"),
+        ("it follows chain 1, not 5: http://db", "another chain"),
+        ("it does not answer health checks: grpc://db", "does not tell the health"),
+        ("unhealthy: svc+http://db", "ask it why, with svcnode explain --url"),
+        ("exit 1: no peers", "run it by hand"),
+    ],
+)
+def test_a_failure_comes_with_what_to_mend(reason: str, hint: str) -> None:
+    told = hints(Verdict.failed(reason))
+    assert hint in told[0]
+    assert len(told) == 2, "and how to look by hand"
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("the database system is starting up: db", "It is starting or catching up"),
+        ("Redis is loading the dataset in memory: db", "It is starting or catching up"),
+        ("syncing, at block 1 of 2: db", "It is starting or catching up"),
+        ("a replica 12.0 s behind, max_lag is 5 s: db", "It is starting or catching up"),
+        ("0 peers, min_peers is 1: db", "too few peers"),
+        ("in recovery, so it is not the primary: db", "another role"),
+        ("a replica whose link to its primary is down: db", "Replication has stopped"),
+        ("it has no leader: db", "The cluster has no leader"),
+        ("the database is locked: db", "Another program holds the database"),
+        ("its certificate expires in 3.0 days, before min_cert_days is reached", "Its certificate ends soon"),
+        ("slow: it took 2 s, max_latency is 1 s", "raise max_latency"),
+    ],
+)
+def test_one_that_is_not_ready_comes_with_what_to_do(reason: str, hint: str) -> None:
+    assert hint in hints(Verdict.not_ready(reason))[0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("the resolver failed: db:5432", "cannot resolve names"),
+        ("the resolver did not answer within 3 s", "cannot resolve names"),
+        ("this machine cannot look: Too many open files", "ulimit -n"),
+        ("this machine cannot look: Cannot allocate memory", "has run out of something"),
+        ("the probe itself failed: ValueError: x", "a fault of the probe, not of the service"),
+        ('redis probes need their driver: pip install "svcnode[redis]"', "Install the driver where the node runs"),
+        ("cannot run /x: permission denied", "check its path and its permissions"),
+    ],
+)
+def test_what_keeps_us_from_looking_is_for_us_to_mend(reason: str, hint: str) -> None:
+    assert hint in hints(Verdict.unknown(reason))[0]
+
+
+def test_a_reason_that_nobody_knows_leads_to_the_log() -> None:
+    assert hints(Verdict.failed("it is a Monday"))[0] == "Its own log may say more, from less than a second ago on."
+
+
+def test_without_a_port_the_usual_one_is_meant() -> None:
+    (hint, _) = hints(Verdict.failed("connection refused: redis://db"), probe="redis://db")
+    assert hint.startswith("Nothing listens at db, at the usual port of redis.")
+
+
+def test_a_host_without_a_port_is_named_alone() -> None:
+    (hint, _) = hints(Verdict.failed("no such host: redis://db.example"), probe="redis://db.example")
+    assert "`getent hosts db.example` find it" in hint
+
+
+def test_an_address_in_brackets_stays_whole() -> None:
+    (hint, _) = hints(Verdict.failed("connection refused: [::1]:80"), probe="tcp://[::1]:80")
+    assert hint.startswith("Nothing listens at [::1]:80.")
+
+
+def test_a_password_has_to_be_put_in_by_hand() -> None:
+    assert hints(Verdict.failed("no"))[-1] == (
+        f"To look by hand, on the node's machine: svcnode probe '{SHOWN}' (add what *** stands for, and the probe's "
+        "options, if any, as --option KEY=VALUE)"
+    )
+
+
+def test_by_hand_is_as_the_node_looks() -> None:
+    program = make_probe("exec:/bin/false", allowed={"allow_exec"})
+    by_hand = hints(Verdict.failed("no"), probe=program, timeout="500ms")[-1]
+    assert " svcnode probe exec:/bin/false --allow-exec --timeout 0.5s (" in by_hand
+
+
+def test_names_in_a_reason_do_not_lead_astray() -> None:
+    """A host called password is refused, and not a login."""
+    url = "tcp://password:401"
+    assert hints(Verdict.failed("connection refused: password:401"), probe=url)[0].startswith("Nothing listens")
+    assert hints(Verdict.failed("it is a Monday: tcp://password:401"), probe=url)[0].startswith("Its own log")

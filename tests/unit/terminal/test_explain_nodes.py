@@ -1,0 +1,103 @@
+"""The node as a whole: its health and why, and one line for whatever is not Up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from svcnode.core.model import Health, Verdict
+from svcnode.terminal.drawing import Symbols
+from svcnode.terminal.explain.drawing import drawn
+from svcnode.terminal.explain.nodes import node_explained
+from svcnode.version import __version__
+from svcnode.web.operator.details import all_details
+from tests.support.desks import Scene
+
+
+def told(scene: Scene) -> Any:
+    document = json.loads(scene.ask(all_details).body)
+    document["node"]["uptime_s"] = 7380.0  # by the clock on the wall, which is not the test's
+    return document
+
+
+@pytest.fixture
+def scene() -> Scene:
+    made = Scene()
+    made.node.register("db", impact="critical").up()
+    made.node.register("cache").up()
+    return made
+
+
+def test_a_node_that_is_well_needs_two_lines(scene: Scene) -> None:
+    explained = node_explained(told(scene))
+    assert explained.finding is Health.HEALTHY
+    assert explained.lines == [
+        "validator-7 v1.4.2 is healthy (200): all 2 services are Up",
+        f"  2 of 2 services are Up; svcnode {__version__}, running for 2 h 3 min",
+    ]
+
+
+def test_whatever_is_not_up_has_a_line_the_worst_first(scene: Scene) -> None:
+    scene.node.register("chain").initializing("syncing")
+    scene.node.register("old disk", impact="none").down("full")
+    scene.node.handle("db").down("connection refused: db:5432")
+    scene.node.register("quiet")
+    scene.clock.advance(252)
+    explained = node_explained(told(scene))
+    assert explained.finding is Health.UNHEALTHY
+    assert explained.lines == [
+        "validator-7 v1.4.2 is unhealthy (503): db is Down, and critical",
+        f"  1 of 5 services are Up; svcnode {__version__}, running for 2 h 3 min",
+        "",
+        "Not Up",
+        "  db is Down (critical), for 4 min 12 s: connection refused: db:5432",
+        "  old disk is Down (does not count), for 4 min 12 s: full",
+        "  chain is Initializing, for 4 min 12 s: syncing",
+        "  quiet is Initializing, for 4 min 12 s: no evidence yet",
+        "  More about one of them: svcnode explain db",
+    ]
+
+
+def test_a_node_that_is_half_well(scene: Scene) -> None:
+    scene.node.handle("cache").down("gone")
+    explained = node_explained(told(scene))
+    assert explained.finding is Health.PARTIAL
+    assert explained.head == "validator-7 v1.4.2 is partly healthy (206): cache is Down"
+
+
+def test_an_id_with_spaces_can_be_pasted() -> None:
+    scene = Scene()
+    scene.node.register("old disk").down("full")
+    assert node_explained(told(scene)).lines[-1] == "  More about one of them: svcnode explain 'old disk'"
+
+
+def test_what_is_wrong_with_the_node_itself_is_told(scene: Scene) -> None:
+    scene.vitals.note_reload("services.db: what? (svcnode.toml:3)")
+    scene.history.problem = "the disk is full"
+    assert node_explained(told(scene)).sections[-1] == (
+        "Besides",
+        (
+            "Its configuration was not reloaded, the old one is in force: services.db: what? (svcnode.toml:3)",
+            "Its history: the disk is full",
+        ),
+    )
+
+
+def test_nothing_that_a_service_says_steers_the_terminal(scene: Scene) -> None:
+    scene.see("db", Verdict.failed("\x1b[2Jgone\n"))
+    assert all(line.isprintable() for line in node_explained(told(scene)).lines)
+
+
+@pytest.mark.parametrize("document", [{}, {"node": {}, "services": []}, {"node": {"health": 418}, "services": []}])
+def test_what_another_version_tells_is_not_guessed_at(document: Any) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        node_explained(document)
+
+
+def test_on_a_terminal_the_words_are_the_same(scene: Scene) -> None:
+    scene.node.handle("cache").down("gone")
+    explained = node_explained(told(scene))
+    lines = [line.plain for line in drawn(explained, Symbols())]
+    assert lines == [f"◐ {explained.head}", *explained.lines[1:]]
