@@ -79,7 +79,11 @@ class Journal:
         return self._durations
 
     def _note(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
-        record = self._records.get(service_id) or self._begin(service_id)
+        record = self._records.get(service_id)
+        if record is None:
+            if service_id not in self._node:  # it left while this was under way
+                return
+            record = self._begin(service_id)
         record.attempts.append(Attempt(evidence, state.status))
         record.looks[evidence.verdict.outcome] += 1
         if record.kind != NOT_LOOKED_AT:

@@ -308,6 +308,12 @@ class Node:
         entry = self._entries.get(service_id)
         return None if entry is None else entry.state.status
 
+    def find(self, service_id: str) -> tuple[Service, ServiceState] | None:
+        """A service and what is believed of it; None when no such service is registered."""
+        self.settle()
+        entry = self._entries.get(service_id)
+        return None if entry is None else (entry.service, entry.state)
+
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
         """Services in the order of registration, all as of one moment."""
         self.settle()
@@ -344,7 +350,8 @@ class Node:
 
     def next_look_in_s(self, service_id: str) -> float | None:
         """How long until a service is looked at again, 0 while it is; None when nobody looks at it."""
-        return None if self._supervisor is None else self._supervisor.next_look_in_s(service_id)
+        supervisor = self._supervisor  # which another thread may end meanwhile
+        return None if supervisor is None else supervisor.next_look_in_s(service_id)
 
     # ---- looking, for programs that embed the node
 

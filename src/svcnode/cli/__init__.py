@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from svcnode.cli import check_config, conform, init, probe, serve, status, watch
+from svcnode.cli import check_config, conform, demo, explain, init, notify_test, probe, serve, status, watch
 from svcnode.cli.parsers import CommandParser
 from svcnode.core.errors import SvcnodeError
 from svcnode.version import __version__
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = arguments.command
         return command(arguments)
     except SvcnodeError as exc:
-        from svcnode.logs import one_line
+        from svcnode.core.wording import one_line
 
         print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
         return int(arguments.parser.exit_after_misuse)
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
-    for command in (serve, init, check_config, probe, status, watch, conform):
+    for command in (serve, demo, init, check_config, notify_test, probe, status, watch, explain, conform):
         added = command.add_to(commands)
         added.set_defaults(command=command.run, parser=added)
     return parser

@@ -20,13 +20,14 @@ from svcnode.core.model import (
     Impact,
     Outcome,
     Policy,
+    Service,
     ServiceState,
     Status,
     Tally,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 def first_state(now_s: float) -> ServiceState:
@@ -211,3 +212,60 @@ def node_health(services: Tally, condition: Condition) -> Health:
     if condition.starting or services.up < services.counted:
         return Health.PARTIAL
     return Health.HEALTHY
+
+
+# ---- the same in words
+
+_NAMED_AT_MOST = 5
+
+
+def node_health_with_reason(services: Sequence[tuple[Service, Status]], condition: Condition) -> tuple[Health, str]:
+    """The same as `node_health`, and everything that alone would be enough for it."""
+    counted = [(service, status) for service, status in services if service.impact is not Impact.NONE]
+    down = [service for service, status in counted if status is Status.DOWN]
+    if causes := [*_causes_of_unhealthy(len(counted), down, condition)]:
+        return Health.UNHEALTHY, "; ".join(causes)
+    if causes := [*_causes_of_partial(counted, condition)]:
+        return Health.PARTIAL, "; ".join(causes)
+    return Health.HEALTHY, _good_news(len(services), len(counted))
+
+
+def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condition) -> Iterator[str]:
+    if condition.draining:
+        yield "it is draining, to shut down"
+    for issue in condition.issues:
+        yield f"its program reports an issue: {issue}"
+    if critical := [service.id for service in down if service.impact is Impact.CRITICAL]:
+        yield f"{_listed(critical)} {_is(critical)} Down, and critical"
+    if down and len(down) == counted and len(critical) < counted:
+        ids = [service.id for service in down]
+        yield f"{_listed(ids)} {_is(ids)} Down, and no other service counts"
+
+
+def _causes_of_partial(counted: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
+    if condition.starting:
+        yield "it is still starting"
+    for wanted in (Status.DOWN, Status.INITIALIZING):
+        if ids := [service.id for service, status in counted if status is wanted]:
+            yield f"{_listed(ids)} {_is(ids)} {wanted.value}"
+
+
+def _good_news(services: int, counted: int) -> str:
+    if not services:
+        return "no services are registered"
+    if not counted:
+        return "none of its services count (their impact is none)"
+    if counted == 1:
+        return f"the one service{'' if services == 1 else ' that counts'} is Up"
+    return f"all {counted} services{'' if counted == services else ' that count'} are Up"
+
+
+def _listed(ids: Sequence[str]) -> str:
+    named = list(ids[:_NAMED_AT_MOST])
+    if len(ids) > _NAMED_AT_MOST:
+        named.append(f"{len(ids) - _NAMED_AT_MOST} more")
+    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+
+
+def _is(ids: Sequence[str]) -> str:
+    return "is" if len(ids) == 1 else "are"

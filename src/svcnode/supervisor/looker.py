@@ -48,6 +48,7 @@ class Looker:
         self._pace = Pace.QUICK
         self._is_probe_sound = True
         self._seen = Outcome.READY
+        self.due_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._deadline_s = math.inf
 

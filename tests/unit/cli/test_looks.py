@@ -53,8 +53,8 @@ def seen(verdict: Verdict, duration_s: float = 0.0, *steps: Step) -> _Seen:
         ),
         (["exec:/bin/true"], ALLOW_EXEC),
         (["file:/", "--timeout", "3"], '--timeout: "3" is not a duration; write a number and a unit, such as "3s"'),
-        (["file:/", "--timeout", "0s"], '--timeout: must be more than 0, not "0s"'),
-        (["file:/", "--max-latency", "0ms"], '--max-latency: must be more than 0, not "0ms"'),
+        (["file:/", "--timeout", "0s"], '--timeout: must be more than 0, such as "5s", not "0s"'),
+        (["file:/", "--max-latency", "0ms"], '--max-latency: must be more than 0, such as "5s", not "0ms"'),
         (
             ["file:/", "--interval", "soon"],
             '--interval: "soon" is not a duration; write a number and a unit, such as "500ms", "5s" or "2m"',

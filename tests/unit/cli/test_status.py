@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.cli import _parser, main
-from svcnode.cli.nodes import clients_from, timeout_from
+from svcnode.cli.nodes import MAX_LIST_CHARS, clients_from, timeout_from
 from svcnode.core.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -35,8 +35,19 @@ def test_a_file_adds_nodes_and_may_hold_remarks(tmp_path: Path) -> None:
 
 
 def test_the_file_may_be_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("a\nb"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa\nb"))
     assert urls("--from", "-") == ["http://a", "http://b"]
+
+
+def test_a_list_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "nodes"
+    file.write_text("#" * MAX_LIST_CHARS)
+    assert urls("h", "--from", str(file)) == ["http://h"]
+    file.write_text("#" * (MAX_LIST_CHARS + 1))
+    monkeypatch.setattr("sys.stdin", io.StringIO("#" * (MAX_LIST_CHARS + 1)))
+    for name in (str(file), "-"):
+        with pytest.raises(InvalidValueError, match="is no list of nodes: it is longer than 1,000,000 characters"):
+            urls("--from", name)
 
 
 def test_a_timeout_has_a_unit() -> None:
@@ -49,10 +60,16 @@ def test_a_timeout_has_a_unit() -> None:
     [
         (("h:x",), "'h:x' is not the URL of a node"),
         (("h", "--timeout", "soon"), '--timeout: "soon" is not a duration'),
-        (("h", "--timeout", "0s"), '--timeout: must be more than 0, not "0s"'),
+        (("h", "--timeout", "0s"), '--timeout: must be more than 0, such as "5s", not "0s"'),
+        (("h", "--timeout", "0"), '--timeout: must be more than 0, such as "5s", not "0"'),
+        (("h", "--timeout", "0.0"), '--timeout: must be more than 0, such as "5s", not "0.0"'),
+        (("h", "--timeout", "5"), '--timeout: "5" is not a duration; write a number and a unit, such as "5s"'),
+        (("http://h/?token=x",), "'http://h/?…' is not the URL of a node"),
+        (("http://ä..b",), "its host is not a name as the network knows them"),
         (("h", "--prefix", "svc"), 'did you mean "/svc"?'),
         (("h", "--ca", "/no/such.pem"), "ca: cannot use /no/such.pem: No such file or directory"),
         (("--from", "/no/such/file"), "--from: cannot read /no/such/file: No such file or directory"),
+        (("--from", "/dev/zero"), "--from: /dev/zero is no list of nodes: it is longer than 1,000,000 characters"),
     ],
 )
 def test_a_wrong_argument_is_refused_in_one_line(

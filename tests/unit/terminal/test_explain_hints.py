@@ -158,3 +158,21 @@ def test_names_in_a_reason_do_not_lead_astray() -> None:
     url = "tcp://password:401"
     assert hints(Verdict.failed("connection refused: password:401"), probe=url)[0].startswith("Nothing listens")
     assert hints(Verdict.failed("it is a Monday: tcp://password:401"), probe=url)[0].startswith("Its own log")
+
+
+@pytest.mark.parametrize(
+    ("shown", "place"),
+    [
+        (None, "that place"),
+        ("disk:/var", "disk:/var"),
+        ("odd://[", "odd://["),
+        ("odd://me:***@h:1/x", "h:1"),
+    ],
+)
+def test_the_place_is_told_as_well_as_it_is_known(shown: str | None, place: str) -> None:
+    """A probe of another package may call its place what it likes, or nothing."""
+    scene = Scene()
+    scene.node.register("db", probe="tcp://db:1", start_period=0)
+    scene.see("db", Verdict.failed("connection refused"))
+    explained = service_explained(scene.details("db") | {"probe": shown}, UTC)
+    assert dict(explained.sections)["What to mend"][0].startswith(f"Nothing listens at {place}. ")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +14,11 @@ from svcnode.core.redaction import keep_secret
 from svcnode.spec import SERVICE_NOT_FOUND
 from svcnode.version import __version__
 from svcnode.web.operator.details import Now, all_details, one_in_detail, services_details
+from svcnode.web.visits import Visit
 from tests.support.desks import Scene
+
+if TYPE_CHECKING:
+    from svcnode.spec import Answer
 
 READY = Verdict.ready()
 REFUSED = Verdict.failed("connection refused: db:5432")
@@ -207,6 +212,28 @@ def test_attempts_are_told_on_demand(scene: Scene, selection: str, value: str, *
 
 def test_a_node_without_services_has_none() -> None:
     assert asked(Scene())["services"] == []
+
+
+def test_some_that_are_asked_for_come_with_the_health_of_now(scene: Scene) -> None:
+    """Whoever was just told of a change by an event must not be told of what was before it."""
+
+    async def story() -> list[int]:
+        visit = Visit("GET", b"/details", b"id=db")
+        told = [await all_details(scene.desk, visit, "")]
+        scene.node.set_issue("no key")
+        told.append(await all_details(scene.desk, visit, ""))
+        return [json.loads(answer.body)["node"]["health"] for answer in told]
+
+    assert asyncio.run(story()) == [206, 503]
+
+
+def test_all_of_them_are_made_once_for_those_who_ask_within_a_second(scene: Scene) -> None:
+    async def story() -> tuple[Answer, Answer]:
+        visit = Visit("GET", b"/details")
+        return await all_details(scene.desk, visit, ""), await all_details(scene.desk, visit, "")
+
+    first, second = asyncio.run(story())
+    assert first is second
 
 
 # ---- whatever is said, and whoever comes and goes

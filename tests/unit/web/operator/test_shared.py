@@ -63,7 +63,7 @@ def test_those_who_ask_while_it_is_made_wait_for_the_same(monkeypatch: pytest.Mo
         second = asyncio.ensure_future(shared.get("all", make))
         await asyncio.sleep(0)
         make.may.set()
-        assert await asyncio.gather(first, second) == [1, 1]
+        assert [await first, await second] == [1, 1]
 
     asyncio.run(story())
 
@@ -99,5 +99,13 @@ def test_what_failed_is_tried_anew_at_once() -> None:
         with pytest.raises(OSError, match="not now"):
             await shared.get("all", fail)
         assert await shared.get("all", Maker()) == 1
+
+    asyncio.run(story())
+
+
+def test_another_version_is_made_at_once() -> None:
+    async def story() -> None:
+        shared, make = Shared(), Maker()
+        assert [await shared.get("all", make, version=version) for version in (1, 1, 2, 2)] == [1, 1, 2, 2]
 
     asyncio.run(story())

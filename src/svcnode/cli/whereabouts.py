@@ -1,0 +1,162 @@
+"""Where a node shows its operator surface, and how to come in: as the command line says, or the configuration."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from svcnode.client.address import node_address
+from svcnode.core.address import Address, address_from
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.redaction import keep_secret
+from svcnode.web.operator.access import is_loopback
+
+if TYPE_CHECKING:
+    import argparse
+
+    from svcnode.config.sources import Source
+    from svcnode.config.tables import FileTable
+
+TOKEN_VARIABLE = "SVCNODE_SECURITY_OPERATOR_TOKEN"  # noqa: S105  its name
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where to ask what listens there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    origin: str  # and what stands before all paths
+    shown: str
+    socket_path: str | None = None
+    authorization: str = field(default="", repr=False)
+    tls: ssl.SSLContext = field(default_factory=lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), repr=False)
+
+
+def place_from(arguments: argparse.Namespace) -> Place:
+    token = None if arguments.token is None else _token("--token", _text_of(arguments.token))
+    if arguments.url is None:
+        return _configured_place(arguments, token)
+    token = token or _token_of_the_environment()
+    if arguments.url.startswith("unix:"):
+        return _place_of(address_from(arguments.url, has_tls=False), token)
+    address = node_address(arguments.url)
+    authorization = _bearer(token) or address.authorization
+    place = Place(origin=f"{address.origin}{address.base}", shown=str(address), authorization=authorization)
+    return replace(place, tls=_context("--ca", arguments.ca)) if address.speaks_tls else place
+
+
+# ---- by the configuration
+
+
+def _configured_place(arguments: argparse.Namespace, token: str | None) -> Place:
+    """Only what is needed here is read: the secrets and drivers of the services may not be at hand."""
+    from svcnode.config import find_file
+    from svcnode.config.shape import shaped
+    from svcnode.config.sources import Source
+
+    source = Source(find_file(arguments.config), os.environ, ())
+    table = shaped(source)
+    address = _listened_on(table, source)
+    if token is None and not _is_open(address):
+        token = _configured_token(table, source)
+    place = _place_of(address, token)
+    if address.scheme == "https":
+        certificate = table["server"]["tls"]["certificate"]
+        return replace(place, tls=_context("--ca", arguments.ca) if arguments.ca else _trusting_only(certificate))
+    return place
+
+
+def _listened_on(table: FileTable, source: Source) -> Address:
+    """Where operators are served; of several places, one that asks for no token."""
+    from svcnode.config.settings import DEFAULT_LISTEN
+
+    server = table.get("server", {})
+    if not server.get("operator", True):
+        raise source.error(("server", "operator"), "is off, so this node tells nobody more than the interface does")
+    key = "operator_listen" if "operator_listen" in server else "listen"
+    listen = server.get("operator_listen", server.get("listen", DEFAULT_LISTEN))
+    with source.blaming("server", key):
+        texts = [text.strip() for text in listen.split(",")] if isinstance(listen, str) else listen
+        addresses = [address_from(text, has_tls="tls" in server) for text in texts]
+        if not addresses:
+            raise InvalidValueError("at least one address is needed")
+        address = next(filter(_is_open, addresses), addresses[0])
+        if address.scheme != "unix" and not address.port:
+            raise InvalidValueError("port 0 is any port; say with --url which one it is now")
+    return address
+
+
+def _is_open(address: Address) -> bool:
+    return address.scheme == "unix" or is_loopback(address.host)
+
+
+def _configured_token(table: FileTable, source: Source) -> str | None:
+    from svcnode.probes.tools.secrets import resolved
+
+    given = table.get("security", {}).get("operator_token")
+    if given is None:
+        return None
+    with source.blaming("security", "operator_token"):
+        return _token("the token", str(resolved(given, os.environ)))
+
+
+def _place_of(address: Address, token: str | None) -> Place:
+    if address.scheme == "unix":
+        origin, path = "http://localhost", address.path
+    else:
+        asked = Address(scheme=address.scheme, host=_EVERYWHERE.get(address.host, address.host), port=address.port)
+        origin, path = str(asked), None
+    shown = str(address) if path else origin
+    return Place(origin=origin, shown=shown, socket_path=path, authorization=_bearer(token))
+
+
+# ---- tokens
+
+
+def _text_of(given: str) -> str:
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise InvalidValueError(f"--token: cannot read {given[1:]}: {exc.strerror}") from exc
+    except ValueError:
+        raise InvalidValueError(f"--token: {given[1:]} is not UTF-8 text") from None
+
+
+def _token_of_the_environment() -> str | None:
+    from svcnode.probes.tools.secrets import resolved
+
+    given = os.environ.get(TOKEN_VARIABLE)
+    return _token(TOKEN_VARIABLE, str(resolved(given, os.environ))) if given else None
+
+
+def _token(whose: str, token: str) -> str:
+    keep_secret(token)
+    if not (token and token.isascii() and token.isprintable() and " " not in token):
+        raise InvalidValueError(f"{whose}: no operator token is empty, or holds spaces or what is not ASCII")
+    return token
+
+
+def _bearer(token: str | None) -> str:
+    return f"Bearer {token}" if token else ""
+
+
+# ---- TLS
+
+
+def _trusting_only(certificate: str) -> ssl.SSLContext:
+    """The node's own certificate: whoever has its key is the node, whatever name it is asked by."""
+    context = _context("server.tls.certificate", certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
+
+
+def _context(what: str, file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=file)
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
+        raise InvalidValueError(f"{what}: cannot use {file}: {why}") from exc

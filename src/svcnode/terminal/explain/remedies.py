@@ -1,0 +1,172 @@
+"""What to mend, by the reason that a look gave. The first row that fits is the one.
+
+The reasons are those of the probes, of their drivers and of the servers behind them, so a row looks for as little of
+one as will do. `{place}` is where it was looked at, `{host}` is that without its port, and `{timeout}` is how long a
+look may take.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Remedy(NamedTuple):
+    pattern: str  # anywhere in the reason, in small or large letters
+    words: str
+
+
+REMEDIES = (
+    # ---- the way there
+    Remedy(
+        "^connection refused",
+        "Nothing listens at {place}. Is the server running? If it is, it listens at another address or port: compare "
+        "its settings with the URL of the probe.",
+    ),
+    Remedy(
+        "^no such host",
+        "The node's machine knows no host of the name {host}. Is it spelled right in the URL of the probe? On that "
+        "machine, does `getent hosts {host}` find it?",
+    ),
+    Remedy(
+        "^the resolver ",
+        "The node's machine cannot resolve names just now: see to its resolver (/etc/resolv.conf). Nothing is known "
+        "against the service.",
+    ),
+    Remedy(
+        "^(network is unreachable|no route to host|host is down|connection timed out)",
+        "There is no way from the node's machine to {place}: check the network, routes and firewalls. Is that machine "
+        "switched on?",
+    ),
+    Remedy(
+        "^no answer within .* step (connect|tunnel)",
+        "No connection comes about at {place}. Is that machine switched on? Does a firewall drop what is sent there? "
+        "If the server runs, it may be frozen or overloaded.",
+    ),
+    Remedy(
+        "^no answer within .* step handshake",
+        "It takes the connection, but the TLS handshake does not end: it may be frozen or overloaded, or not speak TLS "
+        "at {place}.",
+    ),
+    Remedy(
+        "^no answer within .* step (run|start)",
+        "The program of the probe does not end within {timeout}: run it by hand to see what it waits for, or raise "
+        "timeout.",
+    ),
+    Remedy(
+        "^no answer within|has not returned yet",
+        "It does not answer within {timeout}: it may be frozen, overloaded, or wait for something itself (its disk, a "
+        "lock, another service). Its own log may say. If it is only slow, raise timeout.",
+    ),
+    Remedy(
+        "^slow: ",
+        "It works, but takes longer than max_latency allows. Find out what slows it down, or raise max_latency.",
+    ),
+    # ---- the node's own machine
+    Remedy(
+        "too many open files",
+        "The process of the node cannot open more files: raise its limit (ulimit -n, or LimitNOFILE of its unit).",
+    ),
+    Remedy(
+        "^this machine cannot look",
+        "The node's machine has run out of something, and cannot look. Nothing is known against the service.",
+    ),
+    Remedy("pip install", "Install the driver where the node runs, and start the node anew."),
+    Remedy(
+        "^the probe itself failed",
+        "That is a fault of the probe, not of the service: the log of the node has all of it.",
+    ),
+    Remedy("^cannot run", "The program of the probe cannot be started: check its path and its permissions."),
+    # ---- TLS
+    Remedy("certificate has expired", "Its certificate has expired: renew it, and let the server load the new one."),
+    Remedy(
+        "certificate expires in",
+        "Its certificate ends soon: renew it, and let the server load the new one. How soon is too soon is the option "
+        "min_cert_days.",
+    ),
+    Remedy(
+        "certificate.*(mismatch|not valid for)",
+        "Its certificate is for another name: write that name into the URL of the probe, or into its option "
+        "server_name.",
+    ),
+    Remedy(
+        "self-signed|unable to get (local )?issuer|certificate verify failed|certificate is not valid",
+        "Nobody whom the node's machine trusts has signed its certificate: give the probe the PEM file of who has, as "
+        "its option ca.",
+    ),
+    Remedy(
+        "wrong version number|record layer failure|does not (offer|support) (TLS|SSL)",
+        "It does not speak TLS at {place}: use the scheme without TLS, or the port where it speaks it.",
+    ),
+    Remedy(
+        "asks for TLS|SSL off|^TLS: ",
+        "The two do not agree on TLS: does the server want it, or want a certificate of the client "
+        "(client_certificate)?",
+    ),
+    # ---- the login
+    Remedy(
+        "no password supplied|authentication required|NOAUTH",
+        "The server asks for a login, and the probe brings none or half of one: write the user name and the password "
+        "into its URL (the password as ${{NAME}} to take it from the environment).",
+    ),
+    Remedy(
+        "password|authenticat|access denied|access.?refused|login was refused|authorization|not authorized|WRONGPASS"
+        "|NOPERM|credentials|no such user|role .* does not exist|pg_hba|answered 40[13]",
+        "The server is there, and refuses the login. Check the user name and the password in the URL of the probe, and "
+        "whether the server lets that user in from the node's machine.",
+    ),
+    Remedy(
+        "database .* does not exist|unknown database|no queue|no such table",
+        "The server is there, but what was asked for is not: check the name in the URL or in the options of the probe.",
+    ),
+    # ---- somebody else is there, or somebody in trouble
+    Remedy(
+        "connection reset|broken pipe|closed the connection|connection was lost",
+        "Something takes the connection at {place}, and ends it. Is it this service that listens there, with or "
+        "without TLS as the probe has it? A proxy does this when nothing is behind it.",
+    ),
+    Remedy(
+        "what came back is not|is no answer of|no such node|not HTTP",
+        "Something else answers at {place}: check the port and the path in the URL of the probe.",
+    ),
+    Remedy(
+        "too many (open )?(clients|connections)|connections exceeded",
+        "The server has no connection left to give: find out who holds them, or raise its limit.",
+    ),
+    Remedy("^answered 404", "It answers, and has nothing under that path: check the path in the URL of the probe."),
+    Remedy("^answered 3..", "It sends whoever asks elsewhere: make that the URL of the probe."),
+    Remedy(
+        "^answered .*, but", "It answers, but not what the probe expects: compare the answer with the probe's options."
+    ),
+    Remedy("^answered 5..", "It answers with an error of its own: its log says why."),
+    # ---- files and disks
+    Remedy("permission denied", "The user that the node runs as may not read it: check owner and mode."),
+    Remedy("no such file or directory", "It is not there. Is the path right? Does the program run that makes it?"),
+    Remedy("less than (min|warn)_free", "The disk has less room than the probe asks for: make room there."),
+    Remedy("allowed are", "The file is not kept up to date: does the program run that writes it?"),
+    Remedy("database is locked", "Another program holds the database: find out which, and why for so long."),
+    Remedy(
+        "malformed|quick_check|not a SQLite database|database of another program",
+        "The file is damaged, or not the one that was meant: check the path, or bring it back from a backup.",
+    ),
+    # ---- what only some kinds say
+    Remedy("peers, min_peers", "It has too few peers: check its network and its ports, or give it time to find some."),
+    Remedy(
+        "not the (primary|replica)|no replica",
+        "The server has another role than the probe expects: has another one taken over?",
+    ),
+    Remedy("link to its primary|replication does not run", "Replication has stopped: the log of the replica says why."),
+    Remedy(
+        "syncing|behind|old, max_|replayed nothing|loading|start(ing|ed)|initializing",
+        "It is starting or catching up: wait, and see whether it gets further. If it does not, its own log says why.",
+    ),
+    Remedy("no leader", "The cluster has no leader: do most of its members run, and do they reach each other?"),
+    Remedy("follows chain", "The client follows another chain than the probe expects: is it the right one?"),
+    Remedy(
+        "health checks|knows no service|SERVICE_UNKNOWN",
+        "The server does not tell the health of that service: check its name in the URL of the probe.",
+    ),
+    Remedy(
+        "^(unhealthy|down|partially healthy): ", "That node says so itself: ask it why, with svcnode explain --url."
+    ),
+    Remedy("^(exit|ended by) ", "The program of the probe says so: run it by hand on the node's machine to see more."),
+)

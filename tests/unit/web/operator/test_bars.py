@@ -1,0 +1,210 @@
+"""`/history`: bars for charts and the newest changes, as JSON; what was asked wrongly is told how to ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+import pytest
+
+from svcnode.history.records import DAYS, HOURS, MINUTES, Bar, Span, Transition
+from svcnode.web.operator.bars import MAX_SHARED, SHARED_FOR_S, bars
+from svcnode.web.visits import Visit
+from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from svcnode.spec import Answer
+    from svcnode.web.operator.desk import Desk
+
+NOON = 1_767_268_800
+
+
+class FakeHistory:
+    """Every service has had the same three bars and as many changes as are asked for."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.asked: list[tuple[tuple[str, ...], str]] = []
+
+    async def bars(self, service_ids: Sequence[str], span: Span) -> dict[str, list[Bar]]:
+        self.asked.append((tuple(service_ids), span.name))
+        await asyncio.sleep(0)
+        shown = [
+            Bar(NOON),
+            Bar(NOON + span.length_s, 59.25, 0.5, 0.25, 6, 1, 0.03, 0.0123456789),
+            Bar(NOON + 2 * span.length_s, up_s=12.0),
+        ]
+        return dict.fromkeys(service_ids, shown)
+
+    async def latest(self, service_id: str | None = None, limit: int = 20) -> list[Transition]:
+        return [
+            Transition(number, NOON + number / 1000, "status", service_id, "Up", "Down", f"{service_id}: no", 200, 503)
+            for number in range(limit, 0, -1)
+        ]
+
+
+class FakeDesk:
+    def __init__(self) -> None:
+        self.history = FakeHistory()
+
+
+async def ask(query: str, desk: FakeDesk | None = None) -> Answer:
+    return await bars(cast("Desk", desk or FakeDesk()), Visit("GET", b"/history", query.encode()), "")
+
+
+def asked(query: str) -> Any:
+    answer = run_in_virtual_time(ask(query))
+    assert answer.code == 200, answer.body
+    return json.loads(answer.body)
+
+
+def refused(query: str) -> str:
+    answer = run_in_virtual_time(ask(query))
+    assert answer.code == 400, answer.body
+    return str(json.loads(answer.body)["message"])
+
+
+def test_bars_are_told_with_their_latency_in_milliseconds() -> None:
+    assert asked("id=db&span=minutes") == {
+        "span": "minutes",
+        "length_s": 60,
+        "services": {
+            "db": [
+                [NOON, 0, 0, 0, 0, 0, None, None],
+                [NOON + 60, 59.25, 0.5, 0.25, 6, 1, 5, 12.3457],
+                [NOON + 120, 12, 0, 0, 0, 0, None, None],
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize("span", [MINUTES, HOURS, DAYS], ids=lambda span: span.name)
+def test_every_span_can_be_asked_for(span: Span) -> None:
+    document = asked(f"id=db&span={span.name}")
+    assert (document["span"], document["length_s"]) == (span.name, span.length_s)
+
+
+def test_minutes_are_told_to_whoever_does_not_say() -> None:
+    assert asked("id=db")["span"] == "minutes"
+
+
+def test_services_are_told_in_the_order_they_were_asked_for_and_each_once() -> None:
+    assert list(asked("id=b&id=a&id=b")["services"]) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "service_id", ["<script>", "a b", "ünï", 'say "no"', "a&b=c", "100%", "../..", "a/b", "\u2028"]
+)
+def test_an_id_may_hold_any_character(service_id: str) -> None:
+    document = asked(f"id={quote(service_id, safe='')}&transitions=1")
+    assert list(document["services"]) == [service_id]
+    assert document["transitions"][service_id][0]["reason"] == f"{service_id}: no"
+
+
+def test_the_newest_changes_are_added_as_they_stand_in_events() -> None:
+    document = asked("id=db&transitions=2")
+    assert document["transitions"] == {
+        "db": [
+            {
+                "id": number,
+                "at": f"2026-01-01T12:00:00.00{number}Z",
+                "kind": "status",
+                "service_id": "db",
+                "before": "Up",
+                "after": "Down",
+                "reason": "db: no",
+                "health_before": 200,
+                "health": 503,
+            }
+            for number in (2, 1)
+        ]
+    }
+
+
+def test_changes_are_told_only_to_whoever_wants_them() -> None:
+    assert "transitions" not in asked("id=db")
+    assert "transitions" not in asked("id=db&transitions=0")
+
+
+def test_a_hundred_services_may_be_asked_for_at_once_and_no_more() -> None:
+    ids = "&".join(f"id=s{number}" for number in range(100))
+    assert len(asked(ids)["services"]) == 100
+    assert refused(ids + "&id=one-more") == "id names a service, and may be given 1 to 100 times, not 101 times"
+
+
+@pytest.mark.parametrize("query", ["", "span=hours", "ID=db"])
+def test_at_least_one_service_is_asked_for(query: str) -> None:
+    assert refused(query) == "id names a service, and may be given 1 to 100 times, not 0 times"
+
+
+@pytest.mark.parametrize("span", ["weeks", "", "Minutes", "minutes&span=hours"])
+def test_a_span_is_one_of_three(span: str) -> None:
+    assert refused(f"id=db&span={span}") == "span is one of minutes, hours, days"
+
+
+@pytest.mark.parametrize("count", ["-1", "101", "many", "", "1.5", "1&transitions=2", "²", "9" * 5000])
+def test_a_count_of_changes_is_a_number_within_bounds(count: str) -> None:
+    assert refused(f"id=db&transitions={count}") == "transitions is how many of the newest to tell, 0 to 100"
+
+
+# ---- shared
+
+
+@in_virtual_time
+async def test_all_who_ask_the_same_at_once_share_one_answer() -> None:
+    desk = FakeDesk()
+    answers = await asyncio.gather(*(ask("id=db", desk) for _ in range(50)))
+    assert len({answer.body for answer in answers}) == 1
+    assert len(desk.history.asked) == 1
+
+
+@in_virtual_time
+async def test_an_answer_is_shared_for_a_moment_and_then_made_anew() -> None:
+    desk = FakeDesk()
+    await ask("id=db", desk)
+    await asyncio.sleep(SHARED_FOR_S / 2)
+    await ask("id=db", desk)
+    assert len(desk.history.asked) == 1
+    await asyncio.sleep(SHARED_FOR_S)
+    await ask("id=db", desk)
+    assert len(desk.history.asked) == 2
+
+
+@in_virtual_time
+async def test_who_has_heard_of_a_change_is_told_no_older_answer() -> None:
+    desk = FakeDesk()
+    await ask("id=db", desk)
+    desk.history.last_id += 1
+    await ask("id=db", desk)
+    assert len(desk.history.asked) == 2
+
+
+@in_virtual_time
+async def test_who_asks_something_else_or_another_node_gets_another_answer() -> None:
+    desk, other = FakeDesk(), FakeDesk()
+    await ask("id=db", desk)
+    await ask("id=cache", desk)
+    await ask("id=db", other)
+    assert (len(desk.history.asked), len(other.history.asked)) == (2, 1)
+
+
+@in_virtual_time
+async def test_one_who_leaves_takes_nothing_from_the_others() -> None:
+    desk = FakeDesk()
+    leaving, staying = (asyncio.create_task(ask("id=db", desk)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert (await staying).code == 200
+
+
+@in_virtual_time
+async def test_however_many_different_things_are_asked_few_are_kept() -> None:
+    desk = FakeDesk()
+    for number in range(MAX_SHARED + 20):
+        assert (await ask(f"id=s{number}", desk)).code == 200
+    await ask(f"id=s{MAX_SHARED + 19}", desk)
+    assert len(desk.history.asked) >= MAX_SHARED + 20
