@@ -32,7 +32,7 @@ from svcnode.web.wire import Limits, WireServer
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from svcnode.config import ServiceSettings, Settings, TlsSettings
     from svcnode.core.address import Address
@@ -49,10 +49,15 @@ log = logging.getLogger("svcnode")
 
 def run(settings: Settings, read_settings: Callable[[], Settings]) -> int:
     """Serve until told to stop; returns the exit code. `read_settings` reads the configuration anew."""
+    return run_to_end(Agent(settings, read_settings).serve())
+
+
+def run_to_end(serving: Coroutine[None, None, int]) -> int:
+    """On the best loop there is; returns the exit code."""
     sys.setswitchinterval(THREAD_TURN_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
-            return runner.run(Agent(settings, read_settings).serve())
+            return runner.run(serving)
         except ListenError as exc:
             log.error("%s", exc)  # noqa: TRY400  its text says it all
             return 1
@@ -91,10 +96,12 @@ class Agent:
         with self._heeding_signals():
             try:
                 self._tls = _context(settings.tls)
+                opened = self._open(settings.listen_everywhere)
                 self._change_services((), settings.services)
-                async with self._remembering() as history:
+                async with self._remembering() as history:  # from here on: that the services are there is no news
                     self._set_desk(history)
-                    await self._listen_on(self._open(settings.listen_everywhere))
+                    await self._listen_on(opened)
+                    self._open_doors()
                     self._prepare_store()
                     return await self._look_and_answer()
             except asyncio.CancelledError:
@@ -212,6 +219,7 @@ class Agent:
         opened = self._open(new.listen_everywhere)
         self._settings, self._tls = new, tls
         await self._listen_on(opened)
+        self._open_doors()
         if new.prefixes != old.prefixes:
             self._server.set_prefixes(new.prefixes)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
@@ -263,6 +271,8 @@ class Agent:
             await self._server.listen(sock, self._tls if address.scheme == "https" else None, door)
             self._sockets[address] = sock
             log.info("listening on %s", bound_url(sock, address, f"{self._settings.prefixes[0]}/node"))
+
+    def _open_doors(self) -> None:
         for address, door in self._doors.items():
             self._show_operator_surface(address, door)
 

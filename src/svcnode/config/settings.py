@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from svcnode.config.tables import DURATION_KEYS
 from svcnode.core.address import Address, address_from
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from svcnode.config.sources import Source
-    from svcnode.config.tables import FileTable, HistoryTable, KeyPath, ServiceTable, TlsTable
+    from svcnode.config.tables import FileTable, HistoryTable, KeyPath, NotifyTable, ServiceTable, TlsTable
+    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify.targets import Target
     from svcnode.probes import Probe
 
     MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
@@ -33,6 +35,8 @@ DEFAULT_HISTORY_AGE, MIN_HISTORY_AGE_S = "400d", 3600.0
 DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 # The first segments of the paths of the operator surface, which no prefix may take.
 OPERATOR_NAMES = ("static", "events", "details", "history", "metrics", "badge")
+DEFAULT_GROUP_WITHIN, MAX_GROUP_WITHIN_S = "5s", 300.0
+DEFAULT_QUIET, MAX_QUIET_S = "5m", 86_400.0
 MIN_TOKEN_CHARS = 16  # shorter ones can be guessed
 TOKEN_FORM = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
@@ -82,6 +86,7 @@ class Settings:
     operator: OperatorSettings | None
     store_path: Path
     history: HistorySettings | None  # None: transitions are told, and not kept
+    notify: NotifySettings | None  # None: nobody is told
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
@@ -110,7 +115,10 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         drain_s = duration_s(server["drain"]) if "drain" in server else None
     with source.blaming("server", "listen"):
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
-        if "tls" in server and all(address.scheme != "https" for address in listen):
+    operator = _operator(table, source, environ, prefixes, listen)
+    with source.blaming("server", "listen"):
+        own = () if operator is None else operator.listen or ()
+        if "tls" in server and all(address.scheme != "https" for address in (*listen, *own)):
             raise InvalidValueError("[server.tls] is set, but no address here would speak TLS")
     defaults = _policy_words(table.get("defaults", {}), ("defaults",), source)
     make = partial(make_probe, environ=environ, allowed=_allowed(table))
@@ -122,9 +130,10 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         prefixes=prefixes,
         drain_s=drain_s,
         tls=_tls(server["tls"], source) if "tls" in server else None,
-        operator=_operator(table, source, environ, prefixes, listen),
+        operator=operator,
         store_path=store_path,
         history=_history(table.get("history", {}), source, environ),
+        notify=_notify(table["notify"], source, environ) if "notify" in table else None,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
         services=services or (_store_service(defaults, source, store_path),),
@@ -141,15 +150,15 @@ def _addresses(listen: str | list[str], *, has_tls: bool) -> tuple[Address, ...]
     addresses = tuple(address_from(text, has_tls=has_tls) for text in _listed(listen))
     if not addresses:
         raise InvalidValueError("at least one address is needed")
-    _check_apart(addresses)
+    if not _are_apart(addresses):
+        raise InvalidValueError("an address is named twice")
     return addresses
 
 
-def _check_apart(addresses: Sequence[Address]) -> None:
+def _are_apart(addresses: Sequence[Address]) -> bool:
     # With port 0 any free one is taken, so there what is spoken may differ.
     places = [address.place if address.port or address.path else address for address in addresses]
-    if len(set(places)) < len(places):
-        raise InvalidValueError("an address is named twice")
+    return len(set(places)) == len(places)
 
 
 def _operator(
@@ -161,7 +170,8 @@ def _operator(
     with source.blaming("server", "operator_listen"):
         if "operator_listen" in server:
             own = _addresses(server["operator_listen"], has_tls="tls" in server)
-            _check_apart((*listen, *own))
+            if not _are_apart((*listen, *own)):
+                raise InvalidValueError("the interface is there already; leave this out to have both in one place")
     if not server.get("operator", True):
         return None
     with source.blaming("server", "prefix"):
@@ -202,6 +212,48 @@ def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) 
         if max_bytes < MIN_HISTORY_BYTES:
             raise InvalidValueError("must be at least 1MiB")
     return HistorySettings(path=path, max_age_s=max_age_s, max_bytes=max_bytes) if history.get("keep", True) else None
+
+
+def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> NotifySettings:
+    from svcnode.notify.rules import Manners
+    from svcnode.notify.settings import NotifySettings
+
+    if "webhook" not in notify and "apprise" not in notify:
+        raise source.error(("notify",), 'names nobody to tell; set webhook = "https://…" or apprise = ["…"]')
+    with source.blaming("notify", "group_within"):
+        group_within_s = duration_s(notify.get("group_within", DEFAULT_GROUP_WITHIN))
+        if group_within_s > MAX_GROUP_WITHIN_S:
+            raise InvalidValueError("must be at most 5m, since nothing is told before it is over")
+    with source.blaming("notify", "quiet"):
+        quiet_s = duration_s(notify.get("quiet", DEFAULT_QUIET))
+        if quiet_s > MAX_QUIET_S:
+            raise InvalidValueError("must be at most a day")
+    return NotifySettings(
+        targets=tuple(_targets(notify, source, environ)),
+        manners=Manners(services=notify.get("services", "critical"), group_within_s=group_within_s, quiet_s=quiet_s),
+    )
+
+
+def _targets(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> Iterator[Target]:
+    from svcnode.notify.targets import apprise_from, webhook_from
+
+    seen: set[Target] = set()
+    for path, given in (*_each(notify, "webhook"), *_each(notify, "apprise")):
+        with source.blaming("notify", *path):
+            target: Target = webhook_from(given, environ) if path[0] == "webhook" else apprise_from(given, environ)
+            if target in seen:
+                raise InvalidValueError("is named twice")
+        seen.add(target)
+        yield target
+
+
+def _each(notify: NotifyTable, key: Literal["webhook", "apprise"]) -> Iterator[tuple[KeyPath, object]]:
+    """One alone, or those of a list, each with where it stands."""
+    given = notify.get(key, [])
+    if isinstance(given, list):
+        yield from (((key, place), one) for place, one in enumerate(given))
+    else:
+        yield (key,), given
 
 
 def _tls(tls: TlsTable, source: Source) -> TlsSettings:

@@ -69,4 +69,5 @@ def _check_kind(value: object, hints: tuple[Any, ...], path: KeyPath, source: So
 
 def _unit_hint(value: object, path: KeyPath) -> str:
     is_bare_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-    return f'; write "{value}s"' if is_bare_number and path[-1] in (*DURATION_KEYS, *OTHER_DURATION_KEYS) else ""
+    unit = {**dict.fromkeys(DURATION_KEYS, "s"), **OTHER_DURATION_KEYS}.get(str(path[-1])) if is_bare_number else None
+    return f'; write "{value}{unit}"' if unit else ""

@@ -7,7 +7,8 @@ from typing import Any, Literal, TypedDict
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
-OTHER_DURATION_KEYS = ("drain", "max_age")
+# And the unit that a bare number most likely means.
+OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_within": "s", "quiet": "m"}
 
 
 class NodeTable(TypedDict, total=False):
@@ -52,6 +53,14 @@ class SecurityTable(TypedDict, total=False):
     operator_token: str | dict[str, Any]
 
 
+class NotifyTable(TypedDict, total=False):
+    webhook: str | dict[str, Any] | list[str | dict[str, Any]]
+    apprise: str | dict[str, Any] | list[str | dict[str, Any]]
+    services: Literal["critical", "all", "none"]
+    group_within: str
+    quiet: str
+
+
 class DefaultsTable(TypedDict, total=False):
     """What may be said once for all services."""
 
@@ -84,5 +93,6 @@ class FileTable(TypedDict, total=False):
     history: HistoryTable
     log: LogTable
     security: SecurityTable
+    notify: NotifyTable
     defaults: DefaultsTable
     services: list[ServiceTable]

@@ -13,16 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from svcnode import __version__
-from svcnode.config import Override, Settings, TlsSettings, find_file, load
+from svcnode.config import HistorySettings, OperatorSettings, Override, Settings, TlsSettings, find_file, load
+from svcnode.config.settings import OPERATOR_NAMES
 from svcnode.config.tables import FileTable, ServiceTable
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import MAX_INTERVAL_S, REPORTED, Impact, Policy, Schedule, Status
+from svcnode.core.redaction import redacted
 from svcnode.definition import Watch
 from svcnode.probes import _kind, make_probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 from svcnode.probes.tools.url import Url
+from svcnode.web.operator import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +62,10 @@ def test_with_nothing_said_the_node_answers_for_its_own_store_on_loopback() -> N
     assert said_nothing.prefixes == ("/svc",)
     assert said_nothing.drain_s is None
     assert said_nothing.tls is None
+    assert said_nothing.operator == OperatorSettings(listen=None, token=None)
+    assert said_nothing.history == HistorySettings(
+        path=store.with_name("history.db"), max_age_s=400 * 86_400.0, max_bytes=256 * 1024**2
+    )
     assert (said_nothing.log_level, said_nothing.log_format) == ("info", "auto")
     assert said_nothing.store_path == store
     assert said_nothing.uses_store
@@ -84,6 +91,13 @@ def test_an_empty_file_says_nothing(file: Path) -> None:
 )
 def test_the_store_is_where_the_machine_keeps_state(environ: dict[str, str], path: str) -> None:
     assert load(None, environ).store_path == Path(path)
+
+
+def test_history_is_kept_beside_the_store() -> None:
+    for environ in ({"STATE_DIRECTORY": "/var/lib/svcnode"}, {"XDG_STATE_HOME": "/state"}, {"HOME": "/root"}, {}):
+        loads = load(None, environ)
+        assert loads.history is not None
+        assert loads.history.path == loads.store_path.with_name("history.db")
 
 
 def test_a_store_is_looked_at_as_the_defaults_say(file: Path) -> None:
@@ -351,6 +365,103 @@ def test_with_a_certificate_an_address_speaks_tls_unless_it_says_otherwise(file:
     assert loads.tls == TlsSettings(certificate=file, key=file)
 
 
+# ---- the operator surface and history
+
+
+TOKEN = "a-token-of-some-length"
+OWN = Address(scheme="http", host="0.0.0.0", port=9000)
+
+
+def operator_of(settings: Settings) -> OperatorSettings:
+    assert settings.operator is not None
+    return settings.operator
+
+
+def test_the_operator_surface_is_wherever_the_interface_is(file: Path) -> None:
+    loads = loaded(file, '[server]\nlisten = ["127.0.0.1:1", "unix:/a"]\n')
+    assert loads.operator == OperatorSettings(listen=None, token=None)
+    assert loads.listen_everywhere == loads.listen
+
+
+def test_the_operator_surface_can_have_a_listener_of_its_own(file: Path) -> None:
+    loads = loaded(file, '[server]\noperator_listen = "0.0.0.0:9000"\n')
+    assert operator_of(loads).listen == (OWN,)
+    assert loads.listen_everywhere == (*loads.listen, OWN)
+
+
+def test_without_an_operator_surface_its_listener_is_not_listened_on(file: Path) -> None:
+    loads = loaded(file, '[server]\noperator = false\noperator_listen = "0.0.0.0:9000"\n')
+    assert loads.operator is None
+    assert loads.listen_everywhere == loads.listen
+
+
+def test_the_operator_surface_alone_may_speak_tls(file: Path) -> None:
+    tls = f'tls = {{ certificate = "{file}", key = "{file}" }}'
+    text = f'[server]\nlisten = "http://127.0.0.1:1"\noperator_listen = "0.0.0.0:9000"\n{tls}\n'
+    (own,) = operator_of(loaded(file, text)).listen or ()
+    assert own.scheme == "https"
+    with pytest.raises(ConfigError, match="no address here would speak TLS"):
+        loaded(file, text.replace("operator_listen", "operator = false\noperator_listen"))
+
+
+@pytest.mark.parametrize("name", OPERATOR_NAMES)
+def test_a_prefix_may_be_where_the_operator_surface_would_be_only_without_that(name: str, file: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=rf'^server\.prefix: "/{name}" is where the operator pages are; choose another'
+    ):
+        loaded(file, f'[server]\nprefix = "/{name}"\n')
+    assert loaded(file, f'[server]\nprefix = "/{name}"\noperator = false\n').prefixes == (f"/{name}",)
+    assert loaded(file, f'[server]\nprefix = "/{name}s"\n').prefixes == (f"/{name}s",)
+
+
+def test_every_path_of_the_operator_surface_is_kept_from_prefixes() -> None:
+    assert set(OPERATOR_NAMES) == {path.split("/")[1] for path in ROUTES} - {""}
+
+
+@pytest.mark.parametrize(
+    ("said", "environ"),
+    [
+        (f'operator_token = "{TOKEN}"', {}),
+        ('operator_token = "${OPERATOR}"', {"OPERATOR": TOKEN}),
+        ('operator_token = { file = "token.txt" }', {}),
+        ("", {"SVCNODE_SECURITY_OPERATOR_TOKEN": TOKEN}),
+        ("", {"SVCNODE_SECURITY_OPERATOR_TOKEN": "${OPERATOR}", "OPERATOR": TOKEN}),
+    ],
+)
+def test_the_token_may_stand_elsewhere_and_is_never_shown(
+    said: str, environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    Path("token.txt").write_text(f"{TOKEN}\n")
+    loads = loaded(file, f"[security]\n{said}\n", environ)
+    assert operator_of(loads).token == TOKEN
+    assert TOKEN not in repr(loads)
+    assert redacted(f"it is {TOKEN}") == "it is ***"
+
+
+@pytest.mark.parametrize(
+    "token", ["", "short", "x" * 15, "x" * 15 + " ", "x" * 15 + "ä", "x" * 15 + ":", "x" * 20 + "\n"]
+)
+def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(ConfigError, match=r"^security\.operator_token: a token has 16 characters or more") as refused:
+        load(None, {"SVCNODE_SECURITY_OPERATOR_TOKEN": token})
+    assert not token or token not in str(refused.value)
+
+
+def test_a_token_of_sixteen_characters_will_do() -> None:
+    assert operator_of(load(None, {"SVCNODE_SECURITY_OPERATOR_TOKEN": "-._~+/=xXyY01234"})).token == "-._~+/=xXyY01234"
+
+
+def test_history_is_kept_as_long_and_as_large_as_is_said(file: Path) -> None:
+    loads = loaded(file, '[history]\npath = "h.db"\nmax_age = "1h"\nmax_size = "1MiB"\n')
+    assert loads.history == HistorySettings(path=Path("h.db"), max_age_s=3600.0, max_bytes=1024**2)
+
+
+@pytest.mark.parametrize("environ", [{}, {"SVCNODE_HISTORY_PATH": "h.db"}])
+def test_history_need_not_be_kept(environ: dict[str, str], file: Path) -> None:
+    assert loaded(file, "[history]\nkeep = false\n", environ).history is None
+
+
 # ---- who wins
 
 
@@ -489,6 +600,13 @@ CONFIGURATIONS = tables(
         listen=st.lists(ADDRESSES, min_size=1, max_size=3, unique=True) | ADDRESSES,
         prefix=st.lists(PREFIXES, min_size=1, max_size=3) | PREFIXES,
         drain=DURATIONS,
+        operator=st.booleans(),
+    ),
+    history=tables(
+        keep=st.booleans(),
+        path=st.text("abc/._ ", min_size=1, max_size=9),
+        max_age=st.integers(1, 999).map(lambda days: f"{days}d"),
+        max_size=st.integers(1, 999).map(lambda size: f"{size}MiB"),
     ),
     store=tables(path=st.text("abc/._ ", min_size=1, max_size=9)),
     log=tables(level=st.sampled_from(["debug", "info", "warning", "error"]), format=st.sampled_from(["auto", "text"])),
@@ -496,7 +614,7 @@ CONFIGURATIONS = tables(
     services=st.lists(SERVICES, max_size=4, unique_by=lambda service: service["id"]),
 )
 
-SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def toml(value: object) -> str:
@@ -533,12 +651,25 @@ def test_a_configuration_loads_to_what_it_says(data: dict[str, Any], file: Path)
     )
     assert list(loads.prefixes) == _all(server.get("prefix", "/svc"))
     assert loads.drain_s == (seconds(server["drain"]) if "drain" in server else None)
+    assert (loads.operator is not None) is server.get("operator", True)
     assert (loads.log_level, loads.log_format) == (log.get("level", "info"), log.get("format", "auto"))
     if "path" in data.get("store", {}):
         assert loads.store_path == Path(data["store"]["path"])
+    _assert_remembers(loads, data.get("history", {}))
     assert loads.uses_store is not bool(data.get("services"))
     for service, said in zip(loads.services, data.get("services") or [{"id": "store", "probe": ""}], strict=True):
         _assert_says(service, said, data.get("defaults", {}))
+
+
+def _assert_remembers(loads: Settings, said: dict[str, Any]) -> None:
+    if not said.get("keep", True):
+        assert loads.history is None
+        return
+    assert loads.history is not None
+    assert loads.history.max_age_s == seconds(said.get("max_age", "400d"))
+    assert loads.history.max_bytes == int(said.get("max_size", "256MiB").removesuffix("MiB")) * 1024**2
+    if "path" in said:
+        assert loads.history.path == Path(said["path"])
 
 
 def _all(value: str | list[str]) -> list[str]:
@@ -590,7 +721,18 @@ SCALARS = (
 )
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=3)
 KNOWN_KEYS = st.sampled_from(
-    sorted({*FileTable.__annotations__, *ServiceTable.__annotations__, "listen", "prefix", "tls"})
+    sorted(
+        {
+            *FileTable.__annotations__,
+            *ServiceTable.__annotations__,
+            "listen",
+            "prefix",
+            "tls",
+            "operator_listen",
+            "operator_token",
+            "max_size",
+        }
+    )
 )
 ODDITIES = st.dictionaries(
     st.sampled_from(sorted(FileTable.__annotations__)) | st.text(max_size=6),
@@ -660,7 +802,16 @@ def test_whatever_options_a_probe_has_it_loads_or_the_service_is_named(
 @generating
 @given(
     environ=st.dictionaries(
-        st.sampled_from(["SVCNODE_NODE_NAME", "SVCNODE_SERVER_LISTEN", "SVCNODE_DEFAULTS_FALL", "SVCNODE_STORE_PATH"])
+        st.sampled_from(
+            [
+                "SVCNODE_NODE_NAME",
+                "SVCNODE_SERVER_LISTEN",
+                "SVCNODE_DEFAULTS_FALL",
+                "SVCNODE_STORE_PATH",
+                "SVCNODE_HISTORY_MAX_SIZE",
+                "SVCNODE_SECURITY_OPERATOR_TOKEN",
+            ]
+        )
         | st.text(max_size=8).map(lambda text: f"SVCNODE_{text}"),
         st.text(max_size=12) | st.just("\udcff"),
     )

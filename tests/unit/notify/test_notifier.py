@@ -1,0 +1,169 @@
+"""A node and its outboxes brought together, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.node import Node
+from svcnode.notify.notices import Notices
+from svcnode.notify.notifier import Notifier
+from svcnode.notify.rules import Manners
+from svcnode.notify.settings import NotifySettings
+from tests.support.virtual_time import in_virtual_time
+
+if TYPE_CHECKING:
+    from svcnode.node import Handle
+    from svcnode.notify.digest import Message
+
+
+class Receiver:
+    name = "receiver"
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[float, str]] = []
+        self.messages: list[Message] = []
+
+    async def deliver(self, message: Message, lost: int) -> str | None:
+        self.heard.append((asyncio.get_running_loop().time(), message.title))
+        self.messages.append(message)
+        return None
+
+
+def settings_for(*targets: Receiver, manners: Manners | None = None) -> NotifySettings:
+    return NotifySettings(targets=targets, manners=manners or Manners())
+
+
+def node_and_db() -> tuple[Node, Handle]:
+    node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
+    db = node.register("db", name="Ledger", description="", impact="critical")
+    db.up()
+    return node, db
+
+
+IS_DOWN = "validator-7 is unhealthy (503), was healthy (200)"
+
+
+@in_virtual_time
+async def test_a_change_arrives_when_the_time_to_group_is_over() -> None:
+    node, db = node_and_db()
+    receiver, notices = Receiver(), Notices()
+    async with Notifier(node, settings_for(receiver), notices, wall_clock=lambda: 1_767_225_600.0) as _:
+        await asyncio.sleep(100)
+        db.down("refused")
+        await asyncio.sleep(400)
+        db.up()
+        await asyncio.sleep(400)
+    recovered = "validator-7 has recovered: healthy (200) after 6m 40s"
+    assert receiver.heard == [(105.0, IS_DOWN), (505.0, recovered)]
+    assert notices.sent == 2
+    assert [message.fields["at"] for message in receiver.messages] == ["2026-01-01T00:00:00.000Z"] * 2
+    first, second = (message.fields["id"] for message in receiver.messages)
+    assert first != second
+
+
+@in_virtual_time
+async def test_changes_from_other_threads_are_heard() -> None:
+    node, db = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, settings_for(receiver), Notices()):
+        await asyncio.to_thread(db.down, "refused")
+        await asyncio.sleep(10)
+    assert [title for _, title in receiver.heard] == [IS_DOWN]
+
+
+@in_virtual_time
+async def test_stopping_on_purpose_is_not_told() -> None:
+    node, db = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, settings_for(receiver), Notices()) as notifier:
+        await asyncio.sleep(10)
+        notifier.hush()
+        node.drain()
+        db.down("stopped with everything else")
+        await asyncio.sleep(10)
+    assert not receiver.heard
+
+
+@in_virtual_time
+async def test_a_node_that_somebody_else_drains_is_not_told() -> None:
+    node, db = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, settings_for(receiver), Notices()):
+        node.drain()
+        db.down("stopped with everything else")
+        await asyncio.sleep(1000)
+    assert not receiver.heard
+
+
+@in_virtual_time
+async def test_what_was_held_back_is_sent_before_the_end() -> None:
+    node, db = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, settings_for(receiver), Notices()) as notifier:
+        db.down("refused")
+        await asyncio.sleep(2)
+        notifier.hush()
+    assert receiver.heard == [(2.0, IS_DOWN)]
+
+
+@in_virtual_time
+async def test_when_cut_off_it_ends_at_once() -> None:
+    node, db = node_and_db()
+    notices = Notices()
+
+    class Hung(Receiver):
+        async def deliver(self, message: Message, lost: int) -> str | None:
+            await asyncio.sleep(1e9)
+            return None
+
+    async def story() -> None:
+        async with Notifier(node, settings_for(Hung()), notices):
+            db.down("refused")
+            await asyncio.sleep(1e9)
+
+    serving = asyncio.create_task(story())
+    await asyncio.sleep(10)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert asyncio.get_running_loop().time() == 10
+    assert notices.dropped == 1
+
+
+@in_virtual_time
+async def test_settings_can_change_come_and_go() -> None:
+    node, db = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, None, Notices()) as notifier:
+        db.down("refused")
+        await asyncio.sleep(1000)
+        notifier.apply(settings_for(receiver))
+        await asyncio.sleep(10)
+        assert [title for _, title in receiver.heard] == ["validator-7 is unhealthy (503)"], "nobody had told so far"
+        notifier.apply(settings_for(receiver, manners=Manners(quiet_s=0, group_within_s=1)))
+        db.up()
+        await asyncio.sleep(10)
+        assert receiver.heard[1:] == [(1011.0, "validator-7 has recovered: healthy (200) after 10s")], (
+            "as far as it knows"
+        )
+        notifier.apply(None)
+        db.down("refused")
+        await asyncio.sleep(1000)
+        notifier.apply(settings_for())
+        await asyncio.sleep(1000)
+        assert len(receiver.heard) == 2
+
+
+@in_virtual_time
+async def test_what_is_registered_later_is_told_with_its_name_and_weight() -> None:
+    node, _ = node_and_db()
+    receiver = Receiver()
+    async with Notifier(node, settings_for(receiver), Notices()):
+        node.register("queue", name="Queue", description="", impact="critical").down("gone")
+        node.register("extra", name="Extra", description="", impact="none").down("gone")
+        await asyncio.sleep(10)
+    (message,) = receiver.messages
+    assert message.lines == ("queue (Queue) is Down, and has not been Up yet: gone",)

@@ -1,0 +1,320 @@
+"""Messages on their way, in virtual time: an outage of a day takes milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import TYPE_CHECKING
+
+from svcnode.notify.digest import Message
+from svcnode.notify.notices import Notices
+from svcnode.notify.sending import (
+    ATTEMPT_S,
+    CLOSED_WITHIN_S,
+    GIVEN_UP_AFTER_S,
+    LONGEST_PAUSE_S,
+    MAX_WAITING,
+    Sender,
+    attempt,
+)
+from tests.support.virtual_time import in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+
+class Receiver:
+    """A target in the hands of a test."""
+
+    def __init__(self, name: str = "receiver") -> None:
+        self.name = name
+        self.fault: str | None = None
+        self.is_hung = False
+        self.is_broken = False
+        self.attempts: list[tuple[float, str]] = []
+        self.taken: list[str] = []
+        self.lost: list[int] = []
+
+    async def deliver(self, message: Message, lost: int) -> str | None:
+        self.attempts.append((asyncio.get_running_loop().time(), message.title))
+        if self.is_hung:
+            await asyncio.sleep(1e9)
+        if self.is_broken:
+            raise RuntimeError("of its own")
+        if self.fault is None:
+            self.taken.append(message.title)
+            self.lost.append(lost)
+        return self.fault
+
+
+class Other(Receiver):
+    """A target of another kind."""
+
+
+def message(title: str) -> Message:
+    return Message(title=title, lines=(), tone="info")
+
+
+def sender_to(*targets: Receiver) -> tuple[Sender, Notices]:
+    notices = Notices()
+    sender = Sender(notices)
+    sender.set_targets(targets)
+    return sender, notices
+
+
+def post(sender: Sender, titles: Sequence[str]) -> None:
+    for title in titles:
+        sender.post(message(title))
+
+
+def pauses(receiver: Receiver) -> list[float]:
+    times = [at_s for at_s, _ in receiver.attempts]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+# ---- trying again
+
+
+@in_virtual_time
+async def test_messages_arrive_in_their_order() -> None:
+    receiver = Receiver()
+    sender, notices = sender_to(receiver)
+    post(sender, "abc")
+    await asyncio.sleep(1)
+    assert receiver.taken == ["a", "b", "c"]
+    assert notices == Notices(sent=3)
+    await sender.close()
+
+
+@in_virtual_time
+async def test_what_was_not_taken_is_tried_again_with_growing_pauses() -> None:
+    receiver = Receiver()
+    receiver.fault = "it answered 500"
+    sender, notices = sender_to(receiver)
+    post(sender, "ab")
+    await asyncio.sleep(3600)
+    assert pauses(receiver)[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, LONGEST_PAUSE_S]
+    assert set(pauses(receiver)[10:]) == {LONGEST_PAUSE_S}
+    assert {title for _, title in receiver.attempts} == {"a"}, "the order is kept"
+    receiver.fault = None
+    await asyncio.sleep(LONGEST_PAUSE_S)
+    assert receiver.taken == ["a", "b"]
+    assert (notices.sent, notices.failed, notices.dropped, notices.waiting) == (2, len(receiver.attempts) - 2, 0, 0)
+    await sender.close()
+
+
+@in_virtual_time
+async def test_new_messages_do_not_cut_a_pause_short() -> None:
+    receiver = Receiver()
+    receiver.fault = "refused"
+    sender, _ = sender_to(receiver)
+    for number in range(50):
+        post(sender, [str(number)])
+        await asyncio.sleep(0.01)
+    assert len(receiver.attempts) == 1
+    await sender.close()
+
+
+@in_virtual_time
+async def test_an_attempt_has_a_deadline() -> None:
+    receiver = Receiver()
+    receiver.is_hung = True
+    sender, notices = sender_to(receiver)
+    post(sender, "a")
+    await asyncio.sleep(ATTEMPT_S + 0.5)
+    assert notices.failed == 1
+    receiver.is_hung = False
+    await asyncio.sleep(1)
+    assert receiver.taken == ["a"]
+    await sender.close()
+
+
+@in_virtual_time
+async def test_a_target_that_raises_is_tried_again() -> None:
+    receiver = Receiver()
+    receiver.is_broken = True
+    sender, notices = sender_to(receiver)
+    post(sender, "a")
+    await asyncio.sleep(0.5)
+    receiver.is_broken = False
+    await asyncio.sleep(1)
+    assert (receiver.taken, notices.failed) == (["a"], 1)
+    assert await attempt(receiver, message("b")) is None
+    receiver.is_broken = True
+    assert await attempt(receiver, message("b")) == "RuntimeError: of its own"
+    await sender.close()
+
+
+@in_virtual_time
+async def test_a_slow_target_does_not_keep_another_waiting() -> None:
+    slow, quick = Receiver("slow"), Receiver("quick")
+    slow.is_hung = True
+    sender, _ = sender_to(slow, quick)
+    post(sender, "abc")
+    await asyncio.sleep(0.01)
+    assert quick.taken == ["a", "b", "c"]
+    await sender.close()
+
+
+@in_virtual_time
+async def test_a_message_is_given_up_after_a_day_and_the_next_one_says_so() -> None:
+    receiver = Receiver()
+    receiver.fault = "refused"
+    sender, notices = sender_to(receiver)
+    post(sender, "a")
+    await asyncio.sleep(GIVEN_UP_AFTER_S + LONGEST_PAUSE_S)
+    assert (notices.dropped, notices.waiting) == (1, 0)
+    receiver.fault = None
+    post(sender, "bc")
+    await asyncio.sleep(1)
+    assert receiver.lost == [1, 0]
+    await sender.close()
+
+
+def test_an_outage_is_one_line_in_the_log_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        receiver = Receiver("https://hooks.example.com")
+        receiver.fault = "it answered 500"
+        sender, _ = sender_to(receiver)
+        post(sender, "a")
+        await asyncio.sleep(3600)
+        receiver.fault = None
+        await asyncio.sleep(3600)
+        await sender.close()
+
+    with caplog.at_level(logging.INFO):
+        story()
+    assert caplog.messages == [
+        "a message to https://hooks.example.com was not delivered: it answered 500",
+        "messages to https://hooks.example.com are delivered again, after 20 failures",
+    ]
+
+
+# ---- the bound
+
+
+@in_virtual_time
+async def test_when_too_many_wait_the_oldest_goes_and_the_next_message_says_how_many() -> None:
+    receiver = Receiver()
+    receiver.fault = "refused"
+    sender, notices = sender_to(receiver)
+    post(sender, [str(number) for number in range(MAX_WAITING + 20)])
+    await asyncio.sleep(0.5)
+    assert (notices.dropped, notices.waiting) == (20, MAX_WAITING)
+    receiver.fault = None
+    await asyncio.sleep(10)
+    assert receiver.taken == [str(number) for number in range(20, MAX_WAITING + 20)]
+    assert receiver.lost == [20] + [0] * (MAX_WAITING - 1)
+    await sender.close()
+
+
+@in_virtual_time
+async def test_a_message_that_is_on_its_way_is_not_the_one_that_goes() -> None:
+    receiver = Receiver()
+    receiver.is_hung = True
+    sender, notices = sender_to(receiver)
+    post(sender, ["first"])
+    await asyncio.sleep(0.1)
+    receiver.is_hung = False
+    post(sender, [str(number) for number in range(MAX_WAITING)])
+    await asyncio.sleep(2 * ATTEMPT_S)
+    assert receiver.taken[:2] == ["first", "1"]
+    assert notices.dropped == 1
+    await sender.close()
+
+
+# ---- other targets
+
+
+@in_virtual_time
+async def test_what_waits_for_a_target_that_stays_is_kept() -> None:
+    receiver, other = Receiver(), Other()
+    receiver.fault = other.fault = "refused"
+    sender, notices = sender_to(receiver, other)
+    post(sender, "ab")
+    await asyncio.sleep(0.5)
+    new = Receiver("new")
+    sender.set_targets([new, receiver, other])
+    receiver.fault = other.fault = None
+    await asyncio.sleep(10)
+    assert receiver.taken == other.taken == ["a", "b"]
+    assert not new.taken, "it was not there when they were sent"
+    assert not notices.dropped
+    await sender.close()
+
+
+@in_virtual_time
+async def test_what_waits_for_a_target_that_was_mended_is_tried_at_once() -> None:
+    wrong, other = Receiver("wrong"), Other()
+    wrong.fault = "it answered 404"
+    sender, notices = sender_to(other, wrong)
+    post(sender, "ab")
+    await asyncio.sleep(600)
+    right = Receiver("right")
+    sender.set_targets([right, other])
+    await asyncio.sleep(0.1)
+    assert right.taken == ["a", "b"]
+    assert other.taken == ["a", "b"]
+    assert not notices.dropped
+    await sender.close()
+
+
+@in_virtual_time
+async def test_what_waits_for_a_target_that_is_gone_is_lost_and_counted() -> None:
+    receiver, other = Receiver(), Other()
+    receiver.fault = "refused"
+    sender, notices = sender_to(receiver, other)
+    post(sender, "ab")
+    await asyncio.sleep(0.5)
+    sender.set_targets([other])
+    attempts = len(receiver.attempts)
+    await asyncio.sleep(600)
+    assert (notices.dropped, notices.waiting) == (2, 0)
+    assert len(receiver.attempts) == attempts
+    await sender.close()
+
+
+# ---- the end
+
+
+@in_virtual_time
+async def test_at_the_end_what_is_left_is_tried_once() -> None:
+    receiver, dead = Receiver(), Receiver("dead")
+    receiver.fault = dead.fault = "refused"
+    sender, notices = sender_to(receiver, dead)
+    post(sender, "abc")
+    await asyncio.sleep(0.5)
+    receiver.fault = None
+    await sender.close()
+    assert receiver.taken == ["a", "b", "c"]
+    assert [title for _, title in dead.attempts] == ["a", "a", "b", "c"]
+    assert (notices.sent, notices.dropped, notices.waiting) == (3, 3, 0)
+
+
+@in_virtual_time
+async def test_the_end_does_not_wait_for_a_target_that_hangs() -> None:
+    receiver = Receiver()
+    receiver.is_hung = True
+    sender, notices = sender_to(receiver)
+    post(sender, "abc")
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(1)
+    began_s = loop.time()
+    await sender.close()
+    assert loop.time() - began_s == CLOSED_WITHIN_S
+    assert (notices.dropped, notices.waiting) == (3, 0)
+
+
+@in_virtual_time
+async def test_the_end_does_not_wait_when_there_is_nothing_to_send() -> None:
+    sender, _ = sender_to(Receiver(), Receiver())
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(1)
+    await sender.close()
+    assert loop.time() == 1
+    nobody, _ = sender_to()
+    await nobody.close()

@@ -1,0 +1,88 @@
+"""The [notify] table as the rest of the program sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.config import load
+from svcnode.core.errors import ConfigError
+from svcnode.notify.rules import Manners
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from svcnode.notify.settings import NotifySettings
+
+
+def loaded(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> NotifySettings | None:
+    file = folder / "svcnode.toml"
+    file.write_text(text)
+    return load(file, environ or {}).notify
+
+
+def names(settings: NotifySettings | None) -> list[str]:
+    assert settings
+    return [target.name for target in settings.targets]
+
+
+def test_with_nothing_said_nobody_is_told(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "") is None
+
+
+def test_one_webhook_is_enough(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, '[notify]\nwebhook = "https://a.example.com/x"')
+    assert names(settings) == ["https://a.example.com"]
+    assert settings
+    assert settings.manners == Manners(services="critical", group_within_s=5, quiet_s=300)
+
+
+def test_everything_can_be_said(tmp_path: Path) -> None:
+    settings = loaded(
+        tmp_path,
+        """
+        [notify]
+        webhook = [
+          "https://a.example.com/x",
+          { url = "https://b.example.com/${KEY}", headers = { X-Key = "${KEY}" }, bearer = "x" },
+        ]
+        apprise = ["json://c.example.com", "ntfy://d.example.com/${KEY}"]
+        services = "all"
+        group_within = "0s"
+        quiet = "1h"
+        """,
+        {"KEY": "a-key-that-is-kept"},
+    )
+    assert names(settings) == ["https://a.example.com", "https://b.example.com", "json://***", "ntfy://***"]
+    assert settings
+    assert settings.manners == Manners(services="all", group_within_s=0, quiet_s=3600)
+    assert "example" not in repr(settings)
+
+
+def test_webhooks_can_be_tables_of_their_own(tmp_path: Path) -> None:
+    tables = '[[notify.webhook]]\nurl = "https://a.example.com"\n[[notify.webhook]]\nurl = "https://b.example.com"\n'
+    assert names(loaded(tmp_path, tables)) == ["https://a.example.com", "https://b.example.com"]
+
+
+def test_the_environment_can_name_one_of_each(tmp_path: Path) -> None:
+    environ = {"SVCNODE_NOTIFY_WEBHOOK": "https://a.example.com/x,y", "SVCNODE_NOTIFY_APPRISE": "json://b.example.com"}
+    assert names(loaded(tmp_path, "", environ)) == ["https://a.example.com", "json://***"]
+
+
+def test_an_address_that_stands_in_the_environment_is_not_shown_by_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        loaded(tmp_path, '[notify]\napprise = "${WHERE}"', {"WHERE": "slak://the-key-of-it/and-another-one"})
+    assert "key-of-it" not in str(refused.value)
+    assert "another" not in str(refused.value)
+
+
+def test_what_is_read_twice_is_equal_so_that_a_reload_keeps_it(tmp_path: Path) -> None:
+    text = '[notify]\nwebhook = { url = "https://a.example.com", bearer = "${K}" }\napprise = "json://b.example.com"'
+    first, second, other = (loaded(tmp_path, text, {"K": key}) for key in ("one-key", "one-key", "another-key"))
+    assert first
+    assert second
+    assert other
+    assert first.targets == second.targets
+    assert first.targets != other.targets
