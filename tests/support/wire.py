@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from svcnode import Node
+    from svcnode.web.visits import Door
     from svcnode.web.wire import Limits
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
     "asyncio": asyncio.new_event_loop,
 }
-PATIENCE_S = 5.0  # how long a test waits for what should come at once
+PATIENCE_S = 10.0  # how long a test waits for what should come at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,16 @@ class WireAnswer:
 
 
 def request(
-    target: str | bytes, *headers: str, method: str = "GET", version: str = "HTTP/1.1", body: bytes = b""
+    target: str | bytes,
+    *headers: str,
+    method: str = "GET",
+    version: str = "HTTP/1.1",
+    body: bytes = b"",
+    host: str = "node.example",
 ) -> bytes:
     """One request with a Host, and with a Content-Length where there is a body and nothing else said of it."""
     raw_target = target.encode() if isinstance(target, str) else target
-    lines = ["Host: node.example", *headers]
+    lines = [f"Host: {host}", *headers]
     if body and not any(line.lower().startswith(("content-length:", "transfer-encoding:")) for line in lines):
         lines.append(f"Content-Length: {len(body)}")
     head = "".join(f"{line}\r\n" for line in lines).encode("latin-1")
@@ -205,6 +211,7 @@ def serving(
     limits: Limits | None = None,
     tls: ssl.SSLContext | None = None,
     listener: socket.socket | None = None,
+    door: Door | None = None,
 ) -> Iterator[RunningWire]:
     """Serve the node for as long as the block runs; then nothing of the server may be left."""
     listener = listener or loopback()
@@ -216,7 +223,7 @@ def serving(
 
     async def start() -> WireServer:
         server = WireServer(node, prefixes, limits)
-        await server.listen(listener, tls)
+        await server.listen(listener, tls, door)
         return server
 
     try:

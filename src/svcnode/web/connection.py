@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from svcnode.spec import INTERNAL_ERROR, NOT_FOUND, Answer, error_answer
+from svcnode.spec import INTERNAL_ERROR, NOT_FOUND, Answer, FixedReply, error_answer
 from svcnode.web import site
 from svcnode.web.requests import Asked, RequestReader
 from svcnode.web.rooms import Room
@@ -35,6 +35,7 @@ log = logging.getLogger("svcnode.web")
 
 TIMEOUT = error_answer(408, "Request timeout: the request did not arrive whole in time")
 TOOK_TOO_LONG = error_answer(503, "The answer could not be made in time")
+NOTHING_THERE = FixedReply(NOT_FOUND)
 
 ANSWER_WITHIN_S = 30.0  # what is beyond the interface
 
@@ -121,13 +122,11 @@ class Connection(asyncio.Protocol):
         self._server.sending.enter(self, monotonic())
 
     def resume_writing(self) -> None:
-        self._is_write_paused = False
         if self._visit is not None:
             self._go_on_streaming()
-            return
-        self._server.receiving.enter(self, monotonic())
-        self._answer()
-        self._read_on()
+        else:
+            # Not in here: asyncio's transport, when it is closed by the one that it tells this, ends twice.
+            self._server.loop.call_soon(self._go_on_answering)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._asked.clear()
@@ -151,6 +150,8 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close when everything is sent; who does not take it is cut like any other that has stopped reading."""
+        if self._visit is not None:
+            self._visit.cancel()
         if self._handshake is None:
             self._server.sending.enter(self, monotonic())
             self._transport.close()
@@ -232,7 +233,9 @@ class Connection(asyncio.Protocol):
         self._answer()
 
     def _remember(self, raw: bytes, asked: Asked) -> None:
-        if not (asked.has_body or asked.is_http_1_0 or self._server.is_closing or isinstance(asked.target, Visit)):
+        if asked.has_body or asked.is_http_1_0 or self._server.is_closing or isinstance(asked.target, Visit):
+            return
+        if asked.target.reply != NOTHING_THERE:  # here and now: another listener may have a surface there
             self._server.answers.remember(raw, asked.target)
 
     def _stop_reading_requests(self) -> None:
@@ -259,6 +262,13 @@ class Connection(asyncio.Protocol):
             self._settle_down()
         elif self._reader is not None and self._reader.takes_invitation():
             self._transport.write(_CONTINUE)
+
+    def _go_on_answering(self) -> None:
+        self._is_write_paused = False
+        if not self._transport.is_closing():
+            self._server.receiving.enter(self, monotonic())
+            self._answer()
+            self._read_on()
 
     def _send_large(self, response: LargeResponse) -> None:
         """Straight from memory to the socket, if nothing is before it in the queue; what is left takes the long way."""
@@ -318,8 +328,9 @@ class Connection(asyncio.Protocol):
         self._asked.clear()
         self._is_streaming = True
         self._transport.write(self._server.answers.encode(answer.head, connection="close"))
-        if visit.method != "HEAD":
-            await answer.fill(self)
+        if visit.method != "HEAD" and surface is self._door.surface and not self._server.is_closing:
+            with self._door.reading(self):
+                await answer.fill(self)
 
     def _deliver(self, answer: Answer, asked: Asked, visit: Visit) -> None:
         connection = self._connection_after(asked)
@@ -328,11 +339,13 @@ class Connection(asyncio.Protocol):
 
     def _after_visit(self, task: asyncio.Task[None]) -> None:
         self._visit = None
-        if task.cancelled():  # the client has left
-            return
-        if (exc := task.exception()) is not None:
+        if not task.cancelled() and (exc := task.exception()) is not None:
             log.error("a stream ended in the middle", exc_info=exc)
-        self._can_recall = not self._is_ending
+        if task.cancelled() or self._transport.is_closing():  # the client has left, or is about to
+            return
+        if not self._is_write_paused:
+            self._server.receiving.enter(self, monotonic())  # the next request may have begun to arrive
+        self._can_recall = not self._is_ending and (self._reader is None or self._reader.is_between_requests)
         self._answer()
         self._read_on()
 
@@ -349,6 +362,7 @@ class Connection(asyncio.Protocol):
             await self._drained
 
     def _go_on_streaming(self) -> None:
+        self._is_write_paused = False
         self._server.visiting.enter(self, monotonic())
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import httptools
@@ -154,8 +154,14 @@ class RequestReader:
         target = self._target(method.decode("ascii"), raw_target)
         if not isinstance(target, Visit):
             return self._server.answers.answer(target)
-        refusal = self._door.surface and self._door.surface.refusal(target)
+        refusal = self._door.surface and self._door.surface.refusal(self._with_its_headers(target, data))
         return refusal or METHOD_NOT_ALLOWED
+
+    def _with_its_headers(self, visit: Visit, data: bytes) -> Visit:
+        """They say who asks; the parser reads them once the method is one that it knows."""
+        known = RequestReader(self._server, self._door).read(b"GET" + data[len(visit.method) :])
+        first = known[0].target if known else None
+        return replace(first, method=visit.method) if isinstance(first, Visit) else visit
 
     def _target(self, method: str, raw_target: bytes) -> Target | Visit:
         path, _, query = _origin_form(raw_target).partition(b"?")

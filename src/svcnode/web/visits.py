@@ -6,18 +6,20 @@ while, or go on for ever as a stream of events. A connection waits for a visit t
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from svcnode.spec import Answer
 
 # The headers that a surface may look at; of all others nothing is kept.
-KEPT_HEADERS = frozenset(
-    {b"accept", b"authorization", b"forwarded", b"host", b"last-event-id", b"via", b"x-forwarded-for"}
+SIGNS_OF_A_PROXY = frozenset(
+    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
 )
+KEPT_HEADERS = SIGNS_OF_A_PROXY | {b"accept", b"authorization", b"host", b"last-event-id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,27 @@ class Surface(Protocol):
     async def answer(self, visit: Visit) -> Answer | Stream: ...
 
 
+class Reader(Protocol):
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Door:
     """What one listener offers beyond the interface. It may be changed while the listener listens."""
 
     surface: Surface | None = None
+    _readers: set[Reader] = field(default_factory=set, repr=False)
+
+    def change(self, surface: Surface | None) -> None:
+        """Whoever reads a stream was let in by the rules of before, and has to come in anew."""
+        self.surface = surface
+        for reader in tuple(self._readers):
+            reader.close()
+
+    @contextmanager
+    def reading(self, reader: Reader) -> Iterator[None]:
+        self._readers.add(reader)
+        try:
+            yield
+        finally:
+            self._readers.discard(reader)

@@ -9,6 +9,7 @@ A handler is `async (desk, visit, name) -> Answer | Stream`; `name` is what stan
 
 from __future__ import annotations
 
+import asyncio
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ ROUTES = {
     "/metrics": "metrics:metrics",
     "/static/{name}": "static:static_file",
 }
+_handlers: dict[str, Handler] = {}  # those that were asked for
 _NAME = "{name}"
 _WANTED = {path: segments_of(path) for path in ROUTES}
 _BEGINNINGS = {wanted[1] for wanted in _WANTED.values()}
@@ -60,7 +62,8 @@ class Operator:
         if found is None:
             return NOT_FOUND
         path, name = found
-        return await _handler(path)(self._desk, visit, name)
+        handler = _handlers[path] if path in _handlers else await asyncio.to_thread(_load, path)
+        return await handler(self._desk, visit, name)
 
 
 def _find(path: bytes) -> tuple[str, str] | None:
@@ -73,7 +76,9 @@ def _find(path: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _handler(path: str) -> Handler:
+def _load(path: str) -> Handler:
+    """In a thread: reading modules from the disk would hold up everybody else."""
     module, _, name = ROUTES[path].partition(":")
     handler: Handler = getattr(import_module(f"{__name__}.{module}"), name)
+    _handlers[path] = handler
     return handler

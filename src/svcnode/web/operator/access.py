@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svcnode.spec import Answer, error_answer
+from svcnode.web.visits import SIGNS_OF_A_PROXY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,6 @@ NOT_SERVED = error_answer(
     403,
     "Beyond loopback this is served only with a token: set operator_token in [security] of the node's configuration",
 )
-_SIGNS_OF_A_PROXY = (b"forwarded", b"via", b"x-forwarded-for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,10 @@ class Access:
         return ", and asks for the token"
 
     def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
-        if not self.is_open or any(sign in headers for sign in _SIGNS_OF_A_PROXY):
+        if not self.is_open or not SIGNS_OF_A_PROXY.isdisjoint(headers):
             return False
-        return self.address.scheme == "unix" or is_loopback(_host_in(headers.get(b"host", b"")))
+        host = headers.get(b"host")  # HTTP/1.0 may do without, but no browser does
+        return self.address.scheme == "unix" or host is None or is_loopback(_host_in(host))
 
 
 def is_loopback(host: str) -> bool:

@@ -132,7 +132,7 @@ class NodeCollector(Collector):
         yield _gauge(
             "svcnode_history_healthy",
             "0 while history cannot be kept; 1 also where it is switched off.",
-            self._desk.history.problem is None,
+            self._desk.history.is_kept,
         )
 
 

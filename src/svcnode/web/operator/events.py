@@ -42,6 +42,8 @@ _HEAD = Answer(
 )
 _HELLO = f"retry: {RECONNECT_MS}\n\n".encode()
 _HEARTBEAT = b": still here\n\n"
+# Something is missing that nobody has any more: the reader had better look at everything anew.
+_GAP = b"event: gap\ndata: {}\n\n"
 
 
 async def events(desk: Desk, visit: Visit, name: str) -> Answer | Stream:
@@ -68,12 +70,9 @@ class EventHub:
         self._recent: deque[tuple[int, bytes]] = deque()
         self._all_after = history.last_id  # everything that came after this one is among the recent ones
         self._readers: dict[Outlet, asyncio.Future[None]] = {}
+        self.reader_count = 0  # with those who still catch up
         self._heartbeat: asyncio.TimerHandle | None = None
         history.subscribe(self._publish)
-
-    @property
-    def reader_count(self) -> int:
-        return len(self._readers)
 
     @property
     def is_full(self) -> bool:
@@ -81,9 +80,16 @@ class EventHub:
 
     async def follow(self, outlet: Outlet, after: int | None) -> None:
         """Send to this reader until they leave, or fall too far behind."""
-        outlet.send(_HELLO)
-        if after is not None:
-            await self._catch_up(outlet, after)
+        self.reader_count += 1
+        try:
+            outlet.send(_HELLO)
+            if after is not None:
+                await self._catch_up(outlet, after)
+            await self._listen(outlet)
+        finally:
+            self.reader_count -= 1
+
+    async def _listen(self, outlet: Outlet) -> None:
         loop = asyncio.get_running_loop()
         gone = self._readers[outlet] = loop.create_future()
         self._heartbeat = self._heartbeat or loop.call_later(HEARTBEAT_S, self._beat)
@@ -93,17 +99,22 @@ class EventHub:
             del self._readers[outlet]
 
     async def _catch_up(self, outlet: Outlet, after: int) -> None:
-        if after < self._history.forgotten_to:
-            outlet.send(_gap())
-        while after < self._all_after:
-            missed = await self._history.after(after, PAGE)
-            if not missed:
-                outlet.send(_gap())
-                break
-            outlet.send(b"".join(map(encoded, missed)))
-            after = missed[-1].id
+        if not self._history.forgotten_to <= after <= self._history.last_id:
+            outlet.send(_GAP)
+        while after < self._history.last_id:
+            data, after = await self._page_after(after)
+            outlet.send(data)
             await outlet.drained()
-        outlet.send(b"".join(data for number, data in self._recent if number > after))
+
+    async def _page_after(self, after: int) -> tuple[bytes, int]:
+        """The next events, and the id of the last of them."""
+        if after >= self._all_after:
+            recent = [event for event in self._recent if event[0] > after][:PAGE]
+            return b"".join(data for _, data in recent), recent[-1][0]
+        page = await self._history.after(after, PAGE)
+        # The newest may be kept already and not told yet: whoever were given them from here would get them twice.
+        kept = [transition for transition in page if transition.id <= self._all_after]
+        return (b"".join(map(encoded, kept)), kept[-1].id) if kept else (_GAP, self._all_after)
 
     def _publish(self, transition: Transition) -> None:
         data = encoded(transition)
@@ -130,9 +141,4 @@ def encoded(transition: Transition) -> bytes:
     said = {**transition._asdict(), "at": iso_time(transition.at_s)}
     del said["at_s"]
     data = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
-    return f"id: {transition.id}\nevent: transition\ndata: {data}\n\n".encode()
-
-
-def _gap() -> bytes:
-    """Something is missing that nobody has any more: the reader had better look at everything anew."""
-    return b"event: gap\ndata: {}\n\n"
+    return f"id: {transition.id}\nevent: transition\ndata: {data}\n\n".encode(errors="replace")

@@ -38,7 +38,7 @@ class Bench:
         self.clock = VirtualClock(BEGAN_S)
         self.node = Node("validator-7", version="v1.4.2", clock=self.clock)
         self.around: Any = SimpleNamespace(
-            history=SimpleNamespace(problem=None), events=SimpleNamespace(reader_count=0), vitals=Vitals()
+            history=SimpleNamespace(is_kept=True), events=SimpleNamespace(reader_count=0), vitals=Vitals()
         )
         self.desk = Desk(node=self.node, journal=Journal(self.node), **vars(self.around))
 
@@ -245,7 +245,7 @@ def test_a_failed_reload_shows_until_the_next_good_one(bench: Bench) -> None:
 
 def test_lag_readers_and_history_are_shown(bench: Bench) -> None:
     assert bench.value("svcnode_history_healthy") == 1
-    bench.around.history.problem = "disk full"
+    bench.around.history.is_kept = False
     bench.around.events.reader_count = 3
     bench.desk.vitals.loop_lag_s = 0.125
     assert bench.value("svcnode_history_healthy") == 0

@@ -1,0 +1,123 @@
+"""`/history`: how services fared in the last minutes, hours or days, and what changed of late, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.history.records import MINUTES, SPANS
+from svcnode.spec import answer_with, error_answer, parse_query
+from svcnode.web.operator.answering import iso_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from svcnode.history import Bar, History, Span, Transition
+    from svcnode.spec import Answer
+    from svcnode.web.operator.desk import Desk
+    from svcnode.web.visits import Visit
+
+MAX_IDS = 100
+MAX_TRANSITIONS = 100
+# Many pages show the same services, and all ask when a minute is over: they share what was made a moment ago. But who
+# has heard of a change, and asks for more, must find it: so nothing is shared over a change.
+SHARED_FOR_S = 1.0
+MAX_SHARED = 64
+
+_shared: WeakKeyDictionary[History, dict[tuple[int, bytes], tuple[float, asyncio.Task[Answer]]]] = WeakKeyDictionary()
+
+
+class Asked(NamedTuple):
+    service_ids: tuple[str, ...]
+    span: Span
+    transitions: int  # how many of the newest
+
+
+async def bars(desk: Desk, visit: Visit, name: str) -> Answer:
+    try:
+        asked = asked_in(parse_query(visit.query))
+    except InvalidValueError as exc:
+        return error_answer(400, str(exc))
+    key = (desk.history.last_id, visit.query)
+    return await asyncio.shield(_task_for(desk.history, key, asked))
+
+
+def asked_in(query: Mapping[str, Sequence[str]]) -> Asked:
+    ids = tuple(dict.fromkeys(query.get("id", ())))
+    if not 1 <= len(ids) <= MAX_IDS:
+        raise InvalidValueError(f"id names a service, and may be given 1 to {MAX_IDS} times, not {len(ids)} times")
+    return Asked(ids, _span(query.get("span", [MINUTES.name])), _count(query.get("transitions", ["0"])))
+
+
+def _span(values: Sequence[str]) -> Span:
+    known = {span.name: span for span in SPANS}
+    if len(values) != 1 or values[0] not in known:
+        raise InvalidValueError(f"span is one of {', '.join(known)}")
+    return known[values[0]]
+
+
+def _count(values: Sequence[str]) -> int:
+    text = values[0]
+    if len(values) != 1 or not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MAX_TRANSITIONS):
+        raise InvalidValueError(f"transitions is how many of the newest to tell, 0 to {MAX_TRANSITIONS}")
+    return int(text)
+
+
+def _task_for(history: History, key: tuple[int, bytes], asked: Asked) -> asyncio.Task[Answer]:
+    loop = asyncio.get_running_loop()
+    shared = _shared.setdefault(history, {})
+    for old in [one for one, (began_s, _) in shared.items() if loop.time() - began_s >= SHARED_FOR_S]:
+        del shared[old]
+    if key in shared:
+        return shared[key][1]
+    task = loop.create_task(_answer(history, asked))
+    if len(shared) < MAX_SHARED:
+        shared[key] = (loop.time(), task)
+    return task
+
+
+async def _answer(history: History, asked: Asked) -> Answer:
+    found = await history.bars(asked.service_ids, asked.span)
+    transitions = {
+        service_id: await history.latest(service_id, asked.transitions)
+        for service_id in asked.service_ids
+        if asked.transitions
+    }
+    return await asyncio.to_thread(lambda: answer_with(200, encoded(asked, found, transitions)))
+
+
+def encoded(asked: Asked, bars: Mapping[str, Sequence[Bar]], transitions: Mapping[str, Sequence[Transition]]) -> bytes:
+    """Service by service: while a text is made in one go, the event loop waits for it."""
+    parts = [_member("span", asked.span.name), _member("length_s", asked.span.length_s)]
+    shown = [f"{_json(service_id)}:[{','.join(map(shown_bar, of_it))}]" for service_id, of_it in bars.items()]
+    parts.append(f'"services":{{{",".join(shown)}}}')
+    if asked.transitions:
+        told = [_member(service_id, [told_of(one) for one in of_it]) for service_id, of_it in transitions.items()]
+        parts.append(f'"transitions":{{{",".join(told)}}}')
+    return f"{{{','.join(parts)}}}".encode()
+
+
+def _member(name: str, value: Any) -> str:  # noqa: ANN401  whatever JSON can hold
+    return f"{_json(name)}:{_json(value)}"
+
+
+def _json(value: Any) -> str:  # noqa: ANN401
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def shown_bar(bar: Bar) -> str:
+    """As short as it can be told, and made as fast: there may be thousands."""
+    begin_s, up_s, initializing_s, down_s, looks, failures, latency_sum_s, latency_max_s = bar
+    latency = f"{1000 * latency_sum_s / looks:.6g},{1000 * latency_max_s:.6g}" if looks else "null,null"
+    return f"[{begin_s},{up_s:.8g},{initializing_s:.8g},{down_s:.8g},{looks},{failures},{latency}]"
+
+
+def told_of(transition: Transition) -> dict[str, Any]:
+    """As in an event."""
+    number, at_s, *_ = transition
+    told = {"id": number, "at": iso_time(at_s), **transition._asdict()}
+    del told["at_s"]
+    return told

@@ -1,0 +1,127 @@
+// What unfolds below a row: all that is known of one service, from /details and the transitions of /history.
+
+import { element, getJson, queriesFor, services } from "./state.js";
+import { NOTHING, ago, count, duration, latency, moment } from "./words.js";
+
+export function toggle(service) {
+  if (!service.panel) {
+    openPanel(service);
+    return;
+  }
+  service.panel.remove();
+  service.panel = null;
+  service.row.classList.remove("open");
+  service.link.setAttribute("aria-expanded", "false");
+}
+
+export function openPanel(service) {
+  const cell = element("td", { role: "cell", colspan: 7 }, element("p", { class: "none" }, "Asking…"));
+  service.panel = element("tr", { role: "row", class: "unfolded" }, cell);
+  service.row.after(service.panel);
+  service.row.classList.add("open");
+  service.link.setAttribute("aria-expanded", "true");
+  if (service.details) paint(service);
+  fillPanels();
+}
+
+// Fill those that are open, of these services or of all.
+export async function fillPanels(some) {
+  const open = [...(some ?? services.values())].filter((service) => service.panel);
+  for (const query of queriesFor(open)) {
+    const [said, past] = await Promise.allSettled([
+      getJson(`details?attempts=1${query}`), getJson(`history?span=hours&transitions=20${query}`),
+    ]);
+    for (const details of said.value?.services ?? []) {
+      const service = services.get(details.id);
+      if (!service?.panel) continue;
+      Object.assign(service, { details, transitions: past.value?.transitions?.[details.id] ?? service.transitions });
+      paint(service);
+    }
+  }
+}
+
+function paint({ panel, details, transitions }) {
+  const cell = panel.firstChild;
+  const chosen = getSelection();
+  if (!chosen.isCollapsed && cell.contains(chosen.anchorNode)) return; // somebody is about to copy something
+  const offsets = [...cell.querySelectorAll(".list")].map((list) => list.scrollTop);
+  cell.replaceChildren(contents(details, transitions));
+  cell.querySelectorAll(".list").forEach((list, index) => (list.scrollTop = offsets[index] ?? 0));
+}
+
+const text = (words) => element("span", { dir: "auto" }, words);
+
+const IMPACTS = {
+  critical: "critical: while it is Down, the node is unhealthy",
+  partial: "partial: while it is not Up, the node is partially healthy at best",
+  none: "none: it does not count in the health of the node",
+};
+
+function contents(service, transitions) {
+  return element("div", { class: "panel" },
+    element("section", {}, ...about(service)),
+    element("section", {}, heading("Last attempts"), attempts(service.attempts ?? [])),
+    element("section", {}, heading("Last changes"), changes(transitions)),
+  );
+}
+
+const heading = (words) => element("h2", {}, words);
+
+function* about(service) {
+  if (service.description) yield element("p", { class: "description", dir: "auto" }, service.description);
+  yield element("dl", {}, ...facts(service).flatMap(([term, said]) => [element("dt", {}, term), element("dd", {}, said)]));
+  yield element("p", { class: "hint" }, "Why it is so, and what would change it: ",
+    element("code", { dir: "auto" }, `svcnode explain ${quoted(service.id)}`));
+}
+
+function facts(service) {
+  const { policy, counters, schedule, looks } = service;
+  const all = [["Reason", service.reason && text(service.reason)], ["Probe", text(service.probe ?? service.kind)], ["Impact", IMPACTS[service.impact]]];
+  if (schedule) {
+    const next = service.next_look_in_s === null ? "" : `, the next ${service.next_look_in_s >= 1 ? `in ${duration(service.next_look_in_s)}` : "now"}`;
+    all.push(["Looks", `every ${seconds(schedule.interval_s)}, ${seconds(schedule.timeout_s)} at most${next}`]);
+    if (schedule.max_latency_s !== null) all.push(["Slow", `not ready when it takes more than ${seconds(schedule.max_latency_s)}`]);
+    all.push(["Down after", `${count(policy.fall, "failure")} in a row; now ${counters.failures_in_a_row}`]);
+    all.push(["Up after", `${count(policy.rise, "success", "successes")} in a row; now ${counters.ready_in_a_row}`]);
+  }
+  if (policy.stale_after_s !== null) all.push(["Stale after", `${seconds(policy.stale_after_s)} without evidence${lapse(service)}`]);
+  if (policy.ttl_s !== null) all.push(["Down after", `${seconds(policy.ttl_s)} without a report${lapse(service)}`]);
+  all.push(["Last success", service.last_ready ? ago(service.last_ready.age_s) : "none yet"]);
+  all.push(["So far", `${tally(looks)}; ${count(service.transitions, "change")} of status`]);
+  all.push(["Registered", ago(service.registered_s)]);
+  return all.filter(([, said]) => said);
+}
+
+const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
+const lapse = (service) => (service.lapses_in_s === null ? "" : `; ${duration(service.lapses_in_s)} left`);
+const tally = (looks) => Object.entries(looks).filter(([, many]) => many).map(([verdict, many]) => `${many} ${VERDICTS[verdict][1]}`).join(", ") || "nothing seen";
+// As a shell takes it.
+const quoted = (id) => (/^[\w.:@%+=,-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`);
+
+const VERDICTS = { ready: ["Up", "ready"], not_ready: ["Initializing", "not ready"], failed: ["Down", "failed"], unknown: ["", "unknown"] };
+
+function attempts(list) {
+  if (!list.length) return element("p", { class: "none" }, "None yet.");
+  return element("ol", { class: "list" }, ...list.map((one) => {
+    const [status, word] = VERDICTS[one.verdict];
+    return element("li", { "data-status": status },
+      element("time", { datetime: one.at }, moment(Date.parse(one.at))),
+      element("span", { class: "status" }, word),
+      element("span", { class: "took" }, one.duration_ms ? latency(one.duration_ms) : NOTHING),
+      element("span", { class: "said", dir: "auto" }, one.reason));
+  }));
+}
+
+function changes(list) {
+  if (!list.length) return element("p", { class: "none" }, "None are kept.");
+  return element("ol", { class: "list changes" }, ...list.map((one) =>
+    element("li", { "data-status": one.after ?? "" },
+      element("time", { datetime: one.at }, moment(Date.parse(one.at))),
+      element("span", { class: "status" }, one.after ?? one.kind),
+      element("span", { class: "said", dir: "auto" }, said(one)))));
+}
+
+function said(one) {
+  const how = one.kind === "status" && one.before ? `was ${one.before}` : one.kind;
+  return one.reason ? `${how}: ${one.reason}` : how;
+}

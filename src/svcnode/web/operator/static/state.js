@@ -1,0 +1,64 @@
+// What all parts of the page share: what is known, what is in sight, what somebody wants to see, and a few tools.
+
+export const byId = (id) => document.getElementById(id);
+export const main = byId("node");
+
+export const services = new Map(); // by id, as rows.js reads them
+export const inSight = new Set(); // services whose rows are on the screen, or nearly
+export const view = { q: "", status: "", sort: "status", isDescending: false, span: "hours" };
+export const node = { code: 0, name: "", why: "" };
+
+// How we stand with the node.
+export const line = {
+  skew: 0, // how far this clock is ahead of the node's
+  seen: 0, // the id of the last event that what is shown contains
+  heardAt: Date.now(),
+  isLost: false, // nothing was heard for so long that nothing shown is to be trusted
+  isFailing: false, // the last attempt to hear something was in vain
+  isStreaming: false,
+};
+
+export const SPANS = { minutes: ["90 min", "minute"], hours: ["24 h", "hour"], days: ["90 d", "day"] };
+
+export const now = () => Date.now() - line.skew; // as the node has it
+
+export function setText(target, words) {
+  if (target.textContent !== words) target.textContent = words;
+}
+
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children); // strings become text, never markup
+  return made;
+}
+
+// Once, a little later, however often it is asked for until then.
+const timers = {};
+export function soon(name, action, wait) {
+  timers[name] ??= setTimeout(() => {
+    delete timers[name];
+    action();
+  }, wait);
+}
+
+export async function getJson(url, timeout = 5000) {
+  const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(timeout) });
+  if (!response.ok) throw new Error(`${url}: ${response.status}`);
+  return response.json();
+}
+
+// The ids of some services as queries, each within what the server takes in one request.
+export function* queriesFor(some) {
+  let [query, many] = ["", 0];
+  for (const { id } of some) {
+    const part = `&id=${encodeURIComponent(id)}`;
+    if (many === 100 || (many && query.length + part.length > 6000)) {
+      yield query;
+      [query, many] = ["", 0];
+    }
+    query += part;
+    many += 1;
+  }
+  if (many) yield query;
+}

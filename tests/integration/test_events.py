@@ -1,0 +1,271 @@
+"""`/events` of a running node: nothing is lost between two connections, two processes or a crash and what follows."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.core.address import Address
+from svcnode.history import Transition
+from svcnode.node import Node
+from svcnode.web.operator import Operator
+from svcnode.web.operator import events as events_module
+from svcnode.web.operator.access import Access
+from svcnode.web.operator.events import KEPT_EVENTS, MAX_WAITING_BYTES, EventHub
+from svcnode.web.visits import Door
+from tests.support.agents import Agent
+from tests.support.event_streams import Event, EventReader
+from tests.support.wire import RunningWire, loopback, request, serving, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HERE = '[server]\nlisten = "127.0.0.1:0"\ndrain = "0s"\n'
+
+
+def config(*services: str, status: str = "Up", history: str = "") -> str:
+    tables = "".join(f'[[services]]\nid = "{service_id}"\nstatus = "{status}"\n' for service_id in services)
+    return f"{HERE}{history}{tables}"
+
+
+def place(agent: Agent) -> tuple[str, int]:
+    agent.hears("answers for")
+    return "127.0.0.1", agent.port
+
+
+def about(events: list[Event]) -> list[tuple[str, str | None, str | None]]:
+    return [event.about for event in events]
+
+
+def is_about(kind: str, service_id: str | None = None, after: str | None = None) -> Callable[[Event], bool]:
+    return lambda event: event.name == "transition" and event.about == (kind, service_id, after)
+
+
+def is_in_order(events: list[Event]) -> bool:
+    ids = [event.id or 0 for event in events]
+    return ids == sorted(set(ids))
+
+
+# ---- one process
+
+
+def test_every_transition_is_one_event_in_order(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config("db")) as agent, EventReader(place(agent)) as reader:
+        assert (reader.head.code, reader.head.header("Content-Type")) == (200, "text/event-stream")
+        agent.reload(config("db", "cache", status="Down"))
+        agent.reload(config("cache"))
+        seen = [event for event in reader.take_until(is_about("deregistered", "db")) if event.data["service_id"]]
+    assert about(seen) == [
+        ("status", "db", "Down"),
+        ("registered", "cache", "Initializing"),
+        ("status", "cache", "Down"),
+        ("status", "cache", "Up"),
+        ("deregistered", "db", None),
+    ]
+    assert is_in_order(seen)
+    down = seen[0].data
+    assert (down["before"], down["reason"], down["health_before"], down["health"]) == (
+        "Up",
+        "set in the configuration",
+        200,
+        503,
+    )
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", down["at"])
+    assert [event.data["id"] for event in seen] == [event.id for event in seen]
+
+
+@pytest.mark.parametrize("how", ["header", "query"])
+def test_a_reader_who_comes_again_goes_on_where_they_were(tmp_path: Path, how: str) -> None:
+    with Agent(tmp_path, config=config("db")) as agent:
+        here = place(agent)
+        with EventReader(here) as reader:
+            agent.reload(config("db", status="Down"))
+            first = reader.take_until(is_about("status", "db", "Down"))[-1]
+        agent.reload(config("db"))
+        agent.reload(config("db", status="Initializing"))
+        words: dict[str, Any] = {"after": first.id} if how == "header" else {"query": f"?after={first.id}"}
+        with EventReader(here, **words) as again:
+            assert about(again.take(2)) == [("status", "db", "Up"), ("status", "db", "Initializing")]
+            agent.reload(config("db"))
+            assert about(again.take(1)) == [("status", "db", "Up")]
+
+
+def test_a_reader_who_missed_more_than_is_at_hand_gets_all_of_it_from_history(tmp_path: Path) -> None:
+    many = [f"s{number}" for number in range(KEPT_EVENTS)]
+    with Agent(tmp_path, config=config("db")) as agent:
+        here = place(agent)
+        with EventReader(here) as reader:
+            agent.reload(config("db", status="Down"))
+            first = reader.take_until(is_about("status", "db", "Down"))[-1]
+            agent.reload(config("db", *many))
+            live = reader.take_until(is_about("status", many[-1], "Up"))
+        with EventReader(here, after=first.id) as again:
+            assert again.take(len(live)) == live
+    assert is_in_order(live)
+    assert len(live) == 2 * len(many) + 1
+    assert {event.about for event in live} >= {("status", service_id, "Up") for service_id in many}
+
+
+@pytest.mark.parametrize("bad", ["x", "-1", "1.5", "9" * 20])
+def test_what_is_no_id_is_refused(tmp_path: Path, bad: str) -> None:
+    with Agent(tmp_path, config=config("db")) as agent:
+        for target, header in (("/events", f"Last-Event-ID: {bad}"), (f"/events?after={bad}", "X-None: x")):
+            with agent.connect() as client:
+                client.sock.sendall(request(target, header, host="localhost"))
+                assert client.sock.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_an_id_that_was_never_given_is_a_gap(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config("db")) as agent:
+        with EventReader(place(agent), after=1) as reader:
+            first = reader.read()
+            assert first.name in ("gap", "transition"), "what is kept begins here"
+        with EventReader(place(agent), after=10**18) as reader:
+            assert reader.read().name == "gap"
+
+
+# ---- several processes, one after the other
+
+
+def test_nothing_is_lost_over_a_restart(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config("db")) as agent, EventReader(place(agent)) as reader:
+        agent.reload(config("db", status="Down"))
+        first = reader.take_until(is_about("status", "db", "Down"))[-1]
+        agent.reload(config("db"))
+        assert agent.stop() == 0
+    with Agent(tmp_path, config=config("db")) as agent, EventReader(place(agent), after=first.id) as again:
+        seen = again.take_until(is_about("started"))
+        assert about(seen)[0] == ("status", "db", "Up")
+        assert ("stopped", None, None) in about(seen)
+        assert is_in_order(seen)
+        agent.reload(config("db", status="Down"))
+        assert again.take_until(is_about("status", "db", "Down"))[-1].data["health"] == 503
+
+
+def test_what_a_reader_saw_before_a_crash_is_still_there_after_it(tmp_path: Path) -> None:
+    """An event is told once it is kept, so the one who saw it last can always go on from there."""
+    many = [f"s{number}" for number in range(50)]
+    with Agent(tmp_path, config=config("db")) as agent, EventReader(place(agent), query="?after=0") as reader:
+        agent.reload(config("db", *many))
+        seen = reader.take_until(is_about("status", many[-1], "Up"))
+        agent.signal(signal.SIGKILL)
+        agent.ends()
+    seen = [event for event in seen if event.name == "transition"]
+    with Agent(tmp_path, config=config("db")) as agent, EventReader(place(agent), after=seen[0].id) as again:
+        assert again.take(len(seen) - 1) == seen[1:]
+        following = again.take_until(is_about("started"))
+        assert is_in_order([*seen, *following])
+
+
+def test_without_history_a_restart_is_a_gap(tmp_path: Path) -> None:
+    off = "[history]\nkeep = false\n"
+    with Agent(tmp_path, config=config("db", history=off)) as agent, EventReader(place(agent)) as reader:
+        agent.reload(config("db", status="Down", history=off))
+        first = reader.take_until(is_about("status", "db", "Down"))[-1]
+        agent.reload(config("db", history=off))
+        assert reader.take(1)[0].about == ("status", "db", "Up")
+        with EventReader(place(agent), after=first.id) as again:
+            assert again.take(1)[0].about == ("status", "db", "Up"), "within one process nothing is missing"
+    with Agent(tmp_path, config=config("db", history=off)) as agent, EventReader(place(agent), after=first.id) as again:
+        assert again.read().name == "gap"
+
+
+# ---- readers who are slow, silent or many; in this process, where time and limits can be shorter
+
+
+class Story:
+    """Stands where history stands, and tells what a test makes up."""
+
+    last_id = forgotten_to = 0
+
+    def subscribe(self, listener: Callable[[Transition], None]) -> None:
+        self._listener = listener
+
+    async def after(self, transition_id: int, limit: int = 500) -> list[Transition]:
+        return []
+
+    def tell(self, reason: str = "") -> None:
+        self.last_id += 1
+        self._listener(Transition(self.last_id, 0.0, "status", "db", "Up", "Down", reason, 200, 503))
+
+
+@contextmanager
+def telling(loop_name: str) -> Iterator[tuple[RunningWire, Story, EventHub]]:
+    story: Any = Story()
+    hub = EventHub(story)
+    desk: Any = type("Desk", (), {"events": hub})
+    listener = loopback()
+    address = Address(scheme="http", host="127.0.0.1", port=listener.getsockname()[1])
+    door = Door(Operator(desk, Access(address, None)))
+    with serving(Node("validator-7", version="v1"), loop_name, listener=listener, door=door) as wire:
+        yield wire, story, hub
+
+
+def test_a_slow_reader_is_dropped_while_a_quick_one_gets_everything(loop_name: str) -> None:
+    reason = "x" * 50_000
+    with telling(loop_name) as (wire, story, hub):
+        with EventReader(wire.place, receive_buffer=4096) as slow, EventReader(wire.place) as quick:
+            assert until(lambda: hub.reader_count == 2)
+            most_waiting = 0
+            for _ in range(400):
+                wire.call(lambda: story.tell(reason))
+                waiting = wire.call(lambda: max(outlet.waiting_bytes for outlet in hub._readers))
+                most_waiting = max(most_waiting, waiting)
+                assert quick.read().data["reason"] == reason
+            assert until(lambda: hub.reader_count == 1)
+            assert most_waiting <= MAX_WAITING_BYTES + len(reason) + 1000
+            assert slow.is_ended()
+        assert until(lambda: hub.reader_count == 0)
+
+
+def test_who_was_dropped_may_come_again_and_miss_nothing(loop_name: str) -> None:
+    reason = "x" * 50_000
+    with telling(loop_name) as (wire, story, hub):
+        with EventReader(wire.place, receive_buffer=4096) as slow:
+            assert until(lambda: hub.reader_count == 1)
+            for _ in range(400):
+                wire.call(lambda: story.tell(reason))
+            assert until(lambda: hub.reader_count == 0)
+            seen = [event.id for event in slow.take_to_end()]
+        with EventReader(wire.place, after=seen[-1]) as again:
+            seen += [event.id for event in again.take(400 - len(seen))]
+    assert seen == [*range(1, 401)]
+
+
+def test_one_reader_too_many_is_asked_to_come_later(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "MAX_READERS", 3)
+    with telling(loop_name) as (wire, _, hub), ExitStack() as stack:
+        readers = [stack.enter_context(EventReader(wire.place)) for _ in range(3)]
+        assert until(lambda: hub.reader_count == 3)
+        with EventReader(wire.place) as too_many:
+            assert (too_many.head.code, too_many.head.header("Retry-After")) == (503, "10")
+        readers[0].sock.close()
+        assert until(lambda: hub.reader_count == 2)
+        with EventReader(wire.place) as another:
+            assert another.head.code == 200
+
+
+def test_a_silent_stream_gives_a_sign_of_life_now_and_then(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_module, "HEARTBEAT_S", 0.05)
+    with telling(loop_name) as (wire, story, _), EventReader(wire.place) as reader:
+        began_s = time.monotonic()
+        assert [event.data for event in reader.take(3)] == ["still here"] * 3
+        assert time.monotonic() - began_s > 0.1
+        wire.call(story.tell)
+        assert reader.take_until(lambda event: event.name == "transition")[-1].id == 1
+
+
+def test_500_readers_are_told_of_every_transition(loop_name: str) -> None:
+    with telling(loop_name) as (wire, story, hub), ExitStack() as stack:
+        readers = [stack.enter_context(EventReader(wire.place)) for _ in range(500)]
+        assert until(lambda: hub.reader_count == 500)
+        for _ in range(5):
+            wire.call(story.tell)
+        for reader in readers:
+            assert [event.id for event in reader.take(5)] == [1, 2, 3, 4, 5]

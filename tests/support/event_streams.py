@@ -1,0 +1,96 @@
+"""A reader of server-sent events that sees exactly what was sent."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.support.wire import PATIENCE_S, Client, WireAnswer, request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str  # "" for a comment
+    id: int | None
+    data: Any
+
+    @property
+    def about(self) -> tuple[str, str | None, str | None]:
+        """What came to pass, at which service, and what it is now."""
+        return self.data["kind"], self.data["service_id"], self.data["after"]
+
+
+class EventReader:
+    """For as long as its `with` block runs."""
+
+    def __init__(self, place: Any, *, after: int | None = None, query: str = "", receive_buffer: int = 0) -> None:
+        sock = socket.socket()
+        if receive_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.settimeout(PATIENCE_S)
+        sock.connect(place)
+        self.sock = sock
+        headers = [] if after is None else [f"Last-Event-ID: {after}"]
+        client = Client(sock)
+        self.head: WireAnswer = client.ask(request(f"/events{query}", *headers, host="localhost"), is_head=True)
+        self._received = client.unread
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def read(self) -> Event:
+        """The next event or comment; how long to wait before coming again is read over."""
+        while True:
+            while b"\n\n" not in self._received:
+                data = self.sock.recv(65536)
+                if not data:
+                    raise EOFError(f"the stream has ended; unread: {self._received!r}")
+                self._received += data
+            block, _, self._received = self._received.partition(b"\n\n")
+            if not block.startswith(b"retry:"):
+                return _event(block.decode())
+
+    def take(self, count: int) -> list[Event]:
+        return [self.read() for _ in range(count)]
+
+    def take_until(self, is_last: Callable[[Event], bool]) -> list[Event]:
+        """Up to and with the first that is the one."""
+        events = [self.read()]
+        while not is_last(events[-1]):
+            events.append(self.read())
+        return events
+
+    def take_to_end(self) -> list[Event]:
+        events = []
+        with suppress(EOFError):
+            while True:
+                events.append(self.read())
+        return events
+
+    def is_ended(self) -> bool:
+        """Whether the server has closed; what was sent before is read over."""
+        try:
+            while self.sock.recv(65536):
+                pass
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+
+def _event(block: str) -> Event:
+    if block.startswith(":"):
+        return Event("", None, block.removeprefix(":").strip())
+    fields = dict(line.split(": ", 1) for line in block.split("\n"))
+    number = int(fields["id"]) if "id" in fields else None
+    return Event(fields["event"], number, json.loads(fields["data"]))
