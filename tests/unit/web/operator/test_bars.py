@@ -10,13 +10,14 @@ from urllib.parse import quote
 import pytest
 
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bar, Span, Transition
-from svcnode.web.operator.bars import MAX_SHARED, SHARED_FOR_S, bars
+from svcnode.web.operator import bars as module
+from svcnode.web.operator.bars import MAX_SHARED, bars
 from svcnode.web.visits import Visit
-from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from svcnode.history import History
     from svcnode.spec import Answer
     from svcnode.web.operator.desk import Desk
 
@@ -57,13 +58,13 @@ async def ask(query: str, desk: FakeDesk | None = None) -> Answer:
 
 
 def asked(query: str) -> Any:
-    answer = run_in_virtual_time(ask(query))
+    answer = asyncio.run(ask(query))
     assert answer.code == 200, answer.body
     return json.loads(answer.body)
 
 
 def refused(query: str) -> str:
-    answer = run_in_virtual_time(ask(query))
+    answer = asyncio.run(ask(query))
     assert answer.code == 400, answer.body
     return str(json.loads(answer.body)["message"])
 
@@ -154,57 +155,65 @@ def test_a_count_of_changes_is_a_number_within_bounds(count: str) -> None:
 # ---- shared
 
 
-@in_virtual_time
-async def test_all_who_ask_the_same_at_once_share_one_answer() -> None:
+def asked_at_once(*queries: str, desk: FakeDesk) -> list[Answer]:
+    async def story() -> list[Answer]:
+        return await asyncio.gather(*(ask(query, desk) for query in queries))
+
+    return asyncio.run(story())
+
+
+def asked_one_by_one(*queries: str, desk: FakeDesk, is_changing: bool = False) -> None:
+    async def story() -> None:
+        for query in queries:
+            assert (await ask(query, desk)).code == 200
+            desk.history.last_id += is_changing
+
+    asyncio.run(story())
+
+
+def test_all_who_ask_the_same_at_once_share_one_answer() -> None:
     desk = FakeDesk()
-    answers = await asyncio.gather(*(ask("id=db", desk) for _ in range(50)))
+    answers = asked_at_once(*["id=db"] * 50, desk=desk)
     assert len({answer.body for answer in answers}) == 1
     assert len(desk.history.asked) == 1
 
 
-@in_virtual_time
-async def test_an_answer_is_shared_for_a_moment_and_then_made_anew() -> None:
+def test_an_answer_is_shared_for_a_moment_and_then_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = FakeDesk()
-    await ask("id=db", desk)
-    await asyncio.sleep(SHARED_FOR_S / 2)
-    await ask("id=db", desk)
+    asked_one_by_one("id=db", "id=db", desk=desk)
     assert len(desk.history.asked) == 1
-    await asyncio.sleep(SHARED_FOR_S)
-    await ask("id=db", desk)
-    assert len(desk.history.asked) == 2
+    monkeypatch.setattr(module, "SHARED_FOR_S", 0.0)
+    asked_one_by_one("id=db", "id=db", desk=desk)
+    assert len(desk.history.asked) == 3
 
 
-@in_virtual_time
-async def test_who_has_heard_of_a_change_is_told_no_older_answer() -> None:
+def test_who_has_heard_of_a_change_is_told_no_older_answer() -> None:
     desk = FakeDesk()
-    await ask("id=db", desk)
-    desk.history.last_id += 1
-    await ask("id=db", desk)
+    asked_one_by_one("id=db", "id=db", desk=desk, is_changing=True)
     assert len(desk.history.asked) == 2
 
 
-@in_virtual_time
-async def test_who_asks_something_else_or_another_node_gets_another_answer() -> None:
+def test_who_asks_something_else_or_another_node_gets_another_answer() -> None:
     desk, other = FakeDesk(), FakeDesk()
-    await ask("id=db", desk)
-    await ask("id=cache", desk)
-    await ask("id=db", other)
+    asked_at_once("id=db", "id=cache", desk=desk)
+    asked_at_once("id=db", desk=other)
     assert (len(desk.history.asked), len(other.history.asked)) == (2, 1)
 
 
-@in_virtual_time
-async def test_one_who_leaves_takes_nothing_from_the_others() -> None:
-    desk = FakeDesk()
-    leaving, staying = (asyncio.create_task(ask("id=db", desk)) for _ in range(2))
-    await asyncio.sleep(0)
-    leaving.cancel()
-    assert (await staying).code == 200
+def test_one_who_leaves_takes_nothing_from_the_others() -> None:
+    async def story() -> Answer:
+        desk = FakeDesk()
+        leaving, staying = (asyncio.create_task(ask("id=db", desk)) for _ in range(2))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        return await staying
+
+    assert asyncio.run(story()).code == 200
 
 
-@in_virtual_time
-async def test_however_many_different_things_are_asked_few_are_kept() -> None:
+def test_however_many_different_things_are_asked_few_are_kept() -> None:
     desk = FakeDesk()
-    for number in range(MAX_SHARED + 20):
-        assert (await ask(f"id=s{number}", desk)).code == 200
-    await ask(f"id=s{MAX_SHARED + 19}", desk)
-    assert len(desk.history.asked) >= MAX_SHARED + 20
+    queries = [f"id=s{number}" for number in range(MAX_SHARED + 20)]
+    asked_at_once(*queries, desk=desk)
+    assert len(desk.history.asked) == MAX_SHARED + 20
+    assert len(module._shared[cast("History", desk.history)]) == MAX_SHARED

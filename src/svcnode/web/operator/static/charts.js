@@ -6,7 +6,7 @@ import { count, duration, latency, spanOfTime } from "./words.js";
 const SVG = "http://www.w3.org/2000/svg";
 const BARS = { width: 270, height: 22 };
 const LINE = { width: 108, height: 18 };
-const LEAST = 4; // what was short is still seen
+const LEAST = 6; // what was short is still seen
 
 // A bar as /history tells it: [begin_s, up_s, initializing_s, down_s, looks, failures, mean_ms, max_ms].
 const KINDS = [["down", 3], ["initializing", 2], ["up", 1]]; // from the bottom up
@@ -33,7 +33,15 @@ function setPath(svg, kind, path) {
   svg.querySelector(`.${kind}`).setAttribute("d", path);
 }
 
-const box = (x, y, width, height) => `M${x.toFixed(2)} ${y.toFixed(2)}h${width.toFixed(2)}v${height.toFixed(2)}h${-width.toFixed(2)}z`;
+function box(...numbers) {
+  const [x, y, width, height] = numbers.map((number) => number.toFixed(2));
+  return `M${x} ${y}h${width}v${height}h-${width}z`;
+}
+
+function layout(bars) {
+  const step = BARS.width / bars.length;
+  return { step, width: Math.max(step - 1, step * 0.6) };
+}
 
 export function newBars() {
   const svg = drawing(BARS, "bars", ["unknown", "up", "initializing", "down", "cursor"]);
@@ -51,8 +59,7 @@ export function newLine() {
 
 // Each bar is filled as far as its time has passed: what nobody knows is left pale, not coloured.
 export function drawBars(svg, bars, length, toldAt) {
-  const step = BARS.width / bars.length;
-  const width = Math.max(step - 1, step * 0.6);
+  const { step, width } = layout(bars);
   const paths = { unknown: "", up: "", initializing: "", down: "" };
   bars.forEach((bar, index) => {
     const passed = Math.max(1, Math.min(length, toldAt / 1000 - bar[0]), knownSeconds(bar));
@@ -98,8 +105,8 @@ export function indexAt(svg, x, bars) {
 }
 
 export function pointAt(svg, index, bars) {
-  const step = BARS.width / bars.length;
-  setPath(svg, "cursor", index === null ? "" : box(index * step - 1, 0, Math.max(step - 1, step * 0.6) + 2, BARS.height));
+  const { step, width } = layout(bars);
+  setPath(svg, "cursor", index === null ? "" : box(index * step - 1, 0, width + 2, BARS.height));
 }
 
 // One bar in words: a heading, and lines that each have a kind (for the mark before it).

@@ -1,5 +1,5 @@
-// The node as a whole: health, title, icon, notices. What is shown must never be greener than what is known: when nothing
-// was heard for a while, all turns grey, and only fresh news brings the colour back.
+// The node as a whole: health, title, icon, notices. What is shown must never be greener than what is known: when
+// nothing was heard for a while, all turns grey, and only fresh news brings the colour back.
 
 import { byId, element, line, main, node, setText } from "./state.js";
 import { NOTHING, clockTime } from "./words.js";

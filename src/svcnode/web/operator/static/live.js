@@ -62,7 +62,8 @@ function takeEvent(event) {
   }
   if (event.health !== node.code) {
     // Until the node is asked for the whole reason, what changed it is the best that is known.
-    const why = service ? `${service.name} is ${event.after}${event.reason && `: ${event.reason}`}` : "";
+    const because = event.reason && `: ${event.reason}`;
+    const why = service ? `${service.name} is ${event.after}${because}` : "The node itself says so.";
     Object.assign(node, { code: event.health, why });
   }
   backAgain();
@@ -98,8 +99,9 @@ async function poll() {
   isPolling = true;
   polledAt = Date.now();
   try {
-    const some = document.hidden ? [] : [...inSight];
-    for (const query of some.length ? queriesFor(some) : ["&id="]) takeDetails(await getJson(`details?attempts=0${query}`));
+    const queries = document.hidden ? [] : [...queriesFor(inSight)];
+    if (!queries.length) queries.push("&id="); // of the node only
+    for (const query of queries) takeDetails(await getJson(`details?attempts=0${query}`));
     if (!document.hidden) await fillPanels(inSight);
   } catch {
     line.isFailing = true;
@@ -159,7 +161,10 @@ function getPage() {
     request.open("GET", "./");
     request.responseType = "document";
     request.timeout = 2 * POLL_MS;
-    request.onloadend = () => (request.status === 200 && request.response ? resolve(request.response) : reject(new Error("no page")));
+    request.onloadend = () => {
+      if (request.status === 200 && request.response) resolve(request.response);
+      else reject(new Error(`no page: ${request.status}`));
+    };
     request.send();
   });
 }
@@ -180,9 +185,7 @@ function adopt(fresh) {
   byId("out").before(...made.querySelectorAll(".chunk"));
   Object.assign(main.dataset, made.dataset);
   readPage();
-  for (const { id, details, transitions } of open) {
-    if (services.has(id)) openPanel(Object.assign(services.get(id), { details, transitions }));
-  }
+  for (const { id } of open) if (services.has(id)) openPanel(services.get(id));
   arrange();
   services.get(focused)?.link.focus({ preventScroll: true });
   heard();

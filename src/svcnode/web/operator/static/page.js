@@ -1,4 +1,6 @@
-// Brings the page to life. The server has made the whole table; here begins what keeps it true, and what people do with it.
+// Brings the page to life. The server has made the whole table; here begins what keeps it true, and what people do with
+// it. Parts: state.js what all share, live.js how it is kept true, health.js the node, rows.js the table, charts.js and
+// tip.js the past, panel.js one service in detail, words.js how numbers are said.
 
 import { paintNode } from "./health.js";
 import { comeIntoView, learnAll, loadBars, lookCloser, readPage, tick } from "./live.js";

@@ -69,36 +69,56 @@ const heading = (words) => element("h2", {}, words);
 
 function* about(service) {
   if (service.description) yield element("p", { class: "description", dir: "auto" }, service.description);
-  yield element("dl", {}, ...facts(service).flatMap(([term, said]) => [element("dt", {}, term), element("dd", {}, said)]));
+  const list = facts(service).filter(([, said]) => said);
+  yield element("dl", {}, ...list.flatMap(([term, said]) => [element("dt", {}, term), element("dd", {}, said)]));
   yield element("p", { class: "hint" }, "Why it is so, and what would change it: ",
-    element("code", { dir: "auto" }, `svcnode explain ${quoted(service.id)}`));
+    element("code", { dir: "auto" }, `svcnode explain --url ${quoted(here())} ${quoted(service.id)}`));
 }
 
 function facts(service) {
-  const { policy, counters, schedule, looks } = service;
-  const all = [["Reason", service.reason && text(service.reason)], ["Probe", text(service.probe ?? service.kind)], ["Impact", IMPACTS[service.impact]]];
-  if (schedule) {
-    const next = service.next_look_in_s === null ? "" : `, the next ${service.next_look_in_s >= 1 ? `in ${duration(service.next_look_in_s)}` : "now"}`;
-    all.push(["Looks", `every ${seconds(schedule.interval_s)}, ${seconds(schedule.timeout_s)} at most${next}`]);
-    if (schedule.max_latency_s !== null) all.push(["Slow", `not ready when it takes more than ${seconds(schedule.max_latency_s)}`]);
-    all.push(["Down after", `${count(policy.fall, "failure")} in a row; now ${counters.failures_in_a_row}`]);
-    all.push(["Up after", `${count(policy.rise, "success", "successes")} in a row; now ${counters.ready_in_a_row}`]);
-  }
-  if (policy.stale_after_s !== null) all.push(["Stale after", `${seconds(policy.stale_after_s)} without evidence${lapse(service)}`]);
-  if (policy.ttl_s !== null) all.push(["Down after", `${seconds(policy.ttl_s)} without a report${lapse(service)}`]);
-  all.push(["Last success", service.last_ready ? ago(service.last_ready.age_s) : "none yet"]);
-  all.push(["So far", `${tally(looks)}; ${count(service.transitions, "change")} of status`]);
-  all.push(["Registered", ago(service.registered_s)]);
-  return all.filter(([, said]) => said);
+  const { policy, counters, schedule } = service;
+  const { failures_in_a_row: failures, ready_in_a_row: successes } = counters;
+  return [
+    ["Reason", service.reason && text(service.reason)],
+    ["Probe", text(service.probe ?? service.kind)],
+    ["Impact", IMPACTS[service.impact]],
+    ["Looks", schedule && `every ${seconds(schedule.interval_s)}${next(service)}`],
+    ["Times out", schedule && `after ${seconds(schedule.timeout_s)}`],
+    ["Slow", schedule?.max_latency_s && `not ready when it takes more than ${seconds(schedule.max_latency_s)}`],
+    ["Down after", schedule && `${count(policy.fall, "failure")} in a row; now ${failures}`],
+    ["Up after", schedule && `${count(policy.rise, "success", "successes")} in a row; now ${successes}`],
+    ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${left(service)}`],
+    ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a report${left(service)}`],
+    ["Last success", service.last_ready ? ago(service.last_ready.age_s) : "none yet"],
+    ["So far", `${tally(service.looks)}; ${count(service.transitions, "change")} of status`],
+    ["Registered", ago(service.registered_s)],
+  ];
 }
 
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
-const lapse = (service) => (service.lapses_in_s === null ? "" : `; ${duration(service.lapses_in_s)} left`);
-const tally = (looks) => Object.entries(looks).filter(([, many]) => many).map(([verdict, many]) => `${many} ${VERDICTS[verdict][1]}`).join(", ") || "nothing seen";
-// As a shell takes it.
-const quoted = (id) => (/^[\w.:@%+=,-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`);
+const left = ({ lapses_in_s: lapses }) => (lapses === null ? "" : `; ${duration(lapses)} left`);
 
-const VERDICTS = { ready: ["Up", "ready"], not_ready: ["Initializing", "not ready"], failed: ["Down", "failed"], unknown: ["", "unknown"] };
+function next({ next_look_in_s: wait }) {
+  if (wait === null) return "";
+  return wait >= 1 ? `, the next in ${duration(wait)}` : ", the next now";
+}
+
+const here = () => location.origin + location.pathname.replace(/\/$/, "");
+
+// As a shell takes it.
+const quoted = (id) => (/^[\w.:/@%+=,-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`);
+
+const VERDICTS = {
+  ready: ["Up", "ready"],
+  not_ready: ["Initializing", "not ready"],
+  failed: ["Down", "failed"],
+  unknown: ["", "unknown"],
+};
+
+function tally(looks) {
+  const seen = Object.entries(looks).filter(([, many]) => many);
+  return seen.map(([verdict, many]) => `${many} ${VERDICTS[verdict][1]}`).join(", ") || "nothing seen";
+}
 
 function attempts(list) {
   if (!list.length) return element("p", { class: "none" }, "None yet.");

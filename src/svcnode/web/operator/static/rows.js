@@ -7,6 +7,7 @@ import { availability, barInWords, drawBars, drawLine, newBars, newLine } from "
 import { SPANS, byId, element, inSight, line, main, now, services, setText, soon, view } from "./state.js";
 import { NOTHING, ago, duration, latency, percent } from "./words.js";
 
+const NO_BARS = [];
 const RANKS = { Down: 0, Initializing: 1, Up: 2 };
 
 // For each column: what is compared, and whether the greatest comes first when it is first asked for.
@@ -36,17 +37,19 @@ function noteSight() {
   for (const chunk of nearChunks) {
     for (const row of chunk.rows) if (row.dataset.id) inSight.add(services.get(row.dataset.id));
   }
+  for (const service of inSight) if (service.drawn !== service.bars) paintSoon(service);
   dispatchEvent(new Event("sight"));
 }
 
 export function readRows() {
+  const before = new Map(services);
   services.clear();
   inSight.clear();
   toPaint.clear();
   nearChunks.clear();
   watcher.disconnect();
   for (const row of main.querySelectorAll("tr[data-id]")) {
-    const service = readRow(row);
+    const service = Object.assign(readRow(row), stillTrue(before.get(row.dataset.id)));
     services.set(service.id, service);
     service.link.setAttribute("role", "button");
     service.link.setAttribute("aria-expanded", "false");
@@ -62,8 +65,16 @@ function readRow(row) {
   return {
     id: row.dataset.id, order: Number(row.dataset.order), row, link: name.firstChild, name: name.firstChild.textContent,
     status: row.dataset.status, since: time(since), reason: reason.textContent, look: time(look),
-    latency: number(took), share: number(share), bars: [], barsOf: "", drawn: null, panel: null, transitions: [],
+    latency: number(took), share: number(share), bars: NO_BARS, barsOf: "", drawn: NO_BARS,
+    panel: null, details: null, transitions: [],
   };
+}
+
+// What the table does not tell: it need not be asked for again because the table was.
+function stillTrue(service) {
+  if (!service) return {};
+  const { bars, barsOf, length, toldAt, details, transitions } = service;
+  return { bars, barsOf, length, toldAt, details, transitions, ...(bars.length ? { share: availability(bars) } : {}) };
 }
 
 export function takeBars(service, bars, length) {
@@ -100,8 +111,9 @@ function paint(service) {
   setText(word.firstChild, status);
   setText(reason.firstChild, service.reason);
   setText(took.firstChild, service.latency === null ? NOTHING : latency(service.latency));
+  setText(share.firstChild, service.share === null ? NOTHING : percent(service.share));
   paintTimes(service);
-  if (service.drawn !== service.bars) paintCharts(service, took, share);
+  if (service.drawn !== service.bars && inSight.has(service)) paintCharts(service, took, share);
   return isMoved;
 }
 
@@ -116,7 +128,6 @@ export function paintTimes({ row, since, look }) {
 function paintCharts(service, took, share) {
   const { bars, length, toldAt } = service;
   service.drawn = bars;
-  setText(share.firstChild, service.share === null ? NOTHING : percent(service.share));
   if (!bars.length) return;
   const chart = share.children[1] ?? share.appendChild(newBars());
   const [long, each] = SPANS[view.span];

@@ -5,7 +5,9 @@ import { sayBar } from "./rows.js";
 import { byId, element, services } from "./state.js";
 
 const tip = byId("tip");
-const STEPS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -1000, End: 1000 };
+const STEPS = {
+  ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -1000, End: 1000,
+};
 let pointed = null;
 let pointedTop = 0;
 
@@ -20,7 +22,8 @@ export function showTip(chart, index = Infinity) {
   const at = Math.max(0, Math.min(service.bars.length - 1, index));
   const { heading, lines } = sayBar(bars, service, at);
   pointAt(bars, at, service.bars);
-  tip.replaceChildren(element("b", {}, heading), ...lines.map(([kind, words]) => element("span", { class: kind }, words)));
+  const said = lines.map(([kind, words]) => element("span", { class: kind }, words));
+  tip.replaceChildren(element("b", {}, heading), ...said);
   tip.hidden = false;
   place(chart.getBoundingClientRect(), (at + 0.5) / service.bars.length);
 }

@@ -1,0 +1,61 @@
+"""What keeps history from being written, when that is tried again, and what is said of it meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from svcnode.history.faults import FaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
+NOTICE_S = 86_400.0  # a file that was set aside is told of for so long
+
+log = logging.getLogger("svcnode.history")
+
+
+class Trouble:
+    """Only the thread that writes may change it; any may read."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._fault: str | None = None
+        self._pause_s = 0.0
+        self._retry_at_s = 0.0
+        self._notice: str | None = None
+        self._notice_ends_s = 0.0
+
+    @property
+    def is_there(self) -> bool:
+        return self._fault is not None
+
+    @property
+    def said(self) -> str | None:
+        """For the page; None when there is nothing to say."""
+        notice = self._notice if self._clock() < self._notice_ends_s else None
+        return self._fault or notice
+
+    @property
+    def wait_s(self) -> float:
+        """How long until it is worth another try."""
+        return max(0.0, self._retry_at_s - self._clock()) if self.is_there else 0.0
+
+    def rise(self, fault: FaultError, cause: Exception) -> None:
+        if str(fault) != self._fault:  # once, and not at every try
+            is_strange = not (isinstance(cause, OSError | FaultError) or hasattr(cause, "sqlite_errorcode"))
+            log.error("history: %s", fault, exc_info=cause if is_strange else None)
+        self._fault = str(fault)
+        self._pause_s = min(MAX_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
+        self._retry_at_s = self._clock() + self._pause_s
+
+    def pass_over(self) -> None:
+        if self.is_there:
+            log.info("history is written again")
+        self._fault, self._pause_s = None, 0.0
+
+    def notify(self, notice: str) -> None:
+        log.error("history: %s", notice)
+        self._notice, self._notice_ends_s = notice, self._clock() + NOTICE_S

@@ -1,0 +1,674 @@
+"""The page in a browser: it comes to life, follows the node, and is used with mouse, finger, keyboard and ears."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.support.agents import Agent, is_listened_on
+from tests.support.backends import Backend, HttpBackend, close, reply
+from tests.support.servers.base import free_port
+from tests.support.servers.provision import program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.browser.sights import Sight
+
+    Look = Callable[..., Sight]
+
+HEAD = """
+[node]
+name = "validator-7"
+version = "v1.4.2"
+[server]
+listen = ["127.0.0.1:0"]
+[defaults]
+interval = "200ms"
+transition_interval = "50ms"
+start_period = "0s"
+stale_after = "60s"
+"""
+
+
+def service(service_id: str, **words: object) -> str:
+    given = {"id": service_id, **words}
+    lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given.items())
+    return "\n".join(["[[services]]", *lines, ""])
+
+
+class Switch(HttpBackend):
+    """A server that is well or not, as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: reply(200 if self.is_good else 500))
+        self.is_good = True
+        self.url = f"http://{self.place}/ready"
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    with Switch() as switch:
+        yield switch
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """A node that some tests share: what it looks at does not change."""
+    with Backend(close) as backend:
+        config = HEAD + "".join(
+            (
+                service("ledger", name="Ledger database", probe=f"tcp://{backend.place}", impact="critical"),
+                service("chain", name="Execution client", description="Follows <the> chain", probe="tcp://127.0.0.1:1"),
+                service("cache", name="cache 10", probe=f"tcp://{backend.place}"),
+                service("queue", name="cache 9", status="Initializing"),
+                service("indexer", name="Indexer", status="Up"),
+            )
+        )
+        with Agent(tmp_path_factory.mktemp("steady"), config=config) as agent:
+            agent.eventually(lambda: sorted(agent.statuses().values()) == ["Down", "Initializing", "Up", "Up", "Up"])
+            yield agent
+
+
+def url_of(agent: Agent, fragment: str = "") -> str:
+    return f"http://127.0.0.1:{agent.port}/{fragment}"
+
+
+def one_service(url: str) -> str:
+    return HEAD + service("db", name="Ledger", probe=url, impact="critical", rise=1, fall=1)
+
+
+# ---- following the node
+
+
+def test_a_change_is_shown_as_it_happens(tmp_path: Path, switch: Switch, look: Look) -> None:
+    with Agent(tmp_path, config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        sight = look(url_of(agent))
+        sight.shows_health("healthy")
+        sight.shows_status("db", "Up")
+        expect(sight.page.locator("#live")).to_have_text("live")
+        sight.page.evaluate("window.isSamePage = true")
+
+        switch.is_good = False
+        sight.shows_health("unhealthy")
+        sight.shows_status("db", "Down")
+        expect(sight.cell("db", 3)).to_contain_text("answered 500")
+        expect(sight.page.locator("#why")).to_have_text(re.compile("db is Down"))
+        expect(sight.page.get_by_label("Down 1")).to_be_attached()
+        expect(sight.page.locator("#told")).to_contain_text("validator-7 is unhealthy")
+
+        switch.is_good = True
+        sight.shows_health("healthy")
+        sight.shows_status("db", "Up")
+        assert sight.page.evaluate("window.isSamePage")
+        assert sum(url.endswith(f":{agent.port}/") for url in sight.requests) == 1
+
+
+def test_services_that_come_and_go_do_so_on_the_page(tmp_path: Path, look: Look) -> None:
+    with Agent(tmp_path, config=HEAD + service("a", status="Up") + service("b", status="Up")) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        sight = look(url_of(agent))
+        sight.shows_ids("a", "b")
+        sight.row("a").get_by_role("button").click()
+        agent.reload(HEAD + service("a", status="Up") + service("c", name="New", status="Down"))
+        sight.shows_ids("c", "a")
+        sight.shows_health("partial")
+        expect(sight.row("a").get_by_role("button")).to_have_attribute("aria-expanded", "true")
+        expect(sight.page.get_by_label("All 2")).to_be_attached()
+
+
+def test_a_reload_that_failed_is_told_until_it_succeeds(tmp_path: Path, look: Look) -> None:
+    def told(agent: Agent) -> object:
+        return agent.ask("/details?id=").json["node"]["reload_problem"]
+
+    config = HEAD + service("a", status="Up")
+    with Agent(tmp_path, config=config) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        sight = look(url_of(agent), clock=True)
+        agent.config_file.write_text(config + 'colour = "blue"\n')
+        agent.signal(signal.SIGHUP)
+        agent.eventually(lambda: told(agent) is not None)
+        sight.page.clock.run_for(6000)
+        expect(sight.page.locator("#notices")).to_contain_text("The configuration was not reloaded")
+        agent.reload(config)
+        agent.eventually(lambda: told(agent) is None)
+        sight.page.clock.run_for(6000)
+        expect(sight.page.locator("#notices")).to_be_empty()
+
+
+# ---- never greener than the truth
+
+
+def test_a_node_that_is_gone_turns_grey_and_comes_back_by_itself(tmp_path: Path, switch: Switch, look: Look) -> None:
+    with Agent(tmp_path, config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        port = agent.port
+        sight = look(url_of(agent), clock=True)
+        sight.shows_health("healthy")
+        sight.expect_silence()
+        sight.page.evaluate("window.isSamePage = true")
+    expect(sight.page.locator("#live")).to_have_text("trying again")
+    sight.page.clock.run_for(26_000)
+    sight.shows_health("unknown")
+    expect(sight.page.locator("#lost")).to_contain_text("Connection lost: what stands here is as of")
+    expect(sight.page.locator("#told")).to_contain_text("validator-7 is unknown")
+    assert sight.page.evaluate("getComputedStyle(document.querySelector('tbody')).filter") == "grayscale(1)"
+
+    switch.is_good = False
+    with Agent(tmp_path, "--listen", f"127.0.0.1:{port}", config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.health() == 503)
+        for _ in range(10):
+            sight.page.clock.run_for(1000)
+        sight.shows_health("unhealthy")
+        sight.shows_status("db", "Down")
+        expect(sight.page.locator("#lost")).to_be_hidden()
+        expect(sight.page.locator("#live")).to_have_text("live")
+        assert sight.page.evaluate("window.isSamePage")
+
+
+def test_a_computer_that_slept_shows_nothing_green_before_it_has_asked(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), clock=True)
+    sight.shows_health("partial")
+    sight.expect_silence()
+    sight.page.route("**/details?*", lambda route: route.abort())
+    sight.page.clock.fast_forward(3_600_000)
+    sight.shows_health("unknown")
+    sight.page.unroute_all()
+    sight.page.clock.run_for(6000)
+    sight.shows_health("partial")
+
+
+def test_an_answer_from_before_the_last_change_brings_no_old_green_back(
+    tmp_path: Path, switch: Switch, look: Look
+) -> None:
+    with Agent(tmp_path, config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        old = agent.ask("/details?id=db").body
+        sight = look(url_of(agent))
+        sight.page.route("**/details?*", lambda route: route.fulfill(body=old))
+        with sight.page.expect_request("**/details?*"):
+            switch.is_good = False
+            sight.shows_status("db", "Down")
+        with sight.page.expect_response("**/details?*"):
+            pass
+        sight.page.wait_for_timeout(200)
+        sight.shows_status("db", "Down")
+        sight.shows_health("unhealthy")
+
+
+def test_without_events_it_still_follows_only_later(tmp_path: Path, switch: Switch, look: Look) -> None:
+    def refuse(route: Route) -> None:
+        route.fulfill(status=503)
+
+    with Agent(tmp_path, config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        sight = look(url_of(agent), clock=True)
+        sight.expect_silence()
+        sight.page.route("**/events?*", refuse)
+        sight.page.reload()
+        expect(sight.page.locator("#live")).not_to_have_text("live")
+        switch.is_good = False
+        agent.eventually(lambda: agent.health() == 503)
+        sight.page.clock.run_for(6000)
+        sight.shows_health("unhealthy")
+        sight.shows_status("db", "Down")
+
+
+def test_a_page_that_nobody_sees_gives_its_connection_to_one_that_somebody_does(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    expect(sight.page.locator("#live")).to_have_text("live")
+    sight.page.evaluate("Object.defineProperty(document, 'hidden', {get: () => window.isHidden, configurable: true})")
+    ended: list[str] = []
+    sight.page.on("requestfailed", lambda request: ended.append(request.url))
+    sight.page.on("requestfinished", lambda request: ended.append(request.url))
+    sight.page.evaluate("window.isHidden = true")
+    other = sight.page.context.new_page()
+    other.goto(url_of(steady))
+    expect(other.locator("#live")).to_have_text("live")
+    expect(sight.page.locator("#live")).not_to_have_text("live")
+    assert [url for url in ended if "/events" in url]
+    sight.page.evaluate("window.isHidden = false; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(sight.page.locator("#live")).to_have_text("live")
+
+
+# ---- finding
+
+
+def test_the_filter_finds_by_name_id_and_reason_and_is_kept_in_the_address(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    page, box = sight.page, sight.page.get_by_role("searchbox", name="Filter by name, id or reason")
+    sight.shows_ids("chain", "queue", "ledger", "cache", "indexer")
+    page.keyboard.press("/")
+    expect(box).to_be_focused()
+    page.keyboard.type("Database")
+    sight.shows_ids("ledger")
+    expect(page.locator("#shown")).to_have_text("1 of 5")
+    assert page.url.endswith("#q=Database")
+    box.fill("refused")
+    sight.shows_ids("chain")
+    box.fill("CACHE 1")
+    sight.shows_ids("cache")
+    box.fill("nothing like it")
+    sight.shows_ids()
+    expect(page.get_by_text("No service matches.")).to_be_visible()
+    page.get_by_role("button", name="Show all").click()
+    sight.shows_ids("chain", "queue", "ledger", "cache", "indexer")
+    box.fill("queue")
+    box.press("Escape")
+    expect(box).to_have_value("")
+    sight.shows_ids("chain", "queue", "ledger", "cache", "indexer")
+
+
+def test_the_counts_are_filters(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    sight.page.get_by_role("radio", name="Down 1").check()
+    sight.shows_ids("chain")
+    sight.page.keyboard.press("ArrowRight")
+    sight.shows_ids("queue")
+    expect(sight.page.get_by_role("radio", name="Initializing 1")).to_be_checked()
+    sight.page.get_by_role("radio", name="Up 3").check()
+    sight.shows_ids("ledger", "cache", "indexer")
+    assert sight.page.url.endswith("#status=Up")
+    sight.page.reload()
+    sight.shows_ids("ledger", "cache", "indexer")
+    expect(sight.page.get_by_role("radio", name="Up 3")).to_be_checked()
+
+
+SORTED = {
+    "Service": ("ascending", ["queue", "cache", "chain", "indexer", "ledger"]),  # 9 before 10
+    "Reason": ("ascending", ["chain", "queue", "indexer", "ledger", "cache"]),  # those without one come last
+    "For": ("ascending", None),
+    "Last look": ("descending", None),
+    "Latency": ("descending", None),
+    "Available": ("ascending", None),
+    "Status": ("ascending", ["chain", "queue", "ledger", "cache", "indexer"]),
+}
+OPPOSITE = {"ascending": "descending", "descending": "ascending"}
+
+
+def test_every_column_sorts_both_ways(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    expect(sight.page.get_by_role("columnheader", name="Status")).to_have_attribute("aria-sort", "ascending")
+    for column, (first, order) in SORTED.items():
+        head = sight.page.get_by_role("columnheader", name=column)
+        head.get_by_role("button").click()
+        expect(head).to_have_attribute("aria-sort", first)
+        expect(sight.page.locator("[aria-sort]")).to_have_count(1)
+        if order is not None:
+            sight.shows_ids(*order)
+        head.get_by_role("button").click()
+        expect(head).to_have_attribute("aria-sort", OPPOSITE[first])
+    sight.shows_ids("ledger", "cache", "indexer", "queue", "chain")  # what is equal stays in the node's order
+
+
+def test_the_order_is_kept_in_the_address(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady, "#sort=-name"))
+    sight.shows_ids(*reversed(SORTED["Service"][1] or []))
+    expect(sight.page.get_by_role("columnheader", name="Service")).to_have_attribute("aria-sort", "descending")
+
+
+def test_what_is_known_only_of_rows_in_sight_is_asked_for_before_it_is_sorted_by(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    with sight.page.expect_response(lambda response: response.url.endswith("/details")):
+        sight.page.get_by_role("button", name="Latency").click()
+    expect(sight.page.locator(".chunk tr[data-id]").last).to_have_attribute("data-id", re.compile("indexer|queue"))
+
+
+# ---- the past
+
+
+def test_the_past_is_shown_by_minute_hour_or_day(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    for words, unit, many in (("24 h", "hour", 24), ("90 d", "day", 90), ("90 min", "minute", 90)):
+        sight.page.get_by_role("radio", name=words).check()
+        expect(sight.bars("ledger")).to_have_attribute(
+            "aria-label", f"Availability of Ledger database in the last {words}, by {unit}"
+        )
+        expect(sight.bars("ledger")).to_have_attribute("aria-valuemax", str(many - 1))
+        expect(sight.page.get_by_role("columnheader", name=f"Available, {words}")).to_be_visible()
+    expect(sight.cell("ledger", 6)).to_contain_text(re.compile(r"\d %"))
+
+
+def test_a_bar_tells_its_detail_under_the_mouse(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    box = sight.bars("chain").bounding_box()
+    assert box is not None
+    sight.page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 5)
+    expect(sight.tip).to_contain_text(re.compile(r"Down \d+ s"))
+    expect(sight.tip).to_contain_text(re.compile(r"\d+ looks?, \d+ failed"))
+    expect(sight.tip).to_contain_text(re.compile("Latency .* on average, .* at most"))
+    sight.page.mouse.move(box["x"] + 1, box["y"] + 5)
+    expect(sight.tip).to_contain_text("Unknown 1 min")
+    sight.page.mouse.move(5, 5)
+    expect(sight.tip).to_be_hidden()
+
+
+def test_a_bar_tells_its_detail_under_the_finger(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), has_touch=True, viewport={"width": 360, "height": 740})
+    box = sight.bars("chain").bounding_box()
+    assert box is not None
+    sight.page.touchscreen.tap(box["x"] + box["width"] - 1, box["y"] + 5)
+    expect(sight.tip).to_contain_text(re.compile(r"Down \d+ s"))
+    assert not sight.is_wider_than_the_screen
+    sight.page.touchscreen.tap(20, 20)
+    expect(sight.tip).to_be_hidden()
+
+
+def test_bars_are_walked_through_with_the_arrow_keys(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    bars = sight.bars("chain")
+    bars.focus()
+    expect(sight.tip).to_contain_text("Down")
+    expect(bars).to_have_attribute("aria-valuetext", re.compile(r"\d\d:\d\d to \d\d:\d\d, .*Down \d+ s.*\d+ failed"))
+    sight.page.keyboard.press("Home")
+    expect(bars).to_have_attribute("aria-valuenow", "0")
+    expect(bars).to_have_attribute("aria-valuetext", re.compile("Unknown 1 min"))
+    sight.page.keyboard.press("ArrowRight")
+    expect(bars).to_have_attribute("aria-valuenow", "1")
+    sight.page.keyboard.press("Escape")
+    expect(sight.tip).to_be_hidden()
+
+
+# ---- one service in detail
+
+
+def test_a_row_unfolds_to_all_that_is_known(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    button = sight.row("chain").get_by_role("button")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    button.focus()
+    sight.page.keyboard.press("Enter")
+    expect(button).to_have_attribute("aria-expanded", "true")
+    panel = sight.page.locator(".panel")
+    expect(panel).to_contain_text("Follows <the> chain")
+    expect(panel).to_contain_text("tcp://127.0.0.1:1")
+    expect(panel).to_contain_text("partial: while it is not Up, the node is partially healthy at best")
+    expect(panel).to_contain_text(re.compile(r"3 failures in a row; now \d+"))
+    expect(panel).to_contain_text(f"svcnode explain --url http://127.0.0.1:{steady.port} chain")
+    expect(panel.locator("section").nth(1).get_by_role("listitem")).to_have_count(20)
+    expect(panel.locator("section").nth(2)).to_contain_text("was Initializing: connection refused")
+    assert sight.ids == ["chain", "queue", "ledger", "cache", "indexer"]
+    sight.page.keyboard.press("Space")
+    expect(panel).to_have_count(0)
+    expect(button).to_have_attribute("aria-expanded", "false")
+    sight.cell("chain", 2).click()
+    expect(panel).to_have_count(1)
+
+
+# ---- who is on the other side
+
+
+def test_without_javascript_it_is_a_plain_table_as_of_then(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), java_script_enabled=False)
+    page = sight.page
+    sight.shows_health("partial")
+    assert sight.ids == ["chain", "queue", "ledger", "cache", "indexer"]
+    for service_id, status in {"chain": "Down", "queue": "Initializing", "ledger": "Up"}.items():
+        sight.shows_status(service_id, status)
+    expect(sight.cell("chain", 3)).to_have_text(re.compile("connection refused"))
+    expect(sight.cell("ledger", 4)).to_have_text(re.compile(r"^\d+ s ago$"))
+    expect(sight.cell("ledger", 5)).to_have_text(re.compile(r"^[\d.]+ ms$"))
+    expect(sight.cell("ledger", 6)).to_have_text(re.compile(r"^[\d.]+ %$"))
+    expect(page.get_by_text(re.compile(r"it is as of \d\d:\d\d:\d\d UTC"))).to_be_visible()
+    expect(page.get_by_role("searchbox")).to_be_hidden()
+    expect(page.get_by_role("button", name="Service")).to_be_disabled()
+    page.get_by_role("link", name="load it now").click()
+    sight.shows_health("partial")
+    sight.expect_silence()  # there is no icon for JSON
+    page.get_by_role("link", name="Ledger database").click()
+    assert '"id":"ledger"' in page.content()
+
+
+@pytest.mark.parametrize("is_alive", [True, False], ids=["with JavaScript", "without"])
+def test_on_a_phone_nothing_is_cut_off(is_alive: bool, steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), viewport={"width": 360, "height": 740}, java_script_enabled=is_alive)
+    assert sight.page.evaluate("innerWidth") == 360 if is_alive else True
+    for service_id in ("chain", "ledger"):
+        for column in range(7):
+            box = sight.cell(service_id, column).bounding_box()
+            assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= 360)
+    if is_alive:
+        sight.row("chain").get_by_role("button").click()
+        expect(sight.page.locator(".panel")).to_contain_text("Last attempts")
+        assert not sight.is_wider_than_the_screen
+
+
+CONTRASTS = """() => {
+  const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const paper = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (color) => {
+    paper.clearRect(0, 0, 1, 1); paper.fillStyle = color; paper.fillRect(0, 0, 1, 1);
+    return [...paper.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = rgba(getComputedStyle(at).backgroundColor);
+      if (color[3] === 255) return color;
+    }
+    return [255, 255, 255];
+  };
+  const said = [...document.querySelectorAll("main *")].filter((element) => element.checkVisibility()
+    && [...element.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim()));
+  return said.map((element) => {
+    const lights = [light(rgba(getComputedStyle(element).color)), light(ground(element))];
+    const contrast = (Math.max(...lights) + 0.05) / (Math.min(...lights) + 0.05);
+    return [`${element.tagName} ${element.className} ${element.textContent.slice(0, 30)}`, contrast];
+  });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_contrast_enough_in_light_and_in_dark(scheme: str, steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), color_scheme=scheme)
+    sight.row("chain").get_by_role("button").click()
+    expect(sight.page.locator(".panel")).to_contain_text("Last attempts")
+    measured = sight.page.evaluate(CONTRASTS)
+    assert len(measured) > 80
+    assert [(what, contrast) for what, contrast in measured if contrast < 4.5] == []
+    ground = sight.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (int(re.findall(r"\d+", ground)[0]) < 64) == (scheme == "dark")
+
+
+def test_nothing_moves_for_those_who_want_no_motion(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), reduced_motion="reduce")
+    assert sight.page.evaluate("document.getAnimations().length") == 0
+
+
+def test_a_screen_reader_finds_a_table_with_heads_and_names(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    page = sight.page
+    table = page.get_by_role("table", name="Backing services of validator-7")
+    expect(table.get_by_role("columnheader")).to_have_count(7)
+    expect(table.get_by_role("rowheader")).to_have_count(5)
+    expect(table.get_by_role("row")).to_have_count(6)
+    expect(table.get_by_role("cell")).to_have_count(5 * 6)
+    expect(sight.row("ledger").get_by_role("button", name="Ledger database")).to_be_visible()
+    expect(sight.row("ledger").get_by_role("slider", name="Availability of Ledger database")).to_be_visible()
+    expect(page.get_by_role("group", name="Show services by status").get_by_role("radio")).to_have_count(4)
+    expect(page.get_by_role("group", name="Show history of").get_by_role("radio")).to_have_count(3)
+    expect(page.locator("#told")).to_have_attribute("role", "status")
+    page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement.nextElementSibling).outlineStyle")
+    assert outline == "solid"
+
+
+def test_what_somebody_else_wrote_stays_text(tmp_path: Path, look: Look) -> None:
+    hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+    ids = [hostile, "\N{MAN}\N{ZERO WIDTH JOINER}\N{GIRL} \N{FIRE}", "قاعدة البيانات", "a/b?c=d&e#f %2F ..", ".."]
+    script = f"{hostile} is what it says"
+    with HttpBackend(reply(500, hostile)) as backend:
+        config = HEAD.replace('name = "validator-7"', f"name = {json.dumps(hostile)}") + "".join(
+            service(one, name=one, description=one, probe={"url": f"http://{backend.place}/", "contains": script})
+            for one in ids
+        ).replace('{"url": ', "{ url = ").replace('"contains": ', "contains = ")
+        with Agent(tmp_path, config=config) as agent:
+            agent.eventually(lambda: agent.health() == 503)
+            sight = look(url_of(agent))
+            for one in ids:
+                button = sight.row(one).get_by_role("button")
+                expect(button).to_have_text(one)
+                button.click()
+                expect(sight.panel(one)).to_contain_text("svcnode explain")
+                expect(sight.panel(one).locator(".description")).to_have_text(one)
+                expect(sight.bars(one)).to_have_attribute("aria-label", re.compile(re.escape(one)))
+            expect(sight.page.get_by_role("heading", level=1)).to_contain_text(hostile)
+            assert hostile in sight.page.title()
+            assert sight.page.locator("img").count() == 0
+            sight.page.get_by_role("searchbox").fill("<script>alert(1)")
+            sight.shows_ids(hostile)
+
+
+# ---- from elsewhere
+
+PATHS = [
+    "",
+    "static/page.js",
+    "static/page.css",
+    "static/healthy.svg",
+    "static/none",
+    "events",
+    "details",
+    "details/db",
+]
+MORE_PATHS = ["history?id=db", "metrics", "badge/node.svg", "badge/db.svg"]
+
+
+def test_with_a_token_all_of_it_is_asked_for_and_a_browser_can_give_it(tmp_path: Path, look: Look) -> None:
+    token = "a-token-that-nobody-guesses"
+    config = (
+        HEAD.replace("127.0.0.1:0", "0.0.0.0:0")
+        + f'[security]\noperator_token = "{token}"\n'
+        + service("db", status="Up")
+    )
+    with Agent(tmp_path, config=config) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        url = url_of(agent)
+        sight = look(url, http_credentials={"username": "anybody", "password": token})
+        sight.shows_health("healthy")
+        expect(sight.page.locator("#live")).to_have_text("live")
+        expect(sight.bars("db")).to_be_visible()
+        assert _codes(sight.page, url) == dict.fromkeys([*PATHS, *MORE_PATHS], 401)
+
+
+PROXY = """
+daemon off;
+pid nginx.pid;
+events {{ worker_connections 64; }}
+http {{
+  access_log off;
+  client_body_temp_path body;
+  proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
+  server {{ listen 127.0.0.1:{port}; {location} }}
+}}
+"""
+
+
+def test_behind_a_proxy_it_works_below_a_path_of_its_own(tmp_path: Path, switch: Switch, look: Look) -> None:
+    """As the page about it shows."""
+    text = (Path(__file__).parents[2] / "docs" / "page.md").read_text()
+    (location,) = re.findall(r"^```nginx\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    token = "a-token-that-nobody-guesses"
+    config = one_service(switch.url) + f'[security]\noperator_token = "{token}"\n'
+    with Agent(tmp_path, config=config) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        port = free_port()
+        location = location.replace("127.0.0.1:8420", f"127.0.0.1:{agent.port}")
+        (tmp_path / "nginx.conf").write_text(PROXY.format(port=port, location=location))
+        command = [program("nginx", "nginx-light"), "-p", f"{tmp_path}/", "-c", "nginx.conf", "-e", "stderr"]
+        with subprocess.Popen(command) as proxy:
+            try:
+                agent.eventually(lambda: is_listened_on(port))
+                assert agent.ask("/validator-7/", port).code == 401
+                sight = look(
+                    f"http://127.0.0.1:{port}/validator-7/",
+                    http_credentials={"username": "anybody", "password": token},
+                )
+                sight.shows_health("healthy")
+                expect(sight.page.locator("#live")).to_have_text("live")
+                sight.has_bars("db")
+                switch.is_good = False
+                sight.shows_health("unhealthy")
+                sight.page.close()
+            finally:
+                proxy.terminate()
+
+
+def _codes(page: Page, url: str) -> dict[str, int]:
+    """What those get who bring no token."""
+    browser = page.context.browser
+    assert browser is not None
+    context = browser.new_context()
+    try:
+        return {path: context.request.get(url + path).status for path in [*PATHS, *MORE_PATHS]}
+    finally:
+        context.close()
+
+
+# ---- many
+
+
+SCROLL = """async (step) => {
+  const frames = [];
+  let last = performance.now();
+  for (let left = 250; left; left -= 1) {
+    scrollBy(0, step);
+    await new Promise(requestAnimationFrame);
+    frames.push(performance.now() - last);
+    last = performance.now();
+  }
+  return frames;
+}"""
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    config = HEAD + "".join(service(f"svc-{number}", status="Up") for number in range(1998))
+    config += service("last", name="The last one", status="Down") + service("looked-at", probe="tcp://127.0.0.1:1")
+    with Agent(tmp_path_factory.mktemp("crowd"), config=config) as agent:
+        agent.eventually(lambda: agent.statuses()["looked-at"] == "Down")
+        yield agent
+
+
+def test_two_thousand_services_are_found_and_sorted(crowd: Agent, look: Look) -> None:
+    sight = look(url_of(crowd))
+    assert len(sight.ids) == 2000
+    assert sight.ids[:3] == ["last", "looked-at", "svc-0"]
+    assert sight.page.locator("#statuses label").first.text_content() == "All 2000"
+    sight.page.locator("#filter").fill("svc-199")
+    assert sight.ids == ["svc-199", *(f"svc-{number}" for number in range(1990, 1998))]
+    sight.page.locator("#filter").fill("")
+    sight.page.locator("[data-sort=name]").click()
+    assert sight.ids == ["looked-at", *(f"svc-{number}" for number in range(1998)), "last"]
+
+
+def test_only_rows_in_sight_are_asked_about(crowd: Agent, look: Look) -> None:
+    sight = look(url_of(crowd))
+    sight.has_bars("looked-at")
+    assert sight.bars("svc-1990").count() == 0
+    asked = [url for url in sight.requests if "/history" in url or "/details" in url]
+    assert asked
+    assert max(url.count("id=") for url in asked) <= 60
+    sight.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    sight.has_bars("svc-1990")
+
+
+@pytest.mark.alone
+def test_two_thousand_services_scroll_smoothly(crowd: Agent, look: Look) -> None:
+    sight = look(url_of(crowd))
+    sight.has_bars("looked-at")
+    frames = sight.page.evaluate(SCROLL, 200)
+    slow = [frame_ms for frame_ms in frames if frame_ms > 50]
+    assert sight.page.evaluate("scrollY") > 40_000
+    assert len(slow) / len(frames) < 0.1, sorted(slow)

@@ -1,0 +1,423 @@
+"""`svcnode serve` and its history, with real faults of real files: it goes on looking and answering in all of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.agents import Agent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAGE = Path(__file__).parents[2] / "docs" / "history.md"
+
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+drain = "0s"
+
+[history]
+path = "{path}"
+
+[defaults]
+interval = "200ms"
+timeout = "100ms"
+rise = 1
+fall = 1
+start_period = "0s"
+
+[[services]]
+id = "<job>"
+probe = "file:{flag}"
+"""
+
+FILL = """
+import sys
+with open(sys.argv[1], "wb", buffering=0) as file:
+    try:
+        while file.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+"""
+HOLD = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+input()
+"""
+
+
+class World:
+    """A node that looks at a file; when that comes and goes, its one service goes up and down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.flag = folder / "flag"
+        self.path = folder / "state" / "history.db"
+
+    def agent(self) -> Agent:
+        return Agent(self.folder, config=CONFIG.format(path=self.path, flag=self.flag))
+
+    def make_up(self, agent: Agent) -> None:
+        self.flag.touch()
+        agent.eventually(lambda: agent.statuses() == {"<job>": "Up"})
+
+    def make_down(self, agent: Agent) -> None:
+        self.flag.unlink()
+        agent.eventually(lambda: agent.statuses() == {"<job>": "Down"})
+
+    def looks_and_answers(self, agent: Agent) -> None:
+        """Whatever is the matter with the file."""
+        self.make_up(agent)
+        assert agent.health() == 200
+        self.make_down(agent)
+        assert agent.health() == 503
+        agent.eventually(lambda: self.told(agent)[-2:] == ["Up", "Down"])
+
+    def told(self, agent: Agent) -> list[str]:
+        """What the service became, the oldest first, as anybody who asks is told."""
+        return [one["after"] for one in history(agent, "transitions=50")["transitions"]["<job>"]][::-1]
+
+    def kept(self, column: str = "after") -> list[Any]:
+        of_interest = "WHERE kind = 'status'" if column == "after" else ""
+        with closing(sqlite3.connect(self.path)) as database:
+            rows = database.execute(f"SELECT {column} FROM transitions {of_interest} ORDER BY id")
+            return [value for (value,) in rows]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def history(agent: Agent, more: str = "span=minutes") -> Any:
+    answer = agent.ask(f"/history?id=%3Cjob%3E&{more}")
+    assert answer.code == 200, answer.body
+    return answer.json
+
+
+def problem(agent: Agent) -> str | None:
+    found: str | None = agent.ask("/details").json["node"]["history_problem"]
+    return found
+
+
+def test_every_change_is_kept_and_told(world: World) -> None:
+    with world.agent() as agent:
+        world.make_up(agent)
+        world.make_down(agent)
+        world.make_up(agent)
+        assert agent.stop() == 0
+    assert world.kept()[-3:] == ["Up", "Down", "Up"]
+    assert world.kept("kind")[0] == "started"
+    assert world.kept("kind")[-2:] == ["node", "stopped"]
+    assert not [line for line in agent.lines if "svcnode.history" in line]
+
+
+def test_the_minute_that_is_running_is_shown_with_its_looks(world: World) -> None:
+    with world.agent() as agent:
+        world.make_up(agent)
+        agent.eventually(lambda: history(agent)["services"]["<job>"][-1][1] > 0.5)
+        document = history(agent)
+        bars = document["services"]["<job>"]
+        assert (document["length_s"], len(bars)) == (60, 90)
+        begin_s, up_s, initializing_s, down_s, looks, failures, mean_ms, max_ms = bars[-1]
+        assert begin_s % 60 == 0
+        assert 0 < up_s + initializing_s + down_s <= 60
+        assert looks > failures
+        assert 0 < mean_ms <= max_ms < 1000
+        assert [bar[0] for bar in bars] == list(range(begin_s - 89 * 60, begin_s + 60, 60))
+
+
+def test_bad_questions_are_answered_with_how_to_ask(world: World) -> None:
+    with world.agent() as agent:
+        for query in ("", "?id=x&span=weeks", "?id=x&transitions=all", "?" + "&".join(f"id={n}" for n in range(101))):
+            answer = agent.ask(f"/history{query}")
+            assert (answer.code, list(answer.json)) == (400, ["message"])
+
+
+def test_a_second_signal_still_finds_the_last_of_it_written(world: World) -> None:
+    with Agent(world.folder, "--drain", "60s", config=CONFIG.format(path=world.path, flag=world.flag)) as agent:
+        world.make_up(agent)
+        agent.signal(signal.SIGTERM)
+        agent.hears("draining")
+        agent.signal(signal.SIGTERM)
+        assert agent.ends() == 128 + signal.SIGTERM
+    assert world.kept("kind")[-1] == "stopped"
+
+
+def test_after_a_kill_all_that_was_told_is_there_and_the_next_one_says_what_happened(world: World) -> None:
+    with world.agent() as agent:
+        world.make_up(agent)
+        world.make_down(agent)
+        agent.eventually(lambda: world.told(agent)[-2:] == ["Up", "Down"])
+        agent.signal(signal.SIGKILL)
+        agent.ends()
+    with world.agent() as agent:
+        agent.eventually(lambda: world.told(agent)[:2] == ["Up", "Down"] or world.told(agent)[1:3] == ["Up", "Down"])
+        agent.stop()
+    reasons = world.kept("reason")
+    assert sum("the one before it ended without a word" in reason for reason in reasons) == 1
+
+
+def test_with_history_switched_off_memory_answers_and_no_file_is_made(world: World) -> None:
+    config = CONFIG.format(path=world.path, flag=world.flag).replace("[history]", "[history]\nkeep = false")
+    with Agent(world.folder, config=config) as agent:
+        world.looks_and_answers(agent)
+        assert problem(agent) is None
+        agent.stop()
+    assert not world.path.parent.exists()
+
+
+def test_the_questions_of_the_page_about_history_can_be_asked_while_it_is_written(world: World) -> None:
+    questions = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(questions) == 3
+    with world.agent() as agent:
+        world.looks_and_answers(agent)
+        with closing(sqlite3.connect(f"file:{world.path}?mode=ro", uri=True)) as reader:
+            changes, *others = [reader.execute(question).fetchall() for question in questions]
+        assert [after for _, service_id, _, after, _ in changes if service_id == "<job>"][:2] == ["Down", "Up"]
+        assert others == [[], []], "no minute is over yet"
+        agent.stop()
+    with closing(sqlite3.connect(world.path)) as reader:
+        _, ((_, percent),), (hour,) = [reader.execute(question).fetchall() for question in questions]
+    assert 0 < percent < 100
+    assert hour[1] == "<job>"
+
+
+# ---- faults
+
+
+def in_process(script: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """A small disk in memory, where we may have one."""
+    folder.mkdir()
+    mounting = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounting.returncode:
+        pytest.skip(f"no disk can be mounted here: {mounting.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_stops_nothing_and_all_is_written_when_there_is_room(world: World) -> None:
+    with mounted(world.path.parent, "size=1m"):
+        filler = world.path.parent / "filler"
+        with world.agent() as agent:
+            world.make_up(agent)
+            subprocess.run([sys.executable, "-c", FILL, filler], check=True)
+            world.make_down(agent)
+            world.make_up(agent)
+            agent.eventually(lambda: "no room left on the disk of" in (problem(agent) or ""))
+            world.looks_and_answers(agent)
+            agent.hears(r"history: there is no room left on the disk of .*history\.db; what comes is kept in memory")
+            filler.unlink()
+            agent.hears("history is written again")
+            agent.eventually(lambda: problem(agent) is None)
+            assert agent.stop() == 0
+        assert world.kept()[-4:] == ["Up", "Down", "Up", "Down"]
+
+
+def test_a_disk_that_is_full_from_the_start_is_waited_for(world: World) -> None:
+    with mounted(world.path.parent, "size=1m"):
+        filler = world.path.parent / "filler"
+        subprocess.run([sys.executable, "-c", FILL, filler], check=True)
+        with world.agent() as agent:
+            world.looks_and_answers(agent)
+            agent.eventually(lambda: "no room" in (problem(agent) or ""))
+            filler.unlink()
+            agent.hears("history is written again")
+            agent.stop()
+        assert world.kept("kind")[0] == "started"
+        assert world.kept()[-2:] == ["Up", "Down"]
+
+
+def test_files_that_may_not_grow_are_as_good_as_a_full_disk(world: World) -> None:
+    with world.agent() as agent:
+        world.make_up(agent)
+        agent.eventually(lambda: world.told(agent)[-1:] == ["Up"])
+        _, hard = resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (0, hard))
+        world.make_down(agent)
+        agent.eventually(lambda: problem(agent) is not None)
+        world.looks_and_answers(agent)
+        resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        agent.hears("history is written again")
+        agent.stop()
+    assert world.kept()[-1] == "Down"
+
+
+def test_a_file_that_another_program_holds_locked_stops_nothing(world: World) -> None:
+    with world.agent() as agent:
+        world.make_up(agent)
+        agent.eventually(lambda: world.told(agent)[-1:] == ["Up"])
+        with in_process(HOLD, str(world.path)) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            world.make_down(agent)
+            agent.hears(r"history: another program holds .*history\.db locked; what comes is kept in memory")
+            world.looks_and_answers(agent)
+            agent.eventually(lambda: "another program holds" in (problem(agent) or ""))
+            holder.kill()
+        agent.hears("history is written again")
+        agent.stop()
+    assert world.kept()[-4:] == ["Up", "Down", "Up", "Down"]
+
+
+def test_a_second_node_with_the_same_file_keeps_no_history_and_says_how_to_mend_that(
+    world: World, tmp_path: Path
+) -> None:
+    with world.agent() as first:
+        world.make_up(first)
+        (tmp_path / "second").mkdir()
+        with Agent(tmp_path / "second", config=CONFIG.format(path=world.path, flag=world.flag)) as second:
+            told = second.hears(r"history\.db belongs to another svcnode \(process (\d+)\), .*\[history\] path")
+            assert int(told.group(1)) == first.process.pid
+            world.looks_and_answers(second)
+            world.looks_and_answers(first)
+            assert problem(first) is None
+            second.stop()
+        first.stop()
+    assert world.kept("kind").count("started") == 1
+
+
+def damage(path: Path, first: int) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(first)
+        file.write(os.urandom(size - first))
+
+
+@pytest.mark.parametrize("first", [0, 2 * 4096], ids=["all of it", "all but its beginning"])
+def test_a_damaged_file_is_set_aside_at_the_start(world: World, first: int) -> None:
+    with world.agent() as agent:
+        world.make_up(agent)
+        agent.stop()
+    damage(world.path, first)
+    damaged = world.path.read_bytes()
+    with world.agent() as agent:
+        aside = agent.hears(r"set aside as (history\.db\.corrupt-\d{8}T\d{6}Z), and a new one begun").group(1)
+        agent.eventually(lambda: f"set aside as {aside}" in (problem(agent) or ""))
+        world.looks_and_answers(agent)
+        agent.stop()
+    assert world.path.with_name(aside).read_bytes() == damaged
+    assert world.kept("kind")[0] == "started"
+    assert world.kept()[-2:] == ["Up", "Down"]
+
+
+def test_a_file_that_is_damaged_while_it_is_used_is_set_aside(world: World) -> None:
+    with world.agent() as agent:
+        world.looks_and_answers(agent)
+        with closing(sqlite3.connect(world.path)) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        damage(world.path, 2 * 4096)
+        world.make_up(agent)
+        history(agent, "transitions=50&span=hours")  # whoever reads finds out
+        agent.hears(r"set aside as history\.db\.corrupt-\d{8}T\d{6}Z, and a new one begun")
+        world.make_down(agent)
+        world.looks_and_answers(agent)
+        agent.eventually(lambda: "set aside as" in (problem(agent) or ""))
+        agent.stop()
+    assert world.kept()[-2:] == ["Up", "Down"]
+
+
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("somebody has mistaken it for another file"),
+        lambda path: path.with_name("history.db-wal").unlink(),
+        lambda path: path.with_name("history.db-shm").unlink(),
+    ],
+    ids=["removed", "emptied", "overwritten", "its log removed", "its index removed"],
+)
+def test_whatever_is_done_to_the_files_all_that_comes_after_it_is_kept(
+    world: World, hurt: Callable[[Path], object]
+) -> None:
+    with world.agent() as agent:
+        world.looks_and_answers(agent)
+        hurt(world.path)
+        world.make_up(agent)
+        history(agent, "transitions=50")
+        world.make_down(agent)
+        history(agent, "transitions=50")
+        world.looks_and_answers(agent)
+        assert agent.stop() == 0
+    assert world.kept()[-2:] == ["Up", "Down"]
+
+
+def refuse_writing(folder: Path) -> Callable[[], object]:
+    """Even to root; returns what ends that."""
+    if os.geteuid() != 0:
+        folder.chmod(0o555)
+        return lambda: folder.chmod(0o755)
+    if subprocess.run(["chattr", "+i", folder], capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be made immutable here")
+    return lambda: subprocess.run(["chattr", "-i", folder], check=True)
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(world: World) -> None:
+    world.path.parent.mkdir()
+    allow = refuse_writing(world.path.parent)
+    try:
+        with world.agent() as agent:
+            agent.hears(r"history\.db cannot be written: .*; mend its permissions, or name another file in \[history\]")
+            world.looks_and_answers(agent)
+            agent.eventually(lambda: "cannot be written" in (problem(agent) or ""))
+            allow()
+            agent.hears("history is written again")
+            agent.stop()
+    finally:
+        allow()
+    assert world.kept()[-2:] == ["Up", "Down"]
+
+
+def test_a_read_only_disk_stops_nothing(world: World) -> None:
+    with mounted(world.path.parent, "size=1m,ro"), world.agent() as agent:
+        agent.hears(r"history\.db cannot be written: Read-only file system")
+        world.looks_and_answers(agent)
+
+
+def test_the_database_of_another_program_is_not_touched(world: World) -> None:
+    world.path.parent.mkdir()
+    with closing(sqlite3.connect(world.path)) as ledger:
+        ledger.execute("CREATE TABLE ledger (entry)")
+        ledger.commit()
+    before = world.path.read_bytes()
+    with world.agent() as agent:
+        agent.hears(r"history\.db is a database of another program; name another file in \[history\] path")
+        world.looks_and_answers(agent)
+        agent.stop()
+    assert world.path.read_bytes() == before
+    assert [one.name for one in world.path.parent.iterdir()] == ["history.db"]
+
+
+def test_a_path_that_would_wait_for_ever_is_refused(world: World) -> None:
+    world.path.parent.mkdir()
+    os.mkfifo(world.path)
+    with world.agent() as agent:
+        agent.hears(r"history\.db is not a file")
+        world.looks_and_answers(agent)
+        assert agent.stop() == 0

@@ -1,0 +1,158 @@
+"""Nothing that is not ours is ever touched, and what is ours has one writer."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.history.faults import FaultError
+from svcnode.history.files import APPLICATION_ID, KEPT_ASIDE, Claim, check_owner, identity, set_aside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOON = 1_767_268_800.0
+
+
+def make_database(path: Path, application_id: int) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE kept (what)")
+        database.execute(f"PRAGMA application_id = {application_id}")
+        database.commit()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+def test_our_mark_reads_svch() -> None:
+    assert APPLICATION_ID.to_bytes(4, "big") == b"svch"
+
+
+def test_a_file_that_is_missing_or_empty_is_free_to_take(path: Path) -> None:
+    check_owner(path)
+    path.touch()
+    check_owner(path)
+
+
+def test_our_own_database_is_ours(path: Path) -> None:
+    make_database(path, APPLICATION_ID)
+    check_owner(path)
+
+
+def test_the_database_of_another_program_is_refused(path: Path) -> None:
+    make_database(path, 0)
+    with pytest.raises(FaultError, match=r"history\.db is a database of another program; name another file in"):
+        check_owner(path)
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_text("the only copy of a novel")
+    with pytest.raises(FaultError, match=r"history\.db is not a database; name another file in \[history\] path"):
+        check_owner(path)
+
+
+def test_a_file_that_was_ours_is_still_ours_when_its_beginning_is_lost(path: Path) -> None:
+    Claim(path).end()
+    path.write_bytes(bytes(4096))
+    check_owner(path)
+
+
+def test_what_is_no_file_is_refused_at_once(path: Path) -> None:
+    os.mkfifo(path)  # whoever opened it would wait for ever
+    with pytest.raises(FaultError, match=r"history\.db is not a file"):
+        check_owner(path)
+
+
+def test_a_folder_is_refused(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(FaultError, match="is not a file"):
+        check_owner(path)
+
+
+def test_one_claim_excludes_another_and_names_who_holds_it(path: Path) -> None:
+    claim = Claim(path)
+    with pytest.raises(FaultError, match=rf"belongs to another svcnode \(process {os.getpid()}\)"):
+        Claim(path)
+    claim.end()
+    Claim(path).end()
+
+
+def test_a_claim_ends_with_its_process_however_that_ends(path: Path) -> None:
+    script = f"from pathlib import Path; from svcnode.history.files import Claim; c = Claim(Path({str(path)!r}))\n"
+    script += "print('claimed', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "claimed\n"
+        with pytest.raises(FaultError, match=rf"process {holder.pid}"):
+            Claim(path)
+        holder.kill()
+    Claim(path).end()
+
+
+def test_a_claim_by_nobody_knows_whom_is_told_all_the_same(path: Path) -> None:
+    claim = Claim(path)
+    path.with_name("history.db-lock").write_text("")
+    with pytest.raises(FaultError, match=r"another svcnode \(it runs\)"):
+        Claim(path)
+    claim.end()
+
+
+def test_a_damaged_file_is_set_aside_under_a_dated_name_with_all_that_belongs_to_it(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).write_text(f"damaged{suffix}")
+    aside = set_aside(path, NOON)
+    assert aside.name == "history.db.corrupt-20260101T120000Z"
+    assert {one.name: one.read_text() for one in path.parent.iterdir()} == {
+        aside.name + suffix: f"damaged{suffix}" for suffix in ("", "-wal", "-shm")
+    }
+
+
+def test_only_the_newest_damaged_files_are_kept(path: Path) -> None:
+    stranger = path.with_name("other.db.corrupt-20200101T000000Z")
+    stranger.touch()
+    for hour in range(KEPT_ASIDE + 2):
+        path.touch()
+        path.with_name("history.db-wal").touch()
+        set_aside(path, NOON + 3600 * hour)
+    kept = sorted(one.name for one in path.parent.iterdir() if one.name.startswith("history.db"))
+    assert kept == sorted(
+        f"history.db.corrupt-20260101T{hour}0000Z{suffix}" for hour in (14, 15, 16) for suffix in ("", "-wal")
+    )
+    assert stranger.exists()
+
+
+def test_a_file_in_the_place_of_another_is_another(path: Path) -> None:
+    log = path.with_name("history.db-wal")
+    for one in (path, log):
+        one.write_text("something")
+    before = identity(path)
+    assert before is not None
+    for one in (path, log):
+        one.rename(one.with_name("moved"))
+        assert identity(path) is None
+        one.write_text("something")
+        assert identity(path) not in (None, before)
+
+
+def test_a_file_that_was_emptied_is_as_good_as_gone(path: Path) -> None:
+    path.with_name("history.db-wal").touch()
+    path.write_text("something")
+    assert identity(path) is not None
+    path.write_text("")
+    assert identity(path) is None
+
+
+def test_where_there_is_no_log_none_is_missed(path: Path) -> None:
+    path.write_text("something")
+    assert identity(path) is None
+    assert identity(path, has_log=False) is not None
