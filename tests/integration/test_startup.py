@@ -13,6 +13,7 @@ import pytest
 from svcnode import probes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 DEADLINE_S = 20.0
@@ -106,19 +107,21 @@ import sys
 from svcnode.cli import main
 main(["probe", *sys.argv[1:]])
 """
+# History is written in a thread of its own, which brings SQLite along; what else is loaded is seen without it.
+NO_HISTORY = {"SVCNODE_HISTORY_KEEP": "false"}
 TELL = "\nimport sys; modules = sorted(sys.modules); import json; print(json.dumps(modules))"
 
 
-def modules_after(script: str, folder: Path, *arguments: str) -> set[str]:
+def modules_after(script: str, folder: Path, *arguments: str, environ: Mapping[str, str] = NO_HISTORY) -> set[str]:
     """What is loaded after a script, beyond what the interpreter itself had loaded."""
-    return _modules(script, folder, *arguments) - _modules("", folder)
+    return _modules(script, folder, environ, *arguments) - _modules("", folder, environ)
 
 
-def _modules(script: str, folder: Path, *arguments: str) -> set[str]:
+def _modules(script: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> set[str]:
     ended = subprocess.run(
         [sys.executable, "-P", "-c", script + TELL, *arguments],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -170,6 +173,11 @@ def test_sqlite_is_loaded_when_a_service_needs_it(tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path)
     assert modules & NOT_ON_THE_WAY == {"sqlite3"}
     assert kinds(modules) == {"sqlite"}
+
+
+def test_history_brings_sqlite_and_nothing_else_and_no_sooner_than_it_begins(configured: Path) -> None:
+    assert modules_after(SERVE, configured, environ={}) & NOT_ON_THE_WAY == {"sqlite3"}
+    assert "sqlite3" not in modules_after("import svcnode.agent", configured, environ={})
 
 
 @pytest.mark.parametrize("url", KINDS)
