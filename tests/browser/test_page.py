@@ -222,21 +222,43 @@ def test_without_events_it_still_follows_only_later(tmp_path: Path, switch: Swit
         sight.shows_status("db", "Down")
 
 
-def test_a_page_that_nobody_sees_gives_its_connection_to_one_that_somebody_does(steady: Agent, look: Look) -> None:
-    sight = look(url_of(steady))
-    expect(sight.page.locator("#live")).to_have_text("live")
-    sight.page.evaluate("Object.defineProperty(document, 'hidden', {get: () => window.isHidden, configurable: true})")
-    ended: list[str] = []
-    sight.page.on("requestfailed", lambda request: ended.append(request.url))
-    sight.page.on("requestfinished", lambda request: ended.append(request.url))
-    sight.page.evaluate("window.isHidden = true")
-    other = sight.page.context.new_page()
-    other.goto(url_of(steady))
-    expect(other.locator("#live")).to_have_text("live")
-    expect(sight.page.locator("#live")).not_to_have_text("live")
-    assert [url for url in ended if "/events" in url]
-    sight.page.evaluate("window.isHidden = false; document.dispatchEvent(new Event('visibilitychange'))")
-    expect(sight.page.locator("#live")).to_have_text("live")
+HIDE = """() => {
+  Object.defineProperty(document, 'hidden', { get: () => window.isHidden, configurable: true });
+  window.isHidden = true;
+}"""
+
+
+def test_a_page_that_nobody_sees_gives_its_connection_to_one_that_somebody_does(
+    tmp_path: Path, switch: Switch, look: Look
+) -> None:
+    with Agent(tmp_path, config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        sight = look(url_of(agent), clock=True)
+        expect(sight.page.locator("#live")).to_have_text("live")
+        ended: list[str] = []
+        sight.page.on("requestfailed", lambda request: ended.append(request.url))
+        sight.page.evaluate(HIDE)
+        other = sight.page.context.new_page()
+        other.goto(url_of(agent))
+        expect(other.locator("#live")).to_have_text("live")
+        expect(sight.page.locator("#live")).not_to_have_text("live")
+        assert [url for url in ended if "/events" in url]
+
+        # It still follows the health, and asks for nothing else.
+        switch.is_good = False
+        agent.eventually(lambda: agent.health() == 503)
+        del sight.requests[:]
+        for _ in range(3):
+            sight.page.clock.run_for(16_000)
+            sight.shows_health("unhealthy")
+        assert {url.partition(f":{agent.port}/")[2] for url in sight.requests} <= {
+            "details?attempts=0&id=",
+            "static/unhealthy.svg",
+        }
+
+        sight.page.evaluate("window.isHidden = false; document.dispatchEvent(new Event('visibilitychange'))")
+        expect(sight.page.locator("#live")).to_have_text("live")
+        sight.shows_status("db", "Down")
 
 
 # ---- finding

@@ -114,7 +114,7 @@ async function poll() {
 function takeDetails({ node: told, services: list }) {
   if (["started", "name", "version"].some((key) => told[key] !== main.dataset[key])) return sync();
   if (told.last_event_id < line.seen) return soon("poll", poll, 1000); // it was made before the last change we know of
-  behindSince = told.last_event_id > line.seen ? behindSince || Date.now() : 0;
+  behindSince = line.isStreaming && told.last_event_id > line.seen ? behindSince || Date.now() : 0;
   if (behindSince && Date.now() - behindSince > POLL_MS) sync(); // events are told, and do not arrive
   Object.assign(node, { code: told.health, why: told.health_reason });
   paintNotices(told);
