@@ -2,17 +2,21 @@
 PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
+# Compiled once: without it, each of the processes that tests run in would compile all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test lint check format truth bench wheel-test lock clean
+.PHONY: help setup run demo test lint check format truth kills bench wheel-test lock clean
 
 help:
 	@echo "make setup       all that the others need, which they see to themselves"
 	@echo "make run         serve on the embedded default (http://127.0.0.1:8420/svc/node)"
+	@echo "make demo        a node with five small servers that break and mend by a script"
 	@echo "make test        all tests"
 	@echo "make check       format, lint, layers, types, tests"
 	@echo "make format      mend format and what lint can mend"
 	@echo "make wheel-test  the tests against the built wheel, on every interpreter at hand"
 	@echo "make truth       hurt real servers in every known way, and count untrue answers: both totals must be 0"
+	@echo "make kills       kill a process that writes history fifty times, and count what is lost: it must be 0"
 	@echo "make bench       measure against the peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        pin the dependencies anew"
 	@echo "make clean       remove everything that was made here"
@@ -34,10 +38,16 @@ $(UV): requirements/uv.txt
 run: setup
 	$(BIN)/svcnode serve
 
-# What decides is tested in every branch.
+demo: setup
+	$(BIN)/svcnode demo
+
+# What decides is tested in every branch. Most of what follows waits for servers, so it waits side by side: a file is
+# never shared out, for its tests share servers. What judges times comes last, and has the machine for itself.
 test: setup
-	$(BIN)/python -m pytest --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --cov --cov-report= tests/unit
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/spec.py' --fail-under=100
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit -m "not alone"
+	$(BIN)/python -m pytest --ignore=tests/unit -m alone
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -54,6 +64,9 @@ format: setup
 # Real servers from packages, which it installs itself as root.
 truth: setup
 	$(BIN)/python -m tests.truth
+
+kills: setup
+	$(BIN)/python -m tests.stress.history_kills
 
 bench: setup
 	$(BIN)/python -m benchmarks

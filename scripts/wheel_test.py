@@ -1,4 +1,4 @@
-"""Builds the wheel and runs the tests against it, on this interpreter and on 3.13 where there is one.
+"""Builds the wheel and runs the tests against it, on this interpreter and on 3.13 where there is one, side by side.
 
 The tests run from a copy outside the source tree, so that nothing but the installed package can be imported.
 """
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,9 +25,9 @@ def main() -> int:
         folder = Path(name)
         wheel = build(folder / "dist")
         copy_tests(folder / "elsewhere")
-        for python in interpreters():
-            print(f"== {version_of(python)}: {python}", flush=True)
-            test(wheel, python, folder)
+        with ThreadPoolExecutor() as pool:
+            for tested in [pool.submit(test, wheel, python, folder) for python in interpreters()]:
+                tested.result()
     print("the wheel passes")
     return 0
 
@@ -66,17 +67,19 @@ def version_of(python: str) -> str:
 
 def test(wheel: Path, python: str, folder: Path) -> None:
     elsewhere = folder / "elsewhere"
-    venv = folder / f"venv-{version_of(python)}"
+    version = version_of(python)
+    venv = folder / f"venv-{version}"
     installed = venv / "bin" / "python"
     uv = find_uv()
-    run(uv, "venv", "--quiet", "--python", python, "--no-python-downloads", venv)
-    run(uv, "pip", "sync", "--quiet", "--python", installed, "--require-hashes", ROOT / "requirements" / "dev.txt")
-    run(uv, "pip", "install", "--quiet", "--python", installed, "--no-deps", wheel)
+    locked = ROOT / "requirements" / "dev.txt"
+    run(uv, "venv", "--quiet", "--python", python, "--no-python-downloads", venv, who=version)
+    run(uv, "pip", "sync", "--quiet", "--python", installed, "--require-hashes", locked, who=version)
+    run(uv, "pip", "install", "--quiet", "--python", installed, "--no-deps", wheel, who=version)
     ask = [str(installed), "-c", WHERE_FROM]
     place = subprocess.run(ask, cwd=elsewhere, env=clean(), capture_output=True, text=True, check=True).stdout.strip()
     if "site-packages" not in place:
         sys.exit(f"svcnode is imported from {place}, not from the wheel")
-    run(installed, "-m", "pytest", "-q", *TESTS, cwd=elsewhere)
+    run(installed, "-m", "pytest", "-q", *TESTS, cwd=elsewhere, who=version)
 
 
 def find_uv() -> str:
@@ -85,13 +88,22 @@ def find_uv() -> str:
     return found or sys.exit("uv is neither in .uv/bin nor on PATH; `make setup` puts it there")
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    """Say what is run, run it, and end with its exit code where it fails."""
+def run(*command: str | Path, cwd: Path = ROOT, who: str = "build") -> None:
+    """Say what is run, run it, and end with its exit code where it fails; `who` stands before every line of it."""
     words = [str(word) for word in command]
-    print("$", *words, flush=True)
-    code = subprocess.run(words, cwd=cwd, env=clean(), check=False).returncode
-    if code:
-        sys.exit(code)
+    say(who, f"$ {' '.join(words)}")
+    with subprocess.Popen(
+        words, cwd=cwd, env=clean(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout or ():
+            say(who, line.rstrip("\n"))
+    if process.returncode:
+        sys.exit(process.returncode)
+
+
+def say(who: str, line: str) -> None:
+    sys.stdout.write(f"{who}: {line}\n")  # at once, so that no other's line gets into it
+    sys.stdout.flush()
 
 
 def clean() -> dict[str, str]:

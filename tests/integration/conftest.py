@@ -1,11 +1,25 @@
 from __future__ import annotations
 
+import signal
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.support.wire import LOOPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(params=list(LOOPS))
 def loop_name(request: pytest.FixtureRequest) -> str:
     """Whatever asks for it runs once on every event loop that we serve on."""
     return str(request.param)
+
+
+@pytest.fixture
+def heeding_ctrl_c() -> Iterator[None]:
+    """Whoever runs the tests in the background of a shell runs them, and what they start, deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from tests.support.agents import DEADLINE_S, Agent, is_listened_on
+from tests.support.servers.base import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.alone
 ANYWHERE = ("--listen", "127.0.0.1:0")
 INTERVAL_S, TIMEOUT_S, FALL, RISE = 0.4, 0.2, 3, 2
 # What may pass before it is noticed: the looks it takes, the last of them to its end, and half a second for the rest.
@@ -41,11 +43,6 @@ COMMANDS = {
 def service(service_id: str, probe: str, **words: str) -> str:
     lines = [f'id = "{service_id}"', f'probe = "{probe}"', *(f'{key} = "{value}"' for key, value in words.items())]
     return "[[services]]\n" + "\n".join(lines) + "\n"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 class Server:

@@ -41,7 +41,7 @@ from tests.support.servers.redis import RedisServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-WAIT_S = float(os.environ.get("LEFTOVERS_WAIT_S", "8"))
+WAIT_S = float(os.environ.get("LEFTOVERS_WAIT_S", "5"))
 TIMEOUT_S, OVERRUN_S = 0.25, 0.1
 # Calm while all is well; a service that fails is looked at again at once, and is never decided to be down.
 SCHEDULE = {"interval": 1.0, "timeout": TIMEOUT_S, "transition_interval": TIMEOUT_S, "fall": 1_000_000}
@@ -191,6 +191,7 @@ def _kind(row: str) -> str:
     return row.partition(":")[0].rpartition(".")[2]
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(120 + 2 * WAIT_S)
 def test_servers_of_every_kind_that_fall_silent_leave_no_task_thread_or_socket_behind(
     servers: dict[str, RealServer],

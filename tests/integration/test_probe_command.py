@@ -117,14 +117,6 @@ def web() -> Iterator[str]:
         yield f"http://127.0.0.1:{number}"
 
 
-@pytest.fixture
-def heeding_ctrl_c() -> Iterator[None]:
-    """Whoever runs the tests in the background of a shell runs them, and what they start, deaf to it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def environment(environ: dict[str, str] | None = None) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "utf-8", **(environ or {})}
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,9 @@ from tests.support.servers.provision import missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
 
+pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 150  # it takes half a minute, and longer where servers must be installed first
 
@@ -39,6 +42,7 @@ def totals(done: subprocess.CompletedProcess[str]) -> tuple[int, ...]:
 
 
 @pytest.mark.timeout(WITHIN_S + 10)
+@pytest.mark.usefixtures("lied_about")
 def test_a_node_says_nothing_untrue_of_real_servers_that_are_killed_frozen_or_locked(tmp_path: Path) -> None:
     done = campaign("--short", "--output", str(tmp_path / "matrix.md"))
     assert_it_was_judged(done)
@@ -68,7 +72,7 @@ class Liar(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def liar() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Liar) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -78,9 +82,18 @@ def liar() -> Iterator[str]:
         thread.join()
 
 
+@pytest.fixture(scope="module")
+def lied_about(liar: str) -> Iterator[Future[subprocess.CompletedProcess[str]]]:
+    """A campaign against the liar, beside the one against our node: both mostly wait, and this one has no node."""
+    with ThreadPoolExecutor() as pool:
+        yield pool.submit(campaign, "--short", "--only", "nginx", "--node", liar)
+
+
 @pytest.mark.timeout(WITHIN_S + 10)
-def test_a_node_that_lies_about_a_real_server_is_found_out_in_both_ways(liar: str) -> None:
-    done = campaign("--short", "--only", "nginx", "--node", liar)
+def test_a_node_that_lies_about_a_real_server_is_found_out_in_both_ways(
+    lied_about: Future[subprocess.CompletedProcess[str]],
+) -> None:
+    done = lied_about.result()
     assert_it_was_judged(done)
     assert "not judged" not in done.stdout, done.stdout
     assert done.returncode == 1

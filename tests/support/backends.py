@@ -157,6 +157,12 @@ def reset(peer: Peer) -> None:
     peer.reset()
 
 
+def reset_when_asked(peer: Peer) -> None:
+    """Not before: a reset at once may come while the other end still connects, or asks."""
+    peer.read_exactly(1)
+    peer.reset()
+
+
 def close(peer: Peer) -> None:
     peer.finish()
 

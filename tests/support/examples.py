@@ -6,7 +6,6 @@ import http.client
 import os
 import re
 import signal
-import socket
 import socketserver
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from tests.support.servers.base import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,10 +224,3 @@ class Running:
                 in_a_row = 0
             if not in_a_row:
                 time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -979,3 +979,14 @@ class NodeAgainstModel(RuleBasedStateMachine):
 
 TestNodeAgainstModel = NodeAgainstModel.TestCase
 TestNodeAgainstModel.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
+
+
+def test_a_service_is_found_with_what_is_believed_of_it_now() -> None:
+    clock = VirtualClock()
+    node = Node("n", version="v1", clock=clock)
+    node.register("db", ttl=5.0).up()
+    clock.advance(6)
+    found = node.find("db")
+    assert found is not None
+    assert (found[0].id, found[1].status) == ("db", Status.DOWN)
+    assert node.find("nothing") is None

@@ -75,8 +75,15 @@ class Look:
 
     def steps(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
         """Name and detail of each, and whether it was done."""
+        return self._steps_within(PATIENCE_S, url, options)
+
+    def steps_when_cut_off(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
+        """Those of a look that never ends."""
+        return self._steps_within(CUT_OFF_S, url, options)
+
+    def _steps_within(self, timeout_s: float, url: str, options: dict[str, Any]) -> list[tuple[str, str, bool]]:
         with recorded() as steps:
-            self.within(0.5, url, **options)
+            self.within(timeout_s, url, **options)
         return [(step.name, step.detail, step.is_done) for step in steps]
 
     def cut_off(self, url: str, **options: Any) -> Verdict:
@@ -134,11 +141,11 @@ class Look:
         without, afterwards = (Verdict(Outcome(outcome), reason) for outcome, reason in json.loads(done.stdout))
         return without, afterwards
 
-    def run(self, story: Coroutine[Any, Any, T]) -> T:
+    def run(self, story: Coroutine[Any, Any, T], within_s: float = 3 * PATIENCE_S) -> T:
         faults: list[dict[str, Any]] = []
         with asyncio.Runner(loop_factory=LOOPS[self.loop_name]) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: faults.append(context))
-            result = runner.run(_with_a_last_turn(asyncio.wait_for(story, 3 * PATIENCE_S)))
+            result = runner.run(_with_a_last_turn(asyncio.wait_for(story, within_s)))
         assert not faults, f"the loop complains: {faults}"
         return result
 

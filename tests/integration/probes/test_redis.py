@@ -14,7 +14,7 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.look import look_once
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, Peer, close, mute, refusing, reset, saying, server_tls
+from tests.support.backends import Backend, Peer, close, mute, refusing, reset_when_asked, saying, server_tls
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.servers.base import wait_until
 from tests.support.servers.redis import RedisReplica, RedisServer
@@ -153,6 +153,7 @@ def test_a_server_without_connections_left_is_failed(look: Look, server: RedisSe
         "max number of clients reached",
         "connection reset by peer",
         "broken pipe",
+        "Connection lost",
     }
 
 
@@ -340,7 +341,7 @@ def test_a_connection_is_not_kept_when_the_look_was_not_ready(look: Look, server
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (reset, "connection reset by peer"),
+        (reset_when_asked, "connection reset by peer"),
         (close, "Connection closed by server"),
         (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "what came back is not Redis"),
         (saying(b":1\r\n"), "what came back is not Redis"),

@@ -118,7 +118,7 @@ def test_a_resolver_that_hangs_is_our_own_fault(look: Look, resolver: Resolver) 
 
 
 def test_the_step_of_a_resolver_that_hangs_is_marked(look: Look, resolver: Resolver) -> None:
-    assert look.steps("tcp://slow.example:80") == [("resolve", "slow.example", False)]
+    assert look.steps_when_cut_off("tcp://slow.example:80") == [("resolve", "slow.example", False)]
     assert resolver.asked == ["slow.example"]
 
 

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 READY_WITHIN_S = 60.0
-# Below what the kernel gives to those who connect: nobody gets the port of a server that was killed by chance.
-_PORTS = range(10_000, 32_000)
+# Below what the kernel gives to those who connect: nobody gets the port of a server that was killed by chance. Tests
+# that run side by side have ports of their own, for a port is free until its server has started.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKER_COUNT = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_PORTS = range(10_000, 32_000)[_WORKER::_WORKER_COUNT]
 
 
 def free_port() -> int:

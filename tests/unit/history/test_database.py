@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.history import database as module
@@ -230,7 +230,7 @@ any_bar = st.builds(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 180), any_bar), max_size=40))
 def test_an_hour_is_the_sum_of_its_minutes_and_no_bar_is_longer_than_itself(
     tmp_path_factory: pytest.TempPathFactory, told: list[tuple[int, Bar]]
@@ -254,7 +254,7 @@ def test_an_hour_is_the_sum_of_its_minutes_and_no_bar_is_longer_than_itself(
             assert all(bar.known_s <= span.length_s + 0.01 for bar in bars(path, span).values())
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), any_bar), max_size=40))
 def test_no_bar_is_longer_than_itself_however_often_the_clock_is_set_back(
     tmp_path_factory: pytest.TempPathFactory, told: list[tuple[int, Bar]]

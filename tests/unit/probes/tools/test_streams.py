@@ -13,7 +13,7 @@ import pytest
 from svcnode.probes.tools.budget import MAX_HEARD_BYTES
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.streams import Streams, open_streams, upgraded
-from tests.support.backends import Backend, Peer, close, mute, open_files, reset, server_tls
+from tests.support.backends import Backend, Peer, close, mute, open_files, reset, reset_when_asked, server_tls
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.wire import LOOPS, PATIENCE_S, until
 
@@ -146,16 +146,17 @@ def test_aborting_twice_is_aborting_once(run: Callable[..., object], way: Way) -
         run(story())
 
 
-@pytest.mark.parametrize("script", [close, reset])
+@pytest.mark.parametrize("script", [close, reset_when_asked])
 def test_whoever_reads_is_told_of_an_end_at_the_other_side(
     run: Callable[..., object], way: Way, script: Script
 ) -> None:
     async def story() -> None:
         streams = await way.streams(backend)
+        streams.writer.write(b"are you there?\n")
         try:
             assert await streams.reader.read() == b""
         except ConnectionError:
-            assert script is reset
+            assert script is reset_when_asked
         finally:
             streams.abort()
 
