@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import signal
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.core.address import Address
 from svcnode.history import Transition
+from svcnode.history.backlog import Batch
+from svcnode.history.database import Database
+from svcnode.history.records import Limits
 from svcnode.node import Node
 from svcnode.web.operator import Operator
 from svcnode.web.operator import events as events_module
 from svcnode.web.operator.access import Access
-from svcnode.web.operator.events import KEPT_EVENTS, MAX_WAITING_BYTES, EventHub
+from svcnode.web.operator.events import KEPT_EVENTS, MAX_WAITING_BYTES, PAGE_BYTES, EventHub
 from svcnode.web.visits import Door
 from tests.support.agents import Agent
+from tests.support.backends import HttpBackend, reply
 from tests.support.event_streams import Event, EventReader
 from tests.support.wire import RunningWire, loopback, request, serving, until
 
@@ -196,8 +202,8 @@ class Story:
 
 
 @contextmanager
-def telling(loop_name: str) -> Iterator[tuple[RunningWire, Story, EventHub]]:
-    story: Any = Story()
+def telling(loop_name: str, a_story: Story | None = None) -> Iterator[tuple[RunningWire, Story, EventHub]]:
+    story: Any = a_story or Story()
     hub = EventHub(story)
     desk: Any = type("Desk", (), {"events": hub})
     listener = loopback()
@@ -259,6 +265,82 @@ def test_a_silent_stream_gives_a_sign_of_life_now_and_then(loop_name: str, monke
         assert time.monotonic() - began_s > 0.1
         wire.call(story.tell)
         assert reader.take_until(lambda event: event.name == "transition")[-1].id == 1
+
+
+class LongStory(Story):
+    """So much has come to pass that those who want all of it would keep the loop busy for a minute."""
+
+    last_id = 60_000
+
+    async def after(self, transition_id: int, limit: int = 500) -> list[Transition]:
+        await asyncio.sleep(0)
+        numbers = range(transition_id + 1, min(transition_id + limit, self.last_id) + 1)
+        return [Transition(number, 0.0, "status", "db", "Up", "Down", "x" * 60, 200, 503) for number in numbers]
+
+
+class Ticker:
+    """For how long the loop was at work, at worst, before it came to what was due.
+
+    In time of the processor: what else this machine has to do is not the loop's fault.
+    """
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+
+    async def run(self) -> None:
+        while True:
+            began_s = time.thread_time()
+            await asyncio.sleep(0.005)
+            self.worst_s = max(self.worst_s, time.thread_time() - began_s)
+
+
+@pytest.mark.alone
+def test_those_who_want_a_long_history_and_hardly_read_do_not_keep_others_waiting(loop_name: str) -> None:
+    with telling(loop_name, LongStory()) as (wire, _, hub), ExitStack() as stack:
+        ticker = Ticker()
+        ticking = asyncio.run_coroutine_threadsafe(ticker.run(), wire.loop)
+        slow = [stack.enter_context(EventReader(wire.place, query="?after=0", receive_buffer=4096)) for _ in range(99)]
+        with EventReader(wire.place, query="?after=0") as quick, wire.connect() as client:
+            for number in range(1, 10_001):
+                assert quick.read().id == number
+                if number % 1000 == 0:
+                    assert client.ask(request("/svc/node/health")).code == 200
+        assert until(lambda: hub.reader_count == len(slow))
+        waiting = wire.call(lambda: [outlet.waiting_bytes for outlet in hub._catching_up])
+        ticking.cancel()
+        assert max(waiting) <= 64 * 1024 + 2 * PAGE_BYTES, "what the transport keeps, and a page"
+        assert ticker.worst_s < 0.05
+
+
+@pytest.mark.alone
+def test_looks_do_not_fail_while_many_want_a_long_history(tmp_path: Path) -> None:
+    keep(tmp_path / "history.db", 30_000)
+    history = f'[history]\npath = "{tmp_path}/history.db"\n'
+    with HttpBackend(reply()) as backend, ExitStack() as stack:
+        look = f'[[services]]\nid = "web"\nprobe = "http://{backend.place}/"\ninterval = "600ms"\ntimeout = "500ms"\n'
+        agent = stack.enter_context(Agent(tmp_path, config=f"{HERE}{history}{look}"))
+        here = place(agent)
+        slow = [stack.enter_context(EventReader(here, query="?after=0", receive_buffer=4096)) for _ in range(100)]
+        with EventReader(here, query="?after=0") as quick:
+            seen = quick.take_until(is_about("status", "web", "Up"))
+        assert is_in_order(seen)
+        assert len(seen) > 30_000
+        assert len(slow) == 100
+        with agent.connect() as client:
+            told = json.loads(client.ask("/details").body)
+        (web,) = told["services"]
+        assert (web["status"], web["looks"]["failed"], web["looks"]["unknown"]) == ("Up", 0, 0)
+        assert told["node"]["last_event_id"] == seen[-1].id, "nothing has changed since"
+
+
+def keep(path: Path, count: int) -> None:
+    """A file with so many transitions, as a node has written it."""
+    now_us = int(time.time() * 1e6)
+    with closing(Database(path, Limits(86_400.0, 2**30))) as database:
+        for first in range(0, count, 1000):
+            ids = range(now_us - count + first, now_us - count + first + 1000)
+            some = [Transition(one, one / 1e6, "status", "db", "Up", "Down", "x" * 60, 200, 503) for one in ids]
+            database.write(Batch(some, [], 0))
 
 
 def test_500_readers_are_told_of_every_transition(loop_name: str) -> None:

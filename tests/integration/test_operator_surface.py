@@ -115,8 +115,10 @@ def test_a_socket_in_the_file_system_is_loopback(with_token: Agent, tmp_path: Pa
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(str(with_token.config_file.with_name("a.sock")))
     with Client(sock) as client:
-        assert client.ask(request("/details", host="whatever")).code == 200
-        assert client.ask(request("/details", "X-Forwarded-For: 10.0.0.1")).code == 401
+        assert client.ask(request("/details", host="localhost")).code == 200
+        assert client.ask(request("/details", host="")).code == 200
+        assert client.ask(request("/details", host="attacker.example")).code == 401
+        assert client.ask(request("/details", "X-Forwarded-For: 10.0.0.1", host="localhost")).code == 401
 
 
 def test_on_loopback_a_page_of_another_host_is_from_elsewhere(with_token: Agent, without_token: Agent) -> None:
@@ -124,6 +126,46 @@ def test_on_loopback_a_page_of_another_host_is_from_elsewhere(with_token: Agent,
     assert ask(here, "/details", host="attacker.example").code == 401
     assert ask(here, "/details", BEARER, host="attacker.example").code == 200
     assert ask(ports(without_token)[0], "/details", host="attacker.example:8420").code == 403
+
+
+@pytest.mark.parametrize("target", ["http://attacker.example/details", "http://localhost@attacker.example/details"])
+@pytest.mark.parametrize("method", ["GET", "BREW"])
+def test_on_loopback_the_host_in_a_target_is_the_one_that_counts(with_token: Agent, target: str, method: str) -> None:
+    here, _ = ports(with_token)
+    assert ask(here, target, method=method).code == 401
+    assert ask(here, target.replace("attacker.example", f"127.0.0.1:{here}"), method=method).code == (
+        401 if "@" in target else 200 if method == "GET" else 405
+    )
+
+
+def test_on_loopback_a_target_that_names_this_machine_stands_for_any_host(with_token: Agent) -> None:
+    here, _ = ports(with_token)
+    assert ask(here, "http://localhost/details", host="node.example").code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_on_loopback_what_a_page_of_another_site_shows_is_not_shown(
+    with_token: Agent, without_token: Agent, site: str
+) -> None:
+    for agent, code in ((with_token, 401), (without_token, 403)):
+        here, _ = ports(agent)
+        picture = (f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image")
+        assert set(codes(here, [*PATHS, *FILE_PATHS, *UNKNOWN], *picture).values()) == {code}
+        link = (f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+        assert ask(here, "/", *link).code == 200
+        assert ask(here, "/svc/node/health", *picture).code == 200
+
+
+def test_every_answer_says_that_no_page_of_another_site_may_show_it(with_token: Agent) -> None:
+    for port in ports(with_token):
+        for headers in ((), (BEARER,), (WRONG,)):
+            for path in (*PATHS, *FILE_PATHS, *UNKNOWN):
+                answer = ask(port, path, *headers)
+                assert answer.header("Cross-Origin-Resource-Policy") == "same-origin", path
+
+
+def test_the_interface_says_nothing_of_the_kind(with_token: Agent) -> None:
+    assert ask(ports(with_token)[0], "/svc/node/health").header("Cross-Origin-Resource-Policy") is None
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For: 10.0.0.1", "Forwarded: for=10.0.0.1", "Via: 1.1 proxy"])
@@ -160,6 +202,13 @@ def test_elsewhere_other_methods_do_not_get_around_the_token(with_token: Agent, 
         assert answer.code == 401, path
     wanted = 200 if method == "HEAD" else 405
     assert ask(everywhere, "/details", BEARER, method=method).code == wanted
+
+
+@pytest.mark.parametrize("headers", [(BEARER, WRONG), (WRONG, BEARER), (BASIC, BEARER), (BEARER, BEARER)])
+def test_elsewhere_two_tokens_are_none(with_token: Agent, headers: tuple[str, ...]) -> None:
+    _, everywhere = ports(with_token)
+    assert ask(everywhere, "/details", *headers).code == 401
+    assert ask(everywhere, "/svc/node/health", *headers).code == 200
 
 
 @pytest.mark.parametrize("header", [BEARER, BASIC])

@@ -202,6 +202,26 @@ def test_a_target_in_absolute_form_is_a_visit_too(wire: RunningWire) -> None:
     assert wire.ask(request("http://node.example/own/hello")).body == b'"hello"'
 
 
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+@pytest.mark.parametrize("authority", ["other.example", "other.example:8420", "[::1]:8420", "me@other.example"])
+def test_the_host_in_a_target_is_the_host(wire: RunningWire, surface: Surface, authority: str, version: str) -> None:
+    for path in ("/own/hello", "/own/hello?x=http://third.example/"):
+        wire.ask(request(f"http://{authority}{path}", host="localhost", version=version))
+    assert [visit.headers[b"host"] for visit in surface.visits] == [authority.encode()] * 2
+
+
+def test_a_target_that_holds_an_address_further_on_has_no_host(wire: RunningWire, surface: Surface) -> None:
+    wire.ask(request("/own/hello?x=http://other.example/", host="localhost"))
+    assert surface.visits[0].headers[b"host"] == b"localhost"
+
+
+def test_a_header_that_is_there_twice_has_both_values(wire: RunningWire, surface: Surface) -> None:
+    wire.ask(request("/own/hello", "Authorization: Bearer x", "Accept: a/b", "authorization: Bearer y"))
+    (visit,) = surface.visits
+    assert visit.headers[b"authorization"] == b"Bearer x, Bearer y"
+    assert visit.headers[b"accept"] == b"a/b"
+
+
 def test_who_may_not_come_in_is_told_so_and_stays_connected(wire: RunningWire, surface: Surface) -> None:
     surface.refused = error_answer(401, "no")
     with wire.connect() as client:

@@ -27,6 +27,7 @@ HEAD_TOO_LARGE = error_answer(431, "Request header fields too large")
 VERSION_NOT_SUPPORTED = error_answer(505, "HTTP version not supported; use HTTP/1.1 or HTTP/1.0")
 
 _WIRE_BYTES_PER_BODY_BYTE = 8  # more than the smallest chunks need; the rest is padding, to fill our memory
+_AFTER_AUTHORITY = re.compile(rb"[/?#]")
 # A request line that is well-formed but for a method that the parser has never heard of.
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (\S{1,4096}) HTTP/1\.[01]\r?\n")
 
@@ -164,9 +165,11 @@ class RequestReader:
         return replace(first, method=visit.method) if isinstance(first, Visit) else visit
 
     def _target(self, method: str, raw_target: bytes) -> Target | Visit:
-        path, _, query = _origin_form(raw_target).partition(b"?")
+        authority, origin_form = _split(raw_target)
+        path, _, query = origin_form.partition(b"?")
         if self._door.surface is not None and self._door.surface.takes(path):
-            return Visit(method, path, query, self._head.kept)
+            headers = self._head.kept if authority is None else {**self._head.kept, b"host": authority}
+            return Visit(method, path, query, headers)
         return self._server.answers.target(method, path, query)
 
     # ---- called by the parser
@@ -195,7 +198,7 @@ class RequestReader:
             return  # a trailer
         name = name.lower()
         if name in KEPT_HEADERS:
-            head.kept[name] = value
+            head.kept[name] = b"%s, %s" % (head.kept[name], value) if name in head.kept else value
         match name:
             case b"host":
                 head.host_count += 1
@@ -243,12 +246,16 @@ def _refusal_behind(exc: BaseException) -> Answer:
     return INTERNAL_ERROR
 
 
-def _origin_form(raw_target: bytes) -> bytes:
-    """Path and query of a target in absolute form; any other form stays as it is."""
+def _split(raw_target: bytes) -> tuple[bytes | None, bytes]:
+    """The authority of a target in absolute form, and its path and query; any other form has none, and stays as it is.
+
+    Whoever names an authority there means that one, whatever stands in Host: RFC 9112, 3.2.2.
+    """
     if raw_target.startswith(b"/") or b"://" not in raw_target:
-        return raw_target
+        return None, raw_target
     try:
         url = httptools.parse_url(raw_target)
     except httptools.HttpParserInvalidURLError:
-        return raw_target
-    return (url.path or b"/") + (b"?" + url.query if url.query else b"")
+        return None, raw_target
+    authority = _AFTER_AUTHORITY.split(raw_target.partition(b"://")[2], maxsplit=1)[0]
+    return authority, (url.path or b"/") + (b"?" + url.query if url.query else b"")

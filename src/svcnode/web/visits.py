@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 SIGNS_OF_A_PROXY = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
 )
-KEPT_HEADERS = SIGNS_OF_A_PROXY | {b"accept", b"authorization", b"host", b"last-event-id"}
+# With these a browser says on whose behalf it asks, and what for.
+SIGNS_OF_A_BROWSER = frozenset({b"sec-fetch-dest", b"sec-fetch-mode", b"sec-fetch-site"})
+KEPT_HEADERS = SIGNS_OF_A_PROXY | SIGNS_OF_A_BROWSER | {b"accept", b"authorization", b"host", b"last-event-id"}
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request to a surface; path and query as they stood on the wire, the names of headers in small letters."""
+    """A request to a surface; path and query as they stood on the wire, the names of headers in small letters.
+
+    A header that was there more than once has all its values, with commas between. The host is that of the target,
+    where the target names one.
+    """
 
     method: str
     path: bytes

@@ -10,17 +10,19 @@ A handler is `async (desk, visit, name) -> Answer | Stream`; `name` is what stan
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from svcnode.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Answer, segments_of
+from svcnode.web.visits import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from svcnode.web.operator.access import Access
     from svcnode.web.operator.desk import Desk
-    from svcnode.web.visits import Stream, Visit
+    from svcnode.web.visits import Visit
 
     Handler = Callable[[Desk, Visit, str], Awaitable[Answer | Stream]]
 
@@ -34,6 +36,8 @@ ROUTES = {
     "/metrics": "metrics:metrics",
     "/static/{name}": "static:static_file",
 }
+# No page of another site may show a picture of ours, and learn from its size what it says.
+FOR_OUR_PAGES_ALONE = ("Cross-Origin-Resource-Policy", "same-origin")
 _handlers: dict[str, Handler] = {}  # those that were asked for
 _NAME = "{name}"
 _WANTED = {path: segments_of(path) for path in ROUTES}
@@ -54,16 +58,23 @@ class Operator:
     def refusal(self, visit: Visit) -> Answer | None:
         refusal = self.access.refusal(visit.headers)
         if refusal is None and visit.method not in METHODS:
-            return METHOD_NOT_ALLOWED
-        return refusal
+            refusal = METHOD_NOT_ALLOWED
+        return refusal and _for_our_pages(refusal)
 
     async def answer(self, visit: Visit) -> Answer | Stream:
         found = _find(visit.path)
         if found is None:
-            return NOT_FOUND
+            return _for_our_pages(NOT_FOUND)
         path, name = found
         handler = _handlers[path] if path in _handlers else await asyncio.to_thread(_load, path)
-        return await handler(self._desk, visit, name)
+        answer = await handler(self._desk, visit, name)
+        return (
+            replace(answer, head=_for_our_pages(answer.head)) if isinstance(answer, Stream) else _for_our_pages(answer)
+        )
+
+
+def _for_our_pages(answer: Answer) -> Answer:
+    return replace(answer, headers=(*answer.headers, FOR_OUR_PAGES_ALONE))
 
 
 def _find(path: bytes) -> tuple[str, str] | None:

@@ -1,8 +1,9 @@
 """Who may see what is beyond the interface.
 
 On loopback anybody may, for whoever is on this machine can ask for more than that. Elsewhere the token is asked for. A
-loopback listener can still be reached from elsewhere in two ways, and then counts as elsewhere: through a proxy, which
-says so in a header, and by a web page in a browser on this machine that has its own host's name resolve to 127.0.0.1.
+loopback listener can still be reached from elsewhere, and then counts as elsewhere: through a proxy, which says so in a
+header; by a web page in a browser on this machine that has its own host's name resolve to 127.0.0.1; and by one that
+shows our pictures or opens our events, which the browser says. A socket in the file system is held to the same.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import binascii
 import hmac
 import ipaddress
+import re
 from base64 import b64decode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -32,6 +34,10 @@ NOT_SERVED = error_answer(
     403,
     "Beyond loopback this is served only with a token: set operator_token in [security] of the node's configuration",
 )
+
+# The name of a host, or an IPv6 address in brackets; a port may follow.
+_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[^\[\]:@/\\\s]*))(?::[0-9]*)?", re.ASCII)
+_OWN_SITES = (b"none", b"same-origin")  # typed in or taken from the bookmarks, and asked for by a page of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,7 @@ class Access:
     def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
         if not self.is_open or not SIGNS_OF_A_PROXY.isdisjoint(headers):
             return False
-        host = headers.get(b"host")  # HTTP/1.0 may do without, but no browser does
-        return self.address.scheme == "unix" or host is None or is_loopback(_host_in(host))
+        return _names_this_machine(headers.get(b"host", b"")) and not _is_for_another_site(headers)
 
 
 def is_loopback(host: str) -> bool:
@@ -79,10 +84,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _host_in(header: bytes) -> str:
-    """The host of a Host header, without its port."""
-    text = header.decode("latin-1").strip()
-    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+def _names_this_machine(host: bytes) -> bool:
+    """By the Host header. A program may name nobody; no browser does that."""
+    text = host.decode("latin-1").strip()
+    found = _HOST.fullmatch(text)
+    return not text or (found is not None and is_loopback(found["ipv6"] or found["name"] or ""))
+
+
+def _is_for_another_site(headers: Mapping[bytes, bytes]) -> bool:
+    if headers.get(b"sec-fetch-site", b"none") in _OWN_SITES:
+        return False
+    # Whoever follows a link sees what it leads to. The page with the link does not.
+    is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
+    return not is_link
 
 
 def _token_in(authorization: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 from weakref import WeakKeyDictionary
 
 from svcnode.core.errors import InvalidValueError
@@ -38,11 +39,20 @@ class Asked(NamedTuple):
 
 async def bars(desk: Desk, visit: Visit, name: str) -> Answer:
     try:
+        _check_text(visit.query)
         asked = asked_in(parse_query(visit.query))
     except InvalidValueError as exc:
         return error_answer(400, str(exc))
     key = (desk.history.last_id, visit.query)
-    return await asyncio.shield(_task_for(desk.history, key, asked))
+    return await asyncio.shield(_task_for(desk, key, asked))
+
+
+def _check_text(query: bytes) -> None:
+    """What is no text would be read as some other id."""
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        raise InvalidValueError("the query is not UTF-8; write each byte of an id's UTF-8 as %XX") from None
 
 
 def asked_in(query: Mapping[str, Sequence[str]]) -> Asked:
@@ -66,30 +76,45 @@ def _count(values: Sequence[str]) -> int:
     return int(text)
 
 
-def _task_for(history: History, key: tuple[int, bytes], asked: Asked) -> asyncio.Task[Answer]:
+def _task_for(desk: Desk, key: tuple[int, bytes], asked: Asked) -> asyncio.Task[Answer]:
     loop = asyncio.get_running_loop()
-    shared = _shared.setdefault(history, {})
+    shared = _shared.setdefault(desk.history, {})
     for old in [one for one, (began_s, _) in shared.items() if loop.time() - began_s >= SHARED_FOR_S]:
         del shared[old]
     if key in shared:
         return shared[key][1]
-    task = loop.create_task(_answer(history, asked))
+    task = loop.create_task(_answer(desk, asked))
     if len(shared) < MAX_SHARED:
         shared[key] = (loop.time(), task)
     return task
 
 
-async def _answer(history: History, asked: Asked) -> Answer:
+async def _answer(desk: Desk, asked: Asked) -> Answer:
+    history = desk.history
+    unknown = await _unknown(desk, asked.service_ids)
+    asked = asked._replace(service_ids=tuple(one for one in asked.service_ids if one not in unknown))
     found = await history.bars(asked.service_ids, asked.span)
     transitions = {
         service_id: await history.latest(service_id, asked.transitions)
         for service_id in asked.service_ids
         if asked.transitions
     }
-    return await asyncio.to_thread(lambda: answer_with(200, encoded(asked, found, transitions)))
+    return await asyncio.to_thread(lambda: answer_with(200, encoded(asked, found, transitions, unknown)))
 
 
-def encoded(asked: Asked, bars: Mapping[str, Sequence[Bar]], transitions: Mapping[str, Sequence[Transition]]) -> bytes:
+async def _unknown(desk: Desk, service_ids: Sequence[str]) -> list[str]:
+    """Of which there is nothing to tell: neither registered now nor kept from before."""
+    strangers = [service_id for service_id in service_ids if desk.node.find(service_id) is None]
+    known = await desk.history.known(strangers) if strangers else ()
+    return [service_id for service_id in strangers if service_id not in known]
+
+
+def encoded(
+    asked: Asked,
+    bars: Mapping[str, Sequence[Bar]],
+    transitions: Mapping[str, Sequence[Transition]],
+    unknown: Sequence[str],
+) -> bytes:
     """Service by service: while a text is made in one go, the event loop waits for it."""
     parts = [_member("span", asked.span.name), _member("length_s", asked.span.length_s)]
     shown = [f"{_json(service_id)}:[{','.join(map(shown_bar, of_it))}]" for service_id, of_it in bars.items()]
@@ -97,6 +122,7 @@ def encoded(asked: Asked, bars: Mapping[str, Sequence[Bar]], transitions: Mappin
     if asked.transitions:
         told = [_member(service_id, [told_of(one) for one in of_it]) for service_id, of_it in transitions.items()]
         parts.append(f'"transitions":{{{",".join(told)}}}')
+    parts.append(_member("unknown", unknown))
     return f"{{{','.join(parts)}}}".encode()
 
 

@@ -86,12 +86,13 @@ async def all_details(desk: Desk, visit: Visit, name: str) -> Answer:
     query = parse_query(visit.query)
     with_attempts = _is_wanted(query.get("attempts", ["0"]))
     if "id" not in query:
-        return await desk.shared.get(("details", with_attempts), lambda: _answer(desk, with_attempts=with_attempts))
+        key, version = ("details", with_attempts), desk.vitals.reload_problem
+        return await desk.shared.get(key, lambda: _answer(desk, with_attempts=with_attempts), version=version)
     ids = dict.fromkeys(query["id"])  # each once
     desk.node.settle()
     # Whoever follows the events must not be told here of a health that was before the last one.
-    version = desk.node.revision
-    about_node = await desk.shared.get("details of the node", lambda: node_details(desk), version=version)
+    versions = desk.node.revision, desk.vitals.reload_problem
+    about_node = await desk.shared.get("details of the node", lambda: node_details(desk), version=versions)
     return await asyncio.to_thread(lambda: _answer(desk, about_node, ids, with_attempts=with_attempts))
 
 
@@ -220,7 +221,9 @@ class _Reader:
         return {"at": self._now.iso(at_s), "age_s": self._now.ago_s(at_s)}
 
     def _probe_url(self, watch: Watch | None) -> str | None:
-        url = None if watch is None else getattr(watch.probe, "url", None)
+        if watch is None:
+            return None
+        url = getattr(watch.probe, "shown", None) or getattr(watch.probe, "url", None)
         return None if url is None else self._texts[str(url)]
 
 

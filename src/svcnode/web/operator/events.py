@@ -3,6 +3,9 @@
 An event is encoded once for all who listen. A reader who names the last event that they saw gets all that came after
 it: from history as far as that reaches back, and then from the newest events, which are kept here. Between the last
 one read from here and the first one told live, nothing is awaited, so nothing is lost.
+
+However many want to catch up, and from however long ago, health is answered by the same loop: a page of events at a
+time, and one page at a time for all of them together. Whoever is slow to read holds nobody up but themselves.
 """
 
 from __future__ import annotations
@@ -10,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.spec import Answer, error_answer, parse_query
 from svcnode.web.operator.answering import iso_time
 from svcnode.web.visits import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from svcnode.history import History, Transition
     from svcnode.web.operator.desk import Desk
     from svcnode.web.visits import Outlet, Visit
@@ -26,7 +32,10 @@ MAX_READERS = 512
 MAX_WAITING_BYTES = 256 * 1024  # of one reader; who is further behind may come again and say where to go on
 HEARTBEAT_S = 15.0
 RECONNECT_MS = 2000
-PAGE = 500
+# A page is made in about a millisecond, and is most of what waits for one who catches up and does not read.
+PAGE = 100
+PAGE_BYTES = 32 * 1024
+KEPT_PAGES = 8  # those who come together go the same way
 
 TOO_MANY = error_answer(503, "Too many listen already; try again later", ("Retry-After", "10"))
 BAD_ID = error_answer(400, "Last-Event-ID, or after, is the id of an event: a whole number")
@@ -44,6 +53,12 @@ _HELLO = f"retry: {RECONNECT_MS}\n\n".encode()
 _HEARTBEAT = b": still here\n\n"
 # Something is missing that nobody has any more: the reader had better look at everything anew.
 _GAP = b"event: gap\ndata: {}\n\n"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class _Page(NamedTuple):
+    data: bytes
+    last_id: int
 
 
 async def events(desk: Desk, visit: Visit, name: str) -> Answer | Stream:
@@ -69,6 +84,9 @@ class EventHub:
         self._history = history
         self._recent: deque[tuple[int, bytes]] = deque()
         self._all_after = history.last_id  # everything that came after this one is among the recent ones
+        self._pages: dict[int, _Page] = {}  # the last ones from history, by the event before
+        self._turn = asyncio.Lock()  # of those who catch up
+        self._catching_up: set[Outlet] = set()
         self._readers: dict[Outlet, asyncio.Future[None]] = {}
         self.reader_count = 0  # with those who still catch up
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -81,6 +99,7 @@ class EventHub:
     async def follow(self, outlet: Outlet, after: int | None) -> None:
         """Send to this reader until they leave, or fall too far behind."""
         self.reader_count += 1
+        self._heartbeat = self._heartbeat or asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
         try:
             outlet.send(_HELLO)
             if after is not None:
@@ -90,31 +109,44 @@ class EventHub:
             self.reader_count -= 1
 
     async def _listen(self, outlet: Outlet) -> None:
-        loop = asyncio.get_running_loop()
-        gone = self._readers[outlet] = loop.create_future()
-        self._heartbeat = self._heartbeat or loop.call_later(HEARTBEAT_S, self._beat)
+        gone = self._readers[outlet] = asyncio.get_running_loop().create_future()
         try:
             await gone
         finally:
             del self._readers[outlet]
 
     async def _catch_up(self, outlet: Outlet, after: int) -> None:
-        if not self._history.forgotten_to <= after <= self._history.last_id:
+        if after > self._history.last_id:
             outlet.send(_GAP)
-        while after < self._history.last_id:
-            data, after = await self._page_after(after)
-            outlet.send(data)
-            await outlet.drained()
+        self._catching_up.add(outlet)
+        try:
+            while after < self._history.last_id:
+                data, after = await self._next_page(after)
+                outlet.send(data)
+                await outlet.drained()
+        finally:
+            self._catching_up.discard(outlet)
 
-    async def _page_after(self, after: int) -> tuple[bytes, int]:
-        """The next events, and the id of the last of them."""
-        if after >= self._all_after:
-            recent = [event for event in self._recent if event[0] > after][:PAGE]
-            return b"".join(data for _, data in recent), recent[-1][0]
-        page = await self._history.after(after, PAGE)
+    async def _next_page(self, after: int) -> _Page:
+        async with self._turn:
+            await asyncio.sleep(0)  # whoever else has something to do comes first
+            # More may have been forgotten while this one waited, or read.
+            if after < (gone_to := min(self._history.forgotten_to, self._all_after)):
+                return _Page(_GAP, gone_to)
+            if after >= self._all_after:
+                return _page(event for event in self._recent if event[0] > after)
+            return self._pages.get(after) or await self._page_from_history(after)
+
+    async def _page_from_history(self, after: int) -> _Page:
+        told = await self._history.after(after, PAGE)
         # The newest may be kept already and not told yet: whoever were given them from here would get them twice.
-        kept = [transition for transition in page if transition.id <= self._all_after]
-        return (b"".join(map(encoded, kept)), kept[-1].id) if kept else (_GAP, self._all_after)
+        kept = [transition for transition in told if transition.id <= self._all_after]
+        if not kept:
+            return _Page(_GAP, self._all_after)
+        page = self._pages[after] = _page((transition.id, encoded(transition)) for transition in kept)
+        if len(self._pages) > KEPT_PAGES:
+            del self._pages[next(iter(self._pages))]
+        return page
 
     def _publish(self, transition: Transition) -> None:
         data = encoded(transition)
@@ -132,13 +164,26 @@ class EventHub:
 
     def _beat(self) -> None:
         self._heartbeat = None
-        if self._readers:
+        if self.reader_count:
             self._send(_HEARTBEAT)
+            for outlet in self._catching_up:
+                if not outlet.waiting_bytes:  # or else there is something to read
+                    outlet.send(_HEARTBEAT)
             self._heartbeat = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
 
 
 def encoded(transition: Transition) -> bytes:
     said = {**transition._asdict(), "at": iso_time(transition.at_s)}
     del said["at_s"]
-    data = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
-    return f"id: {transition.id}\nevent: transition\ndata: {data}\n\n".encode(errors="replace")
+    return f"id: {transition.id}\nevent: transition\ndata: {_encode(said)}\n\n".encode(errors="replace")
+
+
+def _page(events: Iterable[tuple[int, bytes]]) -> _Page:
+    """The first of them, as many as fit; one at least."""
+    data, last_id = bytearray(), 0
+    for event_id, event in islice(events, PAGE):
+        data += event
+        last_id = event_id
+        if len(data) >= PAGE_BYTES:
+            break
+    return _Page(bytes(data), last_id)

@@ -1,13 +1,15 @@
 """`/`: the node and its services on one page.
 
 The whole table is made here, so the page is complete without JavaScript, true as of the moment it was asked for. With
-JavaScript the same table comes to life (static/page.js). Whatever somebody else wrote is escaped on its way in.
+JavaScript the same table comes to life (static/page.js). Whatever somebody else wrote is escaped on its way in, and
+what it hides or turns around is shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import Counter
 from functools import cache
 from html import escape
@@ -16,7 +18,9 @@ from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from svcnode.core.model import Health, Status
+from svcnode.core import rules
+from svcnode.core.model import Health, Outcome, Status
+from svcnode.core.wording import one_line
 from svcnode.history.records import HOURS
 from svcnode.web.operator.answering import iso_time, typed_answer
 from svcnode.web.operator.details import node_details, services_details
@@ -55,7 +59,9 @@ HEALTHS = {
 }
 TROUBLE_FIRST = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.UP.value: 2}
 NOTHING = "\N{EN DASH}"
+NO_EVIDENCE = rules.first_state(0.0).reason
 ROWS_PER_CHUNK = 20  # as static/rows.js has it
+SHORT_NAME = 20  # characters, for which there is room in a line everywhere
 # Or else a browser learns of each part of the script only when it has read the one that needs it.
 _PRELOADS = "\n".join(
     f'<link rel="modulepreload" href="static/{file}">' for file in FILES if file.endswith(".js") and file != "page.js"
@@ -87,7 +93,7 @@ def rendered(
         "health": name,
         "health_word": word,
         "title": f"{sign} {about_node['name']}: {word.lower()}",
-        "why": about_node["health_reason"],
+        "why": in_brief(one_line(about_node["health_reason"])),
         "name": about_node["name"],
         "version": about_node["version"],
         "spec_version": about_node["spec_version"],
@@ -103,11 +109,12 @@ def rendered(
     }
     markup = {
         "preloads": _PRELOADS,
+        "raw_name": escape(about_node["name"]),  # for the script to compare, and not to be seen
         "notices": "".join(_notices(about_node)),
         "rows": _chunks([_row(order, service, bars.get(service["id"], ())) for order, service in rows]),
         "none_hidden": " hidden" if services else "",
     }
-    return _template().substitute({key: escape(str(value)) for key, value in words.items()}, **markup).encode()
+    return _template().substitute({key: text_in(str(value)) for key, value in words.items()}, **markup).encode()
 
 
 @cache
@@ -121,7 +128,7 @@ def _notices(about_node: Mapping[str, Any]) -> Iterable[str]:
         ("reload_problem", "The configuration was not reloaded, the old one is in force"),
     ):
         if about_node[key]:
-            yield f'<p class="notice" dir="auto">{begin}: {escape(about_node[key])}</p>'
+            yield f'<p class="notice" dir="auto">{begin}: {text_in(about_node[key])}</p>'
 
 
 def _chunks(rows: Sequence[str]) -> str:
@@ -135,20 +142,39 @@ def _chunks(rows: Sequence[str]) -> str:
 
 def _row(order: int, service: ServiceDetails, bars: Sequence[Bar]) -> str:
     """One service. The roles are said although they go without saying: rows are laid out as grids."""
-    service_id, status = escape(service["id"]), service["status"]
-    link = escape(quote(service["id"], safe=""))
+    name, service_id, status = service["name"], service["id"], service["status"]
+    link = escape(quote(service_id, safe=""))
+    kind = ' class="word"' if len(name) <= SHORT_NAME and " " not in name else ""
     evidence = service["evidence"] or {}
     return (
-        f'<tr role="row" data-id="{service_id}" data-order="{order}" data-status="{status}">'
-        f'<th role="rowheader" scope="row"><a href="details?attempts=1&amp;id={link}" dir="auto">'
-        f'{escape(service["name"])}</a><code dir="auto">{service_id}</code></th>'
+        f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}">'
+        f'<th role="rowheader" scope="row"><a href="details?attempts=1&amp;id={link}" dir="auto"{kind}>'
+        f'{text_in(name)}</a><code dir="auto">{text_in(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span></td>'
         f'<td role="cell">{_time(service["since"], duration_in_words(service["since_s"]))}</td>'
-        f'<td role="cell"><span class="reason" dir="auto">{escape(service["reason"])}</span></td>'
+        f'<td role="cell"><span class="reason" dir="auto">{text_in(reason_of(service))}</span></td>'
         f'<td role="cell">{_time(evidence.get("at"), ago_in_words(evidence.get("age_s")))}</td>'
         f'<td role="cell">{_latency(service)}</td>'
         f'<td role="cell">{_availability(bars)}</td></tr>\n'
     )
+
+
+def text_in(text: str) -> str:
+    """As it stands in the page: what would be unseen, or turn around what stands beside it, is shown as in the log."""
+    return escape(text if text.isprintable() else one_line(text))
+
+
+def reason_of(service: ServiceDetails) -> str:
+    """Why it is so. Where nothing has counted yet, what kept the newest look from counting says more."""
+    evidence = service["evidence"]
+    if service["reason"] != NO_EVIDENCE or not evidence or evidence["verdict"] != Outcome.UNKNOWN.value:
+        return service["reason"]
+    return evidence["reason"] or NO_EVIDENCE
+
+
+def in_brief(text: str) -> str:
+    """Without the rest of words that would fill the headline; they stand in full further down."""
+    return re.sub(r"\S{65,}", lambda found: f"{found[0][:48]}…", text)
 
 
 def _time(iso: str | None, words: str) -> str:

@@ -10,12 +10,13 @@ import pytest
 
 from svcnode.core.address import Address, address_from
 from svcnode.web.operator.access import NOT_SERVED, TOKEN_NEEDED, Access, is_loopback
-from svcnode.web.visits import KEPT_HEADERS, SIGNS_OF_A_PROXY
+from svcnode.web.visits import KEPT_HEADERS, SIGNS_OF_A_BROWSER, SIGNS_OF_A_PROXY
 
 if TYPE_CHECKING:
     from svcnode.spec import Answer
 
 TOKEN = "a-token-of-some-length"
+OTHER = "another-token-of-some-length"
 HERE = Address(scheme="http", host="127.0.0.1", port=8420)
 ELSEWHERE = Address(scheme="http", host="0.0.0.0", port=8420)
 UNIX = Address(scheme="unix", path="/run/svcnode.sock")
@@ -75,8 +76,10 @@ def test_a_visitor_who_asks_for_this_machine_is_from_here(host: str) -> None:
     assert asked(HERE, host=host) is None
 
 
-def test_a_visitor_who_names_no_host_is_no_browser_and_from_here() -> None:
-    assert Access(HERE, TOKEN).refusal({}) is None
+@pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
+def test_a_visitor_who_names_no_host_is_no_browser_and_from_here(address: Address) -> None:
+    assert Access(address, TOKEN).refusal({}) is None
+    assert asked(address, host="") is None
 
 
 @pytest.mark.parametrize(
@@ -90,13 +93,84 @@ def test_a_visitor_who_names_no_host_is_no_browser_and_from_here() -> None:
         "[::2]:8420",
         "10.0.0.1",
         "0.0.0.0",
-        "",
         b"\xff",
+        b"localhost\xff",
+        "localhost, attacker.example",
     ],
 )
 def test_a_page_whose_name_resolves_to_this_machine_is_from_elsewhere(host: str | bytes) -> None:
+    for address in (HERE, UNIX):
+        assert asked(address, host=host) is TOKEN_NEEDED
+        assert asked(address, None, host=host) is NOT_SERVED
+        assert asked(address, host=host, authorization=f"Bearer {TOKEN}") is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "localhost:evil",
+            "localhost:80:80",
+            "localhost:80x",
+            "localhost/",
+            "localhost\\",
+            "a@localhost",
+            "local host",
+        ),
+        *(
+            "[::1",
+            "::1",
+            "::1]",
+            "[::1]x",
+            "[::1]:x",
+            "[127.0.0.1]",
+            "[localhost]",
+            "[]",
+            "[",
+            ":",
+            ":80",
+            "127.0.0.1,",
+        ),
+    ],
+)
+def test_a_host_that_is_none_is_not_this_machine(host: str) -> None:
     assert asked(HERE, host=host) is TOKEN_NEEDED
-    assert asked(HERE, host=host, authorization=f"Bearer {TOKEN}") is None
+    assert asked(UNIX, host=host) is TOKEN_NEEDED
+
+
+# ---- what a browser asks for on behalf of other pages
+
+
+@pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "", "same-origin, cross-site", "something-new"])
+@pytest.mark.parametrize(
+    ("mode", "dest"),
+    [
+        ("no-cors", "image"),
+        ("no-cors", "empty"),
+        ("cors", "empty"),
+        ("navigate", "iframe"),
+        ("same-origin", "document"),
+    ],
+)
+def test_what_a_page_of_another_site_asks_for_is_asked_from_elsewhere(
+    address: Address, site: str, mode: str, dest: str
+) -> None:
+    signs = {"sec_fetch_site": site, "sec_fetch_mode": mode, "sec_fetch_dest": dest}
+    assert asked(address, **signs) is TOKEN_NEEDED
+    assert asked(address, None, **signs) is NOT_SERVED
+    assert asked(address, **signs, authorization=f"Bearer {TOKEN}") is None
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_what_our_own_page_asks_for_or_a_person_types_in_is_asked_from_here(site: str) -> None:
+    assert asked(HERE, sec_fetch_site=site, sec_fetch_mode="cors", sec_fetch_dest="empty") is None
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_on_a_page_of_another_site_may_be_followed(site: str) -> None:
+    assert asked(HERE, sec_fetch_site=site, sec_fetch_mode="navigate", sec_fetch_dest="document") is None
+    assert asked(ELSEWHERE, sec_fetch_site=site, sec_fetch_mode="navigate", sec_fetch_dest="document") is TOKEN_NEEDED
 
 
 @pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
@@ -108,12 +182,8 @@ def test_who_comes_through_a_proxy_is_from_elsewhere(address: Address, sign: str
     assert asked(address, **headers, authorization=f"Bearer {TOKEN}") is None
 
 
-def test_whoever_may_open_a_socket_in_the_file_system_may_name_any_host() -> None:
-    assert asked(UNIX, host="node.example") is None
-
-
 def test_what_is_looked_at_is_kept_of_a_request() -> None:
-    assert SIGNS_OF_A_PROXY | {b"authorization", b"host"} <= KEPT_HEADERS
+    assert SIGNS_OF_A_PROXY | SIGNS_OF_A_BROWSER | {b"authorization", b"host"} <= KEPT_HEADERS
 
 
 # ---- by the token
@@ -148,6 +218,9 @@ def test_the_token_is_taken_as_bearer_or_as_a_password(given: str) -> None:
         f"Bearer {TOKEN[:-1]}",
         f"Bearer {TOKEN.upper()}",
         f"Bearer {TOKEN} {TOKEN}",
+        f"Bearer {TOKEN}, Bearer {TOKEN}",
+        f"Bearer {OTHER}, Bearer {TOKEN}",
+        f"{basic(f':{OTHER}')}, {basic(f':{TOKEN}')}",
         f"Token {TOKEN}",
         f"Digest {TOKEN}",
         "Basic",

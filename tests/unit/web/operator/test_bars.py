@@ -25,7 +25,7 @@ NOON = 1_767_268_800
 
 
 class FakeHistory:
-    """Every service has had the same three bars and as many changes as are asked for."""
+    """Every service has had the same three bars and as many changes as are asked for; it remembers one that is gone."""
 
     def __init__(self) -> None:
         self.last_id = 0
@@ -41,6 +41,9 @@ class FakeHistory:
         ]
         return dict.fromkeys(service_ids, shown)
 
+    async def known(self, service_ids: Sequence[str]) -> set[str]:
+        return {"gone"} & set(service_ids)
+
     async def latest(self, service_id: str | None = None, limit: int = 20) -> list[Transition]:
         return [
             Transition(number, NOON + number / 1000, "status", service_id, "Up", "Down", f"{service_id}: no", 200, 503)
@@ -48,9 +51,17 @@ class FakeHistory:
         ]
 
 
+class FakeNode:
+    """Whatever it is called, it is registered; but for a few."""
+
+    def find(self, service_id: str) -> object | None:
+        return None if service_id in ("gone", "zzz", "\N{REPLACEMENT CHARACTER}") else object()
+
+
 class FakeDesk:
     def __init__(self) -> None:
         self.history = FakeHistory()
+        self.node = FakeNode()
 
 
 async def ask(query: str, desk: FakeDesk | None = None) -> Answer:
@@ -80,6 +91,7 @@ def test_bars_are_told_with_their_latency_in_milliseconds() -> None:
                 [NOON + 120, 12, 0, 0, 0, 0, None, None],
             ]
         },
+        "unknown": [],
     }
 
 
@@ -104,6 +116,27 @@ def test_an_id_may_hold_any_character(service_id: str) -> None:
     document = asked(f"id={quote(service_id, safe='')}&transitions=1")
     assert list(document["services"]) == [service_id]
     assert document["transitions"][service_id][0]["reason"] == f"{service_id}: no"
+
+
+def test_what_is_neither_registered_nor_remembered_is_told_to_be_unknown_and_has_no_bars() -> None:
+    document = asked("id=zzz&id=gone&id=db&transitions=1")
+    assert document["unknown"] == ["zzz"]
+    assert list(document["services"]) == list(document["transitions"]) == ["gone", "db"]
+
+
+def test_nothing_is_told_of_none_but_unknown_ids() -> None:
+    assert asked("id=zzz&transitions=1") == {
+        "span": "minutes",
+        "length_s": 60,
+        "services": {},
+        "transitions": {},
+        "unknown": ["zzz"],
+    }
+
+
+@pytest.mark.parametrize("query", ["id=%ff", "id=db&id=caf%e9", "id=%ED%A0%80", "id=db&span=%80"])
+def test_what_is_no_text_is_refused_and_not_taken_for_another_id(query: str) -> None:
+    assert refused(query) == "the query is not UTF-8; write each byte of an id's UTF-8 as %XX"
 
 
 def test_the_newest_changes_are_added_as_they_stand_in_events() -> None:

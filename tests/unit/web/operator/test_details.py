@@ -193,6 +193,19 @@ def test_what_is_wrong_with_the_node_itself_is_told(scene: Scene) -> None:
     assert (node["history_problem"], node["reload_problem"]) == ("the disk is full", "services.db: what?")
 
 
+@pytest.mark.parametrize("query", [b"", b"id=db"])
+def test_a_reload_that_failed_is_told_at_once(scene: Scene, query: bytes) -> None:
+    async def story() -> list[str | None]:
+        visit = Visit("GET", b"/details", query)
+        told = [await all_details(scene.desk, visit, "")]
+        for problem in ("services.db: what?", ""):
+            scene.vitals.note_reload(problem)
+            told.append(await all_details(scene.desk, visit, ""))
+        return [json.loads(answer.body)["node"]["reload_problem"] for answer in told]
+
+    assert asyncio.run(story()) == [None, "services.db: what?", None]
+
+
 def test_the_last_event_is_named_for_those_who_follow(scene: Scene) -> None:
     scene.history.last_id = 17
     assert asked(scene)["node"]["last_event_id"] == 17

@@ -115,9 +115,10 @@ class Listening:
     async def reader(self, after: int | None = None) -> FakeOutlet:
         """One who has caught up."""
         outlet, _ = await self.coming(after)
+        assert outlet in self.hub._readers
         return outlet
 
-    async def coming(self, after: int | None = None, *, turns: int = 20) -> tuple[FakeOutlet, asyncio.Task[None]]:
+    async def coming(self, after: int | None = None, *, turns: int = 200) -> tuple[FakeOutlet, asyncio.Task[None]]:
         outlet = FakeOutlet()
         task = asyncio.create_task(self.hub.follow(outlet, after))
         self._tasks.append(task)
@@ -266,7 +267,122 @@ async def test_a_reader_who_catches_up_slowly_is_waited_for_while_more_comes() -
         assert reader.events == [*range(1, 2 * KEPT_EVENTS)]
 
 
+# ---- many at once, from long ago
+
+
+@in_virtual_time
+async def test_those_who_come_together_are_read_to_from_the_same_pages() -> None:
+    async with Listening(*range(1, 10 * PAGE + 1)) as listening:
+        coming = [await listening.coming(after=0, turns=0) for _ in range(20)]
+        await asyncio.sleep(1)
+        assert listening.history.asked == [*range(0, 10 * PAGE, PAGE)], "each was made once"
+        for reader, _ in coming:
+            assert reader.events == [*range(1, 10 * PAGE + 1)]
+        assert len(listening.hub._pages) == module.KEPT_PAGES
+
+
+@in_virtual_time
+async def test_one_page_is_made_at_a_time_however_many_wait_for_theirs() -> None:
+    async with Listening(*range(1, 1001)) as listening:
+        history, at_work = listening.history, 0
+
+        async def slowly(transition_id: int, limit: int) -> list[Transition]:
+            nonlocal at_work
+            at_work += 1
+            await asyncio.sleep(1)
+            assert at_work == 1
+            at_work -= 1
+            return [one for one in history.kept if one.id > transition_id][:limit]
+
+        history.after = slowly  # type: ignore[method-assign, assignment]
+        coming = [await listening.coming(after=number, turns=0) for number in range(20)]
+        await asyncio.sleep(300)
+        for number, (reader, _) in enumerate(coming):
+            assert reader.events == [*range(number + 1, 1001)]
+
+
+@in_virtual_time
+async def test_one_who_does_not_read_holds_up_nobody_else() -> None:
+    async with Listening(*range(1, 10 * PAGE + 1)) as listening:
+        slow, _ = await listening.coming(after=0, turns=0)
+        slow.reads_on.clear()
+        quick = await listening.reader(after=0)
+        assert quick.events == [*range(1, 10 * PAGE + 1)]
+        assert slow.events == [*range(1, PAGE + 1)], "a page, and no more until it is read"
+        slow.reads_on.set()
+        await asyncio.sleep(1)
+        assert slow.events == quick.events
+
+
+@in_virtual_time
+async def test_one_who_leaves_while_it_is_their_turn_gives_it_to_the_next() -> None:
+    async with Listening(1, 2, 3) as listening:
+        never = asyncio.Event()
+        listening.history.after, after = (lambda *_: never.wait()), listening.history.after  # type: ignore[assignment, method-assign]
+        _, leaving = await listening.coming(after=0)
+        listening.history.after = after  # type: ignore[method-assign]
+        waiting, _ = await listening.coming(after=0)
+        assert waiting.events == []
+        leaving.cancel()
+        await asyncio.sleep(1)
+        assert waiting.events == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_at_hand", [False, True])
+def test_a_page_is_small_however_long_its_events_are(*, is_at_hand: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        long = [transition(number, reason="x" * (module.PAGE_BYTES // 3)) for number in range(1, 11)]
+        async with Listening(*() if is_at_hand else (10,)) as listening:
+            history = listening.history
+            history.kept, history.last_id = long, 10
+            if is_at_hand:
+                for one in long:
+                    history._tell(one)
+            reader = await listening.reader(after=0)
+            assert reader.events == [*range(1, 11)]
+            assert max(map(len, reader.sent)) <= module.PAGE_BYTES + len(encoded(long[-1]))
+
+    story()
+
+
+@in_virtual_time
+async def test_one_who_waits_for_their_turn_gets_a_sign_of_life() -> None:
+    async with Listening(1, 2, 3) as listening:
+        await listening.hub._turn.acquire()
+        waiting, _ = await listening.coming(after=0)
+        waiting.waiting_bytes = 0
+        unread, _ = await listening.coming(after=0)
+        await asyncio.sleep(module.HEARTBEAT_S + 1)
+        assert waiting.sent == [HELLO, b": still here\n\n"]
+        assert unread.sent == [HELLO], "there is something to read still"
+        listening.hub._turn.release()
+        await asyncio.sleep(1)
+        assert waiting.events == unread.events == [1, 2, 3]
+
+
 # ---- gaps
+
+
+@in_virtual_time
+async def test_what_is_forgotten_while_a_reader_reads_is_a_gap() -> None:
+    async with Listening(*range(1, 3 * PAGE + 1)) as listening:
+        reader, _ = await listening.coming(after=0, turns=0)
+        reader.reads_on.clear()
+        await asyncio.sleep(1)
+        listening.history.forgotten_to = 2 * PAGE
+        del listening.history.kept[: 2 * PAGE]
+        reader.reads_on.set()
+        await asyncio.sleep(1)
+        assert reader.events == [*range(1, PAGE + 1), GAP, *range(2 * PAGE + 1, 3 * PAGE + 1)]
+
+
+@in_virtual_time
+async def test_what_is_forgotten_and_still_at_hand_is_no_gap() -> None:
+    async with Listening() as listening:
+        listening.history.tell(1, 2, 3)
+        listening.history.forgotten_to = 2
+        assert (await listening.reader(after=0)).events == [1, 2, 3]
 
 
 @in_virtual_time

@@ -215,6 +215,50 @@ def test_what_others_wrote_is_text_wherever_it_stands() -> None:
     assert f"✖ {HOSTILE}: unhealthy" in read.text
 
 
+HIDING, SEEN = "a\u202eb\u200bc\xa0\U000e0041", r"a\u202eb\u200bc\xa0\U000e0041"
+
+
+def test_what_hides_or_turns_text_around_is_shown_instead() -> None:
+    scene = PagedScene()
+    scene.node.identify(name=HIDING, version="v1")
+    scene.node.register(HIDING, name=HIDING).down(f"{HIDING}\x1b\n")
+    scene.node.set_issue(HIDING)
+    scene.history.problem = HIDING
+    read = scene.read()
+    assert read.rows[0][0] == f"{SEEN} {SEEN}"
+    assert read.rows[0][3] == SEEN + r"\x1b\n"
+    assert f"✖ {SEEN}: unhealthy" in read.text
+    assert f"History: {SEEN}" in read.text
+    assert not {"\u202e", "\u200b", "\x1b", "\xa0", "\U000e0041"} & set(read.text)
+    assert read.attributes("tr", "data-id") == [HIDING], "what the script compares stays as it is"
+    assert read.attributes("main", "data-name") == [HIDING]
+
+
+def test_what_kept_looks_from_counting_is_the_reason_where_none_has_counted(scene: PagedScene) -> None:
+    for name in ("a", "b", "c"):
+        scene.node.register(name, probe="tcp://db:5432")
+    scene.see("a", Verdict.unknown("cannot run /nonexistent/prog"))
+    scene.see("b", Verdict.not_ready("syncing"), Verdict.unknown("cannot run /nonexistent/prog"))
+    scene.see("c", Verdict.unknown(""))
+    assert [row[3] for row in scene.read().rows] == ["cannot run /nonexistent/prog", "syncing", page.NO_EVIDENCE]
+
+
+def test_a_word_that_would_fill_the_headline_is_cut_there_and_nowhere_else(scene: PagedScene) -> None:
+    long_id = "x" * 256
+    scene.node.register(long_id, impact="critical").down("no")
+    text = scene.page
+    (why,) = re.findall(r'<p id="why"[^>]*>(.*?)</p>', text)
+    assert f"{48 * 'x'}… is Down" in why
+    assert 49 * "x" not in why
+    assert scene.read().rows[0][0] == f"{long_id} {long_id}"
+
+
+def test_a_short_id_is_not_broken_at_its_hyphens(scene: PagedScene) -> None:
+    for name in ("db-1-replica", "a b-c", "much-too-long-for-one-line"):
+        scene.node.register(name)
+    assert re.findall(r'class="word">([^<]*)<', scene.page) == ["db-1-replica"]
+
+
 def test_an_id_in_a_link_leads_back_to_that_id(scene: PagedScene) -> None:
     scene.node.register("a/b?c=d&e#f %2F..")
     (link,) = [href for href in scene.read().attributes("a", "href") if href and href.startswith("details?")]

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +18,7 @@ from svcnode.spec import METHOD_NOT_ALLOWED, NOT_FOUND, Answer
 from svcnode.web import operator
 from svcnode.web.operator import ROUTES, Operator
 from svcnode.web.operator.access import NOT_SERVED, TOKEN_NEEDED, Access
-from svcnode.web.visits import Visit
+from svcnode.web.visits import Stream, Visit
 
 HERE = Address(scheme="http", host="127.0.0.1", port=8420)
 ELSEWHERE = Address(scheme="http", host="0.0.0.0", port=8420)
@@ -43,6 +44,11 @@ def came_to(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 def surface(address: Address = HERE, token: str | None = None) -> Operator:
     return Operator(DESK, Access(address, token))
+
+
+def ours(answer: Answer) -> Answer:
+    """As it is said by the surface: for its own pages alone."""
+    return replace(answer, headers=(*answer.headers, ("Cross-Origin-Resource-Policy", "same-origin")))
 
 
 def answered(path: str | bytes) -> Answer:
@@ -108,7 +114,7 @@ def test_a_path_leads_to_its_handler_with_the_name_decoded_once(
     "path", ["//", "/details/", "/details/a/b", "/details/%ff", "/history/x", "/badge", "/static", "/events/", "//x"]
 )
 def test_what_is_below_but_leads_nowhere_is_not_found(path: str, came_to: list[tuple[str, str]]) -> None:
-    assert answered(path) is NOT_FOUND
+    assert answered(path) == ours(NOT_FOUND)
     assert came_to == []
 
 
@@ -148,7 +154,7 @@ def test_a_node_that_nobody_looks_at_loads_no_handler() -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW", "get"])
 def test_only_get_and_head_are_answered(method: str) -> None:
-    assert surface().refusal(Visit(method, b"/")) is METHOD_NOT_ALLOWED
+    assert surface().refusal(Visit(method, b"/")) == ours(METHOD_NOT_ALLOWED)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -159,5 +165,20 @@ def test_get_and_head_are(method: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "BREW"])
 @pytest.mark.parametrize("path", [*ROUTES, "/details/", "/static/none.js", "//"])
 def test_without_the_token_nothing_at_all_can_be_learned(method: str, path: str) -> None:
-    assert surface(ELSEWHERE, "a-token-of-some-length").refusal(Visit(method, path.encode())) is TOKEN_NEEDED
-    assert surface(ELSEWHERE).refusal(Visit(method, path.encode())) is NOT_SERVED
+    assert surface(ELSEWHERE, "a-token-of-some-length").refusal(Visit(method, path.encode())) == ours(TOKEN_NEEDED)
+    assert surface(ELSEWHERE).refusal(Visit(method, path.encode())) == ours(NOT_SERVED)
+
+
+# ---- what is said with every answer
+
+
+def test_no_answer_may_be_shown_by_a_page_of_another_site(
+    came_to: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(answered(path.format(name="x")) == ours(Answer(200)) for path in ROUTES)
+
+    async def stream(desk: object, visit: Visit, name: str) -> Stream:
+        return Stream(Answer(200), cast("Any", None))
+
+    monkeypatch.setattr(operator, "_handlers", {"/events": stream})
+    assert cast("Any", answered("/events")).head == ours(Answer(200))

@@ -11,7 +11,7 @@ const LEAST = 6; // what was short is still seen
 // A bar as /history tells it: [begin_s, up_s, initializing_s, down_s, looks, failures, mean_ms, max_ms].
 const KINDS = [["down", 3], ["initializing", 2], ["up", 1]]; // from the bottom up
 const knownSeconds = (bar) => bar[1] + bar[2] + bar[3];
-const meanLatency = (bar) => bar[6];
+export const meanLatency = (bar) => bar[6];
 
 export function availability(bars) {
   const known = bars.reduce((sum, bar) => sum + knownSeconds(bar), 0);
@@ -75,25 +75,26 @@ export function drawBars(svg, bars, length, toldAt) {
   for (const [kind, path] of Object.entries(paths)) setPath(svg, kind, path);
 }
 
-export function drawLine(svg, bars) {
-  const isLine = bars.filter((bar) => meanLatency(bar) !== null).length > 1; // one point is none
-  const highest = Math.max(...bars.map((bar) => meanLatency(bar) ?? 0));
-  const step = LINE.width / Math.max(1, bars.length - 1);
+// Through latencies in milliseconds, with null where there is none.
+export function drawLine(svg, latencies) {
+  const isLine = latencies.filter((one) => one !== null).length > 1; // one point is none
+  const highest = Math.max(...latencies.map((one) => one ?? 0));
+  const step = LINE.width / Math.max(1, latencies.length - 1);
   let [stroke, area, begin] = ["", "", null];
   const end = (index) => {
     if (begin !== null) area += `L${((index - 1) * step).toFixed(1)} ${LINE.height}L${begin} ${LINE.height}z`;
     begin = null;
   };
-  bars.forEach((bar, index) => {
-    if (meanLatency(bar) === null) return end(index);
+  latencies.forEach((one, index) => {
+    if (one === null) return end(index);
     const x = (index * step).toFixed(1);
-    const y = (LINE.height - 1.5 - (highest ? meanLatency(bar) / highest : 0) * (LINE.height - 3)).toFixed(1);
+    const y = (LINE.height - 1.5 - (highest ? one / highest : 0) * (LINE.height - 3)).toFixed(1);
     stroke += `${begin === null ? "M" : "L"}${x} ${y}`;
     area += begin === null ? `M${x} ${LINE.height}L${x} ${y}` : `L${x} ${y}`;
-    if (begin === null && meanLatency(bars[index + 1] ?? [0, 0, 0, 0, 0, 0, null]) === null) stroke += "h1"; // alone
+    if (begin === null && (latencies[index + 1] ?? null) === null) stroke += "h1"; // alone
     begin ??= x;
   });
-  end(bars.length);
+  end(latencies.length);
   setPath(svg, "stroke", isLine ? stroke : "");
   setPath(svg, "area", isLine ? area : "");
 }

@@ -2,7 +2,7 @@
 // nothing was heard for a while, all turns grey, and only fresh news brings the colour back.
 
 import { byId, element, line, main, node, setText } from "./state.js";
-import { NOTHING, clockTime } from "./words.js";
+import { NOTHING, clockTime, inBrief } from "./words.js";
 
 const LOST_AFTER_MS = 20000;
 const ASLEEP_AFTER_MS = 90000; // browsers let a page that nobody sees run but once a minute
@@ -31,7 +31,7 @@ export function judgeSilence() {
 
 export function paintNode() {
   const [health, word, sign] = line.isLost ? UNKNOWN : HEALTHS[node.code];
-  const why = line.isLost ? "Nothing has been heard from the node for a while." : node.why;
+  const why = line.isLost ? "Nothing has been heard from the node for a while." : inBrief(node.why);
   main.dataset.health = health;
   setText(byId("word"), word);
   setText(byId("why"), why);

@@ -8,10 +8,12 @@
 
 import { heard, judgeSilence, paintNode, paintNotices } from "./health.js";
 import { fillPanels, openPanel } from "./panel.js";
-import { arrange, paintSoon, paintTimes, readRows, takeBars } from "./rows.js";
-import { byId, getJson, inSight, line, main, node, now, queriesFor, services, setText, soon, view } from "./state.js";
+import { arrange, isDrawnFromLooks, paintSoon, paintTimes, readRows, takeBars, takeLooks } from "./rows.js";
+import {
+  byId, getJson, inSight, line, main, node, now, queriesFor, readJson, services, setText, soon, view,
+} from "./state.js";
 import { hideTip } from "./tip.js";
-import { duration } from "./words.js";
+import { duration, reasonOf, shown } from "./words.js";
 
 const POLL_MS = 5000;
 const POLL_UNSEEN_MS = 15000; // for title and icon, while nobody looks at the rest
@@ -45,7 +47,7 @@ function listen() {
     paintNode();
     soon("poll", poll, 500); // is it the stream, or the node?
   };
-  source.addEventListener("transition", (message) => takeEvent(JSON.parse(message.data)));
+  source.addEventListener("transition", (message) => takeEvent(readJson(message.data)));
   source.addEventListener("gap", sync);
 }
 
@@ -99,9 +101,9 @@ async function poll() {
   isPolling = true;
   polledAt = Date.now();
   try {
-    const queries = document.hidden ? [] : [...queriesFor(inSight)];
-    if (!queries.length) queries.push("&id="); // of the node only
-    for (const query of queries) takeDetails(await getJson(`details?attempts=0${query}`));
+    const questions = document.hidden ? [] : [...questionsOf(inSight)];
+    if (!questions.length) questions.push("attempts=0&id="); // of the node only
+    for (const question of questions) takeDetails(await getJson(`details?${question}`));
     if (!document.hidden) await fillPanels(inSight);
   } catch {
     line.isFailing = true;
@@ -109,6 +111,15 @@ async function poll() {
   } finally {
     isPolling = false;
   }
+}
+
+// With the last attempts where a line is to be drawn from them and none are known: once, for then each look is added.
+const lacksLooks = (service) => isDrawnFromLooks(service) && !service.looks;
+
+function* questionsOf(some) {
+  const all = [...some];
+  for (const query of queriesFor(all.filter(lacksLooks))) yield `attempts=1${query}`;
+  for (const query of queriesFor(all.filter((service) => !lacksLooks(service)))) yield `attempts=0${query}`;
 }
 
 function takeDetails({ node: told, services: list }) {
@@ -122,10 +133,11 @@ function takeDetails({ node: told, services: list }) {
     const service = services.get(said.id);
     if (!service) continue;
     Object.assign(service, {
-      status: said.status, reason: said.reason, since: Date.parse(said.since),
+      status: said.status, reason: reasonOf(said), since: Date.parse(said.since),
       look: said.evidence && Date.parse(said.evidence.at),
       latency: said.schedule && said.evidence ? said.evidence.duration_ms : null,
     });
+    takeLooks(service, said);
     paintSoon(service);
   }
   backAgain();
@@ -193,7 +205,8 @@ function adopt(fresh) {
 
 export function readPage() {
   Object.assign(line, { skew: Date.now() - main.dataset.now, seen: Number(main.dataset.event) });
-  Object.assign(node, { code: Number(main.dataset.code), name: main.dataset.name, why: byId("why").textContent });
+  const { code, name } = main.dataset;
+  Object.assign(node, { code: Number(code), name: shown(name), why: byId("why").textContent });
   readRows();
 }
 
@@ -214,6 +227,7 @@ export async function loadBars(some = inSight) {
       }
     }
     for (const service of wanted) service.barsOf = stamp;
+    if (wanted.some(lacksLooks)) soon("poll", poll, 0);
   } catch {
     for (const service of wanted) service.barsOf = stamp; // not again before the next minute
   } finally {

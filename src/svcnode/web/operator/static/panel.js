@@ -1,7 +1,7 @@
 // What unfolds below a row: all that is known of one service, from /details and the transitions of /history.
 
 import { element, getJson, queriesFor, services } from "./state.js";
-import { NOTHING, ago, count, duration, latency, moment } from "./words.js";
+import { NOTHING, ago, count, duration, latency, moment, reasonOf, shown } from "./words.js";
 
 export function toggle(service) {
   if (!service.panel) {
@@ -79,7 +79,7 @@ function facts(service) {
   const { policy, counters, schedule } = service;
   const { failures_in_a_row: failures, ready_in_a_row: successes } = counters;
   return [
-    ["Reason", service.reason && text(service.reason)],
+    ["Reason", service.reason && text(reasonOf(service))],
     ["Probe", text(service.probe ?? service.kind)],
     ["Impact", IMPACTS[service.impact]],
     ["Looks", schedule && `every ${seconds(schedule.interval_s)}${next(service)}`],
@@ -106,7 +106,11 @@ function next({ next_look_in_s: wait }) {
 const here = () => location.origin + location.pathname.replace(/\/$/, "");
 
 // As a shell takes it.
-const quoted = (id) => (/^[\w.:/@%+=,-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`);
+function quoted(id) {
+  if (/^[\w.:/@%+=,-]+$/.test(id)) return id;
+  if (shown(id) !== id) return `$'${shown(id.replace(/[\\']/g, "\\$&"))}'`;
+  return `'${id.replaceAll("'", "'\\''")}'`;
+}
 
 const VERDICTS = {
   ready: ["Up", "ready"],

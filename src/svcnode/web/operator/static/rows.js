@@ -3,7 +3,7 @@
 // Rows stand in chunks. A browser spends time on everything that it watches, in every frame: with a hundred chunks it
 // scrolls smoothly, with two thousand rows it does not.
 
-import { availability, barInWords, drawBars, drawLine, newBars, newLine } from "./charts.js";
+import { availability, barInWords, drawBars, drawLine, meanLatency, newBars, newLine } from "./charts.js";
 import { SPANS, byId, element, inSight, line, main, now, services, setText, soon, view } from "./state.js";
 import { NOTHING, ago, duration, latency, percent } from "./words.js";
 
@@ -65,7 +65,7 @@ function readRow(row) {
   return {
     id: row.dataset.id, order: Number(row.dataset.order), row, link: name.firstChild, name: name.firstChild.textContent,
     status: row.dataset.status, since: time(since), reason: reason.textContent, look: time(look),
-    latency: number(took), share: number(share), bars: NO_BARS, barsOf: "", drawn: NO_BARS,
+    latency: number(took), looks: null, share: number(share), bars: NO_BARS, barsOf: "", drawn: NO_BARS,
     panel: null, details: null, transitions: [],
   };
 }
@@ -73,13 +73,31 @@ function readRow(row) {
 // What the table does not tell: it need not be asked for again because the table was.
 function stillTrue(service) {
   if (!service) return {};
-  const { bars, barsOf, length, toldAt, details, transitions } = service;
-  return { bars, barsOf, length, toldAt, details, transitions, ...(bars.length ? { share: availability(bars) } : {}) };
+  const { looks, bars, barsOf, length, toldAt, details, transitions } = service;
+  const share = bars.length ? { share: availability(bars) } : {};
+  return { looks, bars, barsOf, length, toldAt, details, transitions, ...share };
 }
 
 export function takeBars(service, bars, length) {
   Object.assign(service, { bars, length, toldAt: now(), share: availability(bars) });
   paintSoon(service);
+}
+
+// Minutes make no line before there are some of them: until then, the last looks do.
+const LEAST_MINUTES = 5;
+const MAX_LOOKS = 20;
+
+export function isDrawnFromLooks({ bars }) {
+  const isTold = bars.length > 0 && view.span === "minutes";
+  return isTold && bars.filter((bar) => meanLatency(bar) !== null).length < LEAST_MINUTES;
+}
+
+export function takeLooks(service, { attempts, evidence, schedule }) {
+  const counts = (look) => schedule && look && look.verdict !== "unknown"; // as in the minutes
+  if (attempts) service.looks = attempts.filter(counts).reverse();
+  else if (service.looks && counts(evidence) && evidence.at !== service.looks.at(-1)?.at) {
+    service.looks = [...service.looks, evidence].slice(-MAX_LOOKS);
+  }
 }
 
 // ---- painting; as often as the screen is, however many changes come
@@ -113,7 +131,10 @@ function paint(service) {
   setText(took.firstChild, service.latency === null ? NOTHING : latency(service.latency));
   setText(share.firstChild, service.share === null ? NOTHING : percent(service.share));
   paintTimes(service);
-  if (service.drawn !== service.bars && inSight.has(service)) paintCharts(service, took, share);
+  if (inSight.has(service) && service.bars.length) {
+    if (service.drawn !== service.bars || service.drawnLooks !== service.looks) paintLine(service, took);
+    if (service.drawn !== service.bars) paintBars(service, share);
+  }
   return isMoved;
 }
 
@@ -125,16 +146,23 @@ export function paintTimes({ row, since, look }) {
   setText(row.cells[4].firstChild, ago((now() - look) / 1000));
 }
 
-function paintCharts(service, took, share) {
+function paintLine(service, took) {
+  const { bars, looks } = service;
+  service.drawnLooks = looks;
+  const chart = took.children[1] ?? took.appendChild(newLine());
+  const isOfLooks = isDrawnFromLooks(service);
+  chart.classList.toggle("looks", isOfLooks);
+  drawLine(chart, isOfLooks ? (looks ?? []).map((look) => look.duration_ms) : bars.map(meanLatency));
+}
+
+function paintBars(service, share) {
   const { bars, length, toldAt } = service;
   service.drawn = bars;
-  if (!bars.length) return;
   const chart = share.children[1] ?? share.appendChild(newBars());
   const [long, each] = SPANS[view.span];
   chart.setAttribute("aria-label", `Availability of ${service.name} in the last ${long}, by ${each}`);
   chart.setAttribute("aria-valuemax", bars.length - 1);
   drawBars(chart, bars, length, toldAt);
-  drawLine(took.children[1] ?? took.appendChild(newLine()), bars);
   sayBar(chart, service, bars.length - 1);
 }
 

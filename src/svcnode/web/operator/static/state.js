@@ -1,5 +1,7 @@
 // What all parts of the page share: what is known, what is in sight, what somebody wants to see, and a few tools.
 
+import { shown } from "./words.js";
+
 export const byId = (id) => document.getElementById(id);
 export const main = byId("node");
 
@@ -45,7 +47,16 @@ export function soon(name, action, wait) {
 export async function getJson(url, timeout = 5000) {
   const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(timeout) });
   if (!response.ok) throw new Error(`${url}: ${response.status}`);
-  return response.json();
+  return readJson(await response.text());
+}
+
+// Here texts of others come in, each as it is to be seen but for those that are compared. Most need no closer look.
+const COMPARED = new Set(["id", "service_id", "name"]);
+const MAY_HIDE = /(?! )[\p{C}\p{Z}]|\\[bfnrtu]/u;
+
+export function readJson(text) {
+  if (!MAY_HIDE.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (key, value) => (typeof value === "string" && !COMPARED.has(key) ? shown(value) : value));
 }
 
 // The ids of some services as queries, each within what the server takes in one request.

@@ -48,7 +48,7 @@ export function hideTipWhenScrolled() {
 }
 
 export function followPointer(event) {
-  const chart = event.target.closest?.(".chart");
+  const chart = event.target.closest?.(".chart:not(.looks)");
   if (chart && serviceOf(chart)) showTip(chart, indexAt(chart, event.clientX, serviceOf(chart).bars));
   else if (document.activeElement !== pointed) hideTip();
 }

@@ -24,6 +24,27 @@ export function percent(share) {
   return share >= 1 ? "100 %" : `${(Math.floor(share * 10000) / 100).toFixed(2)} %`;
 }
 
+// What would be unseen, or turn around what stands beside it, is shown instead.
+const HIDDEN = /(?! )[\p{C}\p{Z}]/gu;
+const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+export function shown(text) {
+  return text.replace(HIDDEN, (character) => {
+    const code = character.codePointAt(0);
+    const [letter, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+    return ESCAPES[character] ?? `\\${letter}${code.toString(16).padStart(digits, "0")}`;
+  });
+}
+
+// Why a service is what it is. Where nothing has counted yet, what kept the newest look from counting says more.
+export function reasonOf({ reason, evidence }) {
+  const isBetterKnown = reason === "no evidence yet" && evidence?.verdict === "unknown";
+  return (isBetterKnown && evidence.reason) || reason;
+}
+
+// Without the rest of words that would fill the headline; they stand in full further down.
+export const inBrief = (text) => text.replace(/\S{65,}/gu, (word) => `${[...word].slice(0, 48).join("")}…`);
+
 export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
