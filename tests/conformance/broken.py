@@ -710,6 +710,18 @@ class ItIsHttp10(Changed):
         return replace(reply, version="HTTP/1.0")
 
 
+@breaks("refusals-framed")
+class AnotherMethodIsRefusedWithoutALength(Changed):
+    def change(self, asked: Asked, reply: Reply) -> Reply:
+        return replace(reply, is_unframed=reply.code == 405)
+
+
+@breaks("refusals-framed")
+class WhatIsNotThereIsRefusedWithoutALength(Changed):
+    def change(self, asked: Asked, reply: Reply) -> Reply:
+        return replace(reply, is_unframed=reply.code == 404)
+
+
 class Crowded(RightNode):
     server: NodeServer  # the test sets it
 

@@ -47,6 +47,7 @@ class Reply:
     version: str = "HTTP/1.1"
     closes: bool = False  # without saying so
     has_body_after_head: bool = False
+    is_unframed: bool = False  # says nothing of its length
 
     @property
     def json(self) -> Any:
@@ -207,7 +208,7 @@ class _Handler(socketserver.StreamRequestHandler):
 def _written(asked: Asked, reply: Reply, *, is_last: bool) -> bytes:
     lines = [f"{reply.version} {reply.code} {REASONS.get(reply.code, 'Whatever')}"]
     lines += [f"{name}: {value}" for name, value in reply.headers.items()]
-    if reply.code != 204:
+    if reply.code != 204 and not reply.is_unframed:
         lines.append(f"Content-Length: {len(reply.body)}")
     if is_last and "Connection" not in reply.headers:
         lines.append("Connection: close")

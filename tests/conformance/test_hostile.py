@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.conformance.run import MAX_SILENT_CHECKS, Outcome, Report, judge
+from svcnode.conformance.run import MAX_SILENT_CHECKS, Outcome, Report, Result, judge
+from tests.conformance.broken import Crowded
 from tests.conformance.right import Asked, NodeServer, Reply, RightNode
 from tests.support.backends import Backend, Peer, close, mute, open_files, refusing, reset, saying
 
@@ -64,8 +66,8 @@ def endless_chunks(peer: Peer) -> None:
 UNREACHABLE: dict[str, tuple[Callable[[Peer], object], str]] = {
     "mute": (mute, "no whole answer within 0.5 s"),
     "drips": (drip, "no whole answer within 0.5 s"),
-    "closes": (close, "it closed the connection without an answer"),
-    "resets": (reset, "it broke the connection off"),
+    "closes": (close, "it closed the connection without an answer; does it speak TLS? then write https://"),
+    "resets": (reset, "it broke the connection off; does it speak TLS? then write https://"),
     "garbage": (saying(b"\x00\x01\x02 hello\r\n\r\n"), r"what came back is not HTTP/1.1: \x00\x01\x02 hello\r\n"),
     "banner": (saying(b"SSH-2.0-OpenSSH_9.9\r\n"), r"what came back is not HTTP/1.1: SSH-2.0-OpenSSH_9.9\r\n"),
     "one byte": (saying(b"?"), "what came back is not HTTP/1.1: ?"),
@@ -138,6 +140,30 @@ def test_one_endpoint_that_hangs_fails_one_check_and_leaves_the_others_to_be_jud
         is_over.set()
     assert [result.check.name for result in report.failed()] == ["health-code"]
     assert [finding.came for finding in report.failed()[0].findings] == ["no whole answer within 0.5 s"]
+    assert [mend.partition(":")[0] for mend in report.failed()[0].mends] == ["Answer in time"]
+    assert took_s < 2 * TIMEOUT_S + 2 * LEEWAY_S
+
+
+@pytest.mark.parametrize(
+    ("segment", "check"), [("indexer", "service-health-code"), ("a%2Fb%20c%25", "service-id-encoded")]
+)
+def test_one_service_whose_health_hangs_fails_one_check_with_a_mend_that_helps(segment: str, check: str) -> None:
+    is_over = threading.Event()
+    right = RightNode()
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path == f"/svc/node/services/{segment}/health":
+            is_over.wait(30)
+        return right.answer(asked)
+
+    with NodeServer(answer) as server:
+        report, took_s = timed(server.url)
+        is_over.set()
+    (result,) = report.failed()
+    assert result.check.name == check
+    assert [str(finding.request) for finding in result.findings] == [f"GET /svc/node/services/{segment}/health"]
+    assert [mend.partition(":")[0] for mend in result.mends] == ["Answer in time"]
+    assert not report.unfinished
     assert took_s < 2 * TIMEOUT_S + 2 * LEEWAY_S
 
 
@@ -153,8 +179,12 @@ def test_a_node_that_goes_silent_is_not_asked_for_ever() -> None:
     with NodeServer(answer) as server:
         report, took_s = timed(server.url)
         is_over.set()
-    silent = [result for result in report.failed() if result.findings[-1].came == "no whole answer within 0.5 s"]
-    assert len(silent) == MAX_SILENT_CHECKS
+    told = [result for result in report.failed() if result.findings[-1].came == "no whole answer within 0.5 s"]
+    others = [
+        result for result in report.results if result.why.startswith("no answer in time, see version-supported-on-")
+    ]
+    assert len(told) + len(others) == MAX_SILENT_CHECKS
+    assert len(told) == 4, "one for each endpoint"
     assert report.unfinished == "it has stopped answering"
     assert not report.conforms()
     assert report.results[-1].outcome is Outcome.SKIPPED
@@ -220,3 +250,50 @@ def test_an_answer_that_ends_with_the_connection_and_has_bare_line_ends_is_read(
         report = judge(f"http://{backend.place}", timeout_s=10.0)
     outcomes = {result.check.name: result.outcome for result in report.results}
     assert outcomes["services-list"] is Outcome.PASSED
+
+
+class StockHandler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        reply = RightNode().answer(Asked("GET", path, query))
+        self.send_response(reply.code)
+        for name, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def outcome_of(name: str, report: Report) -> Result:
+    return next(result for result in report.results if result.check.name == name)
+
+
+def test_connections_that_must_wait_to_be_accepted_are_waited_for() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), StockHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            report = judge(f"http://127.0.0.1:{server.server_address[1]}", timeout_s=2.0, other_methods=False)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert server.request_queue_size == 5, "as it comes"
+    result = outcome_of("parallel-requests", report)
+    assert result.outcome is Outcome.PASSED, result
+
+
+class SlowInACrowd(Crowded):
+    def answer(self, asked: Asked) -> Reply:
+        if self.is_crowded():
+            time.sleep(1.5)
+        return super().answer(asked)
+
+
+def test_of_many_at_once_each_may_take_longer_than_one_alone() -> None:
+    node = SlowInACrowd()
+    with NodeServer(node.answer) as server:
+        node.server = server
+        report = judge(server.url, timeout_s=1.0)
+    assert outcome_of("parallel-requests", report).outcome is Outcome.PASSED

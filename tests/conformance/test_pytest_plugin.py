@@ -124,10 +124,22 @@ def test_a_function_can_say_where_the_node_is_once_the_tests_run(tmp_path: Path)
     assert methods == {"GET", "HEAD"}
 
 
-def test_a_node_that_is_not_there_fails_every_test(tmp_path: Path) -> None:
+@pytest.mark.parametrize("style", STYLES)
+def test_a_node_that_is_not_there_fails_one_test_and_the_others_are_skipped(style: str, tmp_path: Path) -> None:
+    text, arguments = STYLES[style]
     with refusing() as port:
-        (tmp_path / "test_mine.py").write_text(IMPORTED.format(url=f"http://127.0.0.1:{port}", options=""))
-        ended = run_pytest(tmp_path, "-v", "-k", "identity-json or services-list")
+        (tmp_path / "test_mine.py").write_text(text.format(url=f"http://127.0.0.1:{port}", options=""))
+        ended = run_pytest(tmp_path, "-v", *arguments)
     assert ended.returncode == 1
-    assert outcomes(ended) == {"identity-json": "FAILED", "services-list": "FAILED"}
+    first, *others = outcomes(ended).values()
+    assert (first, set(others), len(others)) == ("FAILED", {"SKIPPED"}, len(CHECKS) - 1)
     assert f"http://127.0.0.1:{port}/svc cannot be judged: connection refused" in ended.stdout
+    assert "not judged: an earlier test says why" in ended.stdout
+
+
+def test_a_wrong_url_fails_one_test_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(IMPORTED.format(url="ftp://x", options=""))
+    ended = run_pytest(tmp_path, "-v", "-k", "identity-json or services-list")
+    assert outcomes(ended) == {"identity-json": "FAILED", "services-list": "SKIPPED"}
+    assert 'the node cannot be judged: "ftp://x" is not the base URL of a node' in ended.stdout
+    assert "Traceback" not in ended.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pty
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.backends import Received
+
 DEADLINE_S = 30.0
 COMMAND = [sys.executable, "-W", "error", "-m", "svcnode", "conform"]
 CONFORMS, FAILS, NOT_JUDGED = 0, 1, 3
+BOB = base64.b64encode(b"bob:s3cr3t-word").decode()
 
 
 def conform(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -236,6 +240,45 @@ def test_junit_is_no_redder_than_the_exit_code(tmp_path: Path) -> None:
     assert str(advice.get("message")).startswith("failed, and does not count: advice")
 
 
+def test_junit_on_stdout_is_all_that_is_there(right: NodeServer) -> None:
+    ended = conform(right.url, "--junit", "-")
+    (suite,) = ElementTree.fromstring(ended.stdout)
+    assert (ended.returncode, suite.get("tests")) == (CONFORMS, str(len(CHECKS)))
+
+
+def test_a_login_is_sent_with_every_request_and_never_shown() -> None:
+    logins = []
+
+    def answer(received: Received) -> bytes:
+        logins.append(received.headers.get("authorization"))
+        return reply(401, f"not {received.headers['authorization']} and not s3cr3t-word", WWW_Authenticate="Basic")
+
+    with HttpBackend(answer) as backend:
+        for flags in ([], ["--json"], ["--junit", "-"]):
+            ended = conform(f"bob:s3cr3t-word@{backend.place}", *flags)
+            assert ended.returncode == FAILS
+            assert "***" in ended.stdout
+            assert "s3cr3t" not in ended.stdout + ended.stderr
+            assert BOB not in ended.stdout + ended.stderr
+    assert set(logins) == {f"Basic {BOB}"}
+
+
+def test_equal_refusals_of_many_requests_are_one_finding() -> None:
+    class Forbidding(RightNode):
+        def answer(self, asked: Asked) -> Reply:
+            return super().answer(asked) if asked.method in ("GET", "HEAD") else error(403, "Forbidden")
+
+    with NodeServer(Forbidding().answer) as server:
+        document = json.loads(conform(server.url, "--json").stdout)
+    (found,) = (check["findings"] for check in document["checks"] if check["name"] == "methods-405")
+    assert [finding["came"] for finding in found] == [
+        (
+            '403 with the body {"message": "Forbidden"}; the same for PUT /svc/node, PATCH /svc/node, DELETE /svc/node '
+            "and 16 more"
+        )
+    ]
+
+
 def test_an_unreachable_node_is_an_error_in_junit_and_null_results_in_json(tmp_path: Path) -> None:
     file = tmp_path / "conform.xml"
     with refusing() as port:
@@ -281,6 +324,8 @@ def test_a_node_that_hangs_is_given_up_after_the_timeout() -> None:
         (["http://127.0.0.1:1", "--timeout", "5"], '--timeout: "5" is not a duration'),
         (["http://127.0.0.1:1", "--timeout", "0"], '--timeout: must be more than 0, such as "5s", not "0"'),
         (["http://127.0.0.1:1", "--timeout", "0s"], '--timeout: must be more than 0, such as "5s", not "0s"'),
+        (["http://127.0.0.1:1", "--ca", ""], "svcnode: --ca: names no file"),
+        (["http://127.0.0.1:1", "--json", "--junit", "-"], "--json and --junit - cannot both go to stdout"),
         (["http://127.0.0.1:1", "--ca", "ca.pem"], "an authority (CA) is for https, and the URL says http"),
         (["https://127.0.0.1:1", "--ca", "/nonexistent"], "/nonexistent cannot be used as an authority (CA): No such"),
     ],
@@ -380,6 +425,7 @@ def test_on_a_terminal_nothing_that_a_node_sends_steers_it() -> None:
     assert r"\x1b]0;gotcha\x07[bold]x[/nothing]" in text
 
 
+@pytest.mark.usefixtures("heeding_ctrl_c")
 def test_it_can_be_interrupted() -> None:
     started = threading.Event()
 
@@ -419,6 +465,8 @@ def test_the_help_says_what_is_sent_what_counts_and_what_the_codes_mean() -> Non
         "POST, PUT, PATCH, DELETE and OPTIONS",
         "--no-other-methods",
         "exit codes",
+        "can be\n     read as HTTP",
+        "basic authentication and never shown",
     ):
         assert word in text
     assert max(map(len, text.splitlines())) <= 80

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +184,8 @@ def test_a_ca_can_be_trusted(tmp_path: Path) -> None:
     with serving(worked_example(), tls=server_tls(made)) as running:
         place = "https://{}:{}".format(*running.place)
         assert status(place, "--ca", str(made.certificate)).returncode == 1
-        assert "its certificate is not trusted" in status(place).stdout
+        assert "self-signed certificate; name its authority with ca (--ca)\n" in status(place).stdout
+        assert "is it https://?" in status(place.replace("https", "http")).stdout
 
 
 def test_nodes_may_come_from_a_file_and_from_stdin(fleet: Fleet, tmp_path: Path) -> None:
@@ -258,6 +260,25 @@ def test_a_node_that_hangs_ends_with_its_timeout(fleet: Fleet) -> None:
     assert ended.stdout.startswith("healthy ")
 
 
+def test_one_slow_endpoint_does_not_hide_the_others_and_is_named() -> None:
+    is_over = threading.Event()
+    answers = {"/svc/node/health": reply(200), "/svc/node/services": reply(200, '{"services":[]}')}
+
+    def answer(received: Received) -> bytes:
+        if received.target == "/svc/node":
+            is_over.wait(PATIENCE_S)
+        return answers.get(received.target, b"")
+
+    with HttpBackend(answer) as node:
+        ended = status(node.place, "--timeout", "2s")
+        is_over.set()
+    assert ended.returncode == 3
+    assert ended.stdout.startswith(f"unclear  -  -  0/0 up  http://{node.place}\n")
+    assert f"\n    no whole answer from http://{node.place}/svc/node within 2 s\n" in ended.stdout
+    assert "\n    its health answer is 200 (healthy)\n" in ended.stdout
+
+
+@pytest.mark.alone
 def test_five_hundred_nodes_of_which_fifty_hang_take_the_timeout_and_no_more_than_a_second() -> None:
     """From the start of the program to its end. Busy with other things, a machine may need another attempt."""
     timeout_s = 10.0
@@ -269,7 +290,7 @@ def test_five_hundred_nodes_of_which_fifty_hang_take_the_timeout_and_no_more_tha
             took_s = time.monotonic() - began_s
             assert ended.stdout.endswith("\n500 nodes: 450 healthy, 50 unreachable\n")
             assert ended.returncode == 3
-            assert fleet.connection_count == 500 * attempt, "one connection for each"
+            assert fleet.connection_count <= (450 + 50 * 3) * attempt, "one for each; of those that hang, per question"
             if took_s < timeout_s + 1.0:
                 break
     assert timeout_s <= took_s < timeout_s + 1.0

@@ -30,7 +30,8 @@ what is sent:
 
 exit codes:
   0  it conforms          1  it does not
-  3  nothing was judged: it cannot be reached, or the command line is wrong
+  3  nothing was judged: it cannot be reached, none of its first answers can be
+     read as HTTP, or the command line is wrong
 
 examples:
   svcnode conform http://127.0.0.1:8420
@@ -51,14 +52,23 @@ def add_to(commands: Commands) -> CommandParser:
     )
     parser.exit_after_misuse = EXIT_NOT_JUDGED
     add = parser.add_argument
-    add("url", metavar="URL", help="base URL of the node, such as http://127.0.0.1:8420 (http:// may be left out)")
+    add(
+        "url",
+        metavar="URL",
+        help="base URL of the node, such as http://127.0.0.1:8420 (http:// may be left out); "
+        "user:password@ before the host is sent as basic authentication and never shown",
+    )
     add("--prefix", default="/svc", help="what the four endpoints stand under (default: /svc)")
     add("--level", choices=("must", "should", "advice"), default="should", help="what counts (default: should)")
     add("--timeout", default="5s", metavar="DURATION", help="how long one answer may take (default: 5s)")
     add("--ca", metavar="FILE", help="PEM file with the authority that signed the node's certificate")
     add("--no-other-methods", action="store_true", help="send nothing but GET and HEAD")
     add("--json", action="store_true", help="all of it as one JSON object")
-    add("--junit", metavar="FILE", help="write a JUnit report as well, for the pages of a CI")
+    add(
+        "--junit",
+        metavar="FILE",
+        help='write a JUnit report as well, for the pages of a CI; "-" writes it alone, to stdout',
+    )
     add("-v", "--verbose", action="store_true", help="show every check, and why some were not judged")
     return parser
 

@@ -16,7 +16,7 @@ from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.exchange import target_from
 from svcnode.conformance.report import as_json, as_junit, lines, plain
 from svcnode.conformance.run import Plan, run
-from svcnode.core.errors import SvcnodeError
+from svcnode.core.errors import InvalidValueError, SvcnodeError
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from svcnode.conformance.report import Line
     from svcnode.conformance.run import Report
 
+STDOUT = "-"
 EXIT_CONFORMS, EXIT_FAILS, EXIT_NOT_JUDGED = 0, 1, 3
 
 
@@ -34,7 +35,7 @@ def show_judgement(arguments: argparse.Namespace) -> int:
     level = Level(arguments.level)
     with _progress(plan) as watched:
         report = asyncio.run(run(watched))
-    if arguments.junit:
+    if arguments.junit and arguments.junit != STDOUT:
         _write(Path(arguments.junit), as_junit(report, level))
     with suppress(BrokenPipeError):
         _show(report, level, arguments)
@@ -44,6 +45,10 @@ def show_judgement(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
+    if arguments.json and arguments.junit == STDOUT:
+        arguments.parser.error("--json and --junit - cannot both go to stdout; name a file for one of them")
+    if arguments.ca == "":
+        raise InvalidValueError("--ca: names no file")
     ca = Path(arguments.ca) if arguments.ca else None
     target = target_from(arguments.url, prefix=arguments.prefix, ca=ca)
     timeout_s = positive_s("--timeout", arguments.timeout)
@@ -75,6 +80,9 @@ def _write(file: Path, content: bytes) -> None:
 def _show(report: Report, level: Level, arguments: argparse.Namespace) -> None:
     if arguments.json:
         show(as_json(report, level), sys.stdout)
+        return
+    if arguments.junit == STDOUT:
+        show(as_junit(report, level).decode().rstrip("\n"), sys.stdout)
         return
     stream = sys.stderr if report.unreachable else sys.stdout
     found = lines(report, level, is_full=arguments.verbose)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from svcnode.cli.durations import positive_s
 from svcnode.client import AsyncClient
 from svcnode.core.errors import InvalidValueError
+from svcnode.terminal.pulse import MAX_LATE_S
 
 if TYPE_CHECKING:
     import argparse
@@ -19,12 +20,13 @@ MAX_LIST_CHARS = 1_000_000  # what is larger is something else, and may have no 
 
 def clients_from(arguments: argparse.Namespace) -> list[AsyncClient]:
     """In the order given: those of the command line, then those of the file."""
-    timeout_s = timeout_from(arguments)
+    # The timeout is for all that a node is asked, and heeds whether we keep up: that is for whoever looks.
+    last_resort_s = timeout_from(arguments) + MAX_LATE_S
     clients = []
     for place, url in _urls(arguments):
         try:
             client = AsyncClient(
-                url, prefix=arguments.prefix, version=arguments.version, timeout=timeout_s, ca=arguments.ca
+                url, prefix=arguments.prefix, version=arguments.version, timeout=last_resort_s, ca=arguments.ca
             )
         except InvalidValueError as exc:
             raise InvalidValueError(f"{place}{exc}") from exc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.cli.status import add_node_arguments
+from svcnode.cli.status import EXIT_UNCLEAR, add_node_arguments
 
 if TYPE_CHECKING:
     import argparse
@@ -19,8 +19,10 @@ def add_to(commands: Commands) -> CommandParser:
         help="watch nodes live on the terminal",
         description="Watch nodes live on the terminal: health, services, what has changed and when, and the last "
         "minutes of each. Keys: q quit, s sort, / filter, arrows select, Enter services, ? help. "
-        "Needs a terminal; elsewhere, use svcnode status.",
+        "Needs a terminal; elsewhere, use svcnode status. "
+        "Exit 0 ended by q or Ctrl-C, 3 no terminal or not watched at all; ended by a signal, 128 + its number.",
     )
+    parser.exit_after_misuse = EXIT_UNCLEAR
     add_node_arguments(parser)
     parser.add_argument(
         "--interval", default="2s", metavar="DURATION", help="from look to look at a node (default: 2s)"

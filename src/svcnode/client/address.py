@@ -45,6 +45,8 @@ def node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
     text = url.strip()
     if not text or any(char <= " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
         raise _refusal(text, "it is empty, or holds what no URL can hold")
+    if "\\" in text:
+        raise _refusal(text, "it has a backslash where a slash belongs")
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port

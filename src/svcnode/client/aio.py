@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from svcnode.client.address import NodeAddress
     from svcnode.client.reading import Operation
     from svcnode.client.results import BackingService
+    from svcnode.core.errors import ClientError
     from svcnode.core.model import Health, Identity
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class AsyncClient:
         self._query = _version_query(version)
         self._timeout_s = _positive_s(timeout)
         self._retries = _count(retries)
+        self._has_own_ca = ca is not None
         self._tls = _tls(ca, is_used=self._address.speaks_tls or trust_env)
         self._trust_env = trust_env
         self._tolerated: dict[str, None] = {}
@@ -77,6 +79,11 @@ class AsyncClient:
     def url(self) -> str:
         """Fit to be shown: without the password, and without the prefix."""
         return str(self._address)
+
+    @property
+    def root(self) -> str:
+        """What the paths of the interface stand under, prefix and all; fit to be shown."""
+        return f"{self.url}{self._address.prefix}"
 
     @property
     def tolerated(self) -> tuple[str, ...]:
@@ -126,7 +133,8 @@ class AsyncClient:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._answer(operation)
         except TimeoutError:
-            raise UnreachableError(f"no whole answer from {self.url} within {self._timeout_s:g} s") from None
+            where = f"{self.root}{operation.path}"
+            raise UnreachableError(f"no whole answer from {where} within {self._timeout_s:g} s") from None
         value, tolerated = operation.reading(answer)
         for sentence in tolerated:
             if len(self._tolerated) < _MAX_TOLERATED:
@@ -135,7 +143,7 @@ class AsyncClient:
 
     async def _answer(self, operation: Operation[T]) -> Answer:
         target = f"{operation.path}{self._query}"
-        url, shown = f"{self._address.root}{target}", f"{self.url}{self._address.prefix}{target}"
+        url, shown = f"{self._address.root}{target}", f"{self.root}{target}"
         retries_left = self._retries
         while True:
             connection = Connection(self.url)
@@ -143,13 +151,16 @@ class AsyncClient:
                 return await self._fetched(url, shown, operation.max_bytes, connection)
             except httpx2.ConnectError as exc:
                 if not retries_left:
-                    raise translated(exc, self.url) from exc
+                    raise self._translated(exc) from exc
             except httpx2.HTTPError as exc:
                 if connection.is_new or connection.has_answered:
-                    raise translated(exc, self.url) from exc
+                    raise self._translated(exc) from exc
                 continue  # one that was kept, and that the node had closed meanwhile
             await asyncio.sleep(_RETRY_PAUSE_S * 2 ** (self._retries - retries_left))
             retries_left -= 1
+
+    def _translated(self, exc: httpx2.HTTPError) -> ClientError:
+        return translated(exc, self.url, has_own_ca=self._has_own_ca)
 
     async def _fetched(self, url: str, shown: str, max_bytes: int, connection: Connection) -> Answer:
         body = bytearray()
@@ -175,8 +186,8 @@ def _check_size(size: int, max_bytes: int, shown: str) -> None:
 def _askable(address: NodeAddress) -> NodeAddress:
     """Raises for what only httpx knows that it cannot be asked."""
     try:
-        httpx2.URL(address.root)
-    except httpx2.InvalidURL as exc:
+        _ = httpx2.URL(address.root).host  # some names, it refuses only here
+    except (httpx2.InvalidURL, UnicodeError) as exc:
         why = "its host is not a name as the network knows them, or it is too long"
         raise InvalidValueError(f"'{reading.excerpt(str(address))}' is not the URL of a node: {why}") from exc
     return address
@@ -186,6 +197,8 @@ def _version_query(version: str | None) -> str:
     if version is None:
         return ""
     need_text("a version", version)
+    if not version:
+        raise InvalidValueError("a version is not empty; without one, the latest answers")
     try:
         return f"?version={quote(version, safe='')}"
     except UnicodeEncodeError:
@@ -211,6 +224,8 @@ def _tls(ca: str | os.PathLike[str] | None, *, is_used: bool) -> ssl.SSLContext:
     if ca is None and not is_used:
         return _trusting_nobody()
     file = "" if ca is None else str(ca)
+    if ca is not None and not file:
+        raise InvalidValueError("ca: names no file")
     try:
         return _trusting(file, Path(file).stat().st_mtime_ns if file else 0)
     except (OSError, ValueError) as exc:

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# Of OpenSSL, for a certificate that nobody who is trusted has signed: X509_V_ERR_… of an issuer or a signature.
+_NO_AUTHORITY = {2, 18, 19, 20, 21}
 _NOT_TLS = {"HTTP_REQUEST", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
 
 
-def translated(exc: httpx2.HTTPError, url: str) -> ClientError:
+def translated(exc: httpx2.HTTPError, url: str, *, has_own_ca: bool = False) -> ClientError:
     # The bytes that it is about stand behind its words, in the form of the library.
     words = re.sub(r":? ?bytearray\(.*", "", str(exc), flags=re.DOTALL)
     match exc:
+        case httpx2.RemoteProtocolError() if "without sending a response" in words:
+            hint = "; is it https://?" if url.startswith("http:") else ""
+            return UnreachableError(f"cannot reach {url}: the connection was closed without an answer{hint}")
         case httpx2.RemoteProtocolError() if "disconnected" in words or "closed" in words:
             return UnreachableError(f"cannot reach {url}: the connection was closed before the answer was complete")
         case httpx2.RemoteProtocolError():
@@ -30,12 +35,19 @@ def translated(exc: httpx2.HTTPError, url: str) -> ClientError:
         case httpx2.DecodingError():
             return NotThisInterfaceError(f"got a body that is not encoded as its Content-Encoding says at {url}")
         case _:
-            return UnreachableError(f"cannot reach {url}: {_reason(exc)}")
+            return UnreachableError(f"cannot reach {url}: {_reason(exc)}{_hint(exc, has_own_ca=has_own_ca)}")
 
 
 def _reason(exc: BaseException) -> str:
     *_, deepest = (_words(one) for one in _causes(exc) if _words(one))
     return deepest
+
+
+def _hint(exc: BaseException, *, has_own_ca: bool) -> str:
+    codes = {one.verify_code for one in _causes(exc) if isinstance(one, ssl.SSLCertVerificationError)}
+    if not codes & _NO_AUTHORITY:
+        return ""
+    return "; what ca (--ca) names is not its authority" if has_own_ca else "; name its authority with ca (--ca)"
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:

@@ -35,6 +35,7 @@ _NOT_ABOUT_A_SERVICE = (None, VERSION_NOT_FOUND, "Not found")
 MIB = 1024 * 1024
 _EXCERPT_CHARS = 80
 _SEARCHED_CHARS = 4096
+_MAX_DIGITS = 4000  # of a number; of much longer ones, Python makes none
 MAX_ID_CHARS = 2048  # percent-encoded, most servers would refuse a longer one in any case
 _STATUSES = {status.value.lower(): status for status in Status}
 _IDENTITY_FIELDS = ("node_name", "spec_version", "node_version")
@@ -184,9 +185,10 @@ def service_health(service_id: str) -> Operation[Health]:
 def _document(answer: Answer, notes: _Notes) -> object:
     if answer.code != 200:
         _refuse(answer, "a 200 with JSON")
-    document = _json(answer.body)
-    if document is _NO_JSON:
-        _refuse(answer, "a 200 with JSON")
+    try:
+        document = _json(answer.body)
+    except ValueError as exc:
+        _refuse(answer, "a 200 with JSON", why=str(exc) if answer.body.lstrip().startswith((b"{", b"[")) else "")
     if (kind := _media_type(answer)) != "application/json":
         notes.add(f"JSON comes as {excerpt(kind) or 'nothing'} instead of application/json")
     if encoding := _encoding(answer):
@@ -196,14 +198,14 @@ def _document(answer: Answer, notes: _Notes) -> object:
     return document
 
 
-_NO_JSON = object()
-
-
 def _json(body: bytes) -> object:
+    """Raises a ValueError that says why, in words for those who made the node."""
     try:
-        return json.loads(body, object_pairs_hook=_object)
-    except (ValueError, RecursionError):
-        return _NO_JSON
+        return json.loads(body, object_pairs_hook=_object, parse_int=_integer, parse_constant=_refused_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"byte {exc.start} is not {exc.encoding.upper()}") from None
 
 
 def _other_charset(body: bytes) -> str:
@@ -221,12 +223,26 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of a field that stands there twice, one may say Down and the other Up, and readers differ in which they take."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError("a field stands there twice")
+        ((twin, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the field {excerpt(twin)} stands there twice")
     return fields
 
 
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)
+
+
+def _refused_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not of JSON")
+
+
 def _message(answer: Answer) -> str | None:
-    document = _json(answer.body)
+    try:
+        document = _json(answer.body)
+    except ValueError:
+        return None
     message = document.get("message") if isinstance(document, dict) else None
     return message if isinstance(message, str) else None
 
@@ -255,14 +271,17 @@ def _note_extra(document: dict[str, Any], known: tuple[str, ...], where: str, no
 # ---- what came instead
 
 
-def _refuse(answer: Answer, expected: str) -> NoReturn:
+def _refuse(answer: Answer, expected: str, why: str = "") -> NoReturn:
     message = _message(answer)
     if answer.code == 404 and message == VERSION_NOT_FOUND:
+        if "?" not in answer.url:
+            raise NotThisInterfaceError(f"got {VERSION_NOT_FOUND}, though none was asked for, at {answer.url}")
         raise VersionNotFoundError(f"the node does not have this version of the interface: {answer.url}")
     if answer.code == 500:
         said = f": {excerpt(message)}" if message else ""
         raise NodeFailedError(f"the node says that it failed inside (500){said} at {answer.url}")
-    raise NotThisInterfaceError(f"expected {expected}, got {_described(answer)} at {answer.url}{_hint(answer.code)}")
+    got = f"{_described(answer)}{', which is no JSON: ' if why else ''}{why}"
+    raise NotThisInterfaceError(f"expected {expected}, got {got} at {answer.url}{_hint(answer)}")
 
 
 def _described(answer: Answer) -> str:
@@ -274,8 +293,10 @@ def _described(answer: Answer) -> str:
     return f"{answer.code} with {f'{kinds}: ' if kinds else ''}{excerpt(answer.body)}"
 
 
-def _hint(code: int) -> str:
-    match code:
+def _hint(answer: Answer) -> str:
+    match answer.code:
+        case 400 if b"https" in answer.body.lower() and answer.url.startswith("http:"):
+            return "; is it https://?"
         case 401 | 407:
             return "; a user name and a password may stand in the URL"
         case 404:

@@ -56,6 +56,11 @@ class Client:
         return self._asking.url
 
     @property
+    def root(self) -> str:
+        """What the paths of the interface stand under, prefix and all; fit to be shown."""
+        return self._asking.root
+
+    @property
     def tolerated(self) -> tuple[str, ...]:
         """What was not as the interface has it, and was understood nevertheless: each thing once, in order."""
         return self._asking.tolerated

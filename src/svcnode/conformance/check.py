@@ -33,6 +33,7 @@ class Finding:
     request: Request
     expected: str
     came: str
+    mend: str = ""  # where the check's own would not help
 
 
 class NotJudgedError(Exception):

@@ -7,15 +7,17 @@ notice, bytes beyond the end.
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import ssl
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from svcnode.conformance.wording import shown
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.redaction import keep_secret
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -24,8 +26,11 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
+CLOSED = "it closed the connection without an answer"
+BROKEN_OFF = "it broke the connection off"
 # How long bytes are waited for that must not come, where the server does not close the connection.
 EXCESS_S = 0.25
+UNENDED_S = 1.0  # how long the end of an answer is waited for that does not say where it is
 
 # Of OpenSSL, for a certificate that nobody who is trusted has signed: X509_V_ERR_… of an issuer or a signature.
 _NO_AUTHORITY = {2, 18, 19, 20, 21}
@@ -48,10 +53,15 @@ class Request:
 class NoAnswerError(Exception):
     """No whole HTTP answer came; the text says what came instead."""
 
-    def __init__(self, request: Request, reason: str, *, is_silence: bool = False) -> None:
+    def __init__(self, request: Request, reason: str, *, is_silence: bool = False, is_accepted: bool = True) -> None:
         super().__init__(reason)
         self.request = request
         self.is_silence = is_silence
+        self.is_accepted = is_accepted  # whether there was a connection at all
+
+    @property
+    def is_unended(self) -> bool:
+        return isinstance(self.__cause__, _UnendedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,7 @@ class Target:
     base: str
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     has_own_ca: bool = False
+    authorization: str = field(default="", repr=False)  # as the header has it; never shown
 
     @property
     def place(self) -> str:
@@ -98,21 +109,28 @@ class Target:
 
 def target_from(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> Target:
     """Raises `InvalidValueError` for what cannot be asked. A URL that ends in an endpoint means the node itself."""
-    if "@" in url:  # not shown again: it may hold a password, and what follows now a key
-        raise InvalidValueError("the interface needs no credentials; write the URL without a user and a password")
-    if "?" in url or "#" in url:
+    if "?" in url or "#" in url:  # not shown again: it may hold a password, and what follows now a key
         raise InvalidValueError(f"the base URL of a node ends before a ? or a #; {_EXAMPLE}")
     parts = _parts(url if "://" in url else f"http://{url}")
-    if parts is None:
-        raise InvalidValueError(f'"{url}" is not the base URL of a node; {_EXAMPLE}')
-    scheme, host, port, path = parts
+    if parts is None or "@" in parts[3]:
+        shown_url = f"…@{url.rpartition('@')[2]}" if "@" in url else url
+        hint = "; @ : / in a password have a %-form" if "@" in url else ""
+        raise InvalidValueError(f'"{shown_url}" is not the base URL of a node; {_EXAMPLE}{hint}')
+    scheme, host, port, path, authorization = parts
     if not re.fullmatch(r"(/[^/?#\s]+)*/?", prefix):
         raise InvalidValueError(f'"{prefix}" is not a prefix; write it like /svc')
     tls = _tls(ca) if scheme == "https" else None
     if ca is not None and tls is None:
         raise InvalidValueError("an authority (CA) is for https, and the URL says http")
     base = f"{_before(path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
-    return Target(host=host, port=port, base=quote(base, safe=_VISIBLE), tls=tls, has_own_ca=ca is not None)
+    return Target(
+        host=host,
+        port=port,
+        base=quote(base, safe=_VISIBLE),
+        tls=tls,
+        has_own_ca=ca is not None,
+        authorization=authorization,
+    )
 
 
 def _before(path: str, prefix: str) -> str:
@@ -120,16 +138,27 @@ def _before(path: str, prefix: str) -> str:
     return found[1] if found else path
 
 
-def _parts(url: str) -> tuple[str, str, int, str] | None:
+def _parts(url: str) -> tuple[str, str, int, str, str] | None:
     try:
         split = urlsplit(url)
         host = (split.hostname or "").encode("ascii" if ":" in (split.hostname or "") else "idna").decode()
         port = split.port
     except ValueError:  # UnicodeError is one
         return None
-    if split.scheme not in ("http", "https") or not host or not url.isprintable():
+    if split.scheme not in ("http", "https") or not host or not url.isprintable() or "\\" in url:
         return None
-    return split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path
+    login = _authorization(split.username or "", split.password or "")
+    return split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path, login
+
+
+def _authorization(username: str, password: str) -> str:
+    if not (username or password):
+        return ""
+    username, password = unquote(username), unquote(password)
+    token = base64.b64encode(f"{username}:{password}".encode()).decode()
+    keep_secret(password or username)  # a name without a password may be a token
+    keep_secret(token)
+    return f"Basic {token}"
 
 
 def _tls(ca: Path | None) -> ssl.SSLContext:
@@ -162,17 +191,19 @@ class Wire:
                     target.host, target.port, limit=MAX_HEAD_BYTES, ssl=target.tls
                 )
         try:
-            yield Connection(reader, writer, target.place, self._timeout_s)
+            yield Connection(reader, writer, target, self._timeout_s)
         finally:
             writer.transport.abort()
             await asyncio.sleep(0)  # for it to let go of its socket
 
 
 class Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, timeout_s: float) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: Target, timeout_s: float
+    ) -> None:
         self._reader = reader
         self._writer = writer
-        self._host = host
+        self._target = target
         self._timeout_s = timeout_s
 
     async def ask(self, request: Request, *, is_last: bool) -> Answer:
@@ -181,14 +212,16 @@ class Connection:
             async with asyncio.timeout(self._timeout_s):
                 self._writer.write(self._head(request, is_last=is_last))
                 await self._writer.drain()
-                answer = await _Reading(self._reader, request.method).answer()
+                answer = await _Reading(self._reader, request.method, is_last=is_last).answer()
         took_s = asyncio.get_running_loop().time() - began_s
         excess = await self._excess() if request.method == "HEAD" and is_last else b""
         return Answer(answer.code, answer.headers, answer.body, answer.is_kept, excess, took_s)
 
     def _head(self, request: Request, *, is_last: bool) -> bytes:
-        lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {self._host}"]
+        lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {self._target.place}"]
         lines += [f"User-Agent: svcnode-conform/{__version__}", "Accept: */*"]
+        if self._target.authorization:
+            lines.append(f"Authorization: {self._target.authorization}")
         if request.method in ("POST", "PUT", "PATCH"):
             lines.append("Content-Length: 0")
         if is_last:
@@ -213,6 +246,7 @@ class _blamed:  # noqa: N801  reads as a sentence
         self._timeout_s = timeout_s
         is_handshake = connecting_to is not None and connecting_to.tls is not None
         self._hint = "; is it http:// rather than https://?" if is_handshake else ""
+        self._is_connecting = connecting_to is not None
         self._has_own_ca = connecting_to is not None and connecting_to.has_own_ca
 
     def __enter__(self) -> None:
@@ -220,7 +254,12 @@ class _blamed:  # noqa: N801  reads as a sentence
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, traceback: object) -> None:
         if isinstance(exc, OSError | _BrokenError):  # TimeoutError and ssl.SSLError are OSErrors
-            raise NoAnswerError(self._request, self._words_for(exc), is_silence=isinstance(exc, TimeoutError)) from exc
+            raise NoAnswerError(
+                self._request,
+                self._words_for(exc),
+                is_silence=isinstance(exc, TimeoutError),
+                is_accepted=not (self._is_connecting or isinstance(exc, ConnectionResetError | BrokenPipeError)),
+            ) from exc
 
     def _words_for(self, exc: OSError | _BrokenError) -> str:
         match exc:
@@ -231,7 +270,7 @@ class _blamed:  # noqa: N801  reads as a sentence
             case ssl.SSLError():
                 return f"it does not speak TLS as we do: {exc.reason}{self._hint}"
             case ConnectionResetError() | BrokenPipeError():
-                return f"it broke the connection off{self._hint}"
+                return f"{BROKEN_OFF}{self._hint}"
             case ConnectionRefusedError():
                 return "connection refused"
             case _:
@@ -247,6 +286,10 @@ class _BrokenError(Exception):
     pass
 
 
+class _UnendedError(_BrokenError):
+    pass
+
+
 def _not_http(line: bytes) -> str:
     hint = "; does it speak TLS? then write https://" if line.startswith(b"\x15\x03") else ""
     return f"what came back is not HTTP/1.1: {shown(line)}{hint}"
@@ -255,9 +298,10 @@ def _not_http(line: bytes) -> str:
 class _Reading:
     """One answer, read from its first byte to its last."""
 
-    def __init__(self, reader: asyncio.StreamReader, method: str) -> None:
+    def __init__(self, reader: asyncio.StreamReader, method: str, *, is_last: bool) -> None:
         self._reader = reader
         self._method = method
+        self._is_last = is_last
         self._head_bytes = 0
 
     async def answer(self) -> Answer:
@@ -302,7 +346,7 @@ class _Reading:
 
     def _cut_off(self, line: bytes) -> str:
         if not self._head_bytes:
-            return "it closed the connection without an answer"
+            return CLOSED
         if self._head_bytes == len(line) and not line.startswith(b"HTTP/"):
             return _not_http(line)
         return "it closed the connection before its answer was whole"
@@ -351,11 +395,20 @@ class _Reading:
 
     async def _rest(self) -> bytes:
         body = bytearray()
-        while data := await self._reader.read(65536):
+        while data := await self._more():
             body += data
             if len(body) > MAX_BODY_BYTES:
                 raise _BrokenError(_TOO_LARGE)
         return bytes(body)
 
+    async def _more(self) -> bytes:
+        if self._is_last:  # it was asked to close the connection after it
+            return await self._reader.read(65536)
+        try:
+            return await asyncio.wait_for(self._reader.read(65536), UNENDED_S)
+        except TimeoutError:
+            raise _UnendedError(_UNENDED) from None
 
+
+_UNENDED = "an answer with neither Content-Length nor Transfer-Encoding on a connection that stays open"
 _TOO_LARGE = f"the body of its answer is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB"

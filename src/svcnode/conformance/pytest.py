@@ -13,14 +13,15 @@ or, where a fixture starts the node, with `pytest_plugins = ["svcnode.conformanc
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, NoReturn, TypedDict, Unpack
 
 import pytest
 
 from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.report import about, explained
-from svcnode.conformance.run import Outcome, Report, judge
+from svcnode.conformance.run import Outcome, Report, Result, judge
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.units import duration_s
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Judgements:
 
     def __init__(self) -> None:
         self._reports: dict[str, Report] = {}
+        self._told: set[str] = set()  # that the node cannot be judged, or not to the end
 
     def test(self, name: str, url: str, options: Options) -> None:
         __tracebackhide__ = True
@@ -51,10 +53,31 @@ class Judgements:
         key = repr((url, sorted(options.items())))
         if key not in self._reports:
             self._reports[key] = _judged(url, options)
-        _tell(self._reports[key], name, level)
+        report = self._reports[key]
+        if report.unreachable:
+            self._fail_once(key, f"{report.url} cannot be judged: {report.unreachable}")
+        result = next(result for result in report.results if result.check.name == name)
+        if report.unfinished and result.why == report.unfinished:  # and so nobody knows
+            self._fail_once(key, result.why)
+        _tell(report, result, level)
+
+    def _fail_once(self, key: str, why: str) -> NoReturn:
+        """One failure says it; sixty would hide it."""
+        __tracebackhide__ = True
+        if key in self._told:
+            pytest.skip("not judged: an earlier test says why")
+        self._told.add(key)
+        pytest.fail(why, pytrace=False)
 
 
 def _judged(url: str, options: Options) -> Report:
+    try:
+        return _report(url, options)
+    except InvalidValueError as exc:
+        return Report(url="the node", unreachable=str(exc))
+
+
+def _report(url: str, options: Options) -> Report:
     return judge(
         url,
         prefix=options.get("prefix", "/svc"),
@@ -80,18 +103,13 @@ def conform(url: str | Callable[[], str], **options: Unpack[Options]) -> Callabl
     return test
 
 
-def _tell(report: Report, name: str, level: Level) -> None:
+def _tell(report: Report, result: Result, level: Level) -> None:
     __tracebackhide__ = True
-    if report.unreachable:
-        pytest.fail(f"{report.url} cannot be judged: {report.unreachable}", pytrace=False)
-    (result,) = (result for result in report.results if result.check.name == name)
     if result.outcome is Outcome.SKIPPED:
-        if result.why == report.unfinished:  # and so nobody knows
-            pytest.fail(result.why, pytrace=False)
         pytest.skip(result.why)
     if result.outcome is Outcome.FAILED:
         told = [f"  {word:9}{text}" for word, text in explained(result)]
-        text = "\n".join([f"{name}: {about(result)}", *told, *report.remarks])
+        text = "\n".join([f"{result.check.name}: {about(result)}", *told, *report.remarks])
         if result.counts(level):
             pytest.fail(text, pytrace=False)
         pytest.xfail(text)

@@ -107,7 +107,8 @@ def explained(result: Result) -> Iterator[tuple[str, str]]:
         yield "came", finding.came
     if result.more:
         yield "more", f"and {'at least ' if result.more == MAX_MORE else ''}{result.more} more like these"
-    yield "mend", result.check.mend
+    for mend in result.mends:
+        yield "mend", mend
 
 
 def _conclusion(report: Report, level: Level) -> Iterator[Line]:
@@ -163,7 +164,7 @@ def _as_object(group: str, result: Result) -> dict[str, Any]:
         "outcome": result.outcome.value,
         "why": result.why or None,
         "demands": check.demands,
-        "mend": check.mend,
+        "mend": " ".join(result.mends),
         "findings": findings,
         "more_findings": result.more,
         "duration_ms": round(result.duration_s * 1000, 1),

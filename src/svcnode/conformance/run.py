@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Check, Finding, Level, NotJudgedError
 from svcnode.conformance.checks import CHECKS
-from svcnode.conformance.exchange import NoAnswerError, Wire, target_from
-from svcnode.conformance.subject import FIXED, Subject
+from svcnode.conformance.exchange import BROKEN_OFF, CLOSED, NoAnswerError, target_from
+from svcnode.conformance.subject import FIXED, Subject, no_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ MAX_MORE = 1000  # are counted; a list may hold a million
 # A node that has gone silent is not asked for ever: after so many checks that waited in vain, the rest is left out,
 # and no run takes longer than so many timeouts.
 MAX_SILENT_CHECKS = 5
-MAX_TIMEOUTS = 60
+MAX_TIMEOUTS = 30
 
 
 class Outcome(Enum):
@@ -42,6 +42,11 @@ class Result:
     more: int = 0  # findings beyond these
     why: str = ""  # it was skipped
     duration_s: float = 0.0
+
+    @property
+    def mends(self) -> list[str]:
+        """How to mend it, each way once."""
+        return list(dict.fromkeys(finding.mend or self.check.mend for finding in self.findings)) or [self.check.mend]
 
     def counts(self, level: Level) -> bool:
         """Whether it makes the node fail, judged by what is demanded up to this level."""
@@ -87,10 +92,10 @@ def judge(
 
 
 async def run(plan: Plan) -> Report:
-    subject = Subject(plan.target, Wire(plan.target, plan.timeout_s))
+    subject = Subject(plan.target, plan.timeout_s, other_methods=plan.other_methods)
     reasons = await asyncio.gather(*(_why_unreachable(subject, endpoint) for endpoint in FIXED))
     if all(reasons):
-        return Report(url=str(plan.target), unreachable=reasons[0])
+        return Report(url=str(plan.target), unreachable=f"{reasons[0]}{_hint(reasons[0], plan.target)}")
     running = _Run(plan, subject)
     results = await running.all_results()
     return Report(
@@ -99,6 +104,12 @@ async def run(plan: Plan) -> Report:
         unfinished=running.unfinished,
         remarks=tuple([remark async for remark in _remarks(subject, plan.target)]),
     )
+
+
+def _hint(reason: str, target: Target) -> str:
+    """Some that expect TLS say nothing at all to whoever does not speak it."""
+    is_wordless = reason in (CLOSED, BROKEN_OFF) and target.tls is None
+    return "; does it speak TLS? then write https://" if is_wordless else ""
 
 
 async def _why_unreachable(subject: Subject, endpoint: str) -> str:
@@ -122,6 +133,7 @@ class _Run:
         self._subject = subject
         self._outcomes: dict[str, Outcome] = {}
         self._silent_checks = 0
+        self._silences: dict[tuple[str, str], str] = {}  # which check has told of it
         self.unfinished = ""
         self._ends_at_s = time.monotonic() + MAX_TIMEOUTS * plan.timeout_s
 
@@ -149,12 +161,20 @@ class _Run:
             self._silent_checks += exc.is_silence
             if self._silent_checks == MAX_SILENT_CHECKS:
                 self.unfinished = "it has stopped answering"
-            findings.append(Finding(exc.request, "a whole HTTP answer", str(exc)))
+            if exc.is_silence and (teller := self._teller_of(exc, check)) and not findings:
+                return Result(check, Outcome.SKIPPED, why=f"no answer in time, see {teller}")
+            findings.append(no_answer(exc))
         except TimeoutError:
             self.unfinished = f"its answers are too slow: {MAX_TIMEOUTS} timeouts have passed"
             return Result(check, Outcome.SKIPPED, why=self.unfinished)
         outcome = Outcome.FAILED if findings else Outcome.PASSED
         return Result(check, outcome, tuple(findings[:MAX_FINDINGS]), len(findings[MAX_FINDINGS:]))
+
+    def _teller_of(self, exc: NoAnswerError, check: Check) -> str:
+        """The check that has told of this silence already; empty where this one is to."""
+        place = exc.request.method, exc.request.target.partition("?")[0]
+        teller = self._silences.setdefault(place, check.name)
+        return "" if teller == check.name else teller
 
     async def _gather(self, check: Check, findings: list[Finding]) -> None:
         async with aclosing(check.judge(self._subject)) as found:

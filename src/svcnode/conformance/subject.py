@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from svcnode.conformance.check import Finding, NotJudgedError
-from svcnode.conformance.exchange import Answer, NoAnswerError, Request
+from svcnode.conformance.exchange import Answer, NoAnswerError, Request, Wire
 from svcnode.conformance.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
-    from svcnode.conformance.exchange import Connection, Target, Wire
+    from svcnode.conformance.exchange import Connection, Target
 
 VERSION = "v0.0.1"  # of the interface document that is judged by
 UNSUPPORTED = "v999.0.0"
@@ -29,6 +29,10 @@ IDENTITY, HEALTH, SERVICES, SERVICE_HEALTH = "identity", "health", "services", "
 
 MAX_SERVICES = 100  # of a longer list, the first so many are asked for their health
 AT_ONCE = 8  # requests that are under way together, where it is not the question how many may be
+# A connection that finds no room to wait in is tried again by the system after 1 s, 3 s, 7 s and 15 s, and what was
+# sent on it after up to 13 s: so do clients wait.
+CROWD_S = 20.0
+IN_TIME = "Answer in time: from what is known already, not by looking at a service while being asked."
 GATHERING_S = 0.5  # how long connections wait for each other, where it is; a node may take them one after another
 
 
@@ -53,6 +57,10 @@ class Exchanged(NamedTuple):
         return Finding(self.request, expected, came or told(self.answer))
 
 
+def no_answer(exc: NoAnswerError) -> Finding:
+    return Finding(exc.request, "a whole HTTP answer", str(exc), IN_TIME if exc.is_silence else "")
+
+
 class Document(NamedTuple):
     """What a body holds as JSON, or why it holds none."""
 
@@ -61,11 +69,14 @@ class Document(NamedTuple):
 
 
 class Subject:
-    def __init__(self, target: Target, wire: Wire) -> None:
+    def __init__(self, target: Target, timeout_s: float, *, other_methods: bool = True) -> None:
         self._base = target.base
-        self._wire = wire
+        self._wire = Wire(target, timeout_s)
+        self._patient_wire = Wire(target, max(timeout_s, CROWD_S))
+        self.other_methods = other_methods
         self._first: dict[str, Answer | NoAnswerError] = {}
         self._healths: dict[str, Exchanged] | None = None
+        self._unanswered: dict[str, NoAnswerError] = {}
         self.unknown_id = f"svcnode-conform-{secrets.token_hex(6)}"
 
     # ---- asking
@@ -81,22 +92,26 @@ class Subject:
 
     async def ask_all(self, requests: Iterable[Request]) -> list[Exchanged]:
         """A few at a time, in the order of the requests; raises for the first that got no answer."""
+        return _all_answered(await self.ask_each(requests))
+
+    async def ask_each(self, requests: Iterable[Request], *, is_kept: bool = False) -> list[Exchanged | NoAnswerError]:
+        """The same, with what became of each; `is_kept` are connections that are not asked to be closed after it."""
         places = asyncio.Semaphore(AT_ONCE)
 
         async def ask(request: Request) -> Exchanged:
-            async with places:
-                return await self.ask(request)
+            async with places, self._wire.connected(request) as connection:
+                return Exchanged(request, await connection.ask(request, is_last=not is_kept))
 
-        return await _all_done(map(ask, requests))
+        return await _outcomes(map(ask, requests))
 
-    async def ask_at_once(self, requests: Sequence[Request]) -> list[Exchanged]:
+    async def ask_at_once(self, requests: Sequence[Request]) -> list[Exchanged | NoAnswerError]:
         """Each on a connection of its own, and none is sent before all are connected, where the node lets them."""
         connected = 0
         all_connected = asyncio.Event()
 
         async def ask(request: Request) -> Exchanged:
             nonlocal connected
-            async with self._wire.connected(request) as connection:
+            async with self._patient_wire.connected(request) as connection:
                 connected += 1
                 if connected == len(requests):
                     all_connected.set()
@@ -104,7 +119,7 @@ class Subject:
                     await asyncio.wait_for(all_connected.wait(), GATHERING_S)
                 return Exchanged(request, await connection.ask(request, is_last=True))
 
-        return await _all_done(map(ask, requests))
+        return await _outcomes(map(ask, requests))
 
     async def ask_in_turn(self, requests: Sequence[Request]) -> list[Exchanged]:
         """On one connection, for as long as the server lets it; raises when it ends without having said so."""
@@ -170,16 +185,24 @@ class Subject:
         return found
 
     async def healths(self) -> dict[str, Exchanged]:
-        """The health of every listed service, by its id; leaves out those that were deregistered meanwhile."""
+        """The health of every listed service, by its id; leaves out those that were deregistered meanwhile, and those
+        that got no answer."""
         if self._healths is None:
             ids = await self.ids()
-            asked = dict(zip(ids, await self.ask_all(map(self.health_request, ids)), strict=True))
+            outcomes = dict(zip(ids, await self.ask_each(map(self.health_request, ids)), strict=True))
+            asked = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, Exchanged)}
+            self._unanswered = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, NoAnswerError)}
             if any(exchanged.answer.code not in HEALTH_CODES.values() for exchanged in asked.values()):
                 again = await self.get(FIXED[SERVICES].path)
                 still = usable_ids(items_of(again.answer) or [])
                 asked = {service_id: exchanged for service_id, exchanged in asked.items() if service_id in still}
             self._healths = asked
         return self._healths
+
+    async def unanswered_healths(self) -> dict[str, NoAnswerError]:
+        """Those of `healths` that got no answer."""
+        await self.healths()
+        return self._unanswered
 
     def health_request(self, service_id: str, query: str = "") -> Request:
         return self.request(health_path(service_id), query)
@@ -228,15 +251,23 @@ class Subject:
         return None if chosen is None else Place(SERVICE_HEALTH, health_path(chosen), tuple(HEALTH_CODES.values()))
 
 
-async def _all_done(asking: Iterable[Coroutine[None, None, Exchanged]]) -> list[Exchanged]:
+async def _outcomes(asking: Iterable[Coroutine[None, None, Exchanged]]) -> list[Exchanged | NoAnswerError]:
     """None is left under way, whatever comes of another."""
-    outcomes = await asyncio.gather(*asking, return_exceptions=True)
-    done = []
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
+    done: list[Exchanged | NoAnswerError] = []
+    for outcome in await asyncio.gather(*asking, return_exceptions=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, NoAnswerError):
             raise outcome
         done.append(outcome)
     return done
+
+
+def _all_answered(outcomes: Iterable[Exchanged | NoAnswerError]) -> list[Exchanged]:
+    answered = []
+    for outcome in outcomes:
+        if isinstance(outcome, NoAnswerError):
+            raise outcome
+        answered.append(outcome)
+    return answered
 
 
 FIXED = {
@@ -305,7 +336,8 @@ def items_of(answer: Answer) -> list[Any] | None:
 
 
 def told(answer: Answer) -> str:
-    return f"{answer.code} with {f'the body {shown(answer.body)}' if answer.body else 'no body'}"
+    leads_to = "".join(f", Location: {shown(place)}" for place in answer.values("location")[:1])
+    return f"{answer.code} with {f'the body {shown(answer.body)}' if answer.body else 'no body'}{leads_to}"
 
 
 def content_type_of(answer: Answer) -> str:

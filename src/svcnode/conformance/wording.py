@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from svcnode.core.redaction import redacted
 from svcnode.core.wording import one_line
 
 MAX_SHOWN_CHARS = 200
@@ -12,8 +13,8 @@ MAX_SHOWN_CHARS = 200
 def shown(text: str | bytes) -> str:
     """What would break the line, steer a terminal or be no XML is shown as an escape."""
     decoded = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
-    cut = decoded[:MAX_SHOWN_CHARS]
-    visible = one_line(cut)
+    # What is shown is looked through with some that follows it: half a secret is one too.
+    visible = one_line(redacted(decoded[: 8 * MAX_SHOWN_CHARS])[:MAX_SHOWN_CHARS])
     unit = "bytes" if isinstance(text, bytes) else "characters"
     return visible if len(decoded) <= MAX_SHOWN_CHARS else f"{visible}… ({len(text)} {unit} in all)"
 

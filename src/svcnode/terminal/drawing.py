@@ -86,7 +86,9 @@ class Symbols(NamedTuple):
 
 def finding_word(look: Look) -> str:
     if look.errors:
-        return _ERROR_WORDS.get(type(look.errors[0]), "unclear")
+        error = look.errors[0]
+        is_half_reached = isinstance(error, UnreachableError) and look.is_reached
+        return "unclear" if is_half_reached else _ERROR_WORDS.get(type(error), "unclear")
     return "unclear" if look.health is None else _HEALTH_WORDS[look.health]
 
 
@@ -196,11 +198,9 @@ def service_rows(services: Iterable[BackingService], symbols: Symbols) -> list[l
 
 def remarks(look: Look, symbols: Symbols) -> Iterator[Text]:
     """What went wrong; then what was told nevertheless, what is odd about it, and what was tolerated."""
-    # Where nothing could be had, one reason is enough: the others are of its kind.
-    errors = look.errors if look.health is not None else look.errors[:1]
-    for error in errors:
+    for error in look.reasons:
         yield Text(INDENT * 2).append_text(symbols.marked(LOST, clean(str(error))))
-    if errors and look.health is not None:
+    if look.errors and look.health is not None:
         yield Text(f"{INDENT * 2}its health answer is {look.health.value} ({_HEALTH_WORDS[look.health]})")
     for sentence in look.remarks:
         yield Text(f"{INDENT * 2}remark: {sentence}", "yellow")

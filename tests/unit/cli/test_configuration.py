@@ -199,7 +199,7 @@ def test_a_wrong_word_of_the_file_is_blamed_on_the_file_and_a_wrong_probe_is_not
     ("text", "reason"),
     [
         ('services = "db"\n', "services: must be a list, not a string (svcnode.toml:1)"),
-        ('services = ["db"]\n', "services.0: must be a table, not a string (svcnode.toml:1)"),
+        ('services = ["db"]\n', "services.0 (the 1st): must be a table, not a string (svcnode.toml:1)"),
     ],
 )
 def test_a_service_does_not_hide_that_the_file_has_something_else_there(text: str, reason: str, tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ def test_a_timeout_has_a_unit() -> None:
         (("h", "--timeout", "5"), '--timeout: "5" is not a duration; write a number and a unit, such as "5s"'),
         (("http://h/?token=x",), "'http://h/?…' is not the URL of a node"),
         (("http://ä..b",), "its host is not a name as the network knows them"),
+        (("h", "xn--zz..example"), "'http://xn--zz..example' is not the URL of a node: its host is not a name"),
+        (("h", "--ca", ""), "ca: names no file"),
+        (("h", "--version", ""), "a version is not empty"),
         (("h", "--prefix", "svc"), 'did you mean "/svc"?'),
         (("h", "--ca", "/no/such.pem"), "ca: cannot use /no/such.pem: No such file or directory"),
         (("--from", "/no/such/file"), "--from: cannot read /no/such/file: No such file or directory"),
@@ -118,3 +121,4 @@ def test_help_names_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
         main(["status", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "Exit 0 healthy, 1 partially healthy, 2 unhealthy, 3 unreachable" in text
+    assert "Ended by Ctrl-C 130, by SIGTERM 143." in text

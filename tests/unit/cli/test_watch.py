@@ -22,6 +22,7 @@ def test_it_takes_what_status_takes_to_name_nodes_and_how_often_to_ask() -> None
         (("h", "--interval", "0s"), '--interval: must be more than 0, such as "5s", not "0s"'),
         (("h", "--interval", "0"), '--interval: must be more than 0, such as "5s", not "0"'),
         (("h", "--timeout", "0s"), '--timeout: must be more than 0, such as "5s", not "0s"'),
+        (("--from", "/no/such/file"), "--from: cannot read /no/such/file: No such file or directory"),
         (("h:x",), "'h:x' is not the URL of a node"),
         (("h",), "watch needs a terminal to draw on; elsewhere, use svcnode status"),
     ],
@@ -29,7 +30,7 @@ def test_it_takes_what_status_takes_to_name_nodes_and_how_often_to_ask() -> None
 def test_a_wrong_argument_or_no_terminal_is_refused_in_one_line(
     words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["watch", *words]) == 2
+    assert main(["watch", *words]) == 3
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("svcnode: ")
@@ -40,7 +41,7 @@ def test_a_wrong_argument_or_no_terminal_is_refused_in_one_line(
 def test_no_node_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["watch"])
-    assert ended.value.code == 2
+    assert ended.value.code == 3
     assert "svcnode watch: error: name at least one node" in capsys.readouterr().err
 
 
@@ -50,3 +51,4 @@ def test_help_names_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(capsys.readouterr().out.split())
     assert "q quit, s sort, / filter" in text
     assert "elsewhere, use svcnode status" in text
+    assert "Exit 0 ended by q or Ctrl-C, 3 no terminal" in text

@@ -60,6 +60,7 @@ def test_an_address_is_understood(url: str, prefix: str, root: str) -> None:
         ("[::1", "an IPv6 address stands in brackets"),
         ("ftp://h", "over http or https"),
         ("unix:///run/x", "over http or https"),
+        ("http:\\\\127.0.0.1:80", "it has a backslash where a slash belongs"),
         ("h?version=v1", "has a part that no address of a node has"),
         ("h#x", "has a part that no address of a node has"),
     ],

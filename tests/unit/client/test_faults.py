@@ -91,5 +91,23 @@ def test_a_body_that_cannot_be_decoded_is_told_without_the_words_of_the_decoder(
 
 def test_a_reason_ends_without_a_full_stop() -> None:
     untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
-    untrusted.verify_message = "Hostname mismatch, certificate is not valid for 'h'."
+    untrusted.verify_message, untrusted.verify_code = "Hostname mismatch, certificate is not valid for 'h'.", 62
     assert str(translated(caused(untrusted), URL)).endswith("Hostname mismatch, certificate is not valid for 'h'")
+
+
+@pytest.mark.parametrize(
+    ("has_own_ca", "hint"),
+    [(False, "name its authority with ca (--ca)"), (True, "what ca (--ca) names is not its authority")],
+)
+def test_an_authority_that_is_not_trusted_comes_with_advice(has_own_ca: bool, hint: str) -> None:
+    untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    untrusted.verify_message, untrusted.verify_code = "self-signed certificate", 18
+    error = translated(caused(untrusted), URL, has_own_ca=has_own_ca)
+    assert str(error) == f"cannot reach {URL}: its certificate is not trusted: self-signed certificate; {hint}"
+
+
+@pytest.mark.parametrize(("url", "hint"), [("http://h:1", "; is it https://?"), ("https://h:1", "")])
+def test_a_server_that_closes_without_a_word_may_expect_tls(url: str, hint: str) -> None:
+    error = translated(httpx2.RemoteProtocolError("Server disconnected without sending a response."), url)
+    assert isinstance(error, UnreachableError)
+    assert str(error) == f"cannot reach {url}: the connection was closed without an answer{hint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -171,6 +172,28 @@ def test_a_field_that_stands_there_twice_is_refused(body: bytes) -> None:
         SERVICES.reading(Answer(URL, 200, {"content-type": "application/json"}, body))
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"services": [], "services": []}', "the field services stands there twice"),
+        (b'{"services": "\xff"}', "byte 14 is not UTF-8"),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b'{"services": ' + b"9" * 5000 + b"}", "a number has 5000 digits"),
+        (b'{"services": NaN}', "NaN is not of JSON"),
+        (b'{"services": [-Infinity]}', "-Infinity is not of JSON"),
+        (b'{"services": [}', "Expecting value: line 1 column 15 (char 14)"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_the_reason(body: bytes, why: str) -> None:
+    error = refusal(SERVICES, body, headers={"content-type": "application/json"})
+    assert isinstance(error, NotThisInterfaceError)
+    assert f", which is no JSON: {why} at {URL}" in str(error)
+
+
+def test_of_what_does_not_look_like_json_the_reason_is_plain() -> None:
+    assert "no JSON" not in str(refusal(SERVICES, b"<html>"))
+
+
 def test_an_id_that_no_url_can_hold_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="a service id of 70000 characters is too long to be asked for"):
         service_health("x" * 70_000)
@@ -229,9 +252,20 @@ def test_what_was_tolerated_shows_no_secret_and_steers_no_terminal() -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_version_that_the_node_does_not_have_is_told_as_that(operation: Operation[Any]) -> None:
+    with pytest.raises(VersionNotFoundError, match=re.escape(f"{URL}?version=v9")):
+        operation.reading(answer({"message": "API version not found"}, 404)._replace(url=f"{URL}?version=v9"))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_version_that_nobody_asked_for_is_no_other_version(operation: Operation[Any]) -> None:
     error = refusal(operation, {"message": "API version not found"}, 404)
-    assert isinstance(error, VersionNotFoundError)
-    assert URL in str(error)
+    assert isinstance(error, NotThisInterfaceError)
+    assert str(error) == f"got API version not found, though none was asked for, at {URL}"
+
+
+def test_a_server_that_asks_for_https_is_told() -> None:
+    body = b"<h1>400 The plain HTTP request was sent to HTTPS port</h1>"
+    assert str(refusal(IDENTITY, body, 400)).endswith(f" at {URL}; is it https://?")
 
 
 @pytest.mark.parametrize("body", [b"", {"message": "Service not found"}, {"message": "unknown service"}])

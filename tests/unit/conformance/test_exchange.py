@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from svcnode.client.address import node_address
 from svcnode.conformance.exchange import Answer, target_from
+from svcnode.conformance.wording import shown
 from svcnode.core.errors import InvalidValueError
 
 
@@ -49,6 +52,7 @@ def test_a_prefix_is_appended(prefix: str, shown: str) -> None:
         "http://",
         "ftp://node.example",
         "http://node.example:0x50",
+        "http:\\\\node.example",
         "http://node.example:70000",
         "http://[::1",
         "http://node.example/\r\nX-Injected: 1",
@@ -63,8 +67,8 @@ def test_what_is_no_base_url_is_refused_with_an_example(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://me:hunter2@node.example", "needs no credentials"),
-        ("me:hunter2/x@node.example", "needs no credentials"),
+        ("me:hunter2/x@node.example", "is not the base URL of a node"),
+        ("ftp://me:hunter2@node.example", "is not the base URL of a node"),
         ("http://node.example/?token=hunter2", "ends before a"),
         ("node.example#hunter2", "ends before a"),
     ],
@@ -96,3 +100,16 @@ def test_a_content_type_that_stands_twice_is_none() -> None:
 def test_the_tokens_of_a_header_are_gathered_from_all_of_its_lines() -> None:
     answer = Answer(200, (("allow", "GET, Head"), ("allow", "OPTIONS,")))
     assert answer.tokens("allow") == {"get", "head", "options"}
+
+
+@pytest.mark.parametrize("login", ["me:hunter2", "me:hunter%32"])
+def test_a_login_is_for_the_header_and_for_nobody_to_see(login: str) -> None:
+    target = target_from(f"http://{login}@node.example")
+    assert target.authorization == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
+    assert (str(target), target.place) == ("http://node.example/svc", "node.example")
+    assert "hunter" not in repr(target)
+    assert shown("it said hunter2") == "it said ***"
+
+
+def test_without_a_login_nothing_is_sent() -> None:
+    assert target_from("http://node.example").authorization == ""

@@ -9,6 +9,7 @@ import pytest
 
 from svcnode.core.model import Verdict
 from svcnode.probes import make_probe
+from svcnode.probes.function import FunctionProbe
 from svcnode.terminal.explain.services import service_explained
 from tests.support.desks import Scene
 
@@ -32,8 +33,8 @@ def hints(verdict: Verdict, *, probe: Any = URL, **words: Any) -> list[str]:
         ("network is unreachable: db:1", "There is no way from the node's machine to db:1"),
         ("no answer within 3 s, in its step connect", "No connection comes about at db.example:5433."),
         ("no answer within 3 s, in its step handshake", "the TLS handshake does not end"),
-        ("no answer within 3 s, in its step exchange", "It does not answer within 3 s: it may be frozen"),
-        ("no answer within 3 s, in its step log in", "It does not answer within 3 s: it may be frozen"),
+        ("no answer within 3 s, in its step exchange", "Or something else listens at db.example:5433."),
+        ("no answer within 3 s, in its step log in", "It takes the connection, but does not answer within 3 s"),
         ("no answer within 3 s", "It does not answer within 3 s: it may be frozen"),
         ("no answer within 3 s, in its step run", "The program of the probe does not end within 3 s"),
         ("its previous run has not returned yet", "It does not answer within 3 s"),
@@ -50,11 +51,22 @@ def hints(verdict: Verdict, *, probe: Any = URL, **words: Any) -> list[str]:
         ("invalid username-password pair or user is disabled: redis://db", "refuses the login"),
         ("Authentication required: redis://db", "asks for a login"),
         ("Authorization Violation: nats://db", "refuses the login"),
-        ("answered 401: http://db/", "refuses the login"),
-        ("answered 403: http://db/", "refuses the login"),
+        ("answered 400: http://db/", "where https is meant"),
+        ("answered 401: http://db/", "or its option bearer or headers"),
+        ("answered 401, which is no answer of this interface: svc+http://db", "or its option bearer or headers"),
+        ("answered 403: http://db/", "it may not let the node's machine in"),
+        ("answered 405: http://db/", "its option method"),
+        ("answered 429: http://db/", "look less often (interval)"),
+        ("eth_syncing: answered 401 with what is no JSON-RPC reply: http://db", "or its option bearer or headers"),
+        ("eth_syncing: answered 200 with what is no JSON-RPC reply: http://db", "Something else answers at db.example"),
+        ("web3_x: error -32601: the method does not exist: http://db", "check the option method"),
+        ('answered 200, but its body does not hold "password": http://db/', "not what the probe expects"),
+        ('heard "-ERR password", and not "+OK", within 3 s', "the probe's option expect"),
+        ('it did not say what was expected, but "-ERR loading": db:1', "listens at db:1? Compare what it says"),
         ("answered 404: http://db/", "nothing under that path"),
         ("answered 503: http://db/", "It answers with an error of its own"),
-        ("answered 302, a redirect past the limit: http://db/", "It sends whoever asks elsewhere"),
+        ("answered 302, a redirect to http://db/login: http://db/", "let the probe follow (redirects = 1)"),
+        ("answered 302, a redirect past the limit, to /x: http://db/", "It sends whoever asks elsewhere"),
         ('answered 200, but /status is "no": http://db/', "not what the probe expects"),
         ("its certificate is not valid: certificate has expired: db:1", "Its certificate has expired: renew it"),
         ("its certificate is not valid: self-signed certificate: db:1", "as its option ca"),
@@ -67,6 +79,7 @@ def hints(verdict: Verdict, *, probe: Any = URL, **words: Any) -> list[str]:
         ("TLS: tlsv13 alert certificate required: db:5432", "want a certificate of the client"),
         ("connection reset by peer: db:5432", "Something takes the connection at db:5432, and ends it."),
         (f"it closed the connection before it had answered: {SHOWN}", "Something takes the connection at db.example"),
+        ("Connection closed by server: redis://db:1", "Something takes the connection"),
         ("what came back is not Redis: redis://db:1", "Something else answers at"),
         ("no such file or directory: /run/app.pid", "It is not there. Is the path right?"),
         ("permission denied: /run/app.pid", "may not read it"),
@@ -76,7 +89,9 @@ def hints(verdict: Verdict, *, probe: Any = URL, **words: Any) -> list[str]:
         ("it follows chain 1, not 5: http://db", "another chain"),
         ("it does not answer health checks: grpc://db", "does not tell the health"),
         ("unhealthy: svc+http://db", "ask it why, with svcnode explain --url"),
-        ("exit 1: no peers", "run it by hand"),
+        ("down: service password of svc+http://db", "ask it why, with svcnode explain --url"),
+        ("not found there, so it is no such node, prefix or service: service x of svc+http://db", "the option service"),
+        ("not found there, so it is no such node, prefix or service: svc+http://db", "or the option prefix"),
     ],
 )
 def test_a_failure_comes_with_what_to_mend(reason: str, hint: str) -> None:
@@ -103,6 +118,57 @@ def test_a_failure_comes_with_what_to_mend(reason: str, hint: str) -> None:
 )
 def test_one_that_is_not_ready_comes_with_what_to_do(reason: str, hint: str) -> None:
     assert hint in hints(Verdict.not_ready(reason))[0]
+
+
+@pytest.mark.parametrize("reason", ["syncing: db", "the database system is starting up: db", "loading: db"])
+def test_nobody_is_told_to_wait_for_what_has_failed(reason: str) -> None:
+    assert hints(Verdict.failed(reason))[0].startswith("Its own log may say more")
+
+
+OWN_WORDS = [
+    "wrong password",
+    "timeout",
+    "the database is locked",
+    "syncing",
+    "connection refused: db:1",
+    "answered 404",
+]
+
+
+@pytest.mark.parametrize("words", OWN_WORDS)
+def test_the_words_of_a_program_are_not_taken_for_ours(words: str) -> None:
+    program = make_probe("exec:/bin/false", allowed={"allow_exec"})
+    for verdict in (Verdict.failed(f"exit 1: {words}"), Verdict.not_ready(f"exit 75: {words}")):
+        assert hints(verdict, probe=program)[0].startswith("The program of the probe says so: run it by hand")
+
+
+@pytest.mark.parametrize("words", OWN_WORDS)
+def test_the_words_of_a_function_are_not_taken_for_ours(words: str) -> None:
+    assert hints(Verdict.failed(words), probe=FunctionProbe(lambda: True)) == [
+        "The function that looks at it says so: see what it does, and the log of its program."
+    ]
+
+
+@pytest.mark.parametrize("words", OWN_WORDS)
+def test_the_words_of_a_report_are_not_taken_for_ours(words: str) -> None:
+    scene = Scene()
+    scene.node.register("db").down(words)
+    told = dict(service_explained(scene.details("db"), UTC).sections)["What to mend"]
+    assert told == ("The program that reports for it says so: its own log may say more.",)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "hint"),
+    [
+        (Verdict.failed("no answer within 3 s, in its step run"), "does not end within 3 s"),
+        (Verdict.not_ready("slow: it took 2 s, max_latency is 1 s"), "raise max_latency"),
+        (Verdict.unknown("cannot run /x: permission denied"), "check its path and its permissions"),
+        (Verdict.unknown("cannot run /x: too many open files"), "ulimit -n"),
+        (Verdict.unknown("this machine cannot look: Cannot allocate memory"), "has run out of something"),
+    ],
+)
+def test_what_the_look_says_of_a_program_is_ours(verdict: Verdict, hint: str) -> None:
+    assert hint in hints(verdict, probe=make_probe("exec:/bin/false", allowed={"allow_exec"}))[0]
 
 
 @pytest.mark.parametrize(
@@ -153,11 +219,24 @@ def test_by_hand_is_as_the_node_looks() -> None:
     assert " svcnode probe exec:/bin/false --allow-exec --timeout 0.5s (" in by_hand
 
 
+def test_a_program_that_is_named_in_a_list_is_shown_and_can_be_run_by_hand() -> None:
+    program = make_probe({"url": "exec:", "argv": ["/bin/check", "two words"]}, allowed={"allow_exec"})
+    scene = Scene()
+    scene.node.register("db", probe=program, start_period=0)
+    scene.see("db", Verdict.failed("exit 1"))
+    explained = service_explained(scene.details("db"), UTC)
+    assert "probe   exec:/bin/check …, every 10 s, for at most 3 s" in explained.about
+    by_hand = dict(explained.sections)["What to mend"][-1]
+    assert """ svcnode probe exec: --allow-exec --option 'argv=["/bin/check", …]' (""" in by_hand
+
+
 def test_names_in_a_reason_do_not_lead_astray() -> None:
     """A host called password is refused, and not a login."""
     url = "tcp://password:401"
     assert hints(Verdict.failed("connection refused: password:401"), probe=url)[0].startswith("Nothing listens")
     assert hints(Verdict.failed("it is a Monday: tcp://password:401"), probe=url)[0].startswith("Its own log")
+    gone = Verdict.failed("no such file or directory: /run/password")
+    assert hints(gone, probe="file:/run/password")[0].startswith("It is not there.")
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,22 @@ def test_whatever_is_not_up_has_a_line_the_worst_first(scene: Scene) -> None:
     ]
 
 
+def test_what_keeps_us_from_looking_is_told(scene: Scene) -> None:
+    scene.node.register("chain", probe="tcp://db:1", start_period=0)
+    scene.see("chain", Verdict.unknown("cannot run /x: permission denied"))
+    assert node_explained(told(scene)).lines[4] == (
+        "  chain is Initializing, for less than a second: cannot run /x: permission denied (no evidence yet)"
+    )
+
+
+def test_what_keeps_us_from_looking_stands_before_what_was_seen_earlier(scene: Scene) -> None:
+    scene.node.register("chain", probe="tcp://db:1", start_period=0)
+    scene.see("chain", *[Verdict.failed("connection refused")] * 3, Verdict.unknown("the resolver failed"))
+    assert node_explained(told(scene)).lines[4] == (
+        "  chain is Down, for less than a second: the resolver failed (connection refused)"
+    )
+
+
 def test_a_node_that_is_half_well(scene: Scene) -> None:
     scene.node.handle("cache").down("gone")
     explained = node_explained(told(scene))

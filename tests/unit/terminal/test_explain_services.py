@@ -310,7 +310,9 @@ def test_one_whose_program_says_that_it_is_up() -> None:
 def test_one_that_nobody_has_reported_for() -> None:
     story = Story(probe=None).wait(6)
     assert story.says(WHY) == ["Nobody looks at it: a program reports for it, and has not reported anything yet."]
-    assert story.says(MEND) == ['Does the program run that reports for it, under the id "db"?']
+    (hint,) = story.says(MEND)
+    assert hint.startswith('Does the program run that reports for it, under the id "db"? Only the program that')
+    assert "svcnode serve cannot hear a beat" in hint
 
 
 def test_a_report_that_is_due_soon() -> None:
@@ -327,7 +329,9 @@ def test_a_report_that_is_overdue() -> None:
         'A report counts for 30 s (ttl = "30s"), and no other has come in that time.',
     ]
     assert story.says(CHANGE) == ["A report that says that it is Up."]
-    assert story.says(MEND) == ['Does the program run that reports for it, under the id "db"?']
+    (hint,) = story.says(MEND)
+    assert hint.startswith('Does the program run that reports for it, under the id "db"? Only the program that')
+    assert "svcnode serve cannot hear a beat" in hint
 
 
 def test_a_report_that_never_came() -> None:

@@ -86,7 +86,7 @@ def some() -> Drawn:
 
 def test_the_screen_at_80x24() -> None:
     assert some().press(Key.DOWN, Key.DOWN, Key.ENTER).lines() == [
-        "4 nodes: 1 asking, 1 healthy, 1 partial, 1 unreachable                 every 2 s",
+        "4 nodes: 1 unreachable, 1 partial, 1 healthy, 1 asking                 every 2 s",
         "  HEALTH           NAME               VERSION    UP       SINCE LAST 2m40s",
         "  ● healthy        validator-1        v1.4.2     2/2     >1m04s          ▇     ▇",
         ">*◐ partial        validator-2        v1.4.2     1/2         2s          ▇     ▄",
@@ -255,6 +255,7 @@ def test_a_reason_does_not_repeat_the_address() -> None:
     for text, shown in {
         f"cannot reach {url}: Connection refused": "  Connection refused",
         f"no whole answer from {url} within 10 s": "  no whole answer within 10 s",
+        f"no whole answer from {url}/svc/node within 10 s": "  no whole answer from /svc/node within 10 s",
         f"got 404 without a body at {url}/svc/node": "  got 404 without a body at /svc/node",
     }.items():
         drawn = Drawn(Look(url=url, errors=(NotThisInterfaceError(text),)), "b").press(Key.DOWN)

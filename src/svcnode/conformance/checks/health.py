@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.subject import FIXED, HEALTH, MAX_SERVICES, SERVICES, items_of, told, usable_ids
+from svcnode.conformance.subject import FIXED, HEALTH, MAX_SERVICES, SERVICES, Exchanged, items_of, told, usable_ids
 from svcnode.conformance.wording import as_json, listed
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
-    from svcnode.conformance.subject import Exchanged, Subject
+    from svcnode.conformance.subject import Subject
 
 QUICK_S = 1.0  # how long a kubelet waits by default
 ROUNDS = 3
@@ -78,8 +78,8 @@ async def _not_up(node: Subject) -> list[str]:
     items = [item for item in items_of(exchanged.answer) or [] if isinstance(item, dict)]
     not_up = [item for item in items if item.get("status") in ("Down", "Initializing")]
     unstated = usable_ids([item for item in items if "status" not in item])[:MAX_SERVICES]
-    asked = await node.ask_all(map(node.health_request, unstated))
-    codes = {one: exchanged.answer.code for one, exchanged in zip(unstated, asked, strict=True)}
+    asked = dict(zip(unstated, await node.ask_each(map(node.health_request, unstated)), strict=True))
+    codes = {one: outcome.answer.code for one, outcome in asked.items() if isinstance(outcome, Exchanged)}
     return [
         *(f"{as_json(item.get('id'))} which is {item['status']}" for item in not_up),
         *(f"{as_json(one)} whose health is {code}" for one, code in codes.items() if code in (206, 503)),

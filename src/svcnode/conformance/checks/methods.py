@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.subject import is_as_if_fine
-from svcnode.conformance.wording import shown
+from svcnode.conformance.subject import is_as_if_fine, told
+from svcnode.conformance.wording import listed, shown
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
@@ -133,12 +133,21 @@ async def methods_405(node: Subject) -> Findings:
     good = [exchanged for _, exchanged in await _asked(node, *WRITING, "OPTIONS") if _is_refusal(exchanged)]
     if not good:
         raise NotJudgedError("no other method is refused at all")
+    alike: dict[tuple[str, str], list[Exchanged]] = {}
     for exchanged in good:
-        allowed = exchanged.answer.tokens("allow")
-        if exchanged.answer.code != 405:
-            yield exchanged.finding("405")
-        elif "get" not in allowed:
-            yield exchanged.finding("Allow: GET, HEAD", f"405 with {'another' if allowed else 'no'} Allow")
+        if fault := _fault_of_refusal(exchanged):
+            alike.setdefault(fault, []).append(exchanged)
+    for (expected, came), (first, *others) in alike.items():
+        also = f"; the same for {listed([str(other.request) for other in others], 3)}" if others else ""
+        yield first.finding(expected, f"{came}{also}")
+
+
+def _fault_of_refusal(exchanged: Exchanged) -> tuple[str, str] | None:
+    """What was expected, and what came."""
+    allowed = exchanged.answer.tokens("allow")
+    if exchanged.answer.code != 405:
+        return "405", told(exchanged.answer)
+    return None if "get" in allowed else ("Allow: GET, HEAD", f"405 with {'another' if allowed else 'no'} Allow")
 
 
 async def _not_refused(node: Subject, *methods: str) -> list[Exchanged]:

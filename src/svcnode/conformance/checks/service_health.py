@@ -16,6 +16,7 @@ from svcnode.conformance.subject import (
     is_as_if_fine,
     items_of,
     needs_encoding,
+    no_answer,
     parsed,
     told,
     usable_ids,
@@ -41,7 +42,8 @@ ROUNDS = 3
     needs=("services-answers",),
 )
 async def service_health_code(node: Subject) -> Findings:
-    for finding in _wrong_codes(await _asked(node, is_encoded=False)):
+    asked = await _asked(node, is_encoded=False)
+    for finding in [*await _unanswered(node, is_encoded=False), *_wrong_codes(asked)]:
         yield finding
 
 
@@ -56,15 +58,21 @@ async def service_health_code(node: Subject) -> Findings:
 )
 async def service_id_encoded(node: Subject) -> Findings:
     asked = await _asked(node, is_encoded=True)
-    for finding in _wrong_codes(asked) or await _taken_for_unknown(node, list(asked)):
+    wrong = [*await _unanswered(node, is_encoded=True), *_wrong_codes(asked)]
+    for finding in wrong or await _taken_for_unknown(node, list(asked)):
         yield finding
 
 
 async def _asked(node: Subject, *, is_encoded: bool) -> dict[str, Exchanged]:
     asked = {one: exchanged for one, exchanged in (await node.healths()).items() if needs_encoding(one) == is_encoded}
-    if not asked:
+    if not asked and not await _unanswered(node, is_encoded=is_encoded):
         raise NotJudgedError(f"no listed id has {'a character' if is_encoded else 'only characters'} of that kind")
     return asked
+
+
+async def _unanswered(node: Subject, *, is_encoded: bool) -> list[Finding]:
+    found = await node.unanswered_healths()
+    return [no_answer(exc) for one, exc in found.items() if needs_encoding(one) == is_encoded]
 
 
 def _wrong_codes(asked: dict[str, Exchanged]) -> list[Finding]:

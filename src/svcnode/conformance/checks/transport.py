@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.subject import IDENTITY, SERVICES, items_of, parsed, told
+from svcnode.conformance.check import Finding, Level, NotJudgedError, check
+from svcnode.conformance.exchange import NoAnswerError
+from svcnode.conformance.subject import (
+    IDENTITY,
+    SERVICES,
+    UNSUPPORTED,
+    Exchanged,
+    items_of,
+    no_answer,
+    parsed,
+    told,
+)
+from svcnode.conformance.wording import shown
 
 if TYPE_CHECKING:
-    from svcnode.conformance.check import Finding, Findings
-    from svcnode.conformance.subject import Exchanged, Place, Subject
+    from svcnode.conformance.check import Findings
+    from svcnode.conformance.subject import Place, Subject
 
 IN_TURN = 12
 IN_PARALLEL = 50
+OTHER_METHODS = ("POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_ROOM_TO_WAIT = (
+    "Let more connections wait until they are accepted: a listen backlog of 128 or more, such as "
+    "request_queue_size = 128 for the servers of Python's standard library."
+)
+_SIDE_BY_SIDE = f"Serve connections side by side, or one after another so fast that {IN_PARALLEL} are done in seconds."
 FRESH = {"no-store", "no-cache", "max-age=0"}
 
 
@@ -49,19 +67,50 @@ async def keep_alive_kept(node: Subject) -> Findings:
 
 
 @check(
+    "refusals-framed",
+    Level.SHOULD,
+    "silent",
+    demands="A refusal too says where it ends, or ends the connection: that of another method, path, id or version.",
+    mend="Send Content-Length with every answer, 0 where it has no body: a client that keeps its connections waits for "
+    "the end of the answer in vain.",
+)
+async def refusals_framed(node: Subject) -> Findings:
+    places = await _places(node)
+    requests = [
+        node.request(f"/{node.unknown_id}"),
+        node.request(places[0].path, f"version={UNSUPPORTED}"),
+        node.health_request(node.unknown_id),
+    ]
+    if node.other_methods:
+        requests += [node.request(place.path, method=method) for place in places for method in OTHER_METHODS]
+    for outcome in await node.ask_each(requests, is_kept=True):
+        if isinstance(outcome, NoAnswerError) and outcome.is_unended:
+            yield no_answer(outcome)
+
+
+@check(
     "parallel-requests",
     Level.SHOULD,
     "silent",
     demands=f"{IN_PARALLEL} requests at once are each answered as one alone is.",
-    mend="Guard what the answers are made from against threads that read and write it at once, and let more than one "
-    "connection wait.",
+    mend="Guard what the answers are made from against threads that read and write it at once.",
 )
 async def parallel_requests(node: Subject) -> Findings:
     places = _around(await _places(node), IN_PARALLEL)
     asked = await node.ask_at_once([node.request(place.path) for place in places])
-    for place, exchanged in zip(places, asked, strict=True):
-        if fault := await _mix_up(node, place, exchanged):
-            yield fault
+    lost = [outcome for outcome in asked if isinstance(outcome, NoAnswerError)]
+    refused = [exc for exc in lost if not exc.is_accepted]
+    broken = [exc for exc in lost if exc.is_accepted]
+    if refused:
+        came = f"{len(refused)} of them not accepted: {refused[0]}"
+        yield Finding(refused[0].request, f"{IN_PARALLEL} connections at once", came, _ROOM_TO_WAIT)
+    if broken:
+        came = f"{len(broken)} of them without one: {broken[0]}"
+        yield Finding(broken[0].request, f"{IN_PARALLEL} whole answers", came, _SIDE_BY_SIDE)
+    pairs = [(place, outcome) for place, outcome in zip(places, asked, strict=True) if isinstance(outcome, Exchanged)]
+    wrong = [fault for place, exchanged in pairs if (fault := await _mix_up(node, place, exchanged))]
+    if wrong:
+        yield replace(wrong[0], came=f"{len(wrong)} of {IN_PARALLEL} wrong, the first {wrong[0].came}")
 
 
 async def _places(node: Subject) -> list[Place]:
@@ -102,7 +151,7 @@ async def not_cached(node: Subject) -> Findings:
 
 def _cache_control(exchanged: Exchanged) -> str:
     found = exchanged.answer.values("cache-control")
-    return f"Cache-Control: {', '.join(found)}" if found else "no Cache-Control"
+    return f"Cache-Control: {shown(', '.join(found))}" if found else "no Cache-Control"
 
 
 @check(

@@ -25,7 +25,7 @@ FIXED_LINES = 4  # summary and heads above; details and keys below
 FRESH = "reverse"
 HEAD = "dim"
 _TYPED = "█"
-_ASKING = -1  # stands before all findings in the summary
+_ASKING = -1  # stands after all findings in the summary
 
 
 class _Bar(NamedTuple):
@@ -117,7 +117,7 @@ class _Pen:
     def summary(self) -> Text:
         counts = Counter((_ASKING if n.look is None else n.look.finding, word_of(n)) for n in self._watch.nodes)
         total = len(self._watch.nodes)
-        words = ", ".join(f"{count} {word}" for (_, word), count in sorted(counts.items()))
+        words = ", ".join(f"{count} {word}" for (_, word), count in sorted(counts.items(), reverse=True))
         left = Text(f"{total} node{'' if total == 1 else 's'}: {words}", "bold")
         right = Text(f"every {self._watch.interval_s:g} s")
         if self._page.filter:
@@ -303,6 +303,7 @@ def reason(node: NodeSeen) -> str:
     text = str(node.look.errors[0])
     return (
         text.removeprefix(f"cannot reach {node.url}: ")
+        .replace(f" from {node.url}/", " from /")
         .replace(f" from {node.url}", "")
         .replace(f" at {node.url}", " at ")
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.terminal.looking import look_at, places_at_once
+from svcnode.terminal.pulse import Pulse
 from svcnode.terminal.watch.drawing import FIXED_LINES, draw
 from svcnode.terminal.watch.keys import Key, KeyReader
 from svcnode.terminal.watch.polling import Polling, affordable_interval_s
@@ -31,7 +32,8 @@ ESCAPE_S = 0.05  # what is more than Escape comes sooner
 class Live:
     def __init__(self, screen: Screen, clients: Sequence[AsyncClient], interval_s: float, timeout_s: float) -> None:
         if len(clients) > (most := places_at_once()):
-            raise InvalidValueError(f"{len(clients)} nodes are too many to watch: {most} connections can be kept here")
+            why = f"with the files that may be open here, {most} can be"
+            raise InvalidValueError(f"{len(clients)} nodes are too many to watch: {why}")
         self._screen = screen
         self._clients = clients
         self._timeout_s = timeout_s
@@ -49,6 +51,7 @@ class Live:
         self._touched = asyncio.Event()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         async with AsyncExitStack() as stack:
+            self._pulse = stack.enter_context(Pulse())
             for client in self._clients:
                 await stack.enter_async_context(client)
             self._heed_signals()
@@ -108,7 +111,7 @@ class Live:
         self._has_news = True
 
     async def _look(self, number: int) -> Look:
-        return await look_at(self._clients[number], self._timeout_s)
+        return await look_at(self._clients[number], self._timeout_s, self._pulse)
 
     # ---- what is shown
 

@@ -290,10 +290,8 @@ def _text_of_service(seen: ServiceSeen) -> str:
 def _notes(node: NodeSeen, width: int) -> Iterator[str]:
     if node.look is None:
         return
-    # Where nothing could be had, one reason is enough: the others are of its kind.
-    errors = node.look.errors if node.look.health is not None else node.look.errors[:1]
     sentences = [
-        *map(str, errors),
+        *map(str, node.look.reasons),
         *(f"remark: {sentence}" for sentence in node.look.remarks),
         *(f"tolerated: {sentence}" for sentence in node.look.tolerated),
     ]

@@ -1,0 +1,157 @@
+"""One look at a node: which questions it is asked, what may keep them waiting, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from svcnode.core.errors import ClientError, NodeFailedError, UnreachableError, VersionNotFoundError
+from svcnode.core.model import Health, Identity
+from svcnode.terminal.drawing import finding_word
+from svcnode.terminal.looking import Finding, Look, look_at, look_at_all
+from svcnode.terminal.pulse import MAX_LATE_S, Pulse
+from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time
+
+if TYPE_CHECKING:
+    from svcnode.client import AsyncClient
+
+WHO = Identity(node_name="n", spec_version="v0.0.1", node_version="v1")
+ANSWERS = {"identity": WHO, "health": Health.HEALTHY, "services": ()}
+HANGS = 1e9
+
+
+class FakeClient:
+    """Takes its time for each answer; an exception is raised."""
+
+    url, root, tolerated = "http://n:1", "http://n:1/svc", ()
+
+    def __init__(self, *, answers: dict[str, Any] | None = None, takes_s: dict[str, float] | None = None) -> None:
+        self._answers = ANSWERS | (answers or {})
+        self._takes_s = takes_s or {}
+        self.asked: list[tuple[str, float]] = []
+        self.is_closed = False
+
+    def __getattr__(self, what: str) -> Any:
+        async def ask() -> Any:
+            self.asked.append((what, asyncio.get_running_loop().time()))
+            await asyncio.sleep(self._takes_s.get(what, 0.0))
+            if isinstance(answer := self._answers[what], Exception):
+                raise answer
+            return answer
+
+        return ask
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        self.is_closed = True
+
+
+async def look(client: FakeClient, timeout_s: float = 4.0) -> Look:
+    with Pulse() as pulse:
+        return await look_at(cast("AsyncClient", client), timeout_s, pulse)
+
+
+def errors(look: Look) -> list[str]:
+    return [str(error) for error in look.errors]
+
+
+@in_virtual_time
+async def test_a_node_that_answers_is_asked_one_thing_after_another() -> None:
+    client = FakeClient(takes_s=dict.fromkeys(ANSWERS, 0.5))
+    seen = await look(client)
+    assert client.asked == [("identity", 0.0), ("health", 0.5), ("services", 1.0)]
+    assert (seen.identity, seen.health, seen.services, seen.errors) == (WHO, Health.HEALTHY, (), ())
+
+
+@pytest.mark.parametrize(
+    ("slow", "path"), [("identity", "/svc/node"), ("health", "/svc/node/health"), ("services", "/svc/node/services")]
+)
+@in_virtual_time
+async def test_one_that_is_never_answered_does_not_hide_the_others_and_is_named(slow: str, path: str) -> None:
+    seen = await look(FakeClient(takes_s={slow: HANGS}))
+    assert errors(seen) == [f"no whole answer from http://n:1{path} within 4 s"]
+    assert {what for what in ANSWERS if getattr(seen, what) is not None} == ANSWERS.keys() - {slow}
+    assert (seen.finding, finding_word(seen)) == (Finding.UNCLEAR, "unclear")
+    assert seen.duration_s == pytest.approx(4.0)
+
+
+@in_virtual_time
+async def test_a_node_that_answers_nothing_in_time_is_unreachable_and_that_is_told_once() -> None:
+    seen = await look(FakeClient(takes_s=dict.fromkeys(ANSWERS, HANGS)))
+    assert errors(seen) == ["no whole answer from http://n:1 within 4 s"]
+    assert finding_word(seen) == "unreachable"
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
+async def test_an_answer_has_all_of_the_timeout() -> None:
+    assert (await look(FakeClient(takes_s={"identity": 3.9}))).finding is Finding.HEALTHY
+
+
+@pytest.mark.parametrize("error", [UnreachableError("refused"), VersionNotFoundError("v9")])
+@in_virtual_time
+async def test_what_is_so_for_the_whole_node_is_asked_once(error: ClientError) -> None:
+    client = FakeClient(answers={"identity": error})
+    assert (await look(client)).errors == (error,)
+    assert len(client.asked) == 1
+
+
+@in_virtual_time
+async def test_a_failure_of_one_answer_is_told_beside_the_others() -> None:
+    seen = await look(FakeClient(answers={"identity": NodeFailedError("disk")}))
+    assert (errors(seen), seen.health, finding_word(seen)) == (["disk"], Health.HEALTHY, "failing")
+
+
+@in_virtual_time
+async def test_what_nobody_has_thought_of_is_told_in_the_row_of_its_node_and_spares_the_others() -> None:
+    clients = [FakeClient(), FakeClient(answers={"health": UnicodeError("Empty Label")}), FakeClient()]
+    looks = await look_at_all(cast("list[AsyncClient]", clients), 4.0)
+    assert [seen.finding for seen in looks] == [Finding.HEALTHY, Finding.UNCLEAR, Finding.HEALTHY]
+    assert errors(looks[1]) == ["asking it failed by itself: UnicodeError: Empty Label"]
+    assert type(looks[1].errors[0]) is ClientError
+    assert all(client.is_closed for client in clients)
+
+
+@in_virtual_time
+async def test_a_look_that_is_given_up_leaves_nothing_under_way() -> None:
+    looking = asyncio.create_task(look(FakeClient(takes_s=dict.fromkeys(ANSWERS, HANGS))))
+    await asyncio.sleep(3.0)
+    looking.cancel()
+    await asyncio.wait([looking])
+    assert looking.cancelled()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# ---- when we are slow ourselves
+
+
+def hold_up(by_s: float) -> None:
+    """As if the loop had been busy with something else for so long."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.clock.advance(by_s)
+
+
+@in_virtual_time
+async def test_a_node_is_not_blamed_for_what_we_were_late_with() -> None:
+    loop = asyncio.get_running_loop()
+    for number in range(4):
+        loop.call_later(0.2 + 2.1 * number, hold_up, 2.0)
+    client = FakeClient(takes_s=dict.fromkeys(ANSWERS, 0.1))
+    seen = await look(client, timeout_s=1.0)
+    assert (seen.finding, seen.errors) == (Finding.HEALTHY, ())
+    assert seen.duration_s > 2.0
+
+
+@in_virtual_time
+async def test_however_busy_we_are_a_node_that_hangs_is_cut_off_at_last() -> None:
+    loop = asyncio.get_running_loop()
+    for number in range(400):
+        loop.call_later(0.3 * number, hold_up, 0.2)
+    seen = await look(FakeClient(takes_s=dict.fromkeys(ANSWERS, HANGS)), timeout_s=1.0)
+    assert seen.finding is Finding.UNCLEAR
+    assert seen.duration_s == pytest.approx(1.0 + MAX_LATE_S, abs=0.3)
