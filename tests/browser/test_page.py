@@ -525,7 +525,7 @@ def test_a_screen_reader_finds_a_table_with_heads_and_names(steady: Agent, look:
 
 def test_what_somebody_else_wrote_stays_text(tmp_path: Path, look: Look) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-    ids = [hostile, "\N{MAN}\N{ZERO WIDTH JOINER}\N{GIRL} \N{FIRE}", "قاعدة البيانات", "a/b?c=d&e#f %2F ..", ".."]
+    ids = [hostile, "\N{MAN}\N{GIRL} \N{FIRE}", "قاعدة البيانات", "a/b?c=d&e#f %2F ..", ".."]
     script = f"{hostile} is what it says"
     with HttpBackend(reply(500, hostile)) as backend:
         config = HEAD.replace('name = "validator-7"', f"name = {json.dumps(hostile)}") + "".join(
@@ -547,6 +547,83 @@ def test_what_somebody_else_wrote_stays_text(tmp_path: Path, look: Look) -> None
             assert sight.page.locator("img").count() == 0
             sight.page.get_by_role("searchbox").fill("<script>alert(1)")
             sight.shows_ids(hostile)
+            sight.expect_silence()
+
+
+EXEC = "[security]\nallow_exec = true\n"
+PATIENT = {"interval": "1s", "transition_interval": "1s", "timeout": "900ms"}  # to start a program takes its time
+HIDING, SEEN = "a\u202eb\u200bc\U000e0041", r"a\u202eb\u200bc\U000e0041"
+
+
+def test_what_hides_or_turns_text_around_is_shown_instead(tmp_path: Path, look: Look) -> None:
+    service_id, program = "it\u202es", tmp_path / "check"
+    program.write_text(f"#!/bin/sh\ntest -e {tmp_path}/up || {{ printf '{HIDING}\\a!\\n'; exit 1; }}\n")
+    program.chmod(0o755)
+    (tmp_path / "up").touch()
+    words = {"name": HIDING, "description": HIDING, "impact": "critical", "rise": 1, "fall": 1, **PATIENT}
+    head = HEAD.replace("validator-7", HIDING) + EXEC
+    with Agent(tmp_path, config=head + service(service_id, probe=f"exec:{program}", **words)) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        sight = look(url_of(agent))
+        sight.shows_health("healthy", SEEN)
+        (tmp_path / "up").unlink()
+        sight.shows_health("unhealthy", SEEN)
+        sight.row(service_id).get_by_role("button").click()
+        panel = sight.panel(service_id)
+        expect(panel.locator(".description")).to_have_text(SEEN)
+        expect(panel.locator(".list").first).to_contain_text(SEEN + r"\x07!")
+        expect(panel.locator(".changes")).to_contain_text(SEEN + r"\x07!")
+        expect(panel).to_contain_text(r"$'it\u202es'")
+        expect(sight.cell(service_id, 3)).to_have_text(f"exit 1: {SEEN}\\x07!")
+        expect(sight.page.locator("#why")).to_contain_text(r"it\u202es is Down")
+        told = sight.page.evaluate("document.title + document.body.innerText")
+        assert not ({*HIDING} - {*"abc"}) & {*told}
+        assert sum(url.endswith(f":{agent.port}/") for url in sight.requests) == 1, "it is the same node all the time"
+        sight.expect_silence()
+
+
+def test_what_keeps_looks_from_counting_is_shown_as_the_reason(tmp_path: Path, look: Look) -> None:
+    with Agent(tmp_path, config=HEAD + EXEC + service("job", probe="exec:/nonexistent/prog", **PATIENT)) as agent:
+        agent.eventually(lambda: agent.ask("/details?id=job").json["services"][0]["evidence"] is not None)
+        for is_alive in (True, False):
+            sight = look(url_of(agent), java_script_enabled=is_alive)
+            expect(sight.cell("job", 3)).to_contain_text("cannot run /nonexistent/prog")
+            if is_alive:
+                sight.has_bars("job")  # it has asked meanwhile
+                expect(sight.cell("job", 3)).to_contain_text("cannot run /nonexistent/prog")
+                sight.row("job").get_by_role("button").click()
+                expect(sight.panel("job").locator("dl")).to_contain_text("cannot run /nonexistent/prog")
+                sight.expect_silence()
+
+
+def test_a_node_that_was_just_started_draws_latency_from_its_last_looks(
+    tmp_path: Path, switch: Switch, look: Look
+) -> None:
+    def points() -> int:
+        path = sight.row("db").locator(".line .stroke").get_attribute("d") or ""
+        return len(re.findall("[ML]", path))
+
+    with Agent(tmp_path, config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.ask("/details?id=db").json["services"][0]["looks"]["ready"] > 10)
+        sight = look(url_of(agent, "#span=minutes"))
+        expect(sight.row("db").locator(".line.looks")).to_be_attached()
+        agent.eventually(lambda: points() >= 10)
+        sight.page.get_by_label("24 h").check()
+        expect(sight.row("db").locator(".line.looks")).to_have_count(0)
+        sight.expect_silence()
+
+
+def test_a_very_long_id_does_not_fill_the_headline_of_a_phone(tmp_path: Path, look: Look) -> None:
+    with Agent(tmp_path, config=HEAD + service("x" * 256, status="Down", impact="critical")) as agent:
+        agent.eventually(lambda: agent.health() == 503)
+        sight = look(url_of(agent), viewport={"width": 360, "height": 740})
+        sight.shows_health("unhealthy")
+        sight.has_bars("x" * 256)
+        box = sight.page.locator("#why").bounding_box()
+        assert box is not None
+        assert box["height"] < 120
+        assert not sight.is_wider_than_the_screen
+        sight.expect_silence()
 
 
 # ---- from elsewhere

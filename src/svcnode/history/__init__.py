@@ -164,6 +164,10 @@ class History:
             self._minutes.tick(now_s)
         return await self._reader.ask(lambda: self._recall.bars(service_ids, span, now_s))
 
+    async def known(self, service_ids: Sequence[str]) -> set[str]:
+        """Those of them of which anything is kept."""
+        return await self._reader.ask(lambda: self._recall.known(service_ids))
+
     # ---- what is heard, on whichever thread
 
     def _follow(self) -> None:

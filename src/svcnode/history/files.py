@@ -40,12 +40,33 @@ def check_owner(path: Path) -> None:
         raise FaultError(f"{path} is a database of another program; {ANOTHER_FILE}")
 
 
+def make_folder(folder: Path) -> None:
+    """With all above it that are missing, for nobody else to look into."""
+    if not folder.exists():
+        make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def begin_file(path: Path) -> None:
+    """For nobody else to read, since reasons tell much about a node; what is there already keeps its mode.
+
+    SQLite gives the same mode to the files beside it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return  # and is not opened: who closes a file gives up all that SQLite has locked there
+    os.close(descriptor)
+
+
 class Claim:
     """While it is held, no other svcnode writes to this file. It ends with the process, however that ends."""
 
     def __init__(self, path: Path) -> None:
-        # Beside the database and not on it: what SQLite locks there is its own affair.
-        self._descriptor = os.open(_lock_path(path), os.O_RDWR | os.O_CREAT, 0o644)
+        # Beside the database and not on it: what SQLite locks there is its own affair, and on a disk in the network the
+        # two kinds of locks are one.
+        self.path = _lock_path(path)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._descriptor, 0)
@@ -59,6 +80,16 @@ class Claim:
             ) from None
         except OSError:  # nothing can be locked there, or the disk is full: the number is only for people to read
             pass
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether others find it. Where it was removed, the next one who comes makes a new one and holds that."""
+        held = os.fstat(self._descriptor)
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
 
     def end(self) -> None:
         os.close(self._descriptor)

@@ -32,6 +32,7 @@ _LATEST = _TRANSITIONS.format(condition="transitions.id <= ?", order="DESC")
 _LATEST_OF_SERVICE = _TRANSITIONS.format(
     condition="transitions.id <= ? AND transitions.service = (SELECT number FROM services WHERE id = ?)", order="DESC"
 )
+_KNOWN = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 # In this order, and in no other: each step finds its rows by their key.
 _BARS = f"""
     SELECT json_group_array(json_array(wanted.key, {", ".join(Bar._fields)}))
@@ -81,6 +82,10 @@ def read_bars(
         for place, *cells in _rows(connection, query, json.dumps(some), begins):
             found[some[place]].append(Bar._make(cells))
     return found
+
+
+def known_ids(connection: sqlite3.Connection, service_ids: Sequence[str]) -> set[str]:
+    return set(_rows(connection, _KNOWN, json.dumps(list(service_ids))))
 
 
 def _rows(connection: sqlite3.Connection, query: str, *values: int | str) -> list[Any]:

@@ -76,6 +76,21 @@ class Recall:
             for service_id, more in unwritten.items()
         }
 
+    def known(self, service_ids: Sequence[str]) -> set[str]:
+        def ask(connection: sqlite3.Connection) -> set[str]:
+            from svcnode.history.queries import known_ids
+
+            return known_ids(connection, service_ids)
+
+        kept, unwritten = self._ask(ask, self._unwritten_ids)
+        return set(service_ids) & (unwritten | (kept or set()))
+
+    def _unwritten_ids(self) -> set[str | None]:
+        return {
+            *(one.service_id for one in self._backlog.transitions()),
+            *(service_id for minute in self._backlog.minutes() for service_id in minute.bars),
+        }
+
     def _unwritten_bars(self, service_ids: Sequence[str]) -> dict[str, list[Bar]]:
         found = {}
         for first in range(0, len(service_ids), SERVICES_AT_ONCE):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.history.faults import DamageError, FaultError, fault_from
-from svcnode.history.files import Claim, check_owner, set_aside
+from svcnode.history.files import Claim, begin_file, check_owner, make_folder, set_aside
 from svcnode.history.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from svcnode.history.records import Limits
 
 FORGETTING_PAUSE_S = 0.01  # from step to step
+CLAIM_CHECK_S = 5.0  # how often it is looked whether the file is still ours, when there is nothing to write
 MIN_APART_S = 60.0  # between two files that are set aside: a disk that damages each new one is no place to write to
 
 log = logging.getLogger("svcnode.history")
@@ -99,14 +100,13 @@ class Writer:
             self._work()
         self._work()  # what came just before the end
         self._let_go()
-        if self._claim is not None:
-            self._claim.end()
+        self._give_up_claim()
         self._ears.ended()
 
-    def _idle_s(self) -> float | None:
-        if self.trouble.is_there:
+    def _idle_s(self) -> float:
+        if self.trouble.wait_s:
             return self.trouble.wait_s
-        return FORGETTING_PAUSE_S if self._is_forgetting else None
+        return FORGETTING_PAUSE_S if self._is_forgetting else CLAIM_CHECK_S
 
     def _work(self) -> None:
         if self.trouble.wait_s and not self._is_ending:
@@ -157,18 +157,21 @@ class Writer:
             log.warning("history: %s was removed or replaced while it was in use", self.path)
             self._let_go()
             self.generation += 1
-            if self._claim is not None:
-                self._claim.end()
-                self._claim = None
+            self._give_up_claim()
+        elif self._claim is not None and not self._claim.is_in_place:
+            log.warning("history: %s was removed while it was in use", self._claim.path)
+            self._give_up_claim()
+            self._claim_file()
         if self._database is None:
             self._database = self._open()
         return self._database
 
     def _open(self) -> Database:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         check_owner(self.path)
         if self._claim is None:
-            self._claim = Claim(self.path)
+            self._claim_file()
+        begin_file(self.path)
         from svcnode.history.database import Database  # and with it SQLite, beside the start of the node
 
         is_first = not self.is_readable
@@ -181,6 +184,21 @@ class Writer:
         self.forgotten_to = database.forgotten_to
         self.is_readable = self._is_forgetting = True
         return database
+
+    def _claim_file(self) -> None:
+        try:
+            self._claim = Claim(self.path)
+        except FaultError:  # it is another's, and so is what stands in it from now on
+            if self.is_readable:
+                self.is_readable = False
+                self.generation += 1
+                self._backlog.forget_what_is_written(int(self._wall_clock() * 1e6))
+            raise
+
+    def _give_up_claim(self) -> None:
+        if self._claim is not None:
+            self._claim.end()
+            self._claim = None
 
     def _let_go(self) -> None:
         if self._database is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from svcnode.history.faults import DamageError, FaultError, fault_from
-from svcnode.history.trouble import FIRST_PAUSE_S, MAX_PAUSE_S, NOTICE_S, Trouble
+from svcnode.history.trouble import FIRST_PAUSE_S, MAX_PAUSE_S, NOTICE_S, PROVEN_AFTER_S, Trouble
 from tests.support.virtual_time import VirtualClock
 
 PATH = Path("/var/lib/svcnode/history.db")
@@ -97,6 +97,49 @@ def test_when_it_is_over_that_is_told_once_and_the_pauses_begin_anew(caplog: pyt
     assert (trouble.is_there, trouble.said, trouble.wait_s) == (False, None, 0.0)
     trouble.rise(*full())
     assert trouble.wait_s == FIRST_PAUSE_S
+
+
+def test_what_fails_again_soon_is_not_well_before_it_has_worked_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    """As a disk does that is full and takes a little now and then."""
+    caplog.set_level("INFO")
+    clock = VirtualClock()
+    trouble = Trouble(clock)
+    for _ in range(2):
+        trouble.rise(*full())
+        trouble.pass_over()
+        clock.advance(1.0)
+    for _ in range(6):
+        trouble.rise(*full())
+        assert trouble.wait_s > 0
+        clock.advance(trouble.wait_s)
+        trouble.pass_over()
+        assert trouble.wait_s == 0
+        assert "no room" in (trouble.said or "")
+        clock.advance(5.0)
+    clock.advance(PROVEN_AFTER_S)
+    assert trouble.is_there
+    trouble.pass_over()
+    assert (trouble.is_there, trouble.said) == (False, None)
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["ERROR", "INFO", "ERROR", "INFO"]
+
+
+def test_what_fails_again_after_a_long_time_is_well_as_soon_as_it_works() -> None:
+    clock = VirtualClock()
+    trouble = Trouble(clock)
+    for _ in range(2):
+        trouble.rise(*full())
+        trouble.pass_over()
+        assert not trouble.is_there
+        clock.advance(PROVEN_AFTER_S)
+
+
+def test_faults_that_take_turns_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    trouble = Trouble(VirtualClock())
+    for _ in range(3):
+        trouble.rise(*full())
+        trouble.rise(FaultError("another"), OSError())
+    assert len(caplog.records) == 2
 
 
 def test_a_notice_is_told_for_a_day_and_is_no_fault() -> None:

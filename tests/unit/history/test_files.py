@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.history.faults import FaultError
-from svcnode.history.files import APPLICATION_ID, KEPT_ASIDE, Claim, check_owner, identity, set_aside
+from svcnode.history.files import (
+    APPLICATION_ID,
+    KEPT_ASIDE,
+    Claim,
+    begin_file,
+    check_owner,
+    identity,
+    make_folder,
+    set_aside,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +114,50 @@ def test_a_claim_by_nobody_knows_whom_is_told_all_the_same(path: Path) -> None:
     with pytest.raises(FaultError, match=r"another svcnode \(it runs\)"):
         Claim(path)
     claim.end()
+
+
+def test_a_claim_knows_when_its_lock_is_no_longer_the_one_that_others_find(path: Path) -> None:
+    claim = Claim(path)
+    found = [claim.is_in_place]
+    claim.path.unlink()
+    found.append(claim.is_in_place)
+    other = Claim(path)
+    found += [claim.is_in_place, other.is_in_place]
+    assert found == [True, False, False, True]
+    claim.end()
+    other.end()
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_what_is_made_is_for_nobody_else_to_read(path: Path, mask: int) -> None:
+    path = path.parent / "some" / "state" / path.name
+    before = os.umask(mask)
+    try:
+        make_folder(path.parent)
+        Claim(path).end()
+        begin_file(path)
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("CREATE TABLE kept (what)")
+            assert {one.name: mode_of(one) for one in path.parent.iterdir()} == {
+                path.name + suffix: 0o600 for suffix in ("", "-wal", "-shm", "-lock")
+            }
+    finally:
+        os.umask(before)
+    assert [mode_of(folder) for folder in (path.parent, path.parent.parent)] == [0o700, 0o700]
+
+
+def test_what_is_there_already_keeps_its_mode(path: Path) -> None:
+    path.parent.chmod(0o755)
+    path.write_text("kept")
+    path.chmod(0o644)
+    make_folder(path.parent)
+    begin_file(path)
+    assert (mode_of(path.parent), mode_of(path), path.read_text()) == (0o755, 0o644, "kept")
 
 
 def test_a_damaged_file_is_set_aside_under_a_dated_name_with_all_that_belongs_to_it(path: Path) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from svcnode.core.model import Health, Verdict
 from svcnode.core.redaction import keep_secret
-from svcnode.history import History, Transition, trouble
+from svcnode.history import History, Transition, trouble, writer
 from svcnode.history.database import Database
-from svcnode.history.faults import DamageError
+from svcnode.history.faults import DamageError, FaultError
 from svcnode.history.files import Claim
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bar
 from svcnode.node import Node
@@ -531,6 +531,61 @@ def test_a_file_that_is_removed_while_it_is_used_is_begun_anew(world: World, cap
     ids = asyncio.run(story())
     assert [number for (number,) in world.rows("SELECT id FROM transitions ORDER BY id")] == ids
     assert "was removed or replaced while it was in use" in caplog.text
+
+
+def test_a_lock_that_is_removed_alone_is_made_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "CLAIM_CHECK_S", 0.01)  # nothing has to be written for it to be noticed
+    lock = world.path.with_name("history.db-lock")
+
+    async def story() -> None:
+        async with world.history() as (history, follower):
+            await follower.until_told(1)
+            lock.unlink()
+            await eventually(lock.exists)
+            await eventually(lambda: lock.read_text() != "")
+            with pytest.raises(FaultError, match="belongs to another svcnode"):
+                Claim(world.path)
+            world.node.drain()
+            await follower.until_told(2)
+            assert history.is_kept
+            assert await history.after(0) == follower.told
+
+    asyncio.run(story())
+    assert "history.db-lock was removed while it was in use" in caplog.text
+
+
+@pytest.mark.usefixtures("hurried")
+def test_who_took_the_file_after_its_lock_was_removed_is_the_only_one_to_write(world: World) -> None:
+    async def story() -> None:
+        async with world.history() as (history, follower):
+            await follower.until_told(1)
+            world.path.with_name("history.db-lock").unlink()
+            other = Claim(world.path)
+            world.node.drain()
+            await follower.until_told(2)
+            assert "belongs to another svcnode" in (history.problem or "")
+            assert len(world.rows("SELECT id FROM transitions")) == 1
+            assert await history.after(0) == follower.told[1:], "what stands in the file is the other's now"
+            assert history.forgotten_to >= follower.told[0].id, "and whoever asks for it is told so"
+            other.end()
+            await eventually(lambda: history.is_kept)
+            assert len(world.rows("SELECT id FROM transitions")) == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_of_whom_anything_is_kept_is_known(world: World, is_kept: bool) -> None:
+    async def story() -> set[str]:
+        async with world.history(is_kept=is_kept) as (history, follower):
+            world.node.register("gone").deregister()
+            world.node.register("here")
+            await follower.until_told(4)
+            return await history.known(["gone", "here", "zzz"])
+
+    assert asyncio.run(story()) == {"gone", "here"}
 
 
 @pytest.mark.usefixtures("hurried")

@@ -142,14 +142,14 @@ def _chunks(rows: Sequence[str]) -> str:
 
 def _row(order: int, service: ServiceDetails, bars: Sequence[Bar]) -> str:
     """One service. The roles are said although they go without saying: rows are laid out as grids."""
-    name, service_id, status = service["name"], service["id"], service["status"]
+    name, service_id, status = one_line(service["name"]), service["id"], service["status"]
     link = escape(quote(service_id, safe=""))
     kind = ' class="word"' if len(name) <= SHORT_NAME and " " not in name else ""
     evidence = service["evidence"] or {}
     return (
         f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}">'
         f'<th role="rowheader" scope="row"><a href="details?attempts=1&amp;id={link}" dir="auto"{kind}>'
-        f'{text_in(name)}</a><code dir="auto">{text_in(service_id)}</code></th>'
+        f'{escape(name)}</a><code dir="auto">{text_in(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span></td>'
         f'<td role="cell">{_time(service["since"], duration_in_words(service["since_s"]))}</td>'
         f'<td role="cell"><span class="reason" dir="auto">{text_in(reason_of(service))}</span></td>'
