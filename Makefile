@@ -43,11 +43,12 @@ demo: setup
 
 # What decides is tested in every branch. Most of what follows waits for servers, so it waits side by side: a file is
 # never shared out, for its tests share servers. What judges times comes last, and has the machine for itself.
+DECIDING := tests/unit/core $(wildcard tests/unit/test_*.py)
 test: setup
-	$(BIN)/python -m pytest -n 2 --cov --cov-report= tests/unit
+	$(BIN)/python -m pytest -n 2 --cov --cov-report= $(DECIDING)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/spec.py' --fail-under=100
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/unit -m "not alone"
-	$(BIN)/python -m pytest --ignore=tests/unit -m alone
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DECIDING:%=--ignore=%)
+	$(BIN)/python -m pytest -m alone --ignore=tests/unit
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.probes.tools.steps import step_cut_short
+from svcnode.probes.tools.steps import so_far_of, step_cut_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,6 +81,8 @@ def judged(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> 
 
 
 def too_late(timeout_s: float, cancelled: BaseException | None) -> Verdict:
+    if so_far := so_far_of(cancelled):
+        return Verdict.failed(redacted(f"{so_far}, within {timeout_s:g} s"))
     step = step_cut_short(cancelled)
     if step == "resolve":  # the resolver is ours, and says nothing about the service
         return Verdict.unknown(f"the resolver did not answer within {timeout_s:g} s")

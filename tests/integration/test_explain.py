@@ -115,7 +115,7 @@ def test_a_server_that_is_frozen(faulty: Agent) -> None:
     code, text = explained(faulty, "frozen")
     assert code == 2
     assert "no answer within 0.1 s, in its step exchange.\n" in text
-    assert "It does not answer within 0.1 s: it may be frozen, overloaded" in text
+    assert "It takes the connection, but does not answer within 0.1 s: it may be frozen, overloaded" in text
 
 
 def test_a_host_that_is_misspelled(faulty: Agent) -> None:

@@ -641,6 +641,18 @@ def test_the_configuration_can_be_named_in_the_environment(tmp_path: Path) -> No
     assert checked.returncode == 0
 
 
+def test_a_service_whose_beats_nobody_can_hear_is_named(tmp_path: Path) -> None:
+    config = f'{FIXED}[[services]]\nid = "indexer"\nprobe = "heartbeat:30s"\n'
+    (tmp_path / "svcnode.toml").write_text(config)
+    words = 'svcnode serve cannot hear the beats of "indexer", so it will be Down; give it a probe that looks'
+    checked = run(tmp_path, "check-config")
+    assert checked.returncode == 0
+    assert f"\nNote: {words}" in checked.stdout
+    assert '"db"' not in checked.stdout
+    with Agent(tmp_path, *ANYWHERE, config=config) as agent:
+        agent.hears(r"svcnode serve cannot hear the beats of .*indexer")
+
+
 def test_an_empty_name_in_the_environment_names_no_configuration(tmp_path: Path) -> None:
     checked = run(tmp_path, "check-config", environ={"SVCNODE_CONFIG": "", "SVCNODE_NODE_NAME": "a"})
     assert checked.stdout.endswith("  store: Embedded store (looked at every 10 s, impact partial)\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli.configuration import add_config_option, settings_reader
+from svcnode.cli.configuration import add_config_option, settings_reader, unheard_told
 
 if TYPE_CHECKING:
     import argparse
@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     where = find_file(arguments.file or arguments.config) or "no file, the embedded default"
     lines = [f"The configuration is fine ({where}): {settings.node_name} {settings.node_version} on {addresses}"]
     lines += map(_line, settings.services)
+    lines += map("Note: {}".format, unheard_told(settings))
     print("\n".join(lines), flush=True)  # noqa: T201
     return 0
 

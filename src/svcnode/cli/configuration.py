@@ -67,6 +67,16 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
     return lambda: load(find_file(file), os.environ, flags, services)
 
 
+def unheard_told(settings: Settings) -> list[str]:
+    """What to say of services that wait for a beat, which only a program can give that the node is a part of."""
+    return [
+        f'svcnode serve cannot hear the beats of "{service.definition.service.id}", so it will be Down; give it a '
+        "probe that looks, such as file: with max_age"
+        for service in settings.services
+        if service.status is None and service.definition.watch is None
+    ]
+
+
 def _overrides(arguments: argparse.Namespace) -> list[Override]:
     from svcnode.config import Override
 

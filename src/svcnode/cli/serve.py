@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from typing import TYPE_CHECKING
 
-from svcnode.cli.configuration import add_config_option, add_overrides, settings_reader
+from svcnode.cli.configuration import add_config_option, add_overrides, settings_reader, unheard_told
 
 if TYPE_CHECKING:
     import argparse
@@ -36,4 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
     read_settings = settings_reader(arguments.config, arguments)
     settings = read_settings()
     logs.set_up(settings.log_level, settings.log_format)
+    for text in unheard_told(settings):
+        logging.getLogger("svcnode").warning("%s", text)
     return agent.run(settings, read_settings)

@@ -79,13 +79,17 @@ class Source:
         return f" ({self._file})" if line is None else f" ({self._file}:{line})"
 
     def spoken(self, path: KeyPath) -> str:
-        """A path as a person would say it: a service by its id."""
-        words = []
+        """A path as a person would say it: a service by its id, and what has none also by its place in the list."""
+        words, place = [], ""
         for length, key in enumerate(path, start=1):
-            table = self.value_at(path[:length]) if isinstance(key, int) else None
-            service_id = _id_of(table)
-            words.append(service_id if isinstance(service_id, str) and service_id else str(key))
-        return ".".join(words) or "the configuration"
+            service_id = _id_of(self.value_at(path[:length])) if isinstance(key, int) else None
+            if isinstance(service_id, str) and service_id:
+                words.append(service_id)
+                continue
+            words.append(str(key))
+            if isinstance(key, int):
+                place = f" (the {_ordinal(key + 1)})"
+        return (".".join(words) or "the configuration") + place
 
     def error(self, path: KeyPath, text: str) -> ConfigError:
         return ConfigError(f"{self.spoken(path)}: {text}{self.origin_of(path)}")
@@ -155,6 +159,11 @@ def _regular_file(file: Path) -> bytes:
     if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
         raise ConfigError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB, as a configuration is ({file})")
     return file.read_bytes()
+
+
+def _ordinal(number: int) -> str:
+    is_teen = number // 10 % 10 == 1
+    return f"{number}{'th' if is_teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def _toml_error(file: Path, text: str) -> str:

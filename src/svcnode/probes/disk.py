@@ -22,7 +22,7 @@ from svcnode.probes.tools.options import size
 from svcnode.probes.tools.threads import OwnThread
 
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?) ?%", re.ASCII)
-_GIB = 1024**3
+_UNITS = ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,15 @@ class DiskProbe(UrlProbe):
         except OSError as exc:
             return verdict_on(exc, path)
         free_bytes, total_bytes = about.f_bavail * about.f_frsize, about.f_blocks * about.f_frsize
-        free = f"{free_bytes / _GIB:.1f} of {total_bytes / _GIB:.1f} GiB are free"
+        free = _told(free_bytes, total_bytes)
         if free_bytes < self.min_free.of(total_bytes):
             return Verdict.failed(f"{free}, less than min_free, {self.min_free.text}: {path}")
         if self.warn_free and free_bytes < self.warn_free.of(total_bytes):
             return Verdict.not_ready(f"{free}, less than warn_free, {self.warn_free.text}: {path}")
         return Verdict.ready()
+
+
+def _told(free_bytes: int, total_bytes: int) -> str:
+    """In the largest unit in which the whole is one at least."""
+    name, size_bytes = next((unit for unit in _UNITS if total_bytes >= unit[1]), _UNITS[-1])
+    return f"{free_bytes / size_bytes:.1f} of {total_bytes / size_bytes:.1f} {name} are free"

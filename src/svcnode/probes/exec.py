@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
@@ -30,6 +31,7 @@ EXIT_NOT_READY = os.EX_TEMPFAIL  # 75
 MAX_OUTPUT_BYTES = 4 * 1024  # that are shown; twice as many are heard, so that no half of a secret stands at the end
 LAST_WORDS_WITHIN_S = 0.1  # after the end, for output still in the pipe; a child may hold it open for ever
 BURIED_WITHIN_S = 0.5
+_UNSHOWN = re.compile("[%\x00-\x1f\x7f\ud800-\udfff]")  # what a URL holds only in its %-form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -46,6 +48,14 @@ class ExecProbe(UrlProbe):
         if not argv[0] or any("\0" in word for word in argv):
             raise OptionError("argv", "begins with a program, and holds no null characters")
         object.__setattr__(self, "_argv", argv)
+
+    @property
+    def shown(self) -> str:
+        """The URL; of words in a list only the program, since nobody can tell which of the others is a secret."""
+        if not self.argv:
+            return str(self.url)
+        program = shlex.quote(_UNSHOWN.sub(_percent_form, redacted(self.argv[0])))
+        return f"exec:{program}{' …' if self.argv[1:] else ''}"
 
     async def look(self) -> Verdict:
         child = _Child()
@@ -70,6 +80,10 @@ class ExecProbe(UrlProbe):
             lambda: child, *self._argv, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
+
+
+def _percent_form(found: re.Match[str]) -> str:
+    return quote(found[0], safe="", errors="replace")
 
 
 def _words(text: str) -> tuple[str, ...]:

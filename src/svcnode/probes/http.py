@@ -17,6 +17,7 @@ from urllib.parse import urljoin
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
+from svcnode.core.redaction import redacted
 from svcnode.probes.tools.exchange import DEFAULT_PORTS, NO_JSON, HttpAnswer, HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.json_pointer import Expectations, mismatch
@@ -26,6 +27,7 @@ from svcnode.probes.tools.url import Url
 
 READY = Verdict.ready()
 REDIRECTING = frozenset({301, 302, 303, 307, 308})
+_MAX_SHOWN_CHARS = 200
 
 
 def statuses(value: object) -> frozenset[int]:
@@ -82,7 +84,7 @@ class HttpProbe(HttpOptions):
             url.target,
             method=method,
             body=body if is_home else b"",
-            needs="body" if self._needs_body else "head" if self.redirects else "status",
+            needs="body" if self._needs_body else "head",  # which says where a redirect leads
             url=None if is_home else url,
         )
 
@@ -107,13 +109,22 @@ class HttpProbe(HttpOptions):
         if answer.status in self.starting_status:
             return Verdict.not_ready(f"answered {answer.status}, so it is starting: {url}")
         if answer.status not in self.status:
-            hint = ", a redirect past the limit" if answer.status in REDIRECTING else ""
+            hint = self._whereto(answer, url) if answer.status in REDIRECTING else ""
             return Verdict.failed(f"answered {answer.status}{hint}: {url}")
         if self.starting_json and mismatch(answer.document(), self.starting_json) is None:
             return Verdict.not_ready(f"answered {answer.status}, and says that it is starting: {url}")
         if self._needs_body and (fault := await self._fault_of(answer)):
             return Verdict.failed(f"answered {answer.status}, but {fault}: {url}")
         return answer.expiring or READY
+
+    def _whereto(self, answer: HttpAnswer, url: Url) -> str:
+        """Without a user, a password and a query, which may hold secrets that are not ours to know."""
+        past = " past the limit," if self.redirects else ""
+        try:
+            new = _redirected(url, answer.headers.get("location", ""))
+        except ConnectionError:
+            return f", a redirect{past.rstrip(',')}"
+        return f", a redirect{past} to {redacted(f'{new.scheme}://{new.place}{new.path}')[:_MAX_SHOWN_CHARS]}"
 
     async def _fault_of(self, answer: HttpAnswer) -> str | None:
         text = answer.body.decode("utf-8", "replace")
@@ -135,6 +146,8 @@ def _origin(url: Url) -> tuple[str, str, int]:
 
 
 def _redirected(url: Url, location: str) -> Url:
+    if not location:
+        raise ConnectionError("it redirects to no place")
     with suppress(ProbeError, ValueError):
         new = Url.parse(urljoin(f"{url.scheme}://{url.place}{url.target}", location), is_ours=False)
         if new.scheme in DEFAULT_PORTS and new.need_host():

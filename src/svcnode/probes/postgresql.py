@@ -132,8 +132,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             addresses = [self.url.host] if is_address(self.url.host) else await addresses_of(self.url.host)
             words["hostaddr"] = ",".join(addresses)  # libpq would look names up itself, and block
             words["host"] = ",".join([words["host"]] * len(addresses))
-        with step("connect", words.get("hostaddr", words["host"])):
-            return await _connected(make_conninfo(**words).encode())
+        return await _connected(make_conninfo(**words).encode(), words.get("hostaddr", words["host"]))
 
     async def ask(self, connection: PGconn) -> Verdict:
         if self.role or self.max_lag is not None:
@@ -207,22 +206,33 @@ def _in_one_line(message: str) -> str:
 # wait for it to do so, which a server that hangs never does.
 
 
-async def _connected(conninfo: bytes) -> PGconn:
+async def _connected(conninfo: bytes, where: str) -> PGconn:
     connection: PGconn = pq.PGconn.connect_start(conninfo)
     try:
         if connection.status != pq.ConnStatus.BAD:  # such as without the file of a Unix socket
             connection.nonblocking = 1
-        while (state := connection.connect_poll()) in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-            await _until_ready(connection.socket, to_write=state == pq.PollingStatus.WRITING)
-        _check_is_open(connection)
+        state: int = pq.PollingStatus.WRITING  # as libpq has it after the start
+        with step("connect", where):
+            while connection.status == pq.ConnStatus.STARTED:  # at this address, or the next
+                state = await _one_further(connection, state)
+            _check(connection, connection.status != pq.ConnStatus.BAD)
+        with step("log in"):
+            while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+                state = await _one_further(connection, state)
+            _check(connection, connection.status == pq.ConnStatus.OK)
     except BaseException:  # also when cancelled: nobody else knows the connection yet
         connection.finish()
         raise
     return connection
 
 
-def _check_is_open(connection: PGconn) -> None:
-    if connection.status != pq.ConnStatus.OK:
+async def _one_further(connection: PGconn, state: int) -> int:
+    await _until_ready(connection.socket, to_write=state == pq.PollingStatus.WRITING)
+    return connection.connect_poll()
+
+
+def _check(connection: PGconn, is_well: bool) -> None:
+    if not is_well:
         if not connection.error_message:  # libpq has no words for it that no socket can be made
             socket.socket().close()
         raise RefusedError(connection.get_error_message())

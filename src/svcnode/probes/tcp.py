@@ -12,14 +12,18 @@ import asyncio
 from dataclasses import dataclass, field
 
 from svcnode.core.model import Verdict
+from svcnode.core.redaction import redacted
+from svcnode.core.wording import one_line
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.options import RawBytes
-from svcnode.probes.tools.steps import step
+from svcnode.probes.tools.steps import step, telling
 from svcnode.probes.tools.tls import TlsOptions
 from svcnode.probes.tools.tls_layer import connected_under_tls
 
 MAX_ANSWER_BYTES = 64 * 1024
+MAX_SHOWN_CHARS = 80
+_MAX_QUOTED_BYTES = 1024
 READY = Verdict.ready()
 
 
@@ -57,7 +61,8 @@ class TcpProbe(TlsOptions):
             if self.send:
                 transport.write(self.send)
             if self.expect and not await self._is_heard(listener):
-                return Verdict.failed(f"it did not say what was expected: {self._endpoint}")
+                but = f", but {listener.heard}" if listener.heard else ""
+                return Verdict.failed(f"it did not say what was expected{but}: {self._endpoint}")
             return expiring or READY
         finally:
             transport.abort()
@@ -72,7 +77,10 @@ class TcpProbe(TlsOptions):
         return await connected_under_tls(self._endpoint.connect, listener, self.tls_context(), server_name)
 
     async def _is_heard(self, listener: _Listener) -> bool:
-        with step("exchange"):
+        def so_far() -> str:
+            return f"heard {listener.heard}, and not {_quoted(self.expect)}" if listener.heard else ""
+
+        with step("exchange"), telling(so_far):
             return await listener.is_heard
 
 
@@ -81,6 +89,11 @@ class _Listener(asyncio.Protocol):
         self._expected = expected
         self._heard = bytearray()
         self.is_heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    @property
+    def heard(self) -> str:
+        """Its beginning, fit to be shown."""
+        return _quoted(bytes(self._heard)) if self._heard else ""
 
     def data_received(self, data: bytes) -> None:
         self._heard += data
@@ -94,3 +107,9 @@ class _Listener(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.is_heard.done():
             self.is_heard.set_result(False)
+
+
+def _quoted(said: bytes) -> str:
+    """Secrets are hidden before it is cut: nobody would know half of one."""
+    text = one_line(redacted(said[:_MAX_QUOTED_BYTES].decode("utf-8", "replace")).strip())
+    return f'"{text}"' if len(text) <= MAX_SHOWN_CHARS else f'"{text[:MAX_SHOWN_CHARS]}…"'

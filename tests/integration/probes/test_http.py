@@ -504,10 +504,25 @@ def redirecting(pages: dict[str, str], *, status: int = 302) -> Callable[[Receiv
 def test_a_redirect_is_not_followed_unasked(look: Look) -> None:
     with HttpBackend(redirecting({"/": "/there"})) as backend:
         assert look(f"http://{backend.place}/") == Verdict.failed(
-            f"answered 302, a redirect past the limit: http://{backend.place}/"
+            f"answered 302, a redirect to http://{backend.place}/there: http://{backend.place}/"
         )
         assert look(f"http://{backend.place}/", status="3xx", redirects=5) == READY
         assert [request.target for request in backend.requests] == ["/", "/"]
+
+
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        ("https://me:word@login.example/in?ticket=hush#part", " to https://login.example/in"),
+        (f"http://login.example/{'x' * 300}", f" to http://login.example/{'x' * 179}"),
+        ("mailto:me@node.example", ""),
+    ],
+)
+def test_where_a_redirect_leads_is_told_without_what_may_be_a_secret(look: Look, location: str, told: str) -> None:
+    with HttpBackend(redirecting({"/": location})) as backend:
+        assert look(f"http://{backend.place}/") == Verdict.failed(
+            f"answered 302, a redirect{told}: http://{backend.place}/"
+        )
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -515,7 +530,7 @@ def test_redirects_are_followed_up_to_their_limit(look: Look, status: int) -> No
     with HttpBackend(redirecting({"/1": "/2", "/2": "/3", "/3": "/4"}, status=status)) as backend:
         assert look(f"http://{backend.place}/1", redirects=3, contains="this is /4") == READY
         assert look(f"http://{backend.place}/1", redirects=2) == Verdict.failed(
-            f"answered {status}, a redirect past the limit: http://{backend.place}/3"
+            f"answered {status}, a redirect past the limit, to http://{backend.place}/4: http://{backend.place}/3"
         )
 
 
@@ -540,7 +555,7 @@ def test_a_redirect_may_be_relative(look: Look, location: str, target: str) -> N
 def test_a_loop_of_redirects_ends_at_the_limit(look: Look) -> None:
     with HttpBackend(redirecting({"/1": "/2", "/2": "/1"})) as backend:
         assert look(f"http://{backend.place}/1", redirects=7) == Verdict.failed(
-            f"answered 302, a redirect past the limit: http://{backend.place}/2"
+            f"answered 302, a redirect past the limit, to http://{backend.place}/1: http://{backend.place}/2"
         )
         assert len(backend.requests) == 8
 

@@ -19,7 +19,7 @@ from svcnode.look import look_once
 from svcnode.probes import make_probe
 from svcnode.probes.postgresql import PostgresqlProbe, RefusedError
 from svcnode.probes.tools.url import Url
-from tests.support.backends import Backend, Peer, close, mute, refusing, reset, saying
+from tests.support.backends import Backend, Peer, close, full_backlog, mute, refusing, reset, saying
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.servers.base import wait_until
 from tests.support.servers.postgresql import DATABASE, PASSWORD, USER, PostgresServer, PostgresStandby
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.integration.probes.conftest import Look, Resolver
 
 READY = Verdict.ready()
-OPENING = ["connect", "exchange"]
+OPENING = ["connect", "log in", "exchange"]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_a_server_that_answers_is_ready(look: Look, server: PostgresServer) -> N
 
 
 def test_a_look_has_its_steps(look: Look, server: PostgresServer) -> None:
-    assert look.steps(server.url) == [("connect", "127.0.0.1", True), ("exchange", "", True)]
+    assert look.steps(server.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
 
 
 @pytest.mark.parametrize("addresses", [["::1", "127.0.0.1"], ["127.0.0.1", "::1"]], ids=str)
@@ -96,6 +96,7 @@ def test_a_name_is_resolved_by_us_and_one_of_its_addresses_is_enough(
     assert look.steps(server.url.replace("127.0.0.1", "db.example")) == [
         ("resolve", "db.example", True),
         ("connect", ",".join(addresses), True),
+        ("log in", "", True),
         ("exchange", "", True),
     ]
     assert resolver.asked == ["db.example"]
@@ -214,7 +215,7 @@ def test_every_address_that_refused_is_told_of(look: Look, resolver: Resolver) -
 def test_a_server_that_hangs_is_failed_at_the_deadline_and_nothing_is_left(look: Look, server: PostgresServer) -> None:
     server.freeze()
     try:
-        assert look.cut_off(server.url) == Verdict.failed("no answer within 0.2 s, in its step connect")
+        assert look.cut_off(server.url) == Verdict.failed("no answer within 0.2 s, in its step log in")
     finally:
         server.thaw()
 
@@ -431,7 +432,7 @@ def test_a_server_that_wants_tls_is_failed_without_it(look: Look, encrypted: Pos
 def test_a_server_that_hangs_in_its_handshake_leaves_nothing(look: Look) -> None:
     with Backend(lambda peer: peer.say(b"S")) as backend:
         verdict = look.cut_off(f"postgresql://me:{PASSWORD}@{backend.place}/ledger", sslmode="require")
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step connect")
+    assert verdict == Verdict.failed("no answer within 0.2 s, in its step log in")
 
 
 # ---- reuse
@@ -492,17 +493,23 @@ def test_a_connection_is_not_kept_when_the_look_was_not_ready(look: Look, server
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (reset, "server closed the connection unexpectedly"),
         (close, "server closed the connection unexpectedly"),
         (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "received invalid response to SSL negotiation: H"),
     ],
-    ids=["reset", "close", "http"],
+    ids=["close", "http"],
 )
 def test_what_is_no_postgresql_is_failed(look: Look, script: Callable[[Peer], None], words: str) -> None:
     with Backend(script) as backend:
         assert look.leaves_nothing_open(f"postgresql://me:{PASSWORD}@{backend.place}/ledger") == Verdict.failed(
             f"{words}: postgresql://me:***@{backend.place}/ledger"
         )
+
+
+def test_a_port_that_resets_is_failed_whenever_it_does_so(look: Look) -> None:
+    with Backend(reset) as backend:
+        verdict = look.leaves_nothing_open(f"postgresql://me:{PASSWORD}@{backend.place}/ledger")
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.reason.startswith(("server closed the connection unexpectedly: ", "Connection reset by peer: "))
 
 
 @dataclass
@@ -535,10 +542,16 @@ def test_a_server_does_not_get_the_password_in_clear_by_asking_for_it(look: Look
     assert PASSWORD.encode() not in curious.heard
 
 
+def test_a_port_that_lets_nobody_in_is_told_from_one_that_is_mute(look: Look) -> None:
+    with full_backlog() as port:
+        verdict = look.within(0.2, f"postgresql://me@127.0.0.1:{port}/ledger")
+    assert verdict == Verdict.failed("no answer within 0.2 s, in its step connect")
+
+
 def test_a_mute_port_is_failed_at_the_deadline_and_nothing_is_left(look: Look) -> None:
     with Backend(mute) as backend:
         verdict = look.cut_off(f"postgresql://me:{PASSWORD}@{backend.place}/ledger")
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step connect")
+    assert verdict == Verdict.failed("no answer within 0.2 s, in its step log in")
 
 
 def message(kind: bytes, body: bytes) -> bytes:

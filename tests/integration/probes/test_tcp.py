@@ -67,7 +67,7 @@ def test_a_port_of_an_ipv6_address_is_ready(look: Look) -> None:
     with Backend(saying(b"hello"), host="::1") as backend:
         assert look(f"tcp://{backend.place}", expect="hello") == READY
         assert look(f"tcp://{backend.place}", expect="bye") == Verdict.failed(
-            f"it did not say what was expected: [::1]:{backend.port}"
+            f'it did not say what was expected, but "hello": [::1]:{backend.port}'
         )
 
 
@@ -128,11 +128,31 @@ def test_what_is_sent_arrives_even_when_no_answer_is_expected(
     assert heard == [b"QUIT\r\n"]
 
 
-@pytest.mark.parametrize("script", [saying(b"something else"), close], ids=["other words", "close"])
-def test_anything_but_what_was_expected_is_failed(look: Look, script: Callable[[Peer], None]) -> None:
+@pytest.mark.parametrize(
+    ("script", "but"),
+    [
+        (close, ""),
+        (saying(b"something else\r\n"), ', but "something else"'),
+        (saying(b"\x1b[2J\xff"), ', but "\\x1b[2J\ufffd"'),
+        (saying(b"x" * 1000), f', but "{"x" * 80}…"'),
+    ],
+    ids=["close", "other words", "no text", "many words"],
+)
+def test_anything_but_what_was_expected_is_failed(look: Look, script: Callable[[Peer], None], but: str) -> None:
     with Backend(script) as backend:
         assert look(f"tcp://{backend.place}", expect="hello") == Verdict.failed(
-            f"it did not say what was expected: {backend.place}"
+            f"it did not say what was expected{but}: {backend.place}"
+        )
+
+
+def test_what_was_heard_until_the_deadline_is_told(look: Look) -> None:
+    def says_the_wrong_thing(peer: Peer) -> None:
+        peer.say(b"-ERR starting up\r\n")
+        peer.read_to_end()
+
+    with Backend(says_the_wrong_thing) as backend:
+        assert look.within(0.3, f"tcp://{backend.place}", expect="+OK") == Verdict.failed(
+            'heard "-ERR starting up", and not "+OK", within 0.3 s'
         )
 
 

@@ -221,13 +221,24 @@ def test_the_cause_of_a_refusal_is_kept(tmp_path: Path) -> None:
 def test_a_service_is_spoken_of_by_its_id(tmp_path: Path) -> None:
     said = source('[[services]]\nid = "db-1"\n[[services]]\nid = 7\n[[services]]\nid = ""\n[[services]]\n', at=tmp_path)
     spoken = [said.spoken(("services", place, "probe")) for place in range(4)]
-    assert spoken == ["services.db-1.probe", "services.1.probe", "services.2.probe", "services.3.probe"]
+    assert spoken == [
+        *("services.db-1.probe", "services.1.probe (the 2nd)"),
+        *("services.2.probe (the 3rd)", "services.3.probe (the 4th)"),
+    ]
 
 
 def test_an_item_of_a_list_is_spoken_of_by_its_place() -> None:
     said = Source(None, {}, [Override(("server", "listen"), ["a", "b"], "--listen")])
-    assert said.spoken(("server", "listen", 1)) == "server.listen.1"
+    assert said.spoken(("server", "listen", 1)) == "server.listen.1 (the 2nd)"
     assert said.origin_of(("server", "listen", 1)) == " (--listen)"
+
+
+@pytest.mark.parametrize(
+    ("place", "ordinal"), [(0, "1st"), (9, "10th"), (10, "11th"), (12, "13th"), (20, "21st"), (111, "112th")]
+)
+def test_places_are_counted_from_one(place: int, ordinal: str) -> None:
+    said = Source(None, {}, [Override(("server", "listen"), ["a"] * 200, "--listen")])
+    assert said.spoken(("server", "listen", place)) == f"server.listen.{place} (the {ordinal})"
 
 
 def test_without_a_file_there_is_no_line() -> None:

@@ -18,6 +18,7 @@ import pytest
 from svcnode.cli import main
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.redaction import keep_secret
 from svcnode.look import look_once
 from svcnode.node import Node
 from svcnode.probes import Probe, make_probe
@@ -242,6 +243,26 @@ def test_a_value_from_the_environment_is_one_word_whatever_it_holds_and_is_not_t
     verdict = run(probe_of(f"exec:{path} ${{ODD}} end", ODD="a b' $(id) %20; *").look())
     assert (tmp_path / "heard").read_text() == "a b' $(id) %20; *"
     assert verdict == Verdict.failed("exit 1: [***][end]")
+
+
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/my program", "it's", "100%", "a%20b", '"', "a\nb\x7f"])
+def test_a_program_in_a_list_is_shown_as_the_url_that_means_the_same(program: str) -> None:
+    probe: Any = make_probe({"url": "exec:", "argv": [program]}, allowed={"allow_exec"})
+    assert probe.shown.isprintable()
+    again: Any = make_probe(probe.shown, allowed={"allow_exec"})
+    assert again._argv == (program,)
+
+
+def test_of_the_words_in_a_list_only_the_program_is_shown() -> None:
+    words = {"url": "exec:", "argv": ["/bin/check", "--password", "written-out"]}
+    probe: Any = make_probe(words, allowed={"allow_exec"})
+    assert probe.shown == "exec:/bin/check …"
+
+
+def test_a_secret_in_the_path_of_a_program_is_not_shown() -> None:
+    keep_secret("it's-my-secret")
+    probe: Any = make_probe({"url": "exec:", "argv": ["/opt/it's-my-secret/check"]}, allowed={"allow_exec"})
+    assert probe.shown == "exec:'/opt/***/check'"
 
 
 def test_a_program_may_have_a_space_in_its_path(run: RunStory[Verdict], write: Write) -> None:

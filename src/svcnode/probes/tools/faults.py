@@ -21,9 +21,8 @@ class WayError(OSError):
 def verdict_on(exc: OSError, what: str) -> Verdict:
     """`what` was looked at, as a person would name it."""
     if isinstance(exc, socket.gaierror):
-        is_ours = exc.errno in _RESOLVER_BROKEN
-        reason = f"{'the resolver failed' if is_ours else 'no such host'}: {what}"
-        return Verdict.unknown(reason) if is_ours else Verdict.failed(reason)
+        reason = f"{words_of(exc)}: {what}"
+        return Verdict.unknown(reason) if exc.errno in _RESOLVER_BROKEN else Verdict.failed(reason)
     if isinstance(exc, WayError):
         return Verdict.unknown(f"{exc}: {what}")
     if exc.errno in _OURS:
@@ -32,6 +31,8 @@ def verdict_on(exc: OSError, what: str) -> Verdict:
 
 
 def words_of(exc: OSError) -> str:
+    if isinstance(exc, socket.gaierror):
+        return "the resolver failed" if exc.errno in _RESOLVER_BROKEN else "no such host"
     if verify_message := getattr(exc, "verify_message", None):  # ssl.SSLCertVerificationError
         return f"its certificate is not valid: {verify_message}"
     if type(exc).__module__ == "ssl" and (reason := getattr(exc, "reason", None)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,21 @@ class step:  # noqa: N801  it reads as a statement: `with step("connect", "127.0
             self._steps.append(Step(self._name, self._detail, duration_s, is_done=exc is None))
         if isinstance(exc, CancelledError):
             exc.__dict__.setdefault("step", self._name)  # for `step_cut_short`
+
+
+@contextmanager
+def telling(so_far: Callable[[], str]) -> Iterator[None]:
+    """What a step that is cut short has come to, for a reason that says more than that there was no answer."""
+    try:
+        yield
+    except CancelledError as exc:
+        if text := so_far():
+            exc.__dict__.setdefault("so_far", text)
+        raise
+
+
+def so_far_of(exc: BaseException | None) -> str | None:
+    return getattr(exc, "so_far", None)
 
 
 def step_cut_short(exc: BaseException | None) -> str | None:

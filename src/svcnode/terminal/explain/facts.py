@@ -29,6 +29,7 @@ class Facts:
     name: str
     description: str
     impact: Impact
+    kind: str  # the scheme of the probe's URL, "function", or "reported"
     probe: str | None
     status: Status
     reason: str
@@ -113,6 +114,7 @@ def facts_from(details: Mapping[str, Any]) -> Facts:
         name=details["name"],
         description=details["description"],
         impact=Impact(details["impact"]),
+        kind=details["kind"],
         probe=details["probe"],
         status=Status(details["status"]),
         reason=details["reason"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from svcnode.core.model import Health, Impact, Status
+from svcnode.core.model import Health, Impact, Outcome, Status
 from svcnode.core.wording import one_line
 from svcnode.terminal.explain.explanation import Explanation, Section
 from svcnode.terminal.explain.spoken import for_s
@@ -40,11 +40,20 @@ def node_explained(told: Mapping[str, Any]) -> Explanation:
 def _not_up(services: list[Mapping[str, Any]]) -> Iterator[str]:
     listed = [service for status in _WORST_FIRST for service in services if service["status"] == status.value]
     for service in listed:
-        reason = f": {service['reason']}" if service["reason"] else ""
+        told = _reason(service)
+        reason = f": {told}" if told else ""
         weight = {Impact.NONE: " (does not count)", Impact.CRITICAL: " (critical)"}.get(Impact(service["impact"]), "")
         yield f"{service['id']} is {service['status']}{weight}, for {for_s(service['since_s'])}{reason}"
     if listed:
         yield f"More about one of them: svcnode explain {shlex.quote(listed[0]['id'])}"
+
+
+def _reason(service: Mapping[str, Any]) -> str:
+    """Where looks cannot be made, why: that nothing is known follows from it."""
+    evidence, reason = service["evidence"], service["reason"]
+    if evidence and evidence["reason"] and Outcome(evidence["verdict"]) is Outcome.UNKNOWN:
+        return f"{evidence['reason']} ({reason})" if reason else str(evidence["reason"])
+    return str(reason)
 
 
 def _problems(node: Mapping[str, Any]) -> Iterator[str]:

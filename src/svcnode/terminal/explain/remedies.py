@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from svcnode.core.model import Outcome
+
 
 class Remedy(NamedTuple):
     pattern: str  # anywhere in the reason, in small or large letters
     words: str
+    only_for: Outcome | None = None  # the verdict that the reason came with; None: any
 
 
-REMEDIES = (
-    # ---- the way there
+_THE_WAY_THERE = (
     Remedy(
         "^connection refused",
         "Nothing listens at {place}. Is the server running? If it is, it listens at another address or port: compare "
@@ -48,12 +50,22 @@ REMEDIES = (
         "at {place}.",
     ),
     Remedy(
+        "^no answer within .* step (log in|exchange|reuse)",
+        "It takes the connection, but does not answer within {timeout}: it may be frozen, overloaded, or wait for "
+        "something itself (its disk, a lock, another service); its own log may say. Or something else listens at "
+        "{place}. If it is only slow, raise timeout.",
+    ),
+)
+
+# What the look itself says of any probe, even of one whose other words are somebody else's.
+OF_THE_LOOK = (
+    Remedy(
         "^no answer within .* step (run|start)",
         "The program of the probe does not end within {timeout}: run it by hand to see what it waits for, or raise "
         "timeout.",
     ),
     Remedy(
-        "^no answer within|has not returned yet",
+        r"^(no answer within|(its|the) previous \w+ has not returned yet)",
         "It does not answer within {timeout}: it may be frozen, overloaded, or wait for something itself (its disk, a "
         "lock, another service). Its own log may say. If it is only slow, raise timeout.",
     ),
@@ -61,21 +73,42 @@ REMEDIES = (
         "^slow: ",
         "It works, but takes longer than max_latency allows. Find out what slows it down, or raise max_latency.",
     ),
-    # ---- the node's own machine
     Remedy(
-        "too many open files",
+        "^(this machine cannot look|cannot run).*too many open files",
         "The process of the node cannot open more files: raise its limit (ulimit -n, or LimitNOFILE of its unit).",
     ),
     Remedy(
         "^this machine cannot look",
         "The node's machine has run out of something, and cannot look. Nothing is known against the service.",
     ),
-    Remedy("pip install", "Install the driver where the node runs, and start the node anew."),
     Remedy(
         "^the probe itself failed",
         "That is a fault of the probe, not of the service: the log of the node has all of it.",
     ),
     Remedy("^cannot run", "The program of the probe cannot be started: check its path and its permissions."),
+)
+
+_BY_KIND = (
+    Remedy("pip install", "Install the driver where the node runs, and start the node anew."),
+    # ---- what others said, quoted: before the rows that look for words
+    Remedy(
+        "^heard |^it did not say what was expected",
+        "It answers, but not what the probe expects: is it ready, and is it this service that listens at {place}? "
+        "Compare what it says with the probe's option expect.",
+    ),
+    Remedy(
+        "^answered .*, but", "It answers, but not what the probe expects: compare the answer with the probe's options."
+    ),
+    Remedy(
+        "^(unhealthy|down|partially healthy|initializing): ",
+        "That node says so itself: ask it why, with svcnode explain --url.",
+    ),
+    Remedy(
+        "^not found there.*: service ",
+        "Nobody there knows that service: its id is the option service of the probe. If the id is right, check the "
+        "port and the path in the URL, or the option prefix.",
+    ),
+    Remedy("^not found there", "No node answers there: check the port and the path in the URL, or the option prefix."),
     # ---- TLS
     Remedy("certificate has expired", "Its certificate has expired: renew it, and let the server load the new one."),
     Remedy(
@@ -102,6 +135,47 @@ REMEDIES = (
         "The two do not agree on TLS: does the server want it, or want a certificate of the client "
         "(client_certificate)?",
     ),
+    # ---- HTTP, and what is spoken over it
+    Remedy(
+        r"(^|: )answered 401\b",
+        "The server asks for a login, and gets none or a wrong one: check the user name and the password in the URL of "
+        "the probe, or its option bearer or headers.",
+    ),
+    Remedy(
+        r"(^|: )answered 403\b",
+        "The server is there, and refuses. If it wants a login, check the user name and the password in the URL of the "
+        "probe, or its option bearer or headers. If not, it may not let the node's machine in, or nobody to that path.",
+    ),
+    Remedy(
+        r"(^|: )answered 400\b",
+        "The server cannot make sense of the request: check the path in the URL of the probe, and its options. A port "
+        "that speaks TLS says so to http, where https is meant.",
+    ),
+    Remedy(
+        r"(^|: )answered 405\b",
+        "The server does not take such a request at that path: check the path in the URL of the probe, and its option "
+        "method.",
+    ),
+    Remedy(
+        r"(^|: )answered 429\b",
+        "The server is asked too often: look less often (interval), or find out who else asks it.",
+    ),
+    Remedy("^answered 404", "It answers, and has nothing under that path: check the path in the URL of the probe."),
+    Remedy(
+        "^answered 3.., a redirect",
+        "It sends whoever asks elsewhere: make that the URL of the probe, or let the probe follow (redirects = 1). If "
+        "that is a page to log in, it wants a login (bearer, headers).",
+    ),
+    Remedy(
+        "error -32601",
+        "The server knows no such method: check the option method of the probe, and whether the server has that part "
+        "of its interface switched on.",
+    ),
+    Remedy(
+        "what came back is not|is no answer of|not HTTP|no JSON-RPC reply",
+        "Something else answers at {place}: check the port and the path in the URL of the probe.",
+    ),
+    Remedy("^answered 5..", "It answers with an error of its own: its log says why."),
     # ---- the login
     Remedy(
         "no password supplied|authentication required|NOAUTH",
@@ -110,7 +184,7 @@ REMEDIES = (
     ),
     Remedy(
         "password|authenticat|access denied|access.?refused|login was refused|authorization|not authorized|WRONGPASS"
-        "|NOPERM|credentials|no such user|role .* does not exist|pg_hba|answered 40[13]",
+        "|NOPERM|credentials|no such user|role .* does not exist|pg_hba",
         "The server is there, and refuses the login. Check the user name and the password in the URL of the probe, and "
         "whether the server lets that user in from the node's machine.",
     ),
@@ -120,24 +194,14 @@ REMEDIES = (
     ),
     # ---- somebody else is there, or somebody in trouble
     Remedy(
-        "connection reset|broken pipe|closed the connection|connection was lost",
+        "connection reset|broken pipe|closed the connection|connection closed|connection was lost",
         "Something takes the connection at {place}, and ends it. Is it this service that listens there, with or "
         "without TLS as the probe has it? A proxy does this when nothing is behind it.",
-    ),
-    Remedy(
-        "what came back is not|is no answer of|no such node|not HTTP",
-        "Something else answers at {place}: check the port and the path in the URL of the probe.",
     ),
     Remedy(
         "too many (open )?(clients|connections)|connections exceeded",
         "The server has no connection left to give: find out who holds them, or raise its limit.",
     ),
-    Remedy("^answered 404", "It answers, and has nothing under that path: check the path in the URL of the probe."),
-    Remedy("^answered 3..", "It sends whoever asks elsewhere: make that the URL of the probe."),
-    Remedy(
-        "^answered .*, but", "It answers, but not what the probe expects: compare the answer with the probe's options."
-    ),
-    Remedy("^answered 5..", "It answers with an error of its own: its log says why."),
     # ---- files and disks
     Remedy("permission denied", "The user that the node runs as may not read it: check owner and mode."),
     Remedy("no such file or directory", "It is not there. Is the path right? Does the program run that makes it?"),
@@ -158,6 +222,7 @@ REMEDIES = (
     Remedy(
         "syncing|behind|old, max_|replayed nothing|loading|start(ing|ed)|initializing",
         "It is starting or catching up: wait, and see whether it gets further. If it does not, its own log says why.",
+        only_for=Outcome.NOT_READY,
     ),
     Remedy("no leader", "The cluster has no leader: do most of its members run, and do they reach each other?"),
     Remedy("follows chain", "The client follows another chain than the probe expects: is it the right one?"),
@@ -165,8 +230,6 @@ REMEDIES = (
         "health checks|knows no service|SERVICE_UNKNOWN",
         "The server does not tell the health of that service: check its name in the URL of the probe.",
     ),
-    Remedy(
-        "^(unhealthy|down|partially healthy): ", "That node says so itself: ask it why, with svcnode explain --url."
-    ),
-    Remedy("^(exit|ended by) ", "The program of the probe says so: run it by hand on the node's machine to see more."),
 )
+
+REMEDIES = (*_THE_WAY_THERE, *OF_THE_LOOK, *_BY_KIND)

@@ -10,7 +10,7 @@ import ssl
 import pytest
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.faults import verdict_on, words_of
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,10 @@ def test_an_error_without_a_number_speaks_for_itself() -> None:
 
 def test_an_error_without_a_word_is_a_lost_connection() -> None:
     assert verdict_on(ConnectionAbortedError(), "db:5432") == Verdict.failed("the connection was lost: db:5432")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(socket.EAI_NONAME, "no such host"), (socket.EAI_AGAIN, "the resolver failed")]
+)
+def test_a_name_that_was_not_found_is_told_in_words(number: int, words: str) -> None:
+    assert words_of(socket.gaierror(number, "Name or service not known")) == words
