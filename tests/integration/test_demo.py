@@ -203,6 +203,7 @@ class Demo:
         return int(self.says(r"Open  http://.*?:(\d+)/")[1])
 
     def ask(self, path: str) -> tuple[int, bytes]:
+        self.says("the operator page is at")  # until then, it may be on its way there
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -319,7 +319,7 @@ def test_a_reload_that_names_a_wrong_target_changes_nothing(service: Service, tm
     with Receiver() as receiver, node(tmp_path, config(service, hook(receiver.port))) as agent:
         (tmp_path / "svcnode.toml").write_text(config(service, 'apprise = ["slak://a/b/c"]'))
         agent.signal(signal.SIGHUP)
-        agent.hears("not reloaded, .*: notify.apprise.0: Apprise cannot use it")
+        agent.hears(r"not reloaded, .*: notify.apprise.0 \(the 1st\): Apprise cannot use it")
         service.die()
         agent.eventually(lambda: len(receiver.requests) == 1)
 

@@ -42,6 +42,7 @@ _SECURITY = """\
 # What loosens something. All of it is off unless it is asked for.
 [security]
 # allow_exec = true            # let exec: probes run programs
+# operator_token = "${OPERATOR_TOKEN}"  # who has it may see the page and all beside it from other hosts, too
 """
 _NOTHING_FOUND = """\
 # No known service was found on this host. With none named here, the node answers for its own embedded store.

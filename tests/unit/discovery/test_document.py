@@ -49,7 +49,7 @@ def uncommented(text: str) -> str:
 def loaded(text: str, folder: Path) -> Any:
     file = folder / "svcnode.toml"
     file.write_text(text)
-    return load(file, {"HOME": str(folder)})
+    return load(file, {"HOME": str(folder), "OPERATOR_TOKEN": "0123456789abcdef"})
 
 
 # ---- which probe
