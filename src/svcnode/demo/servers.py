@@ -10,6 +10,7 @@ import json
 import re
 import socket
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.demo.script import Mood
@@ -26,7 +27,7 @@ BLOCKS_BEHIND = 1200
 PEER_COUNT = 8
 
 
-class Server:
+class Server(ABC):
     """Where it listens stays the same whatever its mood is."""
 
     def __init__(self, *, slow_s: float = SLOW_S, clock: Callable[[], float] = time.time) -> None:
@@ -64,12 +65,12 @@ class Server:
         """How long it takes to answer; None: for ever."""
         return {Mood.SLOW: self._slow_s, Mood.MUTE: None}.get(self.mood, 0.0)
 
+    @abstractmethod
     def answer_to(self, received: bytes) -> tuple[bytes, bytes] | None:
         """The answer to the first request, and what came behind that; None while it is not whole.
 
         Raises `ValueError` for what is no request.
         """
-        raise NotImplementedError
 
 
 class _Connection(asyncio.Protocol):
@@ -131,9 +132,9 @@ class HttpServer(Server):
         head = b"HTTP/1.1 %d -\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (code, len(body))
         return head + body, rest[length:]
 
+    @abstractmethod
     def tell(self, target: str, body: bytes) -> tuple[int, Any]:
         """Status code and JSON document."""
-        raise NotImplementedError
 
 
 class Indexer(HttpServer):
