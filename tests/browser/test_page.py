@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.support.agents import Agent, is_listened_on
+from tests.support.agents import Agent
 from tests.support.backends import Backend, HttpBackend, close, reply
-from tests.support.servers.base import free_port
-from tests.support.servers.provision import program
+from tests.support.proxies import nginx_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -658,22 +656,6 @@ def test_with_a_token_all_of_it_is_asked_for_and_a_browser_can_give_it(tmp_path:
         assert _codes(sight.page, url) == dict.fromkeys([*PATHS, *MORE_PATHS], 401)
 
 
-PROXY = """
-daemon off;
-pid nginx.pid;
-events {{ worker_connections 64; }}
-http {{
-  access_log off;
-  client_body_temp_path body;
-  proxy_temp_path proxy;
-  fastcgi_temp_path fastcgi;
-  uwsgi_temp_path uwsgi;
-  scgi_temp_path scgi;
-  server {{ listen 127.0.0.1:{port}; {location} }}
-}}
-"""
-
-
 def test_behind_a_proxy_it_works_below_a_path_of_its_own(tmp_path: Path, switch: Switch, look: Look) -> None:
     """As the page about it shows."""
     text = (Path(__file__).parents[2] / "docs" / "page.md").read_text()
@@ -682,26 +664,18 @@ def test_behind_a_proxy_it_works_below_a_path_of_its_own(tmp_path: Path, switch:
     config = one_service(switch.url) + f'[security]\noperator_token = "{token}"\n'
     with Agent(tmp_path, config=config) as agent:
         agent.eventually(lambda: agent.health() == 200)
-        port = free_port()
-        location = location.replace("127.0.0.1:8420", f"127.0.0.1:{agent.port}")
-        (tmp_path / "nginx.conf").write_text(PROXY.format(port=port, location=location))
-        command = [program("nginx", "nginx-light"), "-p", f"{tmp_path}/", "-c", "nginx.conf", "-e", "stderr"]
-        with subprocess.Popen(command) as proxy:
-            try:
-                agent.eventually(lambda: is_listened_on(port))
-                assert agent.ask("/validator-7/", port).code == 401
-                sight = look(
-                    f"http://127.0.0.1:{port}/validator-7/",
-                    http_credentials={"username": "anybody", "password": token},
-                )
-                sight.shows_health("healthy")
-                expect(sight.page.locator("#live")).to_have_text("live")
-                sight.has_bars("db")
-                switch.is_good = False
-                sight.shows_health("unhealthy")
-                sight.page.close()
-            finally:
-                proxy.terminate()
+        with nginx_before(agent, location) as port:
+            assert agent.ask("/validator-7/", port).code == 401
+            sight = look(
+                f"http://127.0.0.1:{port}/validator-7/",
+                http_credentials={"username": "anybody", "password": token},
+            )
+            sight.shows_health("healthy")
+            expect(sight.page.locator("#live")).to_have_text("live")
+            sight.has_bars("db")
+            switch.is_good = False
+            sight.shows_health("unhealthy")
+            sight.page.close()
 
 
 def _codes(page: Page, url: str) -> dict[str, int]:

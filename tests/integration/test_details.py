@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.agents import DEADLINE_S, Agent, is_listened_on
+from tests.support.agents import Agent
 from tests.support.backends import Backend, close, refusing
-from tests.support.servers.base import free_port
-from tests.support.servers.provision import program
+from tests.support.proxies import nginx_before
 from tests.support.wire import Client, WireAnswer, request
 
 if TYPE_CHECKING:
@@ -148,17 +146,6 @@ def test_those_who_ask_while_services_come_and_go_are_always_answered(tmp_path: 
         assert not any('"level": "error"' in line for line in agent.lines)
 
 
-PROXY = """
-daemon off;
-pid nginx.pid;
-events {{ worker_connections 16; }}
-http {{
-  access_log off;
-  server {{ listen 127.0.0.1:{port}; {location} }}
-}}
-"""
-
-
 def test_a_proxy_can_add_the_token_for_badges_and_nothing_else(tmp_path: Path) -> None:
     """As the page about badges shows it."""
     token = "the-token-of-the-node"
@@ -168,15 +155,6 @@ def test_a_proxy_can_add_the_token_for_badges_and_nothing_else(tmp_path: Path) -
     everywhere = config(security, fixed("ledger")).replace("127.0.0.1:0", "0.0.0.0:0")
     with Agent(tmp_path, config=everywhere) as agent:
         assert agent.ask("/badge/ledger.svg").code == 401
-        port = free_port()
-        location = location.replace("10.0.0.7:8420", f"127.0.0.1:{agent.port}")
-        (tmp_path / "nginx.conf").write_text(PROXY.format(port=port, location=location))
-        nginx = program("nginx", "nginx-light")
-        proxy = subprocess.Popen([nginx, "-p", f"{tmp_path}/", "-c", "nginx.conf", "-e", "stderr"])
-        try:
-            agent.eventually(lambda: is_listened_on(port))
+        with nginx_before(agent, location, "10.0.0.7:8420") as port:
             assert agent.ask("/badge/ledger.svg", port).code == 200
             assert agent.ask("/details", port).code in (403, 404)  # nginx' own
-        finally:
-            proxy.terminate()
-            proxy.wait(DEADLINE_S)

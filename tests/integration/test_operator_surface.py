@@ -6,9 +6,7 @@ import json
 import re
 import socket
 import ssl
-import subprocess
 from base64 import b64encode
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +14,9 @@ import pytest
 
 from svcnode.web.operator import ROUTES
 from svcnode.web.operator.static import FILES
-from tests.support.agents import DEADLINE_S, Agent, has_ipv6, is_listened_on
+from tests.support.agents import DEADLINE_S, Agent, has_ipv6
 from tests.support.certificates import make_certificate
-from tests.support.servers.provision import program
+from tests.support.proxies import nginx_before
 from tests.support.wire import Client, WireAnswer, request, until
 
 if TYPE_CHECKING:
@@ -375,41 +373,8 @@ def test_behind_tls_too_connections_that_stay_are_held_to_the_rules_of_now(tmp_p
 # ---- behind a proxy
 
 
-PROXY = """
-daemon off;
-pid nginx.pid;
-events {{ worker_connections 16; }}
-http {{
-  access_log off;
-  client_body_temp_path body;
-  proxy_temp_path proxy;
-  fastcgi_temp_path fastcgi;
-  uwsgi_temp_path uwsgi;
-  scgi_temp_path scgi;
-  server {{ listen 127.0.0.1:{port}; {location} }}
-}}
-"""
 OPERATE = Path(__file__).parents[2] / "docs" / "operate.md"
 FOR_EVERYONE, FOR_OPERATORS = re.findall(r"^```nginx\n(.*?)^```$", OPERATE.read_text(), re.DOTALL | re.MULTILINE)
-
-
-@contextmanager
-def nginx_before(agent: Agent, location: str) -> Iterator[int]:
-    """A real nginx that passes on to the node as it is told; yields its port."""
-    folder = agent.config_file.parent
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-    location = location.replace("127.0.0.1:8420", f"127.0.0.1:{agent.port}")
-    (folder / "nginx.conf").write_text(PROXY.format(port=port, location=location))
-    command = [program("nginx", "nginx-light"), "-p", f"{folder}/", "-c", "nginx.conf", "-e", "stderr"]
-    proxy = subprocess.Popen(command)
-    try:
-        agent.eventually(lambda: is_listened_on(port))
-        yield port
-    finally:
-        proxy.terminate()
-        proxy.wait(DEADLINE_S)
 
 
 def test_a_proxy_can_pass_on_the_interface_alone(tmp_path: Path) -> None:
