@@ -45,6 +45,11 @@ class Sight:
         """From now on the node may be away, which a browser complains about."""
         self._is_silence_expected = True
 
+    def sleeps_for_an_hour(self) -> None:
+        """As a computer does; from here on its clock stands still but for what a test lets pass."""
+        self.page.clock.pause_at(self.page.evaluate("Date.now()") + 500)
+        self.page.clock.fast_forward(3_600_000)
+
     # ---- what stands there
 
     def row(self, service_id: str) -> Locator:

@@ -175,13 +175,33 @@ def test_a_node_that_is_gone_turns_grey_and_comes_back_by_itself(tmp_path: Path,
 def test_a_computer_that_slept_shows_nothing_green_before_it_has_asked(steady: Agent, look: Look) -> None:
     sight = look(url_of(steady), clock=True)
     sight.shows_health("partial")
+    expect(sight.page.locator("#live")).to_have_text("live")  # or it would ask for the whole page
     sight.expect_silence()
     sight.page.route("**/details?*", lambda route: route.abort())
-    sight.page.clock.fast_forward(3_600_000)
+    sight.sleeps_for_an_hour()
     sight.shows_health("unknown")
     sight.page.unroute_all()
     sight.page.clock.run_for(6000)
     sight.shows_health("partial")
+
+
+def test_an_answer_from_before_the_sleep_brings_no_old_green_back(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), clock=True)
+    sight.shows_health("partial")
+    expect(sight.page.locator("#live")).to_have_text("live")  # or it would ask for the whole page
+    sight.expect_silence()
+    # A browser's own limits do not count the time that its computer sleeps.
+    sight.page.evaluate("AbortSignal.timeout = () => new AbortController().signal")
+    asked: list[Route] = []
+    sight.page.route("**/details?*", lambda route: asked.append(route))
+    while not asked:
+        sight.page.clock.run_for(1000)
+    sight.sleeps_for_an_hour()
+    sight.shows_health("unknown")
+    with sight.page.expect_response("**/details?*"):
+        asked[0].continue_()
+    sight.page.wait_for_timeout(200)
+    sight.shows_health("unknown")
 
 
 def test_an_answer_from_before_the_last_change_brings_no_old_green_back(

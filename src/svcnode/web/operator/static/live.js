@@ -10,7 +10,7 @@ import { heard, judgeSilence, paintNode, paintNotices } from "./health.js";
 import { fillPanels, openPanel } from "./panel.js";
 import { arrange, isDrawnFromLooks, paintSoon, paintTimes, readRows, takeBars, takeLooks } from "./rows.js";
 import {
-  byId, getJson, inSight, line, main, node, now, queriesFor, readJson, services, setText, soon, view,
+  byId, getJson, inSight, isOld, line, main, node, now, queriesFor, readJson, services, setText, soon, view,
 } from "./state.js";
 import { hideTip } from "./tip.js";
 import { duration, reasonOf, shown } from "./words.js";
@@ -68,7 +68,8 @@ function takeEvent(event) {
     const why = service ? `${service.name} is ${event.after}${because}` : "The node itself says so.";
     Object.assign(node, { code: event.health, why });
   }
-  backAgain();
+  if (isOld(Date.parse(event.at) + line.skew)) paintNode();
+  else backAgain();
   soon("poll", poll, 300);
 }
 
@@ -168,13 +169,14 @@ async function sync() {
 
 // A document and not a string: no string in this page ever becomes markup.
 function getPage() {
+  const askedAt = Date.now();
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("GET", "./");
     request.responseType = "document";
     request.timeout = 2 * POLL_MS;
     request.onloadend = () => {
-      if (request.status === 200 && request.response) resolve(request.response);
+      if (request.status === 200 && request.response && !isOld(askedAt)) resolve(request.response);
       else reject(new Error(`no page: ${request.status}`));
     };
     request.send();

@@ -44,10 +44,17 @@ export function soon(name, action, wait) {
   }, wait);
 }
 
+// The timers of browsers stand still while a computer sleeps: what is from before it tells nothing of now.
+const OLD_AFTER_MS = 10000;
+export const isOld = (at) => Math.abs(Date.now() - at) > OLD_AFTER_MS;
+
 export async function getJson(url, timeout = 5000) {
+  const askedAt = Date.now();
   const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(timeout) });
   if (!response.ok) throw new Error(`${url}: ${response.status}`);
-  return readJson(await response.text());
+  const text = await response.text();
+  if (isOld(askedAt)) throw new Error(`${url}: too late`);
+  return readJson(text);
 }
 
 // Here texts of others come in, each as it is to be seen but for those that are compared. Most need no closer look.
