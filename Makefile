@@ -42,13 +42,14 @@ demo: setup
 	$(BIN)/svcnode demo
 
 # What decides is tested in every branch. Most of what follows waits for servers, so it waits side by side: a file is
-# never shared out, for its tests share servers. What judges times comes last, and has the machine for itself.
+# never shared out, for its tests share servers. What judges times comes last, and has the machine for itself. The few
+# that fail among so many get a second chance, alone.
 DECIDING := tests/unit/core $(wildcard tests/unit/test_*.py)
 test: setup
 	$(BIN)/python -m pytest -n 2 --cov --cov-report= $(DECIDING)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/spec.py' --fail-under=100
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DECIDING:%=--ignore=%)
-	$(BIN)/python -m pytest -m alone --ignore=tests/unit
+	$(BIN)/python scripts/second_chance.py -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DECIDING:%=--ignore=%)
+	$(BIN)/python scripts/second_chance.py -m alone --ignore=tests/unit
 
 lint: setup
 	$(BIN)/ruff format --check .

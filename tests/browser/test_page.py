@@ -193,7 +193,11 @@ def test_an_answer_from_before_the_sleep_brings_no_old_green_back(steady: Agent,
     # A browser's own limits do not count the time that its computer sleeps.
     sight.page.evaluate("AbortSignal.timeout = () => new AbortController().signal")
     asked: list[Route] = []
-    sight.page.route("**/details?*", lambda route: asked.append(route))
+
+    def hold(route: Route) -> None:
+        asked.append(route)
+
+    sight.page.route("**/details?*", hold)
     while not asked:
         sight.page.clock.run_for(1000)
     sight.sleeps_for_an_hour()

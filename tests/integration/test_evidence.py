@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from tests.support.agents import DEADLINE_S, Agent, is_listened_on
-from tests.support.servers.base import free_port
+from tests.support.servers.base import free_port, stands_still, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +83,7 @@ class Server:
 
     def freeze(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: stands_still(self._process.pid), "frozen")
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)

@@ -81,6 +81,15 @@ def descendants(pid: int) -> list[Running]:
     return [each for each in everything if each.pid in family - {pid}]
 
 
+def stands_still(pid: int) -> bool:
+    """Whether all its threads are stopped, which takes a busy kernel a while."""
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # a thread that is over
+            if (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "TtZX":
+                return False
+    return True
+
+
 class RealServer(ABC):
     """A server of which everything is under `folder`. `with` starts it, waits until it is ready, and ends it.
 
@@ -183,7 +192,8 @@ class RealServer(ABC):
             wait_until(lambda: not any(each.group in groups and not each.is_zombie for each in running()), "gone")
 
     def freeze(self) -> None:
-        self._signal(signal.SIGSTOP)
+        groups = self._signal(signal.SIGSTOP)
+        wait_until(lambda: all(stands_still(each.pid) for each in running() if each.group in groups), "frozen")
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
