@@ -42,6 +42,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.clock.now_s
 
+    async def shutdown_default_executor(self, *_: object) -> None:
+        """Without a deadline, which would pass at once: threads end in a time of their own."""
+        await super().shutdown_default_executor()
+
 
 class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, clock: VirtualClock) -> None:

@@ -55,7 +55,7 @@ class Writer:
         self._database: Database | None = None
         self._is_forgetting = False
         self._set_aside_at_s: float | None = None
-        self._suspicion: DamageError | None = None
+        self._suspicion: tuple[int, DamageError] | None = None  # and of which generation
         self._written_to = 0  # the newest transition that was
         self.trouble = Trouble()
         # For others to read.
@@ -85,8 +85,8 @@ class Writer:
 
     def suspect(self, damage: DamageError, generation: int) -> None:
         """Somebody who read the file has found it damaged."""
-        if generation == self.generation:
-            self._suspicion = damage
+        if generation == self.generation:  # which it may no longer be a moment later
+            self._suspicion = generation, damage
             self._wake.set()
 
     # ---- on the thread
@@ -132,8 +132,7 @@ class Writer:
             self._write()
 
     def _write(self) -> None:
-        if self._suspicion is not None:
-            raise self._suspicion
+        self._heed_suspicion()
         database = self._database_in_place()
         while (batch := self._backlog.batch()) is not None:
             with self._backlog.handing_over:
@@ -149,6 +148,11 @@ class Writer:
         if self._is_forgetting:
             self._is_forgetting = database.forget_some(self._wall_clock())
         self.forgotten_to = database.forgotten_to
+
+    def _heed_suspicion(self) -> None:
+        match self._suspicion:
+            case (generation, damage) if generation == self.generation:
+                raise damage
 
     # ---- the file
 
@@ -211,7 +215,7 @@ class Writer:
         now_s = time.monotonic()
         if self._set_aside_at_s is not None and now_s - self._set_aside_at_s < MIN_APART_S:
             raise FaultError(f"{damage}, soon after another one; is the disk sound?")
-        self.is_readable, self._suspicion = False, None
+        self.is_readable = False
         aside = set_aside(self.path, self._wall_clock())
         self._set_aside_at_s = now_s
         self.generation += 1

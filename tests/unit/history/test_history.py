@@ -18,7 +18,7 @@ from svcnode.core.redaction import keep_secret
 from svcnode.history import History, Transition, trouble, writer
 from svcnode.history.database import Database
 from svcnode.history.faults import DamageError, FaultError
-from svcnode.history.files import Claim
+from svcnode.history.files import Claim, set_aside
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bar
 from svcnode.node import Node
 from svcnode.probes.function import FunctionProbe
@@ -515,6 +515,28 @@ def test_a_disk_that_damages_one_file_after_another_is_left_alone_for_a_while(wo
 
     asyncio.run(story())
     assert len([one for one in world.path.parent.iterdir() if ".corrupt-" in one.name]) == 1
+
+
+def test_a_new_file_is_not_suspected_for_the_one_before_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with world.history() as (history, follower):
+            await follower.until_told(1)
+            kept = history._writer
+            assert kept is not None
+
+            def read_meanwhile(path: Path, now_s: float) -> Path:
+                kept.suspect(DamageError("damaged"), generation=0)
+                return set_aside(path, now_s)
+
+            monkeypatch.setattr(writer, "set_aside", read_meanwhile)
+            kept.suspect(DamageError("damaged"), generation=0)
+            await eventually(lambda: kept.generation == 1)
+            world.node.drain()
+            await follower.until_told(2)
+            assert history.is_kept
+
+    asyncio.run(story())
+    assert world.rows("SELECT kind FROM transitions ORDER BY id") == [("node",), ("stopped",)]
 
 
 def test_a_file_that_is_removed_while_it_is_used_is_begun_anew(world: World, caplog: pytest.LogCaptureFixture) -> None:
