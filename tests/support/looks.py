@@ -1,4 +1,4 @@
-"""What looks leave behind, what they keep, and servers that they talk to for longer than one question."""
+"""What looks leave behind, what they keep, what is our own fault, and servers that they talk to for long."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import asyncio
 import gc
 import os
 import random
+import resource
 import socket
 import stat
 import threading
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
@@ -20,7 +23,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.look import let_go, look_once
 from svcnode.probes import Probe, make_probe
 from svcnode.probes.tools.steps import recorded
-from tests.support.backends import Backend, Peer, Received, saying
+from tests.support.backends import Backend, Peer, Received, close, reset, saying
 from tests.support.wire import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -28,12 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.integration.probes.conftest import Look
+    from tests.support.certificates import Certificate
     from tests.support.servers.base import RealServer
 
 CUT_OFF_S = 0.2  # long enough to reach the step that never ends
 REUSED = ("reuse", "the connection of an earlier look", True)
 ENDS_SOON = Verdict.not_ready("its certificate expires in 0.0 days, before min_cert_days is reached")
 OUT_OF_FILES = Verdict.unknown("this machine cannot look: Too many open files")
+NOT_WHOLE = "it closed the connection before its answer was whole"
 
 _ESTABLISHED, _CLOSE_WAIT = "01", "08"
 
@@ -143,6 +148,15 @@ def assert_leaves_nothing(look: Look, url: str, port: int, **options: Any) -> Ve
     return look.run(story())
 
 
+def assert_cut_off_anywhere(look: Look, url: str, **options: Any) -> None:
+    """Cut off after each tenth of the time that it takes, it leaves nothing open."""
+    began_s = time.monotonic()
+    look(url, **options)
+    whole_s = time.monotonic() - began_s
+    for tenth in range(1, 10):
+        look.leaves_nothing_open(url, deadline_s=whole_s * tenth / 10, **options)
+
+
 def assert_all_failed(
     look: Look, answers: Sequence[bytes], url_of: Callable[[Backend], str], **options: Any
 ) -> list[str]:
@@ -166,6 +180,45 @@ def assert_all_failed(
 
     with Backend(script) as backend:
         return look.run(story(backend))
+
+
+def assert_lost_is_failed(look: Look, scheme: str, *, closed: str = NOT_WHOLE) -> None:
+    """A connection that the server closes, or resets, before it has said anything."""
+    with Backend(close) as closing, Backend(reset) as resetting:
+        url = f"{scheme}://{closing.place}"
+        assert look(url) == Verdict.failed(f"{closed}: {url}")
+        url = f"{scheme}://{resetting.place}"
+        assert look(url) == Verdict.failed(f"connection reset by peer: {url}")
+
+
+# ---- our own faults
+
+
+def assert_missing_ca_is_our_fault(look: Look, url: str, ca: Path, certificate: Certificate, **options: Any) -> None:
+    """An authority that is there when the probe is made, and gone when it looks."""
+    ca.write_bytes(certificate.certificate.read_bytes())
+    probe = make_probe({"url": url, "ca": str(ca), **options})
+    ca.unlink()
+    verdict, _ = look.run(look_once(probe, 1.0))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert f"cannot use {ca}: No such file or directory" in verdict.reason
+
+
+@contextmanager
+def no_files_left() -> Iterator[None]:
+    """This process can open no more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        for file in taken:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # ---- what is kept
@@ -227,6 +280,33 @@ def assert_outlives_restarts(look: Look, server: RealServer, **options: Any) -> 
         await _assert_nothing_is_left(server.port, before)
 
     look.run(story())
+
+
+def assert_not_kept_when_cut_off(look: Look, server: RealServer) -> None:
+    """A kept connection of which an answer is still to come is not used again."""
+
+    async def story() -> None:
+        with keeping(server.url) as probe:
+            assert (await steps_of(probe))[0] == Verdict.ready()
+            server.freeze()
+            try:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(probe.look(), CUT_OFF_S)
+            finally:
+                server.thaw()
+            verdict, steps = await steps_of(probe)
+            assert (verdict, steps[0][0]) == (Verdict.ready(), "connect"), "what came late is not heard"
+
+    look.run(story())
+
+
+def assert_opened_again_after_a_hang(look: Look, server: RealServer, opening: list[str]) -> None:
+    """A kept connection on which a look has met its deadline is closed; `opening` are the steps on a fresh one."""
+    assert look.in_a_row(server.url, server.freeze, server.thaw, reuse=True) == [
+        (Verdict.ready(), opening),
+        (Verdict.failed("no answer within 1 s, in its step exchange"), ["reuse", "exchange"]),
+        (Verdict.ready(), opening),
+    ]
 
 
 # ---- HTTP on connections that stay

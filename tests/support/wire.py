@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from svcnode.web.wire import WireServer
+from svcnode.web.wire import Limits, WireServer
 
 if TYPE_CHECKING:
     import ssl
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from svcnode import Node
     from svcnode.web.visits import Door
-    from svcnode.web.wire import Limits
 
 T = TypeVar("T")
 
@@ -29,6 +28,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
 }
 PATIENCE_S = 10.0  # how long a test waits for what should come at once
+AGES = Limits(receive_s=30.0, idle_s=30.0, send_s=30.0, linger_s=30.0)  # which no test reaches
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from svcnode.cli.conform import EXIT_NOT_JUDGED
 from svcnode.cli.durations import positive_s
-from svcnode.cli.showing import show
+from svcnode.cli.showing import show, show_as_file
 from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
-from svcnode.conformance.exchange import target_from
 from svcnode.conformance.report import as_json, as_junit, lines, plain
 from svcnode.conformance.run import Plan, run
+from svcnode.conformance.target import target_from
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from svcnode.conformance.run import Report
 
 STDOUT = "-"
-EXIT_CONFORMS, EXIT_FAILS, EXIT_NOT_JUDGED = 0, 1, 3
+EXIT_CONFORMS, EXIT_FAILS = 0, 1
 
 
 def show_judgement(arguments: argparse.Namespace) -> int:
@@ -82,7 +83,7 @@ def _show(report: Report, level: Level, arguments: argparse.Namespace) -> None:
         show(as_json(report, level), sys.stdout)
         return
     if arguments.junit == STDOUT:
-        show(as_junit(report, level).decode().rstrip("\n"), sys.stdout)
+        show_as_file(as_junit(report, level), sys.stdout)  # it says itself in which encoding it is
         return
     stream = sys.stderr if report.unreachable else sys.stdout
     found = lines(report, level, is_full=arguments.verbose)

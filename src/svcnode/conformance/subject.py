@@ -1,31 +1,31 @@
-"""The node that is judged: its endpoints, what it said of itself at first, and ways to ask it more."""
+"""The node that is judged: what it said of itself at first, and ways to ask it more."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 from svcnode.conformance.check import Finding, NotJudgedError
 from svcnode.conformance.exchange import Answer, NoAnswerError, Request, Wire
-from svcnode.conformance.wording import shown
+from svcnode.conformance.interface import (
+    FIXED,
+    HEALTH_CODES,
+    IDENTITY,
+    SERVICE_HEALTH,
+    SERVICES,
+    Place,
+    health_path,
+    needs_encoding,
+)
+from svcnode.conformance.reading import items_of, parsed, told, usable_ids
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
-    from svcnode.conformance.exchange import Connection, Target
-
-VERSION = "v0.0.1"  # of the interface document that is judged by
-UNSUPPORTED = "v999.0.0"
-VERSION_NOT_FOUND = "API version not found"
-HEALTH_CODES = {"Up": 200, "Initializing": 206, "Down": 503}
-
-IDENTITY, HEALTH, SERVICES, SERVICE_HEALTH = "identity", "health", "services", "service-health"
+    from svcnode.conformance.exchange import Connection
+    from svcnode.conformance.target import Target
 
 MAX_SERVICES = 100  # of a longer list, the first so many are asked for their health
 AT_ONCE = 8  # requests that are under way together, where it is not the question how many may be
@@ -34,19 +34,6 @@ AT_ONCE = 8  # requests that are under way together, where it is not the questio
 CROWD_S = 20.0
 IN_TIME = "Answer in time: from what is known already, not by looking at a service while being asked."
 GATHERING_S = 0.5  # how long connections wait for each other, where it is; a node may take them one after another
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One of the four endpoints, and the codes that it answers with when nothing is wrong with the request."""
-
-    endpoint: str
-    path: str
-    codes: tuple[int, ...]
-
-    @property
-    def expected(self) -> str:
-        return "200" if self.codes == (200,) else "200, 206 or 503"
 
 
 class Exchanged(NamedTuple):
@@ -59,13 +46,6 @@ class Exchanged(NamedTuple):
 
 def no_answer(exc: NoAnswerError) -> Finding:
     return Finding(exc.request, "a whole HTTP answer", str(exc), IN_TIME if exc.is_silence else "")
-
-
-class Document(NamedTuple):
-    """What a body holds as JSON, or why it holds none."""
-
-    value: Any
-    fault: str
 
 
 class Subject:
@@ -268,93 +248,3 @@ def _all_answered(outcomes: Iterable[Exchanged | NoAnswerError]) -> list[Exchang
             raise outcome
         answered.append(outcome)
     return answered
-
-
-FIXED = {
-    IDENTITY: Place(IDENTITY, "/node", (200,)),
-    HEALTH: Place(HEALTH, "/node/health", tuple(HEALTH_CODES.values())),
-    SERVICES: Place(SERVICES, "/node/services", (200,)),
-}
-
-
-def health_path(service_id: str) -> str:
-    return f"/node/services/{quote(service_id, safe='')}/health"
-
-
-def needs_encoding(service_id: str) -> bool:
-    return quote(service_id, safe="") != service_id
-
-
-def usable_ids(items: Sequence[Any]) -> list[str]:
-    """Ids that stand once, in the order of the list."""
-    ids = [item["id"] for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
-    times = Counter(ids)
-    return [one for one in ids if one and is_text(one) and times[one] == 1]
-
-
-def is_text(text: str) -> bool:
-    """JSON can spell halves of characters, which no URL can."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-# ---- reading answers
-
-
-def parsed(answer: Answer) -> Document:
-    try:
-        text = answer.body.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refused)
-    except (ValueError, RecursionError) as exc:
-        return Document(None, _why_no_json(answer, exc))
-    return Document(value, "")
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a field stands twice in one object")
-    return found
-
-
-def _refused(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _why_no_json(answer: Answer, exc: Exception) -> str:
-    if not answer.body:
-        return "no body"
-    why = "too deeply nested" if isinstance(exc, RecursionError) else str(exc)
-    return f"{shown(answer.body)}, which is no JSON: {shown(why)}"
-
-
-def items_of(answer: Answer) -> list[Any] | None:
-    """The list of services, wrapped as it must be or bare; None where there is none."""
-    value = parsed(answer).value if answer.code == 200 else None
-    if isinstance(value, dict):
-        value = value.get("services")
-    return value if isinstance(value, list) else None
-
-
-def told(answer: Answer) -> str:
-    leads_to = "".join(f", Location: {shown(place)}" for place in answer.values("location")[:1])
-    return f"{answer.code} with {f'the body {shown(answer.body)}' if answer.body else 'no body'}{leads_to}"
-
-
-def content_type_of(answer: Answer) -> str:
-    found = answer.values("content-type")
-    return f"Content-Type: {shown(' and '.join(found))}" if found else "no Content-Type"
-
-
-def is_as_if_fine(code: int) -> bool:
-    """What load balancers, kubelets and scripts take for a yes."""
-    return 200 <= code < 400
-
-
-def error_fault(answer: Answer) -> str:
-    """Why the body of an answer is no error body; empty where it is one."""
-    value = parsed(answer).value
-    if not isinstance(value, dict):
-        return told(answer)
-    if not isinstance(value.get("message"), str):
-        return f"{told(answer)}, without a string field message"
-    return ""

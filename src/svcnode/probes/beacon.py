@@ -9,12 +9,16 @@ unknown    no file descriptors or ports left here; the resolver or the proxy doe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.exchange import HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.exchange import HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.json_pointer import value_at
 from svcnode.probes.tools.options import Count
+
+if TYPE_CHECKING:
+    from svcnode.probes.tools.http_answer import HttpAnswer
 
 READY = Verdict.ready()
 

@@ -18,8 +18,9 @@ from urllib.parse import urljoin
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
-from svcnode.probes.tools.exchange import DEFAULT_PORTS, NO_JSON, HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.exchange import DEFAULT_PORTS, HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.http_answer import NO_JSON, HttpAnswer
 from svcnode.probes.tools.json_pointer import Expectations, mismatch
 from svcnode.probes.tools.options import Count, RawBytes
 from svcnode.probes.tools.patterns import MATCHED_WITHIN_S, Pattern, is_found

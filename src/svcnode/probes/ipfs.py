@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.exchange import NO_JSON, HttpAnswer, HttpOptions, Request
+from svcnode.probes.tools.exchange import HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
+from svcnode.probes.tools.http_answer import NO_JSON, HttpAnswer
 from svcnode.probes.tools.options import Count
 
 READY = Verdict.ready()

@@ -8,7 +8,6 @@ unknown    no file descriptors or ports left here; the resolver or the proxy doe
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from svcnode.core.model import Verdict
 from svcnode.core.wording import kind_of
 from svcnode.probes.tools.exchange import HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.json_pointer import Expectations, mismatch
+from svcnode.probes.tools.json_pointer import Expectations, is_json, mismatch
 from svcnode.probes.tools.json_rpc import RpcError, call_of, result_of
 
 READY = Verdict.ready()
@@ -26,10 +25,8 @@ READY = Verdict.ready()
 def parameters(value: object) -> list[Any] | dict[str, Any]:
     if not isinstance(value, list | dict):
         raise InvalidValueError(f"must be a list or a table, not {kind_of(value)}")
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        raise InvalidValueError("holds a date, a time or a number that JSON has no form for") from None
+    if not is_json(value):
+        raise InvalidValueError("holds a date, a time or a number that JSON has no form for")
     return value
 
 

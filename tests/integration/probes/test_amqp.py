@@ -22,6 +22,8 @@ from tests.support.looks import (
     assert_all_failed,
     assert_cut_off,
     assert_leaves_nothing,
+    assert_lost_is_failed,
+    assert_not_kept_when_cut_off,
     assert_reused,
     clients_of,
     garbage,
@@ -206,11 +208,7 @@ def test_a_mute_port_is_failed_at_the_deadline(look: Look, certificate: Certific
 
 
 def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
-    with Backend(close) as closing, Backend(reset) as resetting:
-        url = f"amqp://{closing.place}"
-        assert look(url) == Verdict.failed(f"it closed the connection before it had answered: {url}")
-        url = f"amqp://{resetting.place}"
-        assert look(url) == Verdict.failed(f"connection reset by peer: {url}")
+    assert_lost_is_failed(look, "amqp", closed="it closed the connection before it had answered")
 
 
 @pytest.mark.parametrize(
@@ -340,19 +338,7 @@ def test_a_connection_under_tls_can_be_kept(look: Look, broker: Broker, certific
 
 
 def test_a_frozen_broker_is_failed_at_the_deadline_on_a_kept_connection(look: Look, broker: Broker) -> None:
-    async def story() -> None:
-        with keeping(broker.url) as probe:
-            assert (await steps_of(probe))[0] == READY
-            broker.freeze()
-            try:
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(probe.look(), 0.2)
-            finally:
-                broker.thaw()
-            verdict, steps = await steps_of(probe)
-            assert (verdict, steps[0][0]) == (READY, "connect"), "what came late is not heard"
-
-    look.run(story())
+    assert_not_kept_when_cut_off(look, broker)
 
 
 def test_a_kept_connection_outlives_a_restart_of_the_broker(broker: Broker) -> None:

@@ -273,7 +273,25 @@ def test_what_is_asked(look: Look) -> None:
     [
         ({"status": reply(404, "404 page not found")}, "/v3/maintenance/status answered 404"),
         ({"status": reply(503, '{"error": "busy\\u001b[2J"}')}, "/v3/maintenance/status answered 503, busy [2J"),
+        (
+            {"status": reply(503, '{"error": {"grpc_code": 14, "message": "no leader", "http_status": "Bad"}}')},
+            "/v3/maintenance/status answered 503, no leader",
+        ),
+        (
+            {"status": reply(503, '{"code": 14, "message": "etcdserver: no leader", "details": []}')},
+            "/v3/maintenance/status answered 503, etcdserver: no leader",
+        ),
+        ({"status": reply(503, '{"error": {"code": 14}}')}, "/v3/maintenance/status answered 503"),
+        ({"status": reply(503, '{"error": [1], "message": {"a": 1}}')}, "/v3/maintenance/status answered 503"),
         ({"health": reply(200, '{"health": "false"}')}, "it says that it is not healthy"),
+        (
+            {"health": {"health": "false", "reason": {"message": "ALARM NOSPACE", "code": 8}}},
+            "it says that it is not healthy, ALARM NOSPACE",
+        ),
+        (
+            {"status": {**STATUS, "errors": [{"message": "CORRUPT"}, 5, "NOSPACE"]}, "health": {"health": "false"}},
+            "it says that it is not healthy, CORRUPT, NOSPACE",
+        ),
         (
             {"health": reply(503, '{"health": "false", "reason": "ALARM NOSPACE"}')},
             "it says that it is not healthy, ALARM NOSPACE",

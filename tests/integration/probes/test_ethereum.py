@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from svcnode.core.model import Outcome, Verdict
-from tests.support.backends import Backend, Received, close, mute, refusing, reply, reset, server_tls
+from tests.support.backends import Backend, Received, mute, refusing, reply, server_tls
 from tests.support.looks import (
     ENDS_SOON,
     REUSED,
@@ -21,6 +21,7 @@ from tests.support.looks import (
     assert_all_failed,
     assert_cut_off,
     assert_leaves_nothing,
+    assert_lost_is_failed,
     assert_reused,
     clients_of,
     garbage,
@@ -284,11 +285,7 @@ def test_a_mute_port_is_failed_at_the_deadline(look: Look) -> None:
 
 
 def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
-    with Backend(close) as closing, Backend(reset) as resetting:
-        url = f"ethereum+http://{closing.place}"
-        assert look(url) == Verdict.failed(f"it closed the connection before its answer was whole: {url}")
-        url = f"ethereum+http://{resetting.place}"
-        assert look(url) == Verdict.failed(f"connection reset by peer: {url}")
+    assert_lost_is_failed(look, "ethereum+http")
 
 
 @generating

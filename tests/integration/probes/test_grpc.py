@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 
 from svcnode.core.model import Outcome, Verdict
-from tests.support.backends import Backend, Peer, close, mute, refusing, reply, reset, saying, server_tls
+from tests.support.backends import Backend, Peer, mute, refusing, reply, saying, server_tls
 from tests.support.certificates import make_certificate
 from tests.support.looks import (
     ENDS_SOON,
@@ -25,6 +25,8 @@ from tests.support.looks import (
     assert_all_failed,
     assert_cut_off,
     assert_leaves_nothing,
+    assert_lost_is_failed,
+    assert_not_kept_when_cut_off,
     assert_outlives_restarts,
     assert_reused,
     clients_of,
@@ -200,11 +202,7 @@ def test_a_mute_port_is_failed_at_the_deadline(look: Look) -> None:
 
 
 def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
-    with Backend(close) as closing, Backend(reset) as resetting:
-        url = f"grpc://{closing.place}"
-        assert look(url) == Verdict.failed(f"it closed the connection before its answer was whole: {url}")
-        url = f"grpc://{resetting.place}"
-        assert look(url) == Verdict.failed(f"connection reset by peer: {url}")
+    assert_lost_is_failed(look, "grpc")
 
 
 def test_a_server_that_speaks_http_1_is_failed_at_once(look: Look) -> None:
@@ -421,19 +419,7 @@ def test_a_call_that_breaks_off_on_a_kept_connection_is_made_again_on_a_new_one(
 
 
 def test_a_frozen_server_is_failed_at_the_deadline_on_a_kept_connection(look: Look, server: GrpcHealthServer) -> None:
-    async def story() -> None:
-        with keeping(server.url) as probe:
-            assert (await steps_of(probe))[0] == READY
-            server.freeze()
-            try:
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(probe.look(), 0.2)
-            finally:
-                server.thaw()
-            verdict, steps = await steps_of(probe)
-            assert (verdict, steps[0][0]) == (READY, "connect"), "what came late is not heard"
-
-    look.run(story())
+    assert_not_kept_when_cut_off(look, server)
 
 
 def test_a_server_that_closes_after_its_greeting_is_failed(look: Look) -> None:

@@ -15,7 +15,7 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.look import look_once
 from svcnode.probes import make_probe
-from svcnode.probes.tools.exchange import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from svcnode.probes.tools.http_answer import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from tests.support.agents import has_ipv6
 from tests.support.backends import (
     CONTINUE,
@@ -34,6 +34,7 @@ from tests.support.backends import (
     server_tls,
 )
 from tests.support.certificates import Certificate, make_certificate
+from tests.support.looks import NOT_WHOLE, OUT_OF_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from tests.integration.probes.conftest import Look
 
 READY = Verdict.ready()
-OUT_OF_FILES = Verdict.unknown("this machine cannot look: Too many open files")
-NOT_WHOLE = "it closed the connection before its answer was whole"
 
 
 def as_json(document: object) -> bytes:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 
 from svcnode.core.model import Verdict
-from tests.support.backends import Backend, Peer, close, mute, refusing, reset, saying
+from tests.support.backends import Backend, Peer, mute, refusing, saying
 from tests.support.looks import (
     OUT_OF_FILES,
     assert_all_failed,
     assert_cut_off,
     assert_leaves_nothing,
+    assert_lost_is_failed,
     assert_outlives_restarts,
     assert_reused,
     clients_of,
@@ -81,11 +82,7 @@ def test_a_mute_port_is_failed_at_the_deadline(look: Look) -> None:
 
 
 def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
-    with Backend(close) as closing, Backend(reset) as resetting:
-        url = f"memcached://{closing.place}"
-        assert look(url) == Verdict.failed(f"it closed the connection before it had answered: {url}")
-        url = f"memcached://{resetting.place}"
-        assert look(url) == Verdict.failed(f"connection reset by peer: {url}")
+    assert_lost_is_failed(look, "memcached", closed="it closed the connection before it had answered")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,10 +15,15 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import look_once
 from svcnode.probes import make_probe
 from tests.support.backends import Backend, Peer, close, mute, refusing, reset, saying, server_tls
 from tests.support.certificates import Certificate, make_certificate
+from tests.support.looks import (
+    OUT_OF_FILES,
+    assert_cut_off_anywhere,
+    assert_missing_ca_is_our_fault,
+    assert_opened_again_after_a_hang,
+)
 from tests.support.servers.base import ToolError, wait_until
 from tests.support.servers.mariadb import PASSWORD, USER, MariaDbReplica, MariaDbServer
 from tests.support.wire import until
@@ -357,12 +361,7 @@ def test_a_server_that_was_restarted_meanwhile_gets_a_fresh_connection(
 
 
 def test_a_server_that_hangs_meanwhile_is_failed_and_its_connection_not_kept(look: Look, server: MariaDbServer) -> None:
-    looks = look.in_a_row(server.url, server.freeze, server.thaw, reuse=True)
-    assert looks == [
-        (READY, OPENING),
-        (Verdict.failed("no answer within 1 s, in its step exchange"), ["reuse", "exchange"]),
-        (READY, OPENING),
-    ]
+    assert_opened_again_after_a_hang(look, server, OPENING)
     assert until(lambda: not clients(server))
 
 
@@ -571,11 +570,7 @@ def test_looks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
 ) -> None:
     target = encrypted if is_encrypted else server
     options = {"tls": True, "ca": str(certificate.certificate)} if is_encrypted else {}
-    began_s = time.monotonic()
-    look(target.url, **options)
-    whole_s = time.monotonic() - began_s
-    for tenth in range(1, 10):
-        look.leaves_nothing_open(target.url, deadline_s=whole_s * tenth / 10, **options)
+    assert_cut_off_anywhere(look, target.url, **options)
     assert until(lambda: not clients(target))
 
 
@@ -584,20 +579,14 @@ def test_looks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
 
 def test_running_out_of_file_descriptors_is_our_own_fault(look: Look, server: MariaDbServer) -> None:
     without, afterwards = look.without_files(server.url)
-    assert without == Verdict.unknown("this machine cannot look: Too many open files")
+    assert without == OUT_OF_FILES
     assert afterwards == READY
 
 
 def test_an_authority_that_is_gone_is_our_own_fault(
     look: Look, encrypted: MariaDbServer, certificate: Certificate, tmp_path: Path
 ) -> None:
-    ca = tmp_path / "ca.pem"
-    ca.write_bytes(certificate.certificate.read_bytes())
-    probe = make_probe({"url": encrypted.url, "ca": str(ca), "tls": True})
-    ca.unlink()
-    verdict, _ = look.run(look_once(probe, 1.0))
-    assert verdict.outcome is Outcome.UNKNOWN
-    assert f"cannot use {ca}: No such file or directory" in verdict.reason
+    assert_missing_ca_is_our_fault(look, encrypted.url, tmp_path / "ca.pem", certificate, tls=True)
 
 
 # ---- what is refused at once

@@ -17,7 +17,7 @@ from hypothesis import given
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, Peer, close, mute, refusing, reset, saying, server_tls
+from tests.support.backends import Backend, Peer, close, mute, refusing, saying, server_tls
 from tests.support.certificates import make_certificate
 from tests.support.looks import (
     ENDS_SOON,
@@ -25,6 +25,7 @@ from tests.support.looks import (
     assert_all_failed,
     assert_cut_off,
     assert_leaves_nothing,
+    assert_lost_is_failed,
     assert_outlives_restarts,
     assert_reused,
     clients_of,
@@ -361,11 +362,7 @@ def test_a_mute_port_is_failed_at_the_deadline(look: Look) -> None:
 
 
 def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
-    with Backend(close) as closing, Backend(reset) as resetting:
-        url = f"nats://{closing.place}"
-        assert look(url) == Verdict.failed(f"it closed the connection before it had answered: {url}")
-        url = f"nats://{resetting.place}"
-        assert look(url) == Verdict.failed(f"connection reset by peer: {url}")
+    assert_lost_is_failed(look, "nats", closed="it closed the connection before it had answered")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from tests.support.backends import (
     server_tls,
 )
 from tests.support.certificates import Certificate, make_certificate
+from tests.support.looks import OUT_OF_FILES, assert_missing_ca_is_our_fault
 from tests.support.wire import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from tests.integration.probes.conftest import Look
 
 READY = Verdict.ready()
-OUT_OF_FILES = Verdict.unknown("this machine cannot look: Too many open files")
 
 
 def answering(question: bytes, answer: bytes) -> Callable[[Peer], None]:
@@ -320,16 +320,9 @@ def test_an_authority_that_is_replaced_counts_from_the_next_look_on(
 def test_an_authority_that_is_gone_is_our_own_fault_and_leaves_nothing_open(
     look: Look, certificate: Certificate, tmp_path: Path
 ) -> None:
-    ca = tmp_path / "ca.pem"
-    ca.write_bytes(certificate.certificate.read_bytes())
     with Backend(mute, tls=server_tls(certificate)) as backend:
         for scheme in ("tls", "https"):
-            ca.write_bytes(certificate.certificate.read_bytes())
-            probe = make_probe({"url": f"{scheme}://{backend.place}", "ca": str(ca)})
-            ca.unlink()
-            verdict, _ = look.run(look_once(probe, 1.0))
-            assert verdict.outcome is Outcome.UNKNOWN
-            assert f"cannot use {ca}: No such file or directory" in verdict.reason
+            assert_missing_ca_is_our_fault(look, f"{scheme}://{backend.place}", tmp_path / "ca.pem", certificate)
     assert backend.connection_count == 0
 
 

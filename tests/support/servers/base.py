@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -247,3 +247,20 @@ class RealServer(ABC):
             for parent in [*path.parents][:-1]:  # pytest's folders are for their owner alone
                 if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
                     parent.chmod(parent.stat().st_mode | 0o011)
+
+
+class LoginServer(RealServer):
+    """One that lets nobody in without the password."""
+
+    password: ClassVar[str]
+
+    @property
+    def url(self) -> str:
+        return self.url_with(self.password)
+
+    @property
+    def wrong_url(self) -> str:
+        return self.url_with("not-the-password")
+
+    @abstractmethod
+    def url_with(self, password: str) -> str: ...

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import socket
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.support.servers.base import RealServer, wait_until
+from tests.support.servers.base import LoginServer, wait_until
+from tests.support.servers.full import places_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
@@ -25,8 +26,10 @@ REPLICATION_PASSWORD = "follower-password"
 MAX_CONNECTIONS = 10  # the least it can be told
 
 
-class MariaDbServer(RealServer):
+class MariaDbServer(LoginServer):
     """With a certificate, it takes nobody in over TCP without TLS."""
+
+    password = PASSWORD
 
     def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
         super().__init__(folder)
@@ -34,15 +37,7 @@ class MariaDbServer(RealServer):
         self.socket_file = folder / "mariadb.sock"
         self.certificate = certificate
 
-    @property
-    def url(self) -> str:
-        return self._url(PASSWORD)
-
-    @property
-    def wrong_url(self) -> str:
-        return self._url("not-the-password")
-
-    def _url(self, password: str) -> str:
+    def url_with(self, password: str) -> str:
         return f"mysql://{USER}:{password}@{self.host}:{self.port}/{DATABASE}"
 
     def user(self) -> str | None:
@@ -132,24 +127,12 @@ class MariaDbServer(RealServer):
         following = int(
             self.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
         )
-        with ExitStack() as stack:
-            taken: list[socket.socket] = []
-
-            def take_all() -> bool:
-                while len(taken) < MAX_CONNECTIONS + 1 - following:
-                    taken.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
-                    if not self._is_greeted(taken[-1]):
-                        taken.pop().close()
-                        return False
-                return True
-
-            wait_until(take_all, "all connections taken")
+        with places_held(MAX_CONNECTIONS + 1 - following, self.socket_file, _is_greeted):
             yield
 
-    def _is_greeted(self, sock: socket.socket) -> bool:
-        sock.settimeout(5)
-        sock.connect(str(self.socket_file))
-        return sock.recv(5)[4:] == b"\n"  # after the length comes the version of the protocol, or 255 for an error
+
+def _is_greeted(sock: socket.socket) -> bool:
+    return sock.recv(5)[4:] == b"\n"  # after the length comes the version of the protocol, or 255 for an error
 
 
 class MariaDbReplica(MariaDbServer):

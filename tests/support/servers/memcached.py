@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import socket
-import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.support.servers.base import RealServer
+from tests.support.servers.full import every_place_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 PATIENCE_S = 5.0
-MEANWHILE_S = 0.2
 MAX_CONNECTIONS = 40  # some of them are memcached's own: each of its threads sets files aside
 
 
@@ -34,15 +34,9 @@ class MemcachedServer(RealServer):
         with self._client() as is_served:
             return is_served
 
-    @contextmanager
-    def exhaust(self) -> Iterator[None]:
+    def exhaust(self) -> AbstractContextManager[None]:
         """Hold every connection that it gives. What comes next is told so, and is hung up on at once."""
-        with ExitStack() as held:
-            for _ in range(2):  # whoever was served meanwhile, and went, has left a place
-                while held.enter_context(self._client()):
-                    pass
-                time.sleep(MEANWHILE_S)
-            yield
+        return every_place_held(self._client)
 
     @contextmanager
     def _client(self) -> Iterator[bool]:

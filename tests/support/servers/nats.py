@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tests.support.servers.asking import trusting
-from tests.support.servers.base import RealServer, free_port
+from tests.support.servers.base import LoginServer, free_port, wait_until
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tests.support.certificates import Certificate
 
 PATIENCE_S = 5.0
-MEANWHILE_S = 0.2
 USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
 MAX_CONNECTIONS = 12
@@ -34,7 +33,9 @@ class JetStream(Enum):
     ALONE = "alone"  # one of three members, of which the others never come: there is nobody to lead
 
 
-class NatsServer(RealServer):
+class NatsServer(LoginServer):
+    password = PASSWORD
+
     def __init__(
         self, folder: Path, *, jetstream: JetStream = JetStream.OFF, certificate: Certificate | None = None
     ) -> None:
@@ -42,15 +43,7 @@ class NatsServer(RealServer):
         self.jetstream = jetstream
         self.certificate = certificate
 
-    @property
-    def url(self) -> str:
-        return self._url(PASSWORD)
-
-    @property
-    def wrong_url(self) -> str:
-        return self._url("not-the-password")
-
-    def _url(self, password: str) -> str:
+    def url_with(self, password: str) -> str:
         return f"nats://{USER}:{quote(password, safe='')}@{self.host}:{self.port}"
 
     def command(self) -> Sequence[str]:
@@ -81,8 +74,15 @@ class NatsServer(RealServer):
     def exhaust(self) -> Iterator[None]:
         """Hold every connection that it gives. What comes next is greeted, told so, and hung up on."""
         with ExitStack() as held:
-            while held.enter_context(self._client()) == _WELCOME:
-                pass
+            welcomed = 0
+
+            def take_all() -> bool:  # it may still count somebody who has just left
+                nonlocal welcomed
+                while welcomed < MAX_CONNECTIONS and held.enter_context(self._client()) == _WELCOME:
+                    welcomed += 1
+                return welcomed == MAX_CONNECTIONS
+
+            wait_until(take_all, "every connection is held")
             yield
 
     @contextmanager

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import socket
-import time
 from base64 import b64encode
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tests.support.servers.asking import ask
-from tests.support.servers.base import RealServer
+from tests.support.servers.base import LoginServer
+from tests.support.servers.full import every_place_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 USER = "svcnode"
 PASSWORD = "let-me-in"
-MEANWHILE_S = 0.2
 
 # Its worker reads files in a folder that may be for its owner alone; who is not root cannot choose, and is told so.
 _CONFIG = """\
@@ -44,16 +44,10 @@ http {{
 """
 
 
-class NginxServer(RealServer):
-    @property
-    def url(self) -> str:
-        return self._url(PASSWORD)
+class NginxServer(LoginServer):
+    password = PASSWORD
 
-    @property
-    def wrong_url(self) -> str:
-        return self._url("not-the-password")
-
-    def _url(self, password: str) -> str:
+    def url_with(self, password: str) -> str:
         return f"http://{USER}:{password}@{self.host}:{self.port}/"
 
     def command(self) -> Sequence[str]:
@@ -69,15 +63,14 @@ class NginxServer(RealServer):
         claim = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         return ask(self.port, "/", headers={"Authorization": f"Basic {claim}"}) == (200, "ok")
 
-    @contextmanager
-    def exhaust(self) -> Iterator[None]:
+    def exhaust(self) -> AbstractContextManager[None]:
         """Hold every connection that it gives, each in the middle of a request. What comes next is hung up on."""
-        with ExitStack() as held:
-            for _ in range(2):  # whoever was served meanwhile, and went, has left a place
-                while _is_heard(held.enter_context(socket.create_connection((self.host, self.port)))):
-                    pass
-                time.sleep(MEANWHILE_S)
-            yield
+        return every_place_held(self._client)
+
+    @contextmanager
+    def _client(self) -> Iterator[bool]:
+        with socket.create_connection((self.host, self.port)) as sock:
+            yield _is_heard(sock)
 
 
 def _is_heard(sock: socket.socket) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.support.servers.base import RealServer, ToolError, descendants, wait_until
+from tests.support.servers.base import LoginServer, ToolError, descendants, wait_until
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ SUPERUSER_PASSWORD = "superuser-password"
 MAX_CONNECTIONS = 20
 
 
-class PostgresServer(RealServer):
+class PostgresServer(LoginServer):
     """Takes passwords over TCP only as scram-sha-256; with a certificate, it takes nobody in without TLS."""
+
+    password = PASSWORD
 
     def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
         super().__init__(folder)
@@ -39,15 +41,7 @@ class PostgresServer(RealServer):
         self._fsync = "off"
         self._held: int | None = None  # the process that recovers, while it is stopped
 
-    @property
-    def url(self) -> str:
-        return self._url(PASSWORD)
-
-    @property
-    def wrong_url(self) -> str:
-        return self._url("not-the-password")
-
-    def _url(self, password: str) -> str:
+    def url_with(self, password: str) -> str:
         return f"postgresql://{USER}:{password}@{self.host}:{self.port}/{DATABASE}"
 
     def user(self) -> str | None:

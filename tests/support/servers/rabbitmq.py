@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tests.support.servers.asking import trusting
-from tests.support.servers.base import RealServer, free_port
+from tests.support.servers.base import LoginServer, free_port
+from tests.support.servers.full import every_place_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.support.certificates import Certificate
@@ -26,7 +27,6 @@ VHOST = "ledger"
 QUEUE = "orders"
 MAX_CONNECTIONS = 12
 PATIENCE_S = 10.0
-MEANWHILE_S = 0.2
 
 # Left to itself, the Erlang machine starts an epmd that outlives it, for everybody, and in a session of its own.
 _START = """\
@@ -38,8 +38,10 @@ exec "$0"
 _OPEN_OK = (10, 41)
 
 
-class RabbitServer(RealServer):
+class RabbitServer(LoginServer):
     """With a certificate, it speaks nothing but TLS."""
+
+    password = PASSWORD
 
     def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
         super().__init__(folder)
@@ -47,15 +49,7 @@ class RabbitServer(RealServer):
         self.epmd_port = free_port()
         self.node_port = free_port()
 
-    @property
-    def url(self) -> str:
-        return self._url(PASSWORD)
-
-    @property
-    def wrong_url(self) -> str:
-        return self._url("not-the-password")
-
-    def _url(self, password: str) -> str:
+    def url_with(self, password: str) -> str:
         scheme = "amqp" if self.certificate is None else "amqps"
         return f"{scheme}://{USER}:{quote(password, safe='')}@{self.host}:{self.port}/{VHOST}"
 
@@ -105,15 +99,9 @@ class RabbitServer(RealServer):
         with self._client() as is_served:
             return is_served
 
-    @contextmanager
-    def exhaust(self) -> Iterator[None]:
+    def exhaust(self) -> AbstractContextManager[None]:
         """Hold every connection that its host gives. What comes next may log in, and is told so when it opens."""
-        with ExitStack() as held:
-            for _ in range(2):  # whoever was served meanwhile, and went, has left a place
-                while held.enter_context(self._client()):
-                    pass
-                time.sleep(MEANWHILE_S)
-            yield
+        return every_place_held(self._client)
 
     @contextmanager
     def _client(self) -> Iterator[bool]:

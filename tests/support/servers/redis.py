@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from tests.support.servers.base import RealServer, ToolError, wait_until
+from tests.support.servers.full import places_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -129,25 +130,13 @@ class RedisServer(RealServer):
     def exhaust(self) -> Iterator[None]:
         """All its connections are taken that do not lead to other servers."""
         others = "".join(self.cli("CLIENT", "LIST", "TYPE", kind) for kind in ("master", "replica")).count(" addr=")
-        with ExitStack() as stack:
-            taken: list[socket.socket] = []
-
-            def take_all() -> bool:
-                while len(taken) < MAX_CLIENTS - others:
-                    taken.append(stack.enter_context(socket.socket(socket.AF_UNIX)))
-                    if not self._is_let_in(taken[-1]):
-                        taken.pop().close()
-                        return False
-                return True
-
-            wait_until(take_all, "all connections taken")
+        with places_held(MAX_CLIENTS - others, self.socket_file, _is_let_in):
             yield
 
-    def _is_let_in(self, sock: socket.socket) -> bool:
-        sock.settimeout(5)
-        sock.connect(str(self.socket_file))
-        sock.sendall(b"PING\r\n")
-        return not sock.recv(100).startswith(b"-ERR max number of clients")
+
+def _is_let_in(sock: socket.socket) -> bool:
+    sock.sendall(b"PING\r\n")
+    return not sock.recv(100).startswith(b"-ERR max number of clients")
 
 
 class RedisReplica(RedisServer):

@@ -9,7 +9,8 @@ import pytest
 
 from svcnode.conformance.checks.transport import IN_PARALLEL, parallel_requests
 from svcnode.conformance.exchange import Answer, NoAnswerError, Request
-from svcnode.conformance.subject import Exchanged, Place, Subject
+from svcnode.conformance.interface import Place
+from svcnode.conformance.subject import Exchanged, Subject
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Finding

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
 from svcnode.probes.file import CLOCK_SLACK_S, MAX_READ_BYTES, FileProbe
+from tests.support.looks import OUT_OF_FILES, no_files_left
 
 
 def look_at(path: Path, **options: object) -> Verdict:
@@ -147,19 +146,10 @@ def test_a_device_without_end_is_not_read(beat: Path) -> None:
 
 
 def test_running_out_of_open_files_is_our_own_fault(beat: Path) -> None:
-    probe, taken = make_probe({"url": f"file:{beat}", "contains": "ok"}), []
+    probe = make_probe({"url": f"file:{beat}", "contains": "ok"})
     assert isinstance(probe, FileProbe)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    try:
-        with suppress(OSError):
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        assert probe._look_now() == Verdict.unknown("this machine cannot look: Too many open files")
-    finally:
-        for file in taken:
-            os.close(file)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with no_files_left():
+        assert probe._look_now() == OUT_OF_FILES
 
 
 # ---- how it is named

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
 import sqlite3
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.look import look_once
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
+from tests.support.looks import OUT_OF_FILES, no_files_left
 
 
 def look_at(path: Path) -> Verdict:
@@ -92,18 +91,9 @@ def test_a_device_is_failed(ledger: Path, device: str) -> None:
 
 
 def test_running_out_of_open_files_is_our_own_fault(ledger: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe, taken = SqliteProbe.at(ledger), []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    try:
-        with suppress(OSError):
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        assert probe._look_now() == Verdict.unknown("this machine cannot look: Too many open files")
-    finally:
-        for file in taken:
-            os.close(file)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    probe = SqliteProbe.at(ledger)
+    with no_files_left():
+        assert probe._look_now() == OUT_OF_FILES
 
 
 def test_a_directory_is_failed(tmp_path: Path) -> None:

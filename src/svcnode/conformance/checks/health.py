@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.subject import FIXED, HEALTH, MAX_SERVICES, SERVICES, Exchanged, items_of, told, usable_ids
+from svcnode.conformance.interface import FIXED, HEALTH, SERVICES
+from svcnode.conformance.reading import items_of, told, usable_ids
+from svcnode.conformance.subject import MAX_SERVICES, Exchanged
 from svcnode.conformance.wording import as_json, listed
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.subject import IDENTITY, content_type_of, parsed, told
+from svcnode.conformance.interface import IDENTITY
+from svcnode.conformance.reading import content_type_of, parsed, told
 from svcnode.conformance.wording import as_json, listed, shown
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.subject import is_as_if_fine, told
+from svcnode.conformance.reading import is_as_if_fine, told
 from svcnode.conformance.wording import listed, shown
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
-    from svcnode.conformance.subject import Exchanged, Place, Subject
+    from svcnode.conformance.interface import Place
+    from svcnode.conformance.subject import Exchanged, Subject
 
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 ROUNDS = 3

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.checks.service_health import not_found_fault
-from svcnode.conformance.subject import FIXED, is_as_if_fine
+from svcnode.conformance.interface import FIXED
+from svcnode.conformance.reading import is_as_if_fine
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings

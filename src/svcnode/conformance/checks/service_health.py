@@ -6,21 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.subject import (
-    FIXED,
-    HEALTH_CODES,
-    SERVICES,
-    VERSION_NOT_FOUND,
-    content_type_of,
-    error_fault,
-    is_as_if_fine,
-    items_of,
-    needs_encoding,
-    no_answer,
-    parsed,
-    told,
-    usable_ids,
-)
+from svcnode.conformance.interface import FIXED, HEALTH_CODES, SERVICES, VERSION_NOT_FOUND, needs_encoding
+from svcnode.conformance.reading import content_type_of, error_fault, is_as_if_fine, items_of, parsed, told, usable_ids
+from svcnode.conformance.subject import no_answer
 from svcnode.conformance.wording import shown
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from svcnode.conformance.check import Level, check
-from svcnode.conformance.subject import HEALTH_CODES, SERVICES, content_type_of, items_of, parsed, told
+from svcnode.conformance.interface import HEALTH_CODES, SERVICES
+from svcnode.conformance.reading import content_type_of, items_of, parsed, told
 from svcnode.conformance.wording import as_json, listed, shown
 
 if TYPE_CHECKING:

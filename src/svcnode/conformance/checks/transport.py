@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Finding, Level, NotJudgedError, check
 from svcnode.conformance.exchange import NoAnswerError
-from svcnode.conformance.subject import (
-    IDENTITY,
-    SERVICES,
-    UNSUPPORTED,
-    Exchanged,
-    items_of,
-    no_answer,
-    parsed,
-    told,
-)
+from svcnode.conformance.interface import IDENTITY, SERVICES, UNSUPPORTED
+from svcnode.conformance.reading import items_of, parsed, told
+from svcnode.conformance.subject import Exchanged, no_answer
 from svcnode.conformance.wording import shown
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
-    from svcnode.conformance.subject import Place, Subject
+    from svcnode.conformance.interface import Place
+    from svcnode.conformance.subject import Subject
 
 IN_TURN = 12
 IN_PARALLEL = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Check, Level, NotJudgedError, check
-from svcnode.conformance.subject import (
+from svcnode.conformance.interface import (
     FIXED,
     HEALTH,
     IDENTITY,
@@ -14,16 +14,14 @@ from svcnode.conformance.subject import (
     UNSUPPORTED,
     VERSION,
     VERSION_NOT_FOUND,
-    content_type_of,
-    error_fault,
-    parsed,
-    told,
 )
+from svcnode.conformance.reading import content_type_of, error_fault, parsed, told
 from svcnode.conformance.wording import listed, shown
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
-    from svcnode.conformance.subject import Exchanged, Place, Subject
+    from svcnode.conformance.interface import Place
+    from svcnode.conformance.subject import Exchanged, Subject
 
 SHOWN_PATHS = {
     IDENTITY: "/node",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.redaction import redacted
 
 if TYPE_CHECKING:
-    from svcnode.probes.tools.exchange import HttpAnswer
+    from svcnode.probes.tools.http_answer import HttpAnswer
 
 _ID = 1
 _MAX_SHOWN_CHARS = 200

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.redaction import keep_secret
-from svcnode.probes.tools.exchange import HttpAnswer
+from svcnode.probes.tools.http_answer import HttpAnswer
 from svcnode.probes.tools.json_rpc import RpcError, call_of, result_of
 
 NO_REPLY = "with what is no JSON-RPC reply"

@@ -1,0 +1,103 @@
+"""Where the node is, from what people write: a URL, the prefix of the interface, and an authority for TLS."""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.redaction import keep_secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ENDPOINT = "(/node(/health|/services(/[^/]+/health)?)?)?"
+_EXAMPLE = "write it like http://127.0.0.1:8420"
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where the node is: what requests are sent to, and the path that the endpoints are appended to."""
+
+    host: str
+    port: int
+    base: str
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    has_own_ca: bool = False
+    authorization: str = field(default="", repr=False)  # as the header has it; never shown
+
+    @property
+    def place(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        is_usual = self.port == (80 if self.tls is None else 443)
+        return host if is_usual else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{'http' if self.tls is None else 'https'}://{self.place}{self.base}"
+
+
+def target_from(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> Target:
+    """Raises `InvalidValueError` for what cannot be asked. A URL that ends in an endpoint means the node itself."""
+    if "?" in url or "#" in url:  # not shown again: it may hold a password, and what follows now a key
+        raise InvalidValueError(f"the base URL of a node ends before a ? or a #; {_EXAMPLE}")
+    parts = _parts(url if "://" in url else f"http://{url}")
+    if parts is None or "@" in parts[3]:
+        shown_url = f"…@{url.rpartition('@')[2]}" if "@" in url else url
+        hint = "; @ : / in a password have a %-form" if "@" in url else ""
+        raise InvalidValueError(f'"{shown_url}" is not the base URL of a node; {_EXAMPLE}{hint}')
+    scheme, host, port, path, authorization = parts
+    if not re.fullmatch(r"(/[^/?#\s]+)*/?", prefix):
+        raise InvalidValueError(f'"{prefix}" is not a prefix; write it like /svc')
+    tls = _tls(ca) if scheme == "https" else None
+    if ca is not None and tls is None:
+        raise InvalidValueError("an authority (CA) is for https, and the URL says http")
+    base = f"{_before(path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
+    return Target(
+        host=host,
+        port=port,
+        base=quote(base, safe=_VISIBLE),
+        tls=tls,
+        has_own_ca=ca is not None,
+        authorization=authorization,
+    )
+
+
+def _before(path: str, prefix: str) -> str:
+    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT}", path) if prefix else None
+    return found[1] if found else path
+
+
+def _parts(url: str) -> tuple[str, str, int, str, str] | None:
+    try:
+        split = urlsplit(url)
+        host = (split.hostname or "").encode("ascii" if ":" in (split.hostname or "") else "idna").decode()
+        port = split.port
+    except ValueError:  # UnicodeError is one
+        return None
+    if split.scheme not in ("http", "https") or not host or not url.isprintable() or "\\" in url:
+        return None
+    login = _authorization(split.username or "", split.password or "")
+    return split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path, login
+
+
+def _authorization(username: str, password: str) -> str:
+    if not (username or password):
+        return ""
+    username, password = unquote(username), unquote(password)
+    token = base64.b64encode(f"{username}:{password}".encode()).decode()
+    keep_secret(password or username)  # a name without a password may be a token
+    keep_secret(token)
+    return f"Basic {token}"
+
+
+def _tls(ca: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as exc:  # ssl.SSLError is one
+        why = exc.strerror if not isinstance(exc, ssl.SSLError) else "it holds no certificate in PEM form"
+        raise InvalidValueError(f"{ca} cannot be used as an authority (CA): {why}") from exc

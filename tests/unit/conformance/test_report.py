@@ -1,0 +1,88 @@
+"""What is written for machines, whatever a stranger's server has sent."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from svcnode.conformance.check import Finding, Level
+from svcnode.conformance.checks import CHECKS
+from svcnode.conformance.exchange import Request
+from svcnode.conformance.report import as_junit
+from svcnode.conformance.run import Outcome, Report, Result
+from svcnode.conformance.wording import shown
+
+# All that XML 1.0 can hold.
+XML = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
+MUST = next(check for check in CHECKS if check.level is Level.MUST)
+ADVICE = next(check for check in CHECKS if check.level is Level.ADVICE)
+
+any_text = st.text(st.characters(exclude_categories=()))  # halves of characters, too
+
+
+def read(report: Report) -> ElementTree.Element:
+    """As a strict parser does: what is not well-formed fails."""
+    document = as_junit(report, Level.SHOULD)
+    assert XML.fullmatch(document.decode("utf-8"))
+    (suite,) = ElementTree.fromstring(document)
+    return suite
+
+
+def everywhere(text: str) -> Report:
+    """In each place that can hold what somebody else wrote."""
+    finding = Finding(Request("GET", text), text, text, text)
+    results = (
+        Result(MUST, Outcome.FAILED, (finding,)),
+        Result(ADVICE, Outcome.FAILED, (finding,)),
+        Result(CHECKS[-1], Outcome.SKIPPED, why=text),
+    )
+    return Report(url=text, results=results, unfinished=text, remarks=(text, text))
+
+
+def test_remarks_are_what_a_test_of_their_own_has_written() -> None:
+    suite = read(Report(url="u", results=(Result(MUST, Outcome.PASSED),), remarks=("One.", "Another.")))
+    passed, remarks = suite.findall("testcase")
+    assert (passed.get("name"), list(passed)) == (MUST.name, [])
+    assert (remarks.get("classname"), remarks.get("name")) == ("conform", "remarks")
+    assert [(one.tag, one.text) for one in remarks] == [("system-out", "One.\nAnother.")]
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "2", "failures": "0", "errors": "0", "skipped": "0"}
+
+
+def test_where_nothing_is_remarked_there_is_no_such_test() -> None:
+    suite = read(Report(url="u", results=(Result(MUST, Outcome.PASSED),)))
+    assert [case.get("name") for case in suite] == [MUST.name]
+    assert suite.get("tests") == "1"
+
+
+def test_what_could_not_be_finished_is_an_error_beside_remarks() -> None:
+    suite = read(Report(url="u", unfinished="too slow", remarks=("One.",)))
+    assert [case.get("name") for case in suite] == ["reachable", "remarks"]
+    assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
+
+
+@given(any_text)
+@example("\x00\x08\x0b\x1b]]></system-out>&\x7f\x85\ud800\ufffe\uffff")
+@example("]]>")
+def test_junit_can_be_read_whatever_is_told(text: str) -> None:
+    suite = read(everywhere(text))
+    (remarks,) = suite.findall("testcase[@name='remarks']/system-out")
+    assert suite.get("tests") == str(len(suite))
+    if text.isprintable():
+        assert (remarks.text or "").split("\n") == [text, text]
+
+
+@given(st.binary())
+@example(bytes(range(256)))
+def test_junit_can_be_read_whatever_bytes_were_answered(body: bytes) -> None:
+    suite = read(everywhere(shown(body)))
+    (remarks,) = suite.findall("testcase[@name='remarks']/system-out")
+    assert (remarks.text or "").split("\n") == [shown(body)] * 2
+
+
+def test_what_xml_cannot_hold_is_shown_as_an_escape() -> None:
+    (remarks,) = read(everywhere("a\x00\x1b\nb\ud800")).findall("testcase[@name='remarks']/system-out")
+    assert remarks.text == "\n".join([r"a\x00\x1b", r"b\ud800"] * 2)
