@@ -87,8 +87,7 @@ def define(  # noqa: PLR0913  each is a word of the service table
     else:
         schedule = _schedule(interval, timeout, transition_interval)
         watch = Watch(probe, schedule, _max_latency_s(max_latency, schedule))
-        stale_after_s = schedule.default_stale_after_s if stale_after is None else duration_s(stale_after)
-        policy = _policy(rise, fall, duration_s(start_period), stale_after_s)
+        policy = _policy(rise, fall, duration_s(start_period), _stale_after_s(stale_after, schedule))
     service = Service(
         id=service_id,
         name=service_id if name is None else name,
@@ -126,6 +125,19 @@ def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | 
     if not 0 < limit_s < schedule.timeout_s:
         raise InvalidValueError(
             f"max_latency ({limit_s:g} s) must be more than 0 and below the timeout ({schedule.timeout_s:g} s)"
+        )
+    return limit_s
+
+
+def _stale_after_s(stale_after: Duration | None, schedule: Schedule) -> float:
+    if stale_after is None:
+        return schedule.default_stale_after_s
+    limit_s = duration_s(stale_after)
+    if limit_s <= schedule.interval_s:
+        raise InvalidValueError(
+            f"stale_after ({limit_s:g} s) must be longer than the interval ({schedule.interval_s:g} s), or what is Up "
+            "turns Initializing before the next look; "
+            f'set it to "{schedule.default_stale_after_s:g}s", the default here'
         )
     return limit_s
 

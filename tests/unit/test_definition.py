@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import REPORTED, Impact, Verdict
-from svcnode.definition import define
+from svcnode.definition import ServiceWords, define
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import SqliteProbe
@@ -95,6 +95,25 @@ def test_every_word_of_the_schedule_and_the_policy_is_heard() -> None:
 
 def test_the_default_of_stale_after_follows_the_interval_and_the_timeout() -> None:
     assert define("db-1", probe=SomeProbe(), interval=2, timeout=1).service.policy.stale_after_s == 7.0
+
+
+@pytest.mark.parametrize("stale_after", ["0s", "4s", "10s", 10])
+def test_evidence_that_would_be_stale_before_the_next_look_is_refused(stale_after: str | float) -> None:
+    with pytest.raises(
+        InvalidValueError,
+        match=r'^stale_after \(\d+ s\) must be longer than the interval \(10 s\), .*; set it to "33s", the default',
+    ):
+        define("db-1", probe=SomeProbe(), interval="10s", stale_after=stale_after)
+
+
+def test_evidence_may_be_stale_soon_after_the_next_look_was_due() -> None:
+    assert define("db-1", probe=SomeProbe(), interval="10s", stale_after="10.1s").service.policy.stale_after_s == 10.1
+
+
+def test_without_looks_there_is_nothing_that_stale_after_could_be_too_short_for() -> None:
+    words: ServiceWords = {"interval": "10s", "stale_after": "1s"}
+    for how in (ServiceWords(), ServiceWords(ttl="30s"), ServiceWords(probe="heartbeat:30s")):
+        assert define("db-1", **(words | how)).service.policy.stale_after_s is None
 
 
 def test_a_short_interval_brings_its_own_short_timeout() -> None:

@@ -244,15 +244,15 @@ def test_another_measure_keeps_the_belief(node: Node, clock: VirtualClock, chang
 def test_a_belief_that_was_kept_is_judged_by_the_new_measure_at_once(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
     node.report("db-1", READY)
-    clock.advance(5.0)
-    node.replace(probed(stale_after="4s"))
+    clock.advance(12.0)
+    node.replace(probed(stale_after="11s"))
     assert node.status("db-1") is Status.INITIALIZING
 
 
 def test_a_belief_that_had_lapsed_is_not_revived_by_a_more_patient_measure(node: Node, clock: VirtualClock) -> None:
-    node.add(probed(stale_after="4s"))
+    node.add(probed(stale_after="11s"))
     node.report("db-1", READY)
-    clock.advance(5.0)
+    clock.advance(12.0)
     node.replace(probed(stale_after="20s"))
     assert node.status("db-1") is Status.INITIALIZING
 

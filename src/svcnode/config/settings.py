@@ -66,6 +66,7 @@ class OperatorSettings:
 
     listen: tuple[Address, ...] | None  # None: wherever the interface is
     token: str | None = field(repr=False)  # None: on loopback only
+    trusts_loopback: bool = True  # without being shown the token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +165,9 @@ def _are_apart(addresses: Sequence[Address]) -> bool:
 def _operator(
     table: FileTable, source: Source, environ: Mapping[str, str], prefixes: tuple[str, ...], listen: tuple[Address, ...]
 ) -> OperatorSettings | None:
-    server, own = table.get("server", {}), None
+    server, security, own = table.get("server", {}), table.get("security", {}), None
     with source.blaming("security", "operator_token"):
-        token = _token(table.get("security", {}).get("operator_token"), environ)
+        token = _token(security.get("operator_token"), environ)
     with source.blaming("server", "operator_listen"):
         if "operator_listen" in server:
             own = _addresses(server["operator_listen"], has_tls="tls" in server)
@@ -180,7 +181,14 @@ def _operator(
                 raise InvalidValueError(
                     f'"{prefix}" is where the operator pages are; choose another, or set operator = false in [server]'
                 )
-    return OperatorSettings(listen=own, token=token)
+    trusts_loopback = security.get("trust_loopback", True)
+    if not trusts_loopback and token is None:
+        raise source.error(
+            ("security", "trust_loopback"),
+            "is false, and no token is set to ask for instead; set operator_token in [security], or operator = false "
+            "in [server] to show nothing to anybody",
+        )
+    return OperatorSettings(listen=own, token=token, trusts_loopback=trusts_loopback)
 
 
 def _token(given: object, environ: Mapping[str, str]) -> str | None:

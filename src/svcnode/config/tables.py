@@ -47,10 +47,11 @@ class LogTable(TypedDict, total=False):
 
 
 class SecurityTable(TypedDict, total=False):
-    """What loosens something; everything here is off unless it is asked for."""
+    """Who may do and see more. With nothing said, that is as little as is of use."""
 
     allow_exec: bool
     operator_token: str | dict[str, Any]
+    trust_loopback: bool
 
 
 class NotifyTable(TypedDict, total=False):

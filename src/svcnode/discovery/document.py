@@ -39,10 +39,11 @@ _DEFAULTS = """\
 # stale_after = "33s"          # evidence that is older counts no more
 """
 _SECURITY = """\
-# What loosens something. All of it is off unless it is asked for.
+# Who may do and see more. With nothing said, no programs are run, and the page is for this host alone.
 [security]
 # allow_exec = true            # let exec: probes run programs
 # operator_token = "${OPERATOR_TOKEN}"  # who has it may see the page and all beside it from other hosts, too
+# trust_loopback = false       # ask for that token on this host as well, as when a proxy here might let others in
 """
 _NOTHING_FOUND = """\
 # No known service was found on this host. With none named here, the node answers for its own embedded store.

@@ -16,8 +16,8 @@ from svcnode.discovery.known import KNOWN
 from svcnode.discovery.speech import WordlessError
 from svcnode.probes.tools.budget import TooMuchError
 from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.exchange import ExchangeError
 from svcnode.probes.tools.faults import words_of
+from svcnode.probes.tools.http_answer import ExchangeError
 from svcnode.probes.tools.steps import step_cut_short
 from svcnode.probes.tools.tls_layer import connected_under_tls
 

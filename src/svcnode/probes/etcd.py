@@ -20,7 +20,8 @@ from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.session import login_from, told
 
 if TYPE_CHECKING:
-    from svcnode.probes.tools.exchange import Conversation, HttpAnswer
+    from svcnode.probes.tools.exchange import Conversation
+    from svcnode.probes.tools.http_answer import HttpAnswer
 
 READY = Verdict.ready()
 
@@ -75,7 +76,8 @@ class EtcdProbe(HttpOptions):
         about = _document(health)
         if health.status != 200 or about.get("health") != "true":
             errors = status.get("errors")
-            why = about.get("reason") or (", ".join(map(str, errors)) if isinstance(errors, list) else "")
+            alarms = ", ".join(filter(None, map(_message, errors))) if isinstance(errors, list) else ""
+            why = _message(about.get("reason")) or alarms
             raise RefusedError(f"it says that it is not healthy{_shown(why)}")
         await self._log_in(conversation)  # last: without a leader it would wait for one
         return health.expiring or READY
@@ -97,7 +99,8 @@ class EtcdProbe(HttpOptions):
         answer = await conversation.send(request)
         document = _document(answer)
         if answer.status != 200:
-            raise RefusedError(f"{target} answered {answer.status}{_shown(document.get('error'))}")
+            why = _message(document.get("error")) or _message(document)
+            raise RefusedError(f"{target} answered {answer.status}{_shown(why)}")
         return document
 
 
@@ -106,5 +109,14 @@ def _document(answer: HttpAnswer) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _shown(words: object) -> str:
+def _message(said: object) -> str:
+    """What it says of an error, in words: some of its gateways have them as they are, some in an object."""
+    match said:
+        case str(text) | {"message": str(text)}:
+            return text
+        case _:
+            return ""
+
+
+def _shown(words: str) -> str:
     return f", {told(Exception(words))}" if words else ""

@@ -452,6 +452,24 @@ def test_a_token_of_sixteen_characters_will_do() -> None:
     assert operator_of(load(None, {"SVCNODE_SECURITY_OPERATOR_TOKEN": "-._~+/=xXyY01234"})).token == "-._~+/=xXyY01234"
 
 
+@pytest.mark.parametrize(("said", "trusts_loopback"), [("", True), ("true", True), ("false", False)])
+def test_loopback_is_trusted_unless_it_is_said_not_to_be(said: str, trusts_loopback: bool, file: Path) -> None:
+    trust = f"trust_loopback = {said}\n" if said else ""
+    loads = loaded(file, f'[security]\noperator_token = "{TOKEN}"\n{trust}')
+    assert operator_of(loads).trusts_loopback is trusts_loopback
+
+
+def test_the_environment_may_say_that_loopback_is_not_to_be_trusted(file: Path) -> None:
+    not_trusted = {"SVCNODE_SECURITY_TRUST_LOOPBACK": "false"}
+    assert not operator_of(loaded(file, f'[security]\noperator_token = "{TOKEN}"\n', not_trusted)).trusts_loopback
+    with pytest.raises(ConfigError, match=r"no token .*\(environment variable SVCNODE_SECURITY_TRUST_LOOPBACK\)$"):
+        loaded(file, "", not_trusted)
+
+
+def test_without_an_operator_surface_no_token_is_needed_to_guard_it(file: Path) -> None:
+    assert loaded(file, "[server]\noperator = false\n[security]\ntrust_loopback = false\n").operator is None
+
+
 def test_history_is_kept_as_long_and_as_large_as_is_said(file: Path) -> None:
     loads = loaded(file, '[history]\npath = "h.db"\nmax_age = "1h"\nmax_size = "1MiB"\n')
     assert loads.history == HistorySettings(path=Path("h.db"), max_age_s=3600.0, max_bytes=1024**2)
@@ -504,7 +522,7 @@ POLICIES: dict[str, st.SearchStrategy[Any]] = {
     "rise": COUNTS,
     "fall": COUNTS,
     "start_period": DURATIONS,
-    "stale_after": DURATIONS,
+    "stale_after": st.integers(1001, 9999).map("{}h".format),  # longer than any interval below
 }
 # What has to stay below the interval or the timeout has tests of its own; this much is below all of them.
 INTERVALS = DURATIONS.filter(lambda text: seconds(text) <= MAX_INTERVAL_S)
@@ -730,6 +748,7 @@ KNOWN_KEYS = st.sampled_from(
             "tls",
             "operator_listen",
             "operator_token",
+            "trust_loopback",
             "max_size",
         }
     )

@@ -37,6 +37,7 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_DEFAULTS_IMPACT", "critical", ("defaults", "impact"), "critical"),
     ("SVCNODE_SECURITY_ALLOW_EXEC", "true", ("security", "allow_exec"), True),
     ("SVCNODE_SECURITY_OPERATOR_TOKEN", "a-token-to-be-kept", ("security", "operator_token"), "a-token-to-be-kept"),
+    ("SVCNODE_SECURITY_TRUST_LOOPBACK", "false", ("security", "trust_loopback"), False),
     ("SVCNODE_DEFAULTS_TRANSITION_INTERVAL", "2s", ("defaults", "transition_interval"), "2s"),
     ("SVCNODE_DEFAULTS_MAX_LATENCY", "1s", ("defaults", "max_latency"), "1s"),
     ("SVCNODE_DEFAULTS_TIMEOUT", "3s", ("defaults", "timeout"), "3s"),

@@ -16,10 +16,23 @@ _MAX_SHOWN_CHARS = 80
 def expectations(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidValueError(f'must be a table such as {{ "/status" = "ok" }}, not {kind_of(value)}')
-    for pointer in value:
+    for pointer, wanted in value.items():
         if pointer and not pointer.startswith("/"):
             raise InvalidValueError(f'"{pointer}" is not a JSON pointer; did you mean "/{pointer}"?')
+        if not is_json(wanted):
+            raise InvalidValueError(
+                f'"{pointer}" is to be what no JSON holds: nan, inf, or a date or time, which JSON has as a string'
+            )
     return value
+
+
+def is_json(value: object) -> bool:
+    """Whether JSON has a form for it: TOML has dates, times, nan and inf besides."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 # Which value must stand where.

@@ -18,7 +18,9 @@ MAX_FILE_BYTES = 64 * 1024
 # In a URL that is a secret as a whole, what could be a key; a shorter word is more often a name.
 MIN_KEY_CHARS = 8
 
-_PLACE = re.compile(r"\$(?:\$\{|\{([^}]*)\})")  # "$${" stands for a plain "${"
+# "$${" stands for a plain "${"; a "${" alone has no end, or none before the next one begins.
+_PLACE = re.compile(r"\$\$\{|\$\{(?P<name>(?:(?!\$\{)[^}])*)\}|\$\{")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Where what stands decides how it is put in: raw in the host, in %-form in the user's part and after the host.
 _URL_PARTS = re.compile(r"([^:/?#]*:)(//(?:[^/?#]*@)?)?([^/?#]*)(.*)", re.DOTALL)
 
@@ -73,6 +75,13 @@ def _whole(text: str) -> str:
     return text.replace("${", "$${")
 
 
+def _not_set(name: str) -> str:
+    if _NAME.fullmatch(name):
+        return f"the environment variable {name} is not set"
+    # What is no name may be a secret, such as the default in the shell's ${NAME:-default}, so it is not shown.
+    return "what stands in ${…} is not the name of an environment variable; there is no form with a default"
+
+
 def _utf8(text: str, what: str) -> str:
     """The system hands on bytes that are no text as halves of characters, which nothing further on could take."""
     if any("\ud800" <= char < "\ue000" for char in text):
@@ -86,11 +95,14 @@ def _encoded(text: str) -> str:
 
 def _filled(text: str, environ: Mapping[str, str], *, keep: bool, form: Callable[[str], str] = str) -> str:
     def fill(found: re.Match[str]) -> str:
-        if found[1] is None:
+        name = found["name"]
+        if found[0] == "$${":
             return "${"
-        if found[1] not in environ:
-            raise InvalidValueError(f"the environment variable {found[1] or '${}'} is not set")
-        value = _utf8(environ[found[1]], f"the environment variable {found[1]}")
+        if name is None:  # what follows may be a secret, so it is not shown
+            raise InvalidValueError("a ${ lacks its }; write ${NAME}, or $${ for a plain ${")
+        if name not in environ:
+            raise InvalidValueError(_not_set(name))
+        value = _utf8(environ[name], f"the environment variable {name}")
         if keep:
             keep_secret(value)
         return form(value)

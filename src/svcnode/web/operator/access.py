@@ -3,7 +3,9 @@
 On loopback anybody may, for whoever is on this machine can ask for more than that. Elsewhere the token is asked for. A
 loopback listener can still be reached from elsewhere, and then counts as elsewhere: through a proxy, which says so in a
 header; by a web page in a browser on this machine that has its own host's name resolve to 127.0.0.1; and by one that
-shows our pictures or opens our events, which the browser says. A socket in the file system is held to the same.
+shows our pictures or opens our events, which the browser says. A socket in the file system is held to the same. A proxy
+that says nothing looks like a visitor on this machine, so where there is one, loopback can be trusted no more than the
+rest.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ class Access:
 
     address: Address
     token: str | None = field(repr=False)
+    trusts_loopback: bool = True
 
     def refusal(self, headers: Mapping[bytes, bytes]) -> Answer | None:
         if self._is_from_here(headers):
@@ -58,7 +61,7 @@ class Access:
     @property
     def is_open(self) -> bool:
         """Whether some may come in without a token."""
-        return self.address.scheme == "unix" or is_loopback(self.address.host)
+        return self.trusts_loopback and is_on_this_machine(self.address)
 
     @property
     def spoken(self) -> str:
@@ -73,6 +76,11 @@ class Access:
         if not self.is_open or not SIGNS_OF_A_PROXY.isdisjoint(headers):
             return False
         return _names_this_machine(headers.get(b"host", b"")) and not _is_for_another_site(headers)
+
+
+def is_on_this_machine(address: Address) -> bool:
+    """Whether only this machine can connect to it."""
+    return address.scheme == "unix" or is_loopback(address.host)
 
 
 def is_loopback(host: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import tomllib
 from typing import Any
 
 import pytest
@@ -158,3 +159,16 @@ def test_expectations_are_a_table_of_pointers() -> None:
         expectations({"status": "ok"})
     with pytest.raises(InvalidValueError, match=r"must be a table such as .*, not a string"):
         expectations("ok")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "2026-01-31", "12:30:00", "2026-01-31T12:30:00Z"])
+@pytest.mark.parametrize("place", ["{}", "[1, {}]", "{{ deep = [{}] }}"])
+def test_what_no_json_holds_cannot_be_expected(value: str, place: str) -> None:
+    read = tomllib.loads(f'"/b" = 1\n"/a" = {place.format(value)}')
+    with pytest.raises(InvalidValueError, match=r'^"/a" is to be what no JSON holds: nan, inf, or a date or'):
+        expectations(read)
+
+
+def test_whatever_json_holds_can_be_expected() -> None:
+    read = tomllib.loads('"/a" = [1, -1.5, true, "2026-01-31", { b = [] }]')
+    assert expectations(read) == read

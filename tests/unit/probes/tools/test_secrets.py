@@ -14,6 +14,7 @@ from svcnode.core.redaction import redacted
 from svcnode.probes.tools.secrets import MAX_FILE_BYTES, resolved, resolved_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ENVIRON = {"HOST": "db.example", "PW": "p/w d", "URL": "http://me:pw@db/v3/0123456789abcdef", "EMPTY": "", "A B": "odd"}
@@ -30,10 +31,11 @@ ENVIRON = {"HOST": "db.example", "PW": "p/w d", "URL": "http://me:pw@db/v3/01234
         ("${PW}${HOST}", "p/w ddb.example"),
         ("${EMPTY}", ""),
         ("${A B}", "odd"),
-        ("$PW $ {PW} ${PW", "$PW $ {PW} ${PW"),
+        ("$PW $ {PW} $$ $", "$PW $ {PW} $$ $"),
         ("$${PW}", "${PW}"),
         ("$$${PW}", "$${PW}"),
         ("$${${PW}", "${p/w d"),
+        ("$${PW", "${PW"),
         (["${PW}", {"deep": "${PW}"}], ["p/w d", {"deep": "p/w d"}]),
         ({"${PW}": "${PW}"}, {"${PW}": "p/w d"}),
         (("a", "${PW}"), ["a", "p/w d"]),
@@ -52,12 +54,42 @@ def test_what_is_put_in_is_never_read_again(text: str) -> None:
     assert resolved("a${X}b", {"X": text, "": "wrong"}) == f"a{text}b"
 
 
-@pytest.mark.parametrize(("text", "name"), [("${NO_SUCH}", "NO_SUCH"), ("x${}", r"\$\{\}"), ("${pw}", "pw")])
+@pytest.mark.parametrize("text", ["x${}", "${PW:-hunter2}", "${hunter2!}", "${ hunter2 }", "${2hunter2}"])
+def test_what_is_no_name_is_not_shown(text: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"what stands in \$\{…\} is not the name") as refused:
+        resolved(text, ENVIRON)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "name"), [("${NO_SUCH}", "NO_SUCH"), ("${pw}", "pw")])
 def test_a_name_that_is_not_set_is_an_error_that_names_it(text: str, name: str) -> None:
     with pytest.raises(InvalidValueError, match=f"the environment variable {name} is not set"):
         resolved(text, ENVIRON)
     with pytest.raises(InvalidValueError, match=f"the environment variable {name} is not set"):
         resolved_url(f"http://db/{text}", ENVIRON)
+
+
+@pytest.mark.parametrize(
+    "text", ["${", "${hunter2", "a ${hunter2 b", "${hunter2@db/${PW}", "${PW} ${hunter2", "$$$${${x"]
+)
+def test_a_name_without_an_end_is_an_error_that_does_not_show_it(text: str) -> None:
+    for place in (text, [text], {"a": text}, {"file": text}):
+        assert "hunter2" not in refused_as_endless(resolved, place)
+    for before, after in (("http://me:", "@db"), ("http://", ""), ("http://db/", ""), ("exec:", ""), ("${URL}/", "")):
+        assert "hunter2" not in refused_as_endless(resolved_url, f"{before}{text}{after}")
+
+
+def test_a_url_that_is_a_name_without_an_end_is_the_same_error() -> None:
+    for url in ("${", "${hunter2", "${hunter2://db/${PW}"):
+        assert "hunter2" not in refused_as_endless(resolved_url, url)
+
+
+def refused_as_endless(resolve: Callable[[Any, dict[str, str]], object], value: object) -> str:
+    with pytest.raises(
+        InvalidValueError, match=r"^a \$\{ lacks its \}; write \$\{NAME\}, or \$\$\{ for a plain"
+    ) as refused:
+        resolve(value, ENVIRON)
+    return str(refused.value)
 
 
 def test_what_the_environment_holds_may_be_no_text() -> None:
@@ -131,7 +163,7 @@ def test_what_could_keep_us_waiting_or_fill_the_memory_is_not_read(tmp_path: Pat
         ("${URL}/${PW}", ENVIRON["URL"] + "/p%2Fw%20d"),
         ("http://me:$${PW}@db", "http://me:${PW}@db"),
         ("no url ${PW}", "no url ${PW}"),
-        ("${PW", "$${PW"),
+        ("http://me:$${PW@db/$$?$", "http://me:${PW@db/$$?$"),
     ],
 )
 def test_what_is_put_in_a_url_takes_the_form_of_its_place(value: str, made: str) -> None:

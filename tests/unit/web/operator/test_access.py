@@ -68,6 +68,17 @@ def test_the_host_that_a_visitor_names_opens_no_other_address() -> None:
     assert asked(ELSEWHERE, host="127.0.0.1") is TOKEN_NEEDED
 
 
+@pytest.mark.parametrize("text", [*LOOPBACK, *OTHERS])
+def test_where_loopback_is_not_trusted_the_token_is_asked_for_everywhere(text: str) -> None:
+    access = Access(listener(text), TOKEN, trusts_loopback=False)
+    for host in (b"localhost:8420", b"127.0.0.1", b""):
+        assert access.refusal({b"host": host}) is TOKEN_NEEDED
+        assert access.refusal({b"host": host, b"authorization": f"Bearer {OTHER}".encode()}) is TOKEN_NEEDED
+        assert access.refusal({b"host": host, b"authorization": f"Bearer {TOKEN}".encode()}) is None
+        assert access.refusal({b"host": host, b"authorization": basic(f"me:{TOKEN}").encode()}) is None
+    assert access.spoken == ", and asks for the token"
+
+
 # ---- who is not from here, though the listener is
 
 
