@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.fleets import Fleet, FleetNode
 from tests.support.wire import LOOPS
 
 if TYPE_CHECKING:
@@ -23,3 +24,15 @@ def heeding_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    """One node for each health."""
+    nodes = {
+        "well": FleetNode(),
+        "half": FleetNode(health=206, services={"db": "Up", "indexer": "Initializing"}),
+        "ill": FleetNode(health=503, services={"db": "Down"}),
+    }
+    with Fleet(nodes) as running:
+        yield running

@@ -246,6 +246,39 @@ def test_junit_on_stdout_is_all_that_is_there(right: NodeServer) -> None:
     assert (ended.returncode, suite.get("tests")) == (CONFORMS, str(len(CHECKS)))
 
 
+def test_junit_has_the_remarks_that_people_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "conform.xml"
+    node = RightNode()
+    node.services, node.health = [], 200
+    with NodeServer(node.answer) as server:
+        ended = conform(server.url, "--junit", str(file))
+    (suite,) = ElementTree.parse(file).getroot()
+    (remarks,) = suite.findall("testcase[@name='remarks']/system-out")
+    assert remarks.text == ended.stdout.splitlines()[-1]
+    assert remarks.text == "No service is listed, so nothing about the health of services could be seen."
+    assert suite.get("tests") == str(len(CHECKS) + 1)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
+def test_junit_on_stdout_can_be_read_whatever_the_terminal_can_spell(encoding: str) -> None:
+    class Foreign(RightNode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.identity |= {"node_version": "größer"}
+
+    with NodeServer(Foreign().answer) as server:
+        ended = subprocess.run(
+            [*COMMAND, server.url, "--junit", "-"],
+            env={"PATH": os.environ["PATH"], "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    (suite,) = ElementTree.fromstring(ended.stdout)
+    (failure,) = suite.findall("testcase/failure")
+    assert "größer" in str(failure.text)
+
+
 def test_a_login_is_sent_with_every_request_and_never_shown() -> None:
     logins = []
 

@@ -216,6 +216,21 @@ def test_beyond_loopback_the_token_is_asked_for(tmp_path: Path) -> None:
         assert explain("--url", url.replace("//", f"//me:{TOKEN}@")).returncode == 0
 
 
+def test_where_loopback_is_not_trusted_the_token_is_asked_for_there_too(tmp_path: Path) -> None:
+    server, port = 'operator_listen = ["unix:operator.sock", "127.0.0.1:{}"]', free_port()
+    more = f'[security]\noperator_token = "{TOKEN}"\ntrust_loopback = false\n'
+    with Agent(tmp_path, config=config(FIXED, server=server.format(port), more=more)) as agent:
+        agent.hears("answers for")
+        for url in (f"http://127.0.0.1:{port}", f"unix:{tmp_path}/operator.sock"):
+            asked = (
+                f"svcnode: {url} asks for its operator token: give --token, or set SVCNODE_SECURITY_OPERATOR_TOKEN\n"
+            )
+            assert refused(explain("--url", url)) == asked
+            assert "does not take this token" in refused(explain("--url", url, "--token", f"{TOKEN}-not"))
+            assert explain("--url", url, "--token", TOKEN).returncode == 0
+        assert explain("db-1", folder=tmp_path).returncode == 0, "the token is in the configuration"
+
+
 def test_beyond_loopback_a_node_without_a_token_tells_nothing(tmp_path: Path) -> None:
     with Agent(tmp_path, config=config(FIXED, listen="0.0.0.0:0")) as agent:
         said = refused(explain("--url", url_of(agent)))

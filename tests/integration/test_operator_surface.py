@@ -45,9 +45,10 @@ UNKNOWN = [
 ]
 
 
-def config(listen: str = SOMEWHERE, *, server: str = "", token: str | None = None) -> str:
-    security = "" if token is None else f'[security]\noperator_token = "{token}"\n'
-    return f'[server]\nlisten = "{listen}"\n{server}\n{security}{FIXED}'
+def config(listen: str = SOMEWHERE, *, server: str = "", token: str | None = None, trust: bool = True) -> str:
+    security = "" if token is None else f'operator_token = "{token}"\n'
+    security += "" if trust else "trust_loopback = false\n"
+    return f'[server]\nlisten = "{listen}"\n{server}\n[security]\n{security}{FIXED}'
 
 
 def ports(agent: Agent) -> list[int]:
@@ -278,7 +279,41 @@ def test_on_a_listener_of_its_own_it_is_there_alone(tmp_path: Path) -> None:
         assert not (tmp_path / "own.sock").exists()
 
 
+def test_where_loopback_is_not_trusted_everything_but_the_interface_needs_the_token(tmp_path: Path) -> None:
+    listen = f"{SOMEWHERE}, unix:{tmp_path}/a.sock"
+    with Agent(tmp_path, config=config(listen, token=TOKEN, trust=False)) as agent:
+        (port,) = ports(agent)
+        assert set(codes(port, [*PATHS, *FILE_PATHS, *UNKNOWN]).values()) == {401}
+        assert ask(port, "/details", WRONG).code == 401
+        assert ask(port, "/", BASIC).code == ask(port, "/details", BEARER).code == 200
+        assert set(codes(port, [*INTERFACE, *BESIDE]).values()) == {200}
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(f"{tmp_path}/a.sock")
+        with Client(sock) as client:
+            assert client.ask(request("/details", host="localhost")).code == 401
+            assert client.ask(request("/details", BEARER, host="localhost")).code == 200
+        agent.hears(rf"the operator page is at http://127\.0\.0\.1:{port}/, and asks for the token")
+
+
 # ---- a reload
+
+
+def test_a_reload_takes_trust_from_loopback_and_gives_it_back(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config(token=TOKEN)) as agent:
+        (port,) = ports(agent)
+        with connect(port) as client, connect(port) as reader:
+
+            def code(*headers: str) -> int:
+                return client.ask(request("/details", *headers, host="localhost")).code
+
+            reader.send(request("/events", host="localhost"))
+            assert reader.read(is_head=True).code == 200
+            assert (code(), code(BEARER)) == (200, 200)
+            agent.reload(config(token=TOKEN, trust=False))
+            assert (code(), code(BEARER), code(WRONG)) == (401, 200, 401)
+            assert reader.read_to_end().startswith(b"retry: "), "let in without a token, and let go"
+            agent.reload(config(token=TOKEN))
+            assert (code(), code(BEARER)) == (200, 200)
 
 
 def test_a_reload_changes_the_token_for_connections_that_stay(tmp_path: Path) -> None:
@@ -400,6 +435,14 @@ def test_a_proxy_that_says_nothing_cannot_be_told_from_a_visitor_on_this_machine
     bare = "location / { proxy_pass http://127.0.0.1:8420; }"
     with Agent(tmp_path, config=config(token=TOKEN)) as agent, nginx_before(agent, bare) as port:
         assert ask(port, "/details", host="node.example").code == 200
+
+
+def test_through_a_proxy_that_says_nothing_the_token_is_asked_for_where_loopback_is_not_trusted(tmp_path: Path) -> None:
+    bare = "location / { proxy_pass http://127.0.0.1:8420; }"
+    with Agent(tmp_path, config=config(token=TOKEN, trust=False)) as agent, nginx_before(agent, bare) as port:
+        assert set(codes(port, ["/", "/details", "/metrics", "/events"], host="node.example").values()) == {401}
+        assert ask(port, "/details", BEARER, host="node.example").code == 200
+        assert ask(port, "/svc/node/health", host="node.example").code == 200
 
 
 def test_a_proxy_can_put_the_page_below_a_path(tmp_path: Path) -> None:

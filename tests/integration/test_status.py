@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
+import re
+import select
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +23,7 @@ from tests.support.certificates import make_certificate
 from tests.support.fleets import Fleet, FleetNode
 from tests.support.nodes import worked_example
 from tests.support.terminals import Terminal
-from tests.support.wire import serving
+from tests.support.wire import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,17 +48,6 @@ def status(*arguments: str, stdin: str = "", environ: dict[str, str] | None = No
 
 def documents(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in status(*arguments, "--json").stdout.splitlines()]
-
-
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    nodes = {
-        "well": FleetNode(),
-        "half": FleetNode(health=206, services={"db": "Up", "indexer": "Initializing"}),
-        "ill": FleetNode(health=503, services={"db": "Down"}),
-    }
-    with Fleet(nodes) as running:
-        yield running
 
 
 # ---- in a pipe
@@ -125,6 +119,7 @@ def test_json_has_all_that_a_node_told(fleet: Fleet) -> None:
             {"id": "indexer", "name": "Indexer", "description": "", "status": "Initializing"},
         ],
         "errors": [],
+        "cut_short": None,
         "remarks": [],
         "tolerated": [],
     }
@@ -320,6 +315,18 @@ def test_on_a_terminal_there_are_symbols_and_colours_at_80_by_24(tmp_path: Path)
         assert coloured in styled
 
 
+@pytest.mark.parametrize(("encoding", "size"), [("ascii", "gr??e"), ("latin-1", "gr")])
+def test_what_a_terminal_cannot_spell_stops_nothing(encoding: str, size: str, tmp_path: Path) -> None:
+    node = worked_example()
+    node.register("cold", name="größe ☃", description="Keeps all that ever was, and that is a lot to keep").up()
+    with serving(node) as running, Terminal(tmp_path, environ={"PYTHONIOENCODING": encoding}) as terminal:
+        screen, code = terminal.run("svcnode status {}:{}".format(*running.place))
+    assert code == 1
+    assert screen.splitlines()[0].startswith("~ partial  validator-7 ")
+    assert screen.splitlines()[-1].startswith(f"  + Up            cold     {size}")
+    assert " ?  " in screen.splitlines()[-1]
+
+
 def test_a_long_name_leaves_the_count_and_the_address_in_sight_at_80_columns(tmp_path: Path) -> None:
     name = f"validator  v9  9/9 up  http://other{' ' * 40}● healthy  other"
     who = {"node_name": name, "spec_version": "v0.0.1", "node_version": "v1.4.2"}
@@ -393,14 +400,128 @@ def test_a_bar_does_not_stand_in_a_pipe_and_is_not_shown_for_a_moment(fleet: Fle
     assert (tmp_path / "told").read_text() == ""
 
 
-def test_ctrl_c_ends_it_at_once_and_leaves_the_terminal_clean(fleet: Fleet, tmp_path: Path) -> None:
+# ---- ended by Ctrl-C
+
+
+@contextmanager
+def asking(fleet: Fleet, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """From when all have answered but those that hang, which would be waited for much longer than a test is."""
+    hung = sum(node.hangs for node in fleet.nodes.values())
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "svcnode", "status", "--from", "-", "--timeout", "10m", *arguments],
+        env={"PATH": os.environ["PATH"]},
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write("\n".join(fleet.urls))
+            process.stdin.close()
+            process.stdin = None  # communicate() would flush it
+            answers = 3 * (len(fleet.nodes) - hung)
+            assert until(lambda: fleet.answer_count == answers and fleet.open_count == hung, PATIENCE_S)
+            yield process
+        finally:
+            process.kill()
+
+
+def many(*, of_which_hang: int) -> dict[str, FleetNode]:
+    return {f"n{number}": FleetNode(hangs=number < of_which_hang) for number in range(200)}
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+def test_ctrl_c_shows_what_is_known_and_who_was_not_heard() -> None:
+    with Fleet(many(of_which_hang=80)) as fleet, asking(fleet) as process:
+        process.send_signal(signal.SIGINT)
+        shown, told = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, told) == (130, "")
+    lines = shown.splitlines()
+    assert lines[-1] == "200 nodes: 120 healthy, 80 cut short"
+    assert lines[0] == f"cut short  -     -       -       http://{fleet.url('n0')}"
+    assert re.fullmatch(r"    stopped after \d+\.\d s, before it had answered", lines[1])
+    assert lines[160] == f"healthy    n80   v1.4.2  1/1 up  http://{fleet.url('n80')}"
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+def test_ctrl_c_marks_in_json_who_was_not_heard() -> None:
+    with Fleet(many(of_which_hang=80)) as fleet, asking(fleet, "--json") as process:
+        process.send_signal(signal.SIGINT)
+        shown, told = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, told) == (130, "")
+    found = [json.loads(line) for line in shown.splitlines()]
+    assert [one["url"] for one in found] == [f"http://{url}" for url in fleet.urls]
+    assert [one["finding"] for one in found] == ["unclear"] * 80 + ["healthy"] * 120
+    assert all(re.fullmatch("stopped after .* s, before it had answered", one["cut_short"]) for one in found[:80])
+    assert [one["cut_short"] for one in found[80:]] == [None] * 120
+    assert [one["errors"] for one in found] == [[]] * 200, "it is no fault of theirs"
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+def test_a_second_ctrl_c_ends_it_at_once_even_when_nobody_reads_what_it_shows() -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # it does not take what there is to show
+    try:
+        with Fleet(many(of_which_hang=80)) as fleet, asking(fleet, "--json", stdout=writing) as process:
+            process.send_signal(signal.SIGINT)
+            assert select.select([reading], [], [], PATIENCE_S)[0], "it shows what is known"
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=PATIENCE_S)
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert (process.returncode, told) == (-signal.SIGINT, ""), "which is 130 in a shell"
+
+
+def test_in_the_background_of_a_shell_it_is_deaf_to_ctrl_c(fleet: Fleet, heeding_ctrl_c: None) -> None:
+    fleet.nodes["ill"].hangs = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fixture puts it back
+    with asking(fleet) as process:
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+
+
+def test_ctrl_c_takes_the_bar_away_and_leaves_the_terminal_clean(fleet: Fleet, tmp_path: Path) -> None:
     fleet.nodes["ill"].hangs = True
     with Terminal(tmp_path) as terminal:
         terminal.start(f"svcnode status {' '.join(fleet.urls)} --timeout 60s")
-        terminal.sees("^asking nodes ")
+        terminal.sees("^asking nodes .* 2/3 ")
         terminal.press("C-c")
         screen, code = terminal.ends()
         assert code == 130
-        assert "Traceback" not in screen
-        assert "asking nodes" not in screen
         assert terminal.state("cursor_flag") == "1"
+    place = f"http://127.0.0.1:{fleet.port}"
+    *lines, why, _, summary = screen.splitlines()
+    assert lines == [
+        f"● healthy    well  v1.4.2  1/1 up  {place}/well",
+        f"◐ partial    half  v1.4.2  1/2 up  {place}/half",
+        "    ◐ Initializing  indexer  Indexer",
+        f"○ cut short  -     -       -       {place}/ill",
+    ]
+    assert re.fullmatch(r"    ○ stopped after \d+\.\d s, before it had answered", why)
+    assert summary == "3 nodes: 1 healthy, 1 partial, 1 cut short"
+
+
+def test_ctrl_c_before_there_is_a_bar_leaves_the_first_line_as_it_is(fleet: Fleet, tmp_path: Path) -> None:
+    """The terminal writes ^C where the cursor is."""
+    fleet.nodes["ill"].hangs = True
+    patient = tmp_path / "patient.py"
+    patient.write_text(
+        "import sys\n"
+        "from svcnode.cli import main\n"
+        "from svcnode.terminal import progress\n"
+        "progress.PATIENCE_S = 600.0\n"
+        "sys.exit(main(['status', *sys.argv[1:]]))\n"
+    )
+    with Terminal(tmp_path) as terminal:
+        terminal.start(f"{sys.executable} {patient} {' '.join(fleet.urls)} --timeout 60s")
+        terminal.eventually(lambda: fleet.answer_count == 6 and fleet.open_count == 1)
+        terminal.press("C-c")
+        screen, code = terminal.ends()
+    assert code == 130
+    assert screen.splitlines()[:2] == ["^C", f"● healthy    well  v1.4.2  1/1 up  http://{fleet.url('well')}"]

@@ -23,7 +23,6 @@ from tests.support.servers.base import free_port
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 PATIENCE_S = 20.0
@@ -48,17 +47,6 @@ id = "cache"
 name = "Cache"
 status = "Up"
 """
-
-
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    nodes = {
-        "well": FleetNode(),
-        "half": FleetNode(health=206, services={"db": "Up", "indexer": "Initializing"}),
-        "ill": FleetNode(health=503, services={"db": "Down"}),
-    }
-    with Fleet(nodes) as running:
-        yield running
 
 
 def watched(fleet: Fleet) -> str:

@@ -7,7 +7,8 @@ import json
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,9 +16,8 @@ from svcnode import Node
 from svcnode.web import wire as wire_module
 from svcnode.web.connection import Connection
 from svcnode.web.visits import Door
-from svcnode.web.wire import Limits
 from tests.support.nodes import worked_example
-from tests.support.wire import Client, RunningWire, WireAnswer, loopback, request, serving, until
+from tests.support.wire import AGES, Client, RunningWire, WireAnswer, loopback, request, serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 DB = request("/svc/node/services/db/health")  # 200
 STORAGE = request("/svc/node/services/storage/health")  # 206
 LIST = request("/svc/node/services")
-
-AGES_S = 30.0  # a limit that no test reaches
-SHORT_S = 0.12  # one that a test waits for
+SHORT_S = 0.12  # a limit that a test waits for
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +41,9 @@ def serve(loop_name: str) -> Serve:
     """The worked example under limits of which only the named ones are short."""
 
     def start(
-        node: Node | None = None, *, listener: socket.socket | None = None, **limits: float
+        node: Node | None = None, *, listener: socket.socket | None = None, **limits: Any
     ) -> AbstractContextManager[RunningWire]:
-        chosen = {"receive_s": AGES_S, "idle_s": AGES_S, "send_s": AGES_S, "linger_s": AGES_S} | limits
-        return serving(node or worked_example(), loop_name, limits=Limits(**chosen), listener=listener)  # type: ignore[arg-type]
+        return serving(node or worked_example(), loop_name, limits=replace(AGES, **limits), listener=listener)
 
     return start
 

@@ -8,17 +8,17 @@ import json
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode import Node
 from svcnode.web import wire as wire_module
 from svcnode.web.listen import tls_context
-from svcnode.web.wire import Limits
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.nodes import worked_example
-from tests.support.wire import PATIENCE_S, Client, RunningWire, loopback, request, serving, until
+from tests.support.wire import AGES, PATIENCE_S, Client, RunningWire, loopback, request, serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 DB = request("/svc/node/services/db/health")  # 200
 STORAGE = request("/svc/node/services/storage/health")  # 206
 LIST = request("/svc/node/services")
-AGES_S = 30.0  # a limit that no test reaches
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +45,12 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 @pytest.fixture
 def serve(loop_name: str, certificate: Certificate) -> Serve:
     def start(
-        node: Node | None = None, *, listener: socket.socket | None = None, **limits: float
+        node: Node | None = None, *, listener: socket.socket | None = None, **limits: Any
     ) -> AbstractContextManager[RunningWire]:
-        chosen = {"receive_s": AGES_S, "idle_s": AGES_S, "send_s": AGES_S, "linger_s": AGES_S} | limits
         return serving(
             node or worked_example(),
             loop_name,
-            limits=Limits(**chosen),  # type: ignore[arg-type]
+            limits=replace(AGES, **limits),
             tls=tls_context(certificate.certificate, certificate.key),
             listener=listener,
         )

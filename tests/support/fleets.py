@@ -29,6 +29,7 @@ class Fleet:
         self._thread = threading.Thread(target=self._loop.run_forever, name="fleet")
         self._writers: set[asyncio.StreamWriter] = set()
         self.connection_count = 0
+        self.answer_count = 0
         self.port = 0
 
     def url(self, name: str) -> str:
@@ -37,6 +38,11 @@ class Fleet:
     @property
     def urls(self) -> list[str]:
         return [self.url(name) for name in self.nodes]
+
+    @property
+    def open_count(self) -> int:
+        """Connections that neither end has closed."""
+        return len(self._writers)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -73,6 +79,7 @@ class Fleet:
                 if self.nodes[name].hangs:
                     await reader.read()
                 writer.write(self._answer(name, self.nodes[name], path))
+                self.answer_count += 1
         except (OSError, EOFError, asyncio.CancelledError):
             pass
         finally:

@@ -15,9 +15,10 @@ EXIT_NOT_ASKED = 3
 _EPILOG = """\
 where it asks:
   the address that the configuration listens on for operators, as svcnode serve
-  would, or the one that --url names. Beyond this machine the node wants its
-  operator token: --token, SVCNODE_SECURITY_OPERATOR_TOKEN, or, without --url,
-  the one in the configuration.
+  would, or the one that --url names. Beyond this machine, and on it where
+  trust_loopback is false, the node wants its operator token: --token,
+  SVCNODE_SECURITY_OPERATOR_TOKEN, or, without --url, the one in the
+  configuration.
 
 exit codes:
   0  the service is Up, the node healthy

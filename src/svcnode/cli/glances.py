@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import json
+import signal
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from svcnode.cli.nodes import clients_from, timeout_from
 from svcnode.cli.showing import show
 from svcnode.client.loops import PromptLoop
 from svcnode.core.redaction import redacted
+from svcnode.terminal.interruption import interruption
 from svcnode.terminal.looking import look_at_all
 from svcnode.terminal.progress import ProgressBar
 
@@ -21,14 +23,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from rich.console import Console
-
     from svcnode.terminal.looking import Look
 
 
 def show_status(arguments: argparse.Namespace) -> int:
     with asyncio.Runner(loop_factory=PromptLoop) as runner:
-        looks = runner.run(_look(arguments))
+        looks, is_interrupted = runner.run(_look(arguments))
     with suppress(BrokenPipeError):
         if arguments.json:
             for look in looks:
@@ -36,13 +36,16 @@ def show_status(arguments: argparse.Namespace) -> int:
         else:
             _draw(looks, with_all=arguments.all)
     gc.freeze()  # at the end of the process, the search for garbage in all this would take longer than to draw it
-    return max(look.finding for look in looks).value
+    return 128 + signal.SIGINT if is_interrupted else max(look.finding for look in looks).value
 
 
-async def _look(arguments: argparse.Namespace) -> Sequence[Look]:
-    clients = clients_from(arguments)
-    with ProgressBar("asking nodes", len(clients), asyncio.get_running_loop()) as progress:
-        return await look_at_all(clients, timeout_from(arguments), on_look=progress.advance)
+async def _look(arguments: argparse.Namespace) -> tuple[Sequence[Look], bool]:
+    """With whether somebody pressed Ctrl-C before all had answered."""
+    clients, timeout_s = clients_from(arguments), timeout_from(arguments)
+    loop = asyncio.get_running_loop()
+    with ProgressBar("asking nodes", len(clients), loop) as progress, interruption(progress.interrupt) as interrupted:
+        looks = await look_at_all(clients, timeout_s, on_look=progress.advance, stopped=interrupted)
+    return looks, interrupted.done()
 
 
 def as_json(look: Look) -> str:
@@ -60,6 +63,7 @@ def as_json(look: Look) -> str:
                     for service in look.services
                 ],
                 "errors": [{"kind": type(error).__name__, "message": str(error)} for error in look.errors],
+                "cut_short": look.cut_short or None,
                 "remarks": look.remarks,
                 "tolerated": look.tolerated,
                 "duration_ms": round(look.duration_s * 1000, 3),
@@ -82,13 +86,13 @@ def _without_secrets(value: Any) -> Any:  # noqa: ANN401  whatever JSON can hold
 
 
 def _draw(looks: Sequence[Look], *, with_all: bool) -> None:
-    from svcnode.terminal.drawing import Symbols, many_nodes, one_node, print_lines
+    from svcnode.terminal.drawing import Symbols, console_on, many_nodes, one_node, print_lines
 
     if sys.stdout is None:
         return
     is_terminal = sys.stdout.isatty()
     symbols = Symbols.for_stream(is_terminal=is_terminal, encoding=sys.stdout.encoding)
-    console = _console() if is_terminal else None
+    console = console_on(sys.stdout) if is_terminal else None
     width = console.width if console else None
     if len(looks) == 1:
         lines = one_node(looks[0], symbols, width=width)
@@ -98,9 +102,3 @@ def _draw(looks: Sequence[Look], *, with_all: bool) -> None:
         print_lines(console, lines)
     else:
         show("\n".join(line.plain for line in lines), sys.stdout)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli.showing import show
+from svcnode.cli.showing import show, show_as_file
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.wording import one_line, suggestion
 from svcnode.discovery.choice import Choice, choose
@@ -31,7 +31,7 @@ def initialize(file: Path | None, ports: Iterable[str], *, prints: bool) -> int:
         if file is not None:
             raise InvalidValueError("--stdout: prints the configuration, so no file can be named beside it")
         seen, choices = asyncio.run(_survey(looked_at))
-        _print(_text(choices))
+        show_as_file(_text(choices).encode(), sys.stdout)
         show("\n".join(report(seen, choices)), sys.stderr)
         return 0
     file = file or DEFAULT_FILE
@@ -95,14 +95,6 @@ def write_new(file: Path, text: str) -> None:
 
 def _exists(file: Path) -> SvcnodeError:
     return SvcnodeError(f"{file} exists already, and is left as it is; name another file, or move it away")
-
-
-def _print(text: str) -> None:
-    """As a file would have it, whatever the terminal can spell."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
 
 
 # ---- what is told

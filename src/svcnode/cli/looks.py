@@ -57,7 +57,7 @@ class _Looker:
             verdict, _ = await look_once(self._probe, self._timeout_s, self._max_latency_s)
         return _Seen(at=at, verdict=verdict, duration_s=time.perf_counter() - began_s, steps=steps)
 
-    async def look_once(self) -> _Seen:
+    async def look_and_let_go(self) -> _Seen:
         async with self:
             return await self.look()
 
@@ -71,7 +71,7 @@ class _Looker:
 def show_look(arguments: argparse.Namespace) -> int:
     """One look; returns the exit code that says what was seen."""
     looker = _Looker(arguments)
-    seen = asyncio.run(looker.look_once())
+    seen = asyncio.run(looker.look_and_let_go())
     with suppress(BrokenPipeError):
         show(_as_json(looker.what, seen) if arguments.json else _in_full(looker.what, seen), sys.stdout)
     return EXIT_CODES[seen.verdict.outcome]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import SvcnodeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import TextIO
 
 
@@ -15,8 +17,24 @@ def show(text: str, stream: TextIO | None) -> None:
     if stream is None:  # closed before the start
         return
     encoding = stream.encoding
-    try:
+    with _written():
         print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+
+
+def show_as_file(content: bytes, stream: TextIO | None) -> None:
+    """To the byte as a file would have it, whatever the terminal can spell."""
+    if stream is None:
+        return
+    with _written():
+        stream.flush()
+        stream.buffer.write(content)
+        stream.buffer.flush()
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         raise
     except OSError as exc:

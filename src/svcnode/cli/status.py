@@ -19,7 +19,7 @@ def add_to(commands: Commands) -> CommandParser:
         help="ask nodes how they are, once",
         description="Ask nodes once who they are, how they are, and which services they have; all at the same time. "
         "Exit 0 healthy, 1 partially healthy, 2 unhealthy, 3 unreachable, no such node, or not asked; of many nodes, "
-        "the worst. Ended by Ctrl-C 130, by SIGTERM 143.",
+        "the worst. Ended by Ctrl-C 130, with what is known by then (at once by a second one), by SIGTERM 143.",
     )
     parser.exit_after_misuse = EXIT_UNCLEAR  # 2 would say that a node is unhealthy
     add_node_arguments(parser)

@@ -12,7 +12,7 @@ from svcnode.client.address import node_address
 from svcnode.core.address import Address, address_from
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import keep_secret
-from svcnode.web.operator.access import is_loopback
+from svcnode.web.operator.access import is_on_this_machine
 
 if TYPE_CHECKING:
     import argparse
@@ -58,7 +58,8 @@ def _configured_place(arguments: argparse.Namespace, token: str | None) -> Place
     source = Source(find_file(arguments.config), os.environ, ())
     table = shaped(source)
     address = _listened_on(table, source)
-    if token is None and not _is_open(address):
+    trusts_loopback = table.get("security", {}).get("trust_loopback", True)
+    if token is None and not (trusts_loopback and is_on_this_machine(address)):
         token = _configured_token(table, source)
     place = _place_of(address, token)
     if address.scheme == "https":
@@ -68,7 +69,7 @@ def _configured_place(arguments: argparse.Namespace, token: str | None) -> Place
 
 
 def _listened_on(table: FileTable, source: Source) -> Address:
-    """Where operators are served; of several places, one that asks for no token."""
+    """Where operators are served; of several places, one on this machine: mostly it asks for no token."""
     from svcnode.config.settings import DEFAULT_LISTEN
 
     server = table.get("server", {})
@@ -81,14 +82,10 @@ def _listened_on(table: FileTable, source: Source) -> Address:
         addresses = [address_from(text, has_tls="tls" in server) for text in texts]
         if not addresses:
             raise InvalidValueError("at least one address is needed")
-        address = next(filter(_is_open, addresses), addresses[0])
+        address = next(filter(is_on_this_machine, addresses), addresses[0])
         if address.scheme != "unix" and not address.port:
             raise InvalidValueError("port 0 is any port; say with --url which one it is now")
     return address
-
-
-def _is_open(address: Address) -> bool:
-    return address.scheme == "unix" or is_loopback(address.host)
 
 
 def _configured_token(table: FileTable, source: Source) -> str | None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.conformance.check import SILENT, Level
 from svcnode.conformance.checks import GROUPS
+from svcnode.conformance.interface import VERSION
 from svcnode.conformance.run import MAX_MORE, Outcome
-from svcnode.conformance.subject import VERSION
+from svcnode.core.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
 
     from svcnode.conformance.run import Report, Result
 
@@ -178,38 +180,54 @@ def grouped(report: Report) -> Iterator[tuple[str, Result]]:
 
 
 def as_junit(report: Report, level: Level) -> bytes:
-    """A check that failed without counting is a skipped test with the reason: red would contradict the exit code."""
+    """A check that failed without counting is a skipped test with the reason: red would contradict the exit code.
+
+    What is of no check alone has a test of its own: what stands beside the tests is not shown everywhere.
+    """
     from xml.etree import ElementTree  # written, never read
 
     suites = ElementTree.Element("testsuites")
     counted = report.failed(level)
-    total = len(report.results) + bool(report.unreachable or report.unfinished)
+    why = report.unreachable or report.unfinished
     skipped = [result for result in report.results if result.outcome is not Outcome.PASSED and result not in counted]
-    suite = ElementTree.SubElement(
+    suite = _added(
         suites,
         "testsuite",
         name=f"svcnode conform {report.url}",
-        tests=str(total),
+        tests=str(len(report.results) + bool(why) + bool(report.remarks)),
         failures=str(len(counted)),
-        errors=str(total - len(report.results)),
+        errors=str(int(bool(why))),
         skipped=str(len(skipped)),
         time=f"{sum(result.duration_s for result in report.results):.3f}",
     )
-    if why := report.unreachable or report.unfinished:
-        case = ElementTree.SubElement(suite, "testcase", classname="conform", name="reachable", time="0")
-        ElementTree.SubElement(case, "error", message=why)
+    if why:
+        _added(_added(suite, "testcase", classname="conform", name="reachable", time="0"), "error", message=why)
     for group, result in grouped(report):
         time = f"{result.duration_s:.3f}"
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=f"conform.{group}", name=result.check.name, time=time
-        )
+        case = _added(suite, "testcase", classname=f"conform.{group}", name=result.check.name, time=time)
         text = "\n".join(f"{name}: {text}" for name, text in explained(result))
         if result in counted:
-            ElementTree.SubElement(case, "failure", message=about(result), type=result.check.level.value).text = text
+            _added(case, "failure", text, message=about(result), type=result.check.level.value)
         elif result.outcome is Outcome.FAILED:
-            ElementTree.SubElement(case, "skipped", message=f"failed, and does not count: {about(result)}").text = text
+            _added(case, "skipped", text, message=f"failed, and does not count: {about(result)}")
         elif result.outcome is Outcome.SKIPPED:
-            ElementTree.SubElement(case, "skipped", message=result.why)
+            _added(case, "skipped", message=result.why)
+    if report.remarks:
+        case = _added(suite, "testcase", classname="conform", name="remarks", time="0")
+        _added(case, "system-out", "\n".join(report.remarks))
     ElementTree.indent(suites)
     written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
+
+
+def _added(parent: Element, tag: str, text: str = "", **attributes: str) -> Element:
+    from xml.etree.ElementTree import SubElement
+
+    element = SubElement(parent, tag, {name: _fit_for_xml(value) for name, value in attributes.items()})
+    element.text = _fit_for_xml(text) or None
+    return element
+
+
+def _fit_for_xml(text: str) -> str:
+    """There are characters that no XML can hold, not even as references; whatever is printable is none of them."""
+    return "\n".join(map(one_line, text.split("\n")))

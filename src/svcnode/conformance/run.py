@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Check, Finding, Level, NotJudgedError
 from svcnode.conformance.checks import CHECKS
-from svcnode.conformance.exchange import BROKEN_OFF, CLOSED, NoAnswerError, target_from
-from svcnode.conformance.subject import FIXED, Subject, no_answer
+from svcnode.conformance.exchange import BROKEN_OFF, CLOSED, NoAnswerError
+from svcnode.conformance.interface import FIXED
+from svcnode.conformance.subject import Subject, no_answer
+from svcnode.conformance.target import target_from
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from svcnode.conformance.exchange import Target
+    from svcnode.conformance.target import Target
 
 MAX_FINDINGS = 10  # of one check; the eleventh would say nothing new, and is only counted
 MAX_MORE = 1000  # are counted; a list may hold a million

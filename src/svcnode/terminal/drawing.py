@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
@@ -16,6 +17,7 @@ from svcnode.terminal.looking import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from enum import Enum
 
     from rich.console import Console
 
@@ -85,6 +87,8 @@ class Symbols(NamedTuple):
 
 
 def finding_word(look: Look) -> str:
+    if look.cut_short:
+        return "cut short"
     if look.errors:
         error = look.errors[0]
         is_half_reached = isinstance(error, UnreachableError) and look.is_reached
@@ -93,11 +97,16 @@ def finding_word(look: Look) -> str:
 
 
 def finding_cell(look: Look, symbols: Symbols) -> Text:
-    return symbols.marked(_FINDING_MARKS[look.finding], finding_word(look))
+    mark = NONE if look.cut_short else _FINDING_MARKS[look.finding]
+    return symbols.marked(mark, finding_word(look))
+
+
+def status_word(status: Enum | None) -> str:
+    return "not told" if status is None else str(status.value)
 
 
 def status_cell(status: Status | None, symbols: Symbols) -> Text:
-    return symbols.marked(_STATUS_MARKS[status], "not told" if status is None else status.value)
+    return symbols.marked(_STATUS_MARKS[status], status_word(status))
 
 
 def clean(text: str) -> str:
@@ -130,6 +139,15 @@ def aligned(rows: Sequence[Sequence[Text]], indent: str = "") -> list[Text]:
         line.rstrip()
         lines.append(line)
     return lines
+
+
+def console_on(stream: TextIO) -> Console:
+    """What the terminal cannot spell is a question mark there: it must not stop us, nor move what stands beside it."""
+    from rich.console import Console  # what goes into a pipe does without
+
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return Console(file=stream, highlight=False)
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
@@ -198,9 +216,11 @@ def service_rows(services: Iterable[BackingService], symbols: Symbols) -> list[l
 
 def remarks(look: Look, symbols: Symbols) -> Iterator[Text]:
     """What went wrong; then what was told nevertheless, what is odd about it, and what was tolerated."""
+    if look.cut_short:
+        yield Text(INDENT * 2).append_text(symbols.marked(NONE, look.cut_short))
     for error in look.reasons:
         yield Text(INDENT * 2).append_text(symbols.marked(LOST, clean(str(error))))
-    if look.errors and look.health is not None:
+    if look.health is not None and look.finding is Finding.UNCLEAR:
         yield Text(f"{INDENT * 2}its health answer is {look.health.value} ({_HEALTH_WORDS[look.health]})")
     for sentence in look.remarks:
         yield Text(f"{INDENT * 2}remark: {sentence}", "yellow")

@@ -52,6 +52,7 @@ class Look:
     health: Health | None = None
     services: tuple[BackingService, ...] | None = None
     errors: tuple[ClientError, ...] = ()
+    cut_short: str = ""  # why it was not asked to the end, which is no fault of the node
     tolerated: tuple[str, ...] = ()
     duration_s: float = 0.0
 
@@ -71,7 +72,7 @@ class Look:
     @property
     def finding(self) -> Finding:
         """A 200 beside an answer that could not be had is no green light."""
-        if self.errors or self.health is None:
+        if self.errors or self.cut_short or self.health is None:
             return Finding.UNCLEAR
         return _FINDINGS[self.health]
 
@@ -84,64 +85,87 @@ class Look:
         return (f"it says 200 although {not_up} of its services {'is' if not_up == 1 else 'are'} not Up",)
 
 
-async def look_at(client: AsyncClient, timeout_s: float, pulse: Pulse, began_s: float | None = None) -> Look:
-    """Never raises for what a node does; `began_s`, by the clock of the loop, is when the timeout began, if not now."""
-    clock = asyncio.get_running_loop().time
-    began_s = clock() if began_s is None else began_s
-    asking = _Asking(client, timeout_s, pulse, began_s)
+async def look_at(client: AsyncClient, timeout_s: float, pulse: Pulse) -> Look:
+    """Never raises for what a node does."""
+    asking = _Asking(client, timeout_s, pulse)
+    asking.begin()
     await asking.run()
-    return asking.look(clock() - began_s)
+    return asking.look()
 
 
 class _Asking:
-    """One question after another, on one connection; where one is kept waiting, the others do not wait for it."""
+    """One question after another, on one connection; where one is kept waiting, the others do not wait for it.
 
-    def __init__(self, client: AsyncClient, timeout_s: float, pulse: Pulse, began_s: float) -> None:
-        self._client = client
+    What is known can be had even where it did not come to the end, or never began.
+    """
+
+    def __init__(self, client: AsyncClient, timeout_s: float, pulse: Pulse) -> None:
+        self.client = client
         self._timeout_s = timeout_s
         self._pulse = pulse
-        self._began_s = began_s
+        self._clock = asyncio.get_running_loop().time
+        self._began_s = self._ended_s = 0.0
+        self._is_over = False
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._unanswered: set[str] = set()
+
+    def begin(self) -> None:
+        """From now on, the timeout runs."""
+        self._began_s = self._clock()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            for what in _PATHS:
-                task = self._tasks[what] = loop.create_task(getattr(self._client, what)())
-                await self._wait([task], loop.time() + self._timeout_s * _HEAD_START)
-                if task.done() and not task.cancelled() and isinstance(task.exception(), _OF_THE_WHOLE_NODE):
-                    return  # the others would say the same
-            await self._wait(self._tasks.values(), math.inf)
+            await self._ask_all(loop)
+            self._is_over = True
         finally:
             self._unanswered = {what for what, task in self._tasks.items() if task.cancel() or task.cancelled()}
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._ended_s = self._clock()
+
+    async def _ask_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        for what in _PATHS:
+            task = self._tasks[what] = loop.create_task(getattr(self.client, what)())
+            await self._wait([task], loop.time() + self._timeout_s * _HEAD_START)
+            if task.done() and not task.cancelled() and isinstance(task.exception(), _OF_THE_WHOLE_NODE):
+                return  # the others would say the same
+        await self._wait(self._tasks.values(), math.inf)
 
     async def _wait(self, tasks: Collection[asyncio.Task[Any]], until_s: float) -> None:
         await self._pulse.wait(tasks, min(until_s, self._began_s + self._timeout_s))
 
-    def look(self, duration_s: float) -> Look:
+    def look(self) -> Look:
         told: dict[str, Any] = {}
         errors: list[ClientError] = []
         for what, task in self._tasks.items():
             if what in self._unanswered:
-                errors.append(self._no_answer(f"{self._client.root}{_PATHS[what]}"))
+                errors += [self._no_answer(f"{self.client.root}{_PATHS[what]}")] if self._is_over else []
             elif (exc := task.exception()) is not None:
                 errors.append(exc if isinstance(exc, ClientError) else _own_fault(exc))
             else:
                 told[what] = task.result()
-        if len(self._unanswered) == len(self._tasks):
-            errors = [self._no_answer(self._client.url)]
+        if self._is_over and len(self._unanswered) == len(self._tasks):
+            errors = [self._no_answer(self.client.url)]
         return Look(
-            url=self._client.url,
+            url=self.client.url,
             errors=tuple(errors),
-            tolerated=self._client.tolerated,
-            duration_s=duration_s,
+            cut_short="" if self._is_over else self._cut_short(is_answered=bool(told or errors)),
+            tolerated=self.client.tolerated,
+            duration_s=self._duration_s,
             **told,
         )
 
+    @property
+    def _duration_s(self) -> float:
+        return self._ended_s - self._began_s if self._tasks else 0.0
+
     def _no_answer(self, where: str) -> ClientError:
         return UnreachableError(f"no whole answer from {where} within {self._timeout_s:g} s")
+
+    def _cut_short(self, *, is_answered: bool) -> str:
+        if not self._tasks:
+            return "stopped before it was asked"
+        return f"stopped after {self._duration_s:.1f} s, before it had answered{' everything' if is_answered else ''}"
 
 
 def _own_fault(exc: BaseException) -> ClientError:
@@ -150,23 +174,32 @@ def _own_fault(exc: BaseException) -> ClientError:
 
 
 async def look_at_all(
-    clients: Sequence[AsyncClient], timeout_s: float, *, on_look: Callable[[Look], object] = lambda _: None
+    clients: Sequence[AsyncClient],
+    timeout_s: float,
+    *,
+    on_look: Callable[[], object] = lambda: None,
+    stopped: asyncio.Future[None] | None = None,
 ) -> list[Look]:
-    """In the order of the clients, each of which is closed; `on_look` is told of every look as soon as it is done."""
+    """In the order of the clients, each of which is closed; `on_look` is called with the end of every look.
+
+    When `stopped` is done, nobody is waited for any longer; what is known by then is returned.
+    """
     places = asyncio.Semaphore(places_at_once())
 
-    async def look(client: AsyncClient) -> Look:
-        async with places, client:
-            began_s = asyncio.get_running_loop().time()
+    async def ask(asking: _Asking) -> None:
+        async with places, asking.client:
+            asking.begin()
             await asyncio.sleep(0)  # so that all who have a place begin before the first of them works
-            seen = await look_at(client, timeout_s, pulse, began_s)
-        on_look(seen)
-        return seen
+            await asking.run()
+        on_look()
 
     with Pulse() as pulse:
+        askings = [_Asking(client, timeout_s, pulse) for client in clients]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(look(client)) for client in clients]
-    return [task.result() for task in tasks]
+            tasks = [group.create_task(ask(asking)) for asking in askings]
+            if stopped is not None:
+                stopped.add_done_callback(lambda _: [task.cancel() for task in tasks])
+    return [asking.look() for asking in askings]
 
 
 def places_at_once() -> int:

@@ -21,10 +21,10 @@ class ProgressBar:
         self._total = total
         self._done = 0
         self._progress: Progress | None = None
-        is_seen = sys.stderr is not None and sys.stderr.isatty()
-        self._timer = loop.call_later(PATIENCE_S, self._appear) if is_seen else None
+        self._is_seen = sys.stderr is not None and sys.stderr.isatty()
+        self._timer = loop.call_later(PATIENCE_S, self._appear) if self._is_seen else None
 
-    def advance(self, _: object = None) -> None:
+    def advance(self) -> None:
         self._done += 1
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=self._done)
@@ -42,6 +42,15 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._vanish()
+
+    def interrupt(self) -> None:
+        """Gone at once. Where there was none yet, the terminal's own ^C stands where the next line is to begin."""
+        if self._is_seen and self._progress is None:
+            print(file=sys.stderr, flush=True)  # noqa: T201  a new line
+        self._vanish()
+
+    def _vanish(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._progress is not None:

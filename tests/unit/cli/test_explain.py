@@ -138,6 +138,22 @@ def test_the_token_of_the_configuration_is_sent_nowhere_else(tmp_path: Path) -> 
     assert place_by(config, tmp_path, "--url", "node:1").authorization == ""
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:9000", "[::1]:9000", "unix:/run/node.sock"])
+def test_where_loopback_is_not_trusted_the_token_is_sent_there_as_well(listen: str, tmp_path: Path) -> None:
+    said = f'[server]\nlisten = "{listen}"\n[security]\ntrust_loopback = false\noperator_token = '
+    assert place_by(f'{said}"{TOKEN}"', tmp_path).authorization == f"Bearer {TOKEN}"
+    # One that is given will do where that of the configuration is not for everyone to read.
+    unreadable = f'{said}{{ file = "/no/such" }}'
+    assert place_by(unreadable, tmp_path, "--token", TOKEN).authorization == f"Bearer {TOKEN}"
+    with pytest.raises(SvcnodeError, match=r"security.operator_token: cannot read /no/such"):
+        place_by(unreadable, tmp_path)
+
+
+def test_of_several_one_on_this_machine_is_taken_even_if_it_asks_for_the_token(tmp_path: Path) -> None:
+    config = f'[server]\nlisten = ["10.0.0.5:9000", "[::1]:9000"]\n[security]\noperator_token = "{TOKEN}"\n'
+    assert place_by(f"{config}trust_loopback = false", tmp_path).origin == "http://[::1]:9000"
+
+
 def test_a_token_that_is_not_needed_is_not_read(tmp_path: Path) -> None:
     assert place_by('[security]\noperator_token = { file = "/no/such" }', tmp_path).authorization == ""
 

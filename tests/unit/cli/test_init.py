@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,6 +72,17 @@ def test_printed_it_is_the_same_text_and_nothing_is_written(
     assert said.err.startswith("No known service was found")
     assert main(["init", *nothing]) == 0
     assert Path("svcnode.toml").read_text() == said.out
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no /dev/full")
+def test_printed_where_nothing_can_be_written_it_says_so_in_one_line(
+    nothing: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Unbuffered: what could not be written must not be tried once more when it is closed.
+    with io.TextIOWrapper(Path("/dev/full").open("wb", buffering=0)) as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert main(["init", "--stdout", *nothing]) == 2
+    assert capsys.readouterr().err == "svcnode: cannot write what was seen: No space left on device\n"
 
 
 @pytest.mark.parametrize("content", ["", "[node]\n"])

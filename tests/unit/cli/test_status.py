@@ -121,4 +121,4 @@ def test_help_names_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
         main(["status", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "Exit 0 healthy, 1 partially healthy, 2 unhealthy, 3 unreachable" in text
-    assert "Ended by Ctrl-C 130, by SIGTERM 143." in text
+    assert "Ended by Ctrl-C 130, with what is known by then (at once by a second one), by SIGTERM 143." in text

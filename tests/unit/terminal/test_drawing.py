@@ -13,7 +13,7 @@ from svcnode.client import BackingService, Health, Identity, Status
 from svcnode.client.results import told_identity
 from svcnode.core.errors import NodeFailedError, NotThisInterfaceError, UnreachableError, VersionNotFoundError
 from svcnode.core.redaction import keep_secret
-from svcnode.terminal.drawing import Symbols, many_nodes, one_node, print_lines, summary
+from svcnode.terminal.drawing import Symbols, console_on, many_nodes, one_node, print_lines, summary
 from svcnode.terminal.looking import Finding, Look
 
 if TYPE_CHECKING:
@@ -102,6 +102,14 @@ def test_where_a_terminal_cannot_spell_the_symbols_it_gets_others(encoding: str)
     assert [row.split("  ")[1] for row in rows] == ["+ Up", "x Down", "~ Initializing", "? not told"]
 
 
+def test_what_a_terminal_cannot_spell_is_a_question_mark_and_stops_nothing() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    print_lines(console_on(stream), one_node(Look(url="http://größe"), PLAIN))
+    stream.flush()
+    assert isinstance(stream.buffer, io.BytesIO)
+    assert stream.buffer.getvalue() == b"unclear  -  -  -  http://gr??e\n"
+
+
 def test_a_node_without_services_has_no_table() -> None:
     look = Look(url="http://a:1", identity=WHO, health=Health.HEALTHY, services=())
     assert drawn(one_node(look, PLAIN)) == "healthy  validator-7  v1.4.2  interface v0.0.1  0/0 up  http://a:1"
@@ -123,6 +131,18 @@ def test_a_node_that_could_not_be_asked_says_why(error: ClientError, word: str) 
 def test_what_a_node_told_beside_an_error_is_shown_too() -> None:
     look = Look(url="u", identity=WHO, health=Health.HEALTHY, errors=(NodeFailedError("no list"),))
     assert drawn(one_node(look, PLAIN)).splitlines()[1:] == ["    no list", "    its health answer is 200 (healthy)"]
+
+
+def test_a_node_that_was_cut_short_has_a_mark_that_blames_nobody_and_shows_what_it_told() -> None:
+    errors = (NodeFailedError("no name"),)
+    look = Look(url="u", health=Health.HEALTHY, errors=errors, cut_short="stopped after 1.5 s")
+    assert drawn(one_node(look, Symbols())).splitlines() == [
+        "○ cut short  -  -  -  u",
+        "    ○ stopped after 1.5 s",
+        "    ! no name",
+        "    its health answer is 200 (healthy)",
+    ]
+    assert summary([HEALTHY, LOST, look]) == "3 nodes: 1 healthy, 1 cut short, 1 unreachable"
 
 
 def test_what_was_tolerated_is_told() -> None:

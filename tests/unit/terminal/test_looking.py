@@ -27,9 +27,16 @@ class FakeClient:
 
     url, root, tolerated = "http://n:1", "http://n:1/svc", ()
 
-    def __init__(self, *, answers: dict[str, Any] | None = None, takes_s: dict[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        answers: dict[str, Any] | None = None,
+        takes_s: dict[str, float] | None = None,
+        closes_in_s: float = 0.0,
+    ) -> None:
         self._answers = ANSWERS | (answers or {})
         self._takes_s = takes_s or {}
+        self._closes_in_s = closes_in_s
         self.asked: list[tuple[str, float]] = []
         self.is_closed = False
 
@@ -47,6 +54,7 @@ class FakeClient:
         pass
 
     async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(self._closes_in_s)
         self.is_closed = True
 
 
@@ -124,6 +132,63 @@ async def test_a_look_that_is_given_up_leaves_nothing_under_way() -> None:
     await asyncio.wait([looking])
     assert looking.cancelled()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# ---- when we are stopped
+
+
+async def stopped_after(after_s: float, *clients: FakeClient) -> list[Look]:
+    loop = asyncio.get_running_loop()
+    stopped = loop.create_future()
+    loop.call_later(after_s, stopped.set_result, None)
+    return await look_at_all(cast("list[AsyncClient]", clients), 8.0, stopped=stopped)
+
+
+@in_virtual_time
+async def test_when_stopped_what_is_known_is_kept_and_the_rest_is_cut_short() -> None:
+    clients = [FakeClient(), FakeClient(takes_s=dict.fromkeys(ANSWERS, HANGS)), FakeClient(takes_s={"health": HANGS})]
+    whole, silent, half = await stopped_after(1.5, *clients)
+    assert (whole.finding, whole.cut_short, whole.duration_s) == (Finding.HEALTHY, "", 0.0)
+    assert (silent.finding, silent.errors, silent.is_told) == (Finding.UNCLEAR, (), False)
+    assert silent.cut_short == "stopped after 1.5 s, before it had answered"
+    assert (half.finding, half.errors, half.identity, half.health) == (Finding.UNCLEAR, (), WHO, None)
+    assert half.cut_short == "stopped after 1.5 s, before it had answered everything"
+    assert all(client.is_closed for client in clients)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
+async def test_a_200_is_no_green_light_when_the_rest_was_not_waited_for() -> None:
+    (seen,) = await stopped_after(1.5, FakeClient(takes_s={"services": HANGS}))
+    assert (seen.health, seen.finding, finding_word(seen)) == (Health.HEALTHY, Finding.UNCLEAR, "cut short")
+
+
+@in_virtual_time
+async def test_a_fault_that_is_known_when_stopped_is_told() -> None:
+    failing = FakeClient(answers={"identity": NodeFailedError("disk")}, takes_s={"health": HANGS})
+    (seen,) = await stopped_after(1.5, failing)
+    assert (errors(seen), finding_word(seen)) == (["disk"], "cut short")
+
+
+@in_virtual_time
+async def test_who_waits_for_a_place_when_stopped_was_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svcnode.terminal.looking.places_at_once", lambda: 1)
+    first, second = FakeClient(takes_s={"identity": HANGS}), FakeClient()
+    *_, seen = await stopped_after(1.5, first, second)
+    assert (seen.cut_short, seen.duration_s, second.asked) == ("stopped before it was asked", 0.0, [])
+
+
+@in_virtual_time
+async def test_who_has_answered_when_stopped_is_not_waited_for_to_part_and_not_cut_short() -> None:
+    (seen,) = await stopped_after(1.5, FakeClient(closes_in_s=HANGS))
+    assert (seen.finding, seen.cut_short) == (Finding.HEALTHY, "")
+
+
+@in_virtual_time
+async def test_each_look_has_its_own_duration() -> None:
+    clients = [FakeClient(takes_s={"identity": took_s}) for took_s in (0.5, 3.0)]
+    looks = await look_at_all(cast("list[AsyncClient]", clients), 8.0)
+    assert [seen.duration_s for seen in looks] == [0.5, 3.0]
 
 
 # ---- when we are slow ourselves

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from svcnode.core.model import Health, Status
-from svcnode.terminal.drawing import BAD, GOOD, INDENT, SOON, Symbols, print_lines
+from svcnode.terminal.drawing import BAD, GOOD, INDENT, SOON, Symbols, console_on, print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ _MARKS = {
 
 def draw(explanation: Explanation, stream: TextIO) -> None:
     symbols = Symbols.for_stream(is_terminal=True, encoding=stream.encoding)
-    print_lines(Console(file=stream, highlight=False), drawn(explanation, symbols))
+    print_lines(console_on(stream), drawn(explanation, symbols))
 
 
 def drawn(explanation: Explanation, symbols: Symbols) -> Iterator[Text]:

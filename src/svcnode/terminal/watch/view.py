@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.terminal.drawing import clean, finding_word
+from svcnode.terminal.drawing import clean, finding_word, status_word
 from svcnode.terminal.watch.keys import Key
 
 if TYPE_CHECKING:
@@ -274,17 +274,13 @@ def word_of(node: NodeSeen) -> str:
     return "asking" if node.look is None else finding_word(node.look)
 
 
-def status_word(seen: ServiceSeen) -> str:
-    return "not told" if seen.status is None else seen.status.value
-
-
 def _text_of_node(node: NodeSeen) -> str:
     version = node.identity.node_version if node.identity is not None else ""
     return "\n".join((name_of(node), node.url, version, word_of(node))).casefold()
 
 
 def _text_of_service(seen: ServiceSeen) -> str:
-    return "\n".join((seen.service.id, seen.service.name, status_word(seen))).casefold()
+    return "\n".join((seen.service.id, seen.service.name, status_word(seen.status))).casefold()
 
 
 def _notes(node: NodeSeen, width: int) -> Iterator[str]:
