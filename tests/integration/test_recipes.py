@@ -253,8 +253,6 @@ def test_a_worker_that_beats(tmp_path: Path) -> None:
     recipe = Recipe("A worker that beats")
     port = free_port()
     with closing(sqlite3.connect(tmp_path / "batches.db", isolation_level=None)) as database:
-        database.execute("CREATE TABLE batches (settled INTEGER)")
-        database.execute("INSERT INTO batches VALUES (0)")
         with (
             program(recipe.block("python", {"8421": str(port)}), tmp_path) as worker,
             recipe.served(node_folder(tmp_path), {"127.0.0.1:8421": f"127.0.0.1:{port}"}) as agent,
@@ -270,4 +268,4 @@ def test_a_worker_that_beats(tmp_path: Path) -> None:
             recipe.says(agent, "the lock is gone", lambda: status_in_the_worker(port))
             worker.kill()
             recipe.says(agent, "it is killed", lambda: status_in_the_worker(port))
-        assert database.execute("SELECT settled FROM batches").fetchone()[0] > 1
+        assert database.execute("SELECT count(*) FROM batches").fetchone()[0] > 1
