@@ -118,6 +118,13 @@ class Agent:
             return History(self._node, None)
         return History(self._node, kept.path, max_age_s=kept.max_age_s, max_bytes=kept.max_bytes)
 
+    def _remember_otherwise(self) -> None:
+        kept, history = self._settings.history, self._desk.history
+        if kept is None:
+            history.adopt(None)
+        else:
+            history.adopt(kept.path, max_age_s=kept.max_age_s, max_bytes=kept.max_bytes)
+
     def _set_desk(self, history: History) -> None:
         self._desk = Desk(
             node=self._node,
@@ -145,7 +152,7 @@ class Agent:
         elif settings is not None:
             from svcnode.notify.notifier import Notifier
 
-            notifier = Notifier(self._node, settings, self._notices)
+            notifier = Notifier(self._node, settings, self._notices, memory=self._desk.history)
             self._notifier = await self._while_looking.enter_async_context(notifier)
 
     # ---- stopping
@@ -225,6 +232,7 @@ class Agent:
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
             self._node.identify(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
+        self._remember_otherwise()
         await self._tell_people(new.notify)
         self._change_services(old.services, new.services)
         if new.store_path != old.store_path or not self._has_store:
@@ -282,7 +290,7 @@ class Agent:
             if door.surface is not None:
                 door.change(None)
             return
-        access = Access(address, operator.token)
+        access = Access(address, operator.token, operator.trusts_loopback)
         before = door.surface.access if isinstance(door.surface, Operator) else None
         if access != before:
             door.change(Operator(self._desk, access))

@@ -181,6 +181,30 @@ def test_with_history_switched_off_memory_answers_and_no_file_is_made(world: Wor
     assert not world.path.parent.exists()
 
 
+def test_a_reload_takes_other_limits_over(world: World) -> None:
+    with world.agent() as agent:
+        world.make_up(agent)
+        agent.eventually(lambda: world.kept("kind")[:1] == ["started"])
+        with closing(sqlite3.connect(world.path)) as database, database:
+            database.execute("UPDATE transitions SET at_us = at_us - 7200 * 1000000 WHERE kind = 'started'")
+        text = agent.config_file.read_text()
+        agent.reload(text.replace("[history]", '[history]\nmax_age = "1h"'))
+        agent.eventually(lambda: "started" not in world.kept("kind"))
+        assert problem(agent) is None
+
+
+def test_a_reload_says_what_of_the_history_takes_a_restart(world: World) -> None:
+    elsewhere = world.folder / "elsewhere.db"
+    with world.agent() as agent:
+        text = agent.config_file.read_text()
+        agent.reload(text.replace(str(world.path), str(elsewhere)))
+        agent.hears(f"warning.*history: it is kept in {world.path}.* wants it to be kept in {elsewhere}: restart")
+        agent.eventually(lambda: "restart the node for that" in (problem(agent) or ""))
+        agent.reload(text)
+        agent.eventually(lambda: problem(agent) is None)
+    assert not elsewhere.exists()
+
+
 def test_the_questions_of_the_page_about_history_can_be_asked_while_it_is_written(world: World) -> None:
     questions = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(questions) == 3

@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -160,6 +161,83 @@ def test_a_service_that_never_came_up_is_told(service: Service, tmp_path: Path) 
     ):
         agent.eventually(lambda: bool(receiver.requests))
         assert "db (Ledger) is Down, and has not been Up yet: " in receiver.texts[0]
+
+
+def noted(folder: Path) -> list[tuple[str | None, bool]]:
+    """What is kept of what was told: of whom, and whether it is certain that everybody knows."""
+    path = folder / ".local" / "state" / "svcnode" / "history.db"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        found = database.execute("SELECT text FROM notes").fetchone()
+    return [(service_id, is_sure) for service_id, *_, is_sure in json.loads(found[0] if found else "[]")]
+
+
+def tell_as_down(service: Service, folder: Path, receiver: Receiver, *, is_killed: bool) -> None:
+    """A node that sees its service die, tells it, and ends."""
+    with node(folder, config(service, hook(receiver.port))) as agent:
+        service.die()
+        agent.eventually(lambda: noted(folder) == [(None, True), ("db", True)])
+        if not is_killed:
+            assert agent.stop() == 0
+    assert len(receiver.requests) == 1
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_what_recovered_while_the_node_was_restarted_is_told(service: Service, tmp_path: Path, is_killed: bool) -> None:
+    with Receiver() as receiver:
+        tell_as_down(service, tmp_path, receiver, is_killed=is_killed)
+        service.come_back()
+        with node(tmp_path, config(service, hook(receiver.port))) as agent:
+            agent.eventually(lambda: len(receiver.requests) == 2)
+            agent.eventually(lambda: noted(tmp_path) == [])
+            assert agent.stop() == 0
+        up = receiver.documents[-1]
+        assert [one["change"] for one in (up["node"], *up["services"])] == ["recovered"] * 2
+        assert "db (Ledger) has recovered: Up after at most " in up["text"]
+        assert up["services"][0]["lasted_at_most"]
+        assert 0 < up["services"][0]["lasted_s"] < 2 * DEADLINE_S
+        with node(tmp_path, config(service, hook(receiver.port))) as agent:
+            assert agent.stop() == 0
+        assert len(receiver.requests) == 2
+
+
+def test_what_was_told_before_a_restart_and_still_is_so_is_not_told_again(service: Service, tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        tell_as_down(service, tmp_path, receiver, is_killed=True)
+        text = config(service, hook(receiver.port))
+        with Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent:
+            agent.eventually(lambda: agent.health() == 503)
+            time.sleep(0.3)
+            assert agent.stop() == 0
+        assert len(receiver.requests) == 1
+        with Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent:
+            agent.eventually(lambda: agent.health() == 503)
+            service.come_back()
+            agent.eventually(lambda: len(receiver.requests) == 2)
+        assert not receiver.documents[-1]["services"][0]["lasted_at_most"], "it was seen to come back"
+
+
+def test_what_nobody_took_before_a_restart_is_told_after_it(service: Service, tmp_path: Path) -> None:
+    with refusing() as port, node(tmp_path, config(service, hook(port))) as agent:
+        service.die()
+        agent.eventually(lambda: noted(tmp_path) == [(None, False), ("db", False)])
+    text = config(service, hook(port))
+    with (
+        Receiver(port=port) as receiver,
+        Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent,
+    ):
+        agent.eventually(lambda: bool(receiver.requests))
+        assert "db (Ledger) is still Down, after " in receiver.texts[0]
+
+
+def test_without_history_what_was_told_is_forgotten_over_a_restart(service: Service, tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        text = "[history]\nkeep = false\n" + config(service, hook(receiver.port))
+        with node(tmp_path, text) as agent:
+            service.die()
+            agent.eventually(lambda: len(receiver.requests) == 1)
+        with Agent(tmp_path, *FLAGS, config=text, environ={"TOKEN": KEY}) as agent:
+            agent.eventually(lambda: len(receiver.requests) == 2)
+        assert "db (Ledger) is Down, and has not been Up yet: " in receiver.texts[1]
 
 
 def test_what_a_receiver_that_is_gone_did_not_get_it_gets_when_it_is_back(service: Service, tmp_path: Path) -> None:

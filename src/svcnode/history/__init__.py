@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bar", "History", "Span", "Transition"]
 
+MAX_AGE_S, MAX_BYTES = 400 * 86_400.0, 256 * 1024**2
 OPEN_WITHIN_S = 0.2  # the start of the node waits no longer for the file
 CLOSE_WITHIN_S = 2.0  # nor does its end
 TICK_S = 1.0
@@ -55,8 +56,8 @@ class History:
         node: Node,
         path: Path | None,
         *,
-        max_age_s: float = 400 * 86_400.0,
-        max_bytes: int = 256 * 1024**2,
+        max_age_s: float = MAX_AGE_S,
+        max_bytes: int = MAX_BYTES,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._node = node
@@ -64,6 +65,8 @@ class History:
         self._listeners: tuple[Callable[[Transition], None], ...] = ()
         self._loop: asyncio.AbstractEventLoop
         self._opened, self._ended = asyncio.Event(), asyncio.Event()
+        self._note: str | None = None  # as the process before this one left it
+        self._is_note_known = asyncio.Event()
         self._is_following = False
         self._timer: asyncio.TimerHandle | None = None
         self._backlog = Backlog()
@@ -74,6 +77,7 @@ class History:
             ears = Ears(
                 acknowledge=lambda up_to_id: self._on_loop(self._acknowledged, up_to_id),
                 opened=lambda: self._on_loop(self._opened.set),
+                recalled=lambda note: self._on_loop(self._recalled, note),
                 ended=lambda: self._on_loop(self._ended.set),
             )
             self._writer = Writer(path, self._backlog, Limits(max_age_s, max_bytes), wall_clock, ears)
@@ -83,6 +87,7 @@ class History:
         self._is_telling = False
         self._ids_before = (0, 0)  # the newest at the tick before the last, and at the last
         self._told_early_to = 0  # up to here, some were told before they were written; 0 when all is well
+        self._difference: str | None = None  # between what is wanted by now, and what this was made for
         self.last_id = 0  # of the newest transition that was told
 
     async def __aenter__(self) -> Self:
@@ -122,11 +127,24 @@ class History:
             self._tell_some()
         self._reader.close()
 
+    def adopt(self, path: Path | None, *, max_age_s: float = MAX_AGE_S, max_bytes: int = MAX_BYTES) -> None:
+        """Go on with other limits. Another file, or none, takes a restart: until then all stays, and that is told."""
+        used = None if self._writer is None else self._writer.path
+        if path == used and self._writer is not None:
+            self._writer.set_limits(Limits(max_age_s, max_bytes))
+        self._difference = None if path == used else _difference(used, path)
+        if self._difference is not None:
+            log.warning("history: %s", self._difference)
+
     # ---- what others see
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is written, or that a damaged file was set aside: for the page and the log."""
+        """Why nothing is written, or that it is not where it is wanted, or that a damaged file was set aside."""
+        return "; ".join(filter(None, (self._trouble, self._difference))) or None
+
+    @property
+    def _trouble(self) -> str | None:
         if self._writer is None:
             return None
         if self._told_early_to and not self._writer.trouble.is_there:
@@ -167,6 +185,25 @@ class History:
     async def known(self, service_ids: Sequence[str]) -> set[str]:
         """Those of them of which anything is kept."""
         return await self._reader.ask(lambda: self._recall.known(service_ids))
+
+    # ---- what others want to find again after a restart
+
+    def keep_note(self, text: str) -> None:
+        """In the place of the one before; where no file is wanted, it is not kept."""
+        if self._writer is not None:
+            self._backlog.set_note(text)
+            self._writer.wake()
+
+    async def kept_note(self) -> str | None:
+        """As the process before this one left it. A file that cannot be opened yet is waited for."""
+        if self._writer is not None:
+            await self._is_note_known.wait()
+        return self._note
+
+    def _recalled(self, note: str | None) -> None:
+        if not self._is_note_known.is_set():
+            self._note = note
+            self._is_note_known.set()
 
     # ---- what is heard, on whichever thread
 
@@ -282,6 +319,12 @@ class History:
         if up_to_id >= self._told_early_to:
             self._told_early_to = 0
         self._tell(up_to_id)
+
+
+def _difference(used: Path | None, wanted: Path | None) -> str:
+    is_ = "none is kept in a file" if used is None else f"it is kept in {used}"
+    ought = "not to be kept" if wanted is None else f"to be kept in {wanted}"
+    return f"{is_}, as it was at the start; the configuration now wants it {ought}: restart the node for that"
 
 
 def _storable(text: str) -> str:

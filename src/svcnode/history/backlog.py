@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     transitions: list[Transition]
     minutes: list[Minute]
     forgotten_to: int
+    note: str | None = None  # the newest, where it is not written yet
 
     @property
     def last_id(self) -> int:
@@ -47,6 +48,8 @@ class Backlog:
         self._untold: deque[Transition] = deque()
         self._minutes: deque[Minute] = deque()
         self._bar_count = 0
+        self._note: str | None = None
+        self._is_note_written = True
 
     # ---- what comes in
 
@@ -69,6 +72,12 @@ class Backlog:
             self._bar_count += len(bars)
             while self._bar_count > MAX_BARS and len(self._minutes) > 1:
                 self._bar_count -= len(self._minutes.popleft().bars)
+
+    def set_note(self, text: str) -> None:
+        """In the place of the one before."""
+        with self._lock:
+            if text != self._note:
+                self._note, self._is_note_written = text, False
 
     def go_on_after(self, number: int) -> None:
         """Number all that is here, and all that comes, above this."""
@@ -112,13 +121,14 @@ class Backlog:
     def batch(self) -> Batch | None:
         """Some of the oldest, and a minute at a time."""
         with self._lock:
-            if not self._transitions and not self._minutes:
+            if not self._transitions and not self._minutes and self._is_note_written:
                 return None
             some = min(len(self._transitions), TRANSITIONS_AT_ONCE)
             return Batch(
                 [self._transitions[place] for place in range(some)],
                 [self._minutes[0]] if self._minutes else [],
                 self.forgotten_to,
+                None if self._is_note_written else self._note,
             )
 
     def drop(self, batch: Batch) -> None:
@@ -129,15 +139,17 @@ class Backlog:
             for minute in batch.minutes:
                 if self._minutes and self._minutes[0] is minute:
                     self._bar_count -= len(self._minutes.popleft().bars)
+            self._is_note_written = self._is_note_written or self._note == batch.note
 
     def forget_what_is_written(self, now_us: int) -> None:
         """The file is lost: nothing is left but what is here."""
         with self._lock:
             kept_after = self._transitions[0].id - 1 if self._transitions else self._number(now_us)
             self.forgotten_to = max(self.forgotten_to, kept_after)
+            self._is_note_written = self._note is None
 
     def __len__(self) -> int:
-        return len(self._transitions) + len(self._minutes)
+        return len(self._transitions) + len(self._minutes) + (not self._is_note_written)
 
     # ---- reading
 

@@ -37,6 +37,7 @@ class Database:
         try:
             self._prepare(limits, is_to_be_checked=is_to_be_checked)
             self.last_id, self.last_kind = self._last_transition()
+            self.note = self._last_note()  # as it was found
             marks = dict(self._connection.execute("SELECT name, value FROM marks").fetchall())
         except BaseException:
             self._connection.close()
@@ -69,8 +70,18 @@ class Database:
             for minute in fresh:
                 self._add_minute(minute)
             self._retention.note_forgotten(batch.forgotten_to)
+            if batch.note is not None:
+                self._connection.execute(schema.SET_NOTE, (batch.note,))
         for minute in fresh:
             self._minutes_to = minute.number
+
+    def set_limits(self, limits: Limits) -> bool:
+        """Returns whether they are others than before, so that there may be something to forget."""
+        if limits == self._retention.limits:
+            return False
+        self._bound_log(limits)
+        self._retention.limits = limits
+        return True
 
     def forget_some(self, now_s: float) -> bool:
         """Returns whether something went, so that there may be more."""
@@ -102,11 +113,15 @@ class Database:
         # A commit is on the disk before it is acknowledged, so it outlives a power cut, too. The price is paid once for
         # all that came while the commit before was under way.
         connection.execute("PRAGMA synchronous = FULL")
-        # When the log has grown so far, it is brought into the file, and cut down again if it was longer.
-        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-        connection.execute(f"PRAGMA wal_autocheckpoint = {limits.log_bytes // page_bytes}")
-        connection.execute(f"PRAGMA journal_size_limit = {limits.log_bytes}")
+        self._bound_log(limits)
         connection.execute(schema.CLOSING)
+        connection.execute(schema.NOTES)
+
+    def _bound_log(self, limits: Limits) -> None:
+        """When the log has grown so far, it is brought into the file, and cut down again if it was longer."""
+        (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {limits.log_bytes // page_bytes}")
+        self._connection.execute(f"PRAGMA journal_size_limit = {limits.log_bytes}")
 
     def _create(self) -> None:
         # So that the file can give space back a little at a time. Only a file without tables takes it.
@@ -148,6 +163,10 @@ class Database:
         last = "SELECT id, kind FROM transitions ORDER BY id DESC LIMIT 1"
         found: tuple[int, str] | None = self._connection.execute(last).fetchone()
         return found or (0, None)
+
+    def _last_note(self) -> str | None:
+        found: tuple[str] | None = self._connection.execute(schema.GET_NOTE).fetchone()
+        return None if found is None else found[0]
 
     # ---- writing
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from svcnode.core.wording import system_words
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -51,7 +53,7 @@ def fault_from(exc: Exception, path: Path) -> FaultError:
         return exc
     if isinstance(exc, OSError):
         words = _SYSTEM_WORDS.get(exc.errno or 0, _CANNOT_USE)
-        return FaultError(words.format(path=path, exc=exc.strerror or exc))
+        return FaultError(words.format(path=path, exc=system_words(exc)))
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in _DAMAGE:
         return DamageError(f"{path} is damaged: {exc}")

@@ -44,7 +44,7 @@ SHARES = (
 class Retention:
     def __init__(self, connection: sqlite3.Connection, limits: Limits, forgotten_to: int) -> None:
         self._connection = connection
-        self._limits = limits
+        self.limits = limits
         self._row_counts: dict[str, int] = {}  # while there is too much
         self.forgotten_to = forgotten_to  # the newest transition that is gone
 
@@ -60,7 +60,7 @@ class Retention:
 
     def _forget_old(self, now_s: float) -> bool:
         # By the hour, so that it does not take a transaction for each that comes of age.
-        too_old_s = HOURS.begin_s(now_s - self._limits.max_age_s)
+        too_old_s = HOURS.begin_s(now_s - self.limits.max_age_s)
         return (
             any(self._forget_bars(span.name, max(too_old_s, now_s - span.kept_s) - span.length_s) for span in SPANS)
             or self._forget_transitions(too_old_s) > 0
@@ -68,7 +68,7 @@ class Retention:
         )
 
     def _forget_what_is_too_much(self) -> bool:
-        allowed = self._limits.data_bytes * (1 - ROOM_LEFT if self._row_counts else 1)
+        allowed = self.limits.data_bytes * (1 - ROOM_LEFT if self._row_counts else 1)
         if self._used_bytes() <= allowed:
             self._row_counts = {}
             return False
@@ -81,7 +81,7 @@ class Retention:
 
     def _give_space_back(self) -> bool:
         """By itself, a file never gets smaller; what is free in it is used again."""
-        if self._file_bytes() <= self._limits.data_bytes or not self._number("PRAGMA freelist_count"):
+        if self._file_bytes() <= self.limits.data_bytes or not self._number("PRAGMA freelist_count"):
             return False
         # As a script: it is over only when it has been stepped through, and executed alone it gives back one page.
         self._connection.executescript(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})")

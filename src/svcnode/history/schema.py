@@ -51,6 +51,8 @@ SCHEMA = (
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
+# Beside the others, which a file has from the first moment on: what has no such table yet is not damaged.
+NOTES = "CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID"
 # The bars of a minute, on their way into the tables.
 CLOSING = """
     CREATE TEMP TABLE closing
@@ -78,6 +80,8 @@ ADD_BARS = f"""
     FROM json_each(?) CROSS JOIN services ON services.id = {_cells(0, 0)}
 """
 SET_MARK = "INSERT INTO marks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+GET_NOTE = "SELECT text FROM notes WHERE name = 'told'"
+SET_NOTE = "INSERT INTO notes VALUES ('told', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
 _TIMES = ("up_s", "initializing_s", "down_s")
 _SUMS = (*_TIMES, "looks", "failures", "latency_sum_s")

@@ -37,6 +37,7 @@ class Ears(NamedTuple):
 
     acknowledge: Callable[[int], None]  # all up to this id is written, or cannot be for now
     opened: Callable[[], None]  # the first attempt to open the file is over
+    recalled: Callable[[str | None], None]  # the note that was in the file, once that is open
     ended: Callable[[], None]  # nothing more will be written
 
 
@@ -76,6 +77,11 @@ class Writer:
 
     def wake(self) -> None:
         """Something has come."""
+        self._wake.set()
+
+    def set_limits(self, limits: Limits) -> None:
+        """They hold from the next turn of the thread on."""
+        self._limits = limits
         self._wake.set()
 
     def close(self) -> None:
@@ -145,7 +151,7 @@ class Writer:
                 self._ears.acknowledge(batch.last_id)
             database = self._database_in_place()
             self._is_forgetting = True
-        if self._is_forgetting:
+        if database.set_limits(self._limits) or self._is_forgetting:
             self._is_forgetting = database.forget_some(self._wall_clock())
         self.forgotten_to = database.forgotten_to
 
@@ -185,6 +191,7 @@ class Writer:
         self._backlog.go_on_after(database.last_number)
         if is_first:
             self.last_id, self.last_kind = database.last_id, database.last_kind
+            self._ears.recalled(database.note)
         self.forgotten_to = database.forgotten_to
         self.is_readable = self._is_forgetting = True
         return database

@@ -87,7 +87,7 @@ def trial(identity: Identity, message_id: str, at_s: float) -> Message:
                 "health": None,
                 "health_before": None,
             }
-            | {"change": None, "lasted_s": None, "issues": []},
+            | {"change": None, "lasted_s": None, "lasted_at_most": False, "issues": []},
             "services": [],
             "more_services": 0,
             "not_up": [],
@@ -106,13 +106,13 @@ def _title(name: str, news: News) -> str:
         case Turn.WORSE | Turn.BETTER | Turn.REMOVED:
             return f"{name} is {is_}" + (f", was {was}" if was else "")
         case Turn.RECOVERED:
-            return f"{name} has recovered: {is_} after {spoken(node.lasted_s)}{_in_between(news.node)}"
+            return f"{name} has recovered: {is_} after {_lasted(node)}{_in_between(node)}"
         case Turn.PASSED:
             return f"{name} was {_spoken_health(node.worst)} for {spoken(node.lasted_s)}, and is {is_}"
         case Turn.FLAPPING:
             return f"{name} is flapping: it changed {node.changes} times in {spoken(node.lasted_s)}, now {is_}"
-        case Turn.SETTLED:
-            return f"{name} has settled: {is_} for {spoken(node.lasted_s)}"
+        case Turn.SETTLED | Turn.STILL:
+            return f"{name} {_unchanged(node, is_)}"
         case _:
             assert_never(node.turn)
 
@@ -126,8 +126,13 @@ def _lines(news: News, told: Sequence[Item]) -> Iterator[str]:
         yield f"{'also' if news.services else 'services'} not Up: {_named(news.not_up)}"
     if news.node is None:
         yield f"the node is {_spoken_health(news.health)}, as before"
-    if any(item.turn is Turn.FLAPPING for item in (news.node, *news.services) if item):
+    items = [item for item in (news.node, *news.services) if item is not None]
+    if any(item.turn is Turn.FLAPPING for item in items):
         yield f"what flaps is told again once it has not changed for {spoken(SETTLED_AFTER_S)}"
+    if any(item.is_at_most and item.turn is Turn.RECOVERED for item in items):
+        yield "svcnode was restarted meanwhile, so it may have recovered sooner"
+    if any(item.turn is Turn.STILL for item in items):
+        yield "svcnode was restarted meanwhile, and you may have been told before"
 
 
 def _service_line(item: Item) -> str:
@@ -139,18 +144,27 @@ def _service_line(item: Item) -> str:
             was = ", and has not been Up yet" if item.before is None else f", was {_STATUSES[item.before].value}"
             return f"{what} is {is_}{was}{why}"
         case Turn.RECOVERED:
-            return f"{what} has recovered: {is_} after {spoken(item.lasted_s)}{_in_between(item)}"
+            return f"{what} has recovered: {is_} after {_lasted(item)}{_in_between(item)}"
         case Turn.PASSED:
             why = f": {clean(item.reason)}" if item.reason else ""
             return f"{what} was {_STATUSES[item.worst].value} for {spoken(item.lasted_s)}, and is {is_} again{why}"
         case Turn.FLAPPING:
             return f"{what} is flapping: it changed {item.changes} times in {spoken(item.lasted_s)}, now {is_}{why}"
-        case Turn.SETTLED:
-            return f"{what} has settled: {is_} for {spoken(item.lasted_s)}{why}"
+        case Turn.SETTLED | Turn.STILL:
+            return f"{what} {_unchanged(item, is_)}{why}"
         case Turn.REMOVED:
             return f"{what} is no longer watched; it was told as {_STATUSES[item.before or Health.HEALTHY].value}"
         case _:
             assert_never(item.turn)
+
+
+def _unchanged(item: Item, is_: str) -> str:
+    lasted = spoken(item.lasted_s)
+    return f"is still {is_}, after {lasted}" if item.turn is Turn.STILL else f"has settled: {is_} for {lasted}"
+
+
+def _lasted(item: Item) -> str:
+    return f"at most {spoken(item.lasted_s)}" if item.is_at_most else spoken(item.lasted_s)
 
 
 def _in_between(item: Item) -> str:
@@ -207,6 +221,7 @@ def _node_fields(news: News, identity: Identity) -> dict[str, Any]:
         "health_before": None if node is None or node.before is None else int(node.before),
         "change": None if node is None else node.turn.value,
         "lasted_s": None if node is None else _seconds(node),
+        "lasted_at_most": node is not None and node.is_at_most,
         "issues": [clean(issue) for issue in news.issues],
     }
 
@@ -223,6 +238,7 @@ def _service_fields(item: Item, to_wall: Callable[[float], float]) -> dict[str, 
         "reason": clean(item.reason),
         "since": _iso(to_wall(item.since_s)),
         "lasted_s": _seconds(item),
+        "lasted_at_most": item.is_at_most,
         "changes": item.changes,
     }
 
@@ -237,11 +253,12 @@ def _iso(wall_s: float) -> str:
 
 def _tone(news: News) -> Tone:
     items = [item for item in (news.node, *news.services) if item is not None]
-    if any(item.turn in (Turn.WORSE, Turn.FLAPPING) for item in items):
+    if any(item.turn in _BAD_NEWS for item in items):
         return "failure" if news.health is Health.UNHEALTHY else "warning"
     if news.health is Health.HEALTHY and all(item.turn in _GOOD_NEWS for item in items):
         return "success"
     return "info" if news.health is Health.HEALTHY else "warning"
 
 
+_BAD_NEWS = (Turn.WORSE, Turn.FLAPPING, Turn.STILL)
 _GOOD_NEWS = (Turn.RECOVERED, Turn.SETTLED, Turn.REMOVED)

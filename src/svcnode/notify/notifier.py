@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from svcnode.core.model import ChangeKind
 from svcnode.notify.digest import digest
+from svcnode.notify.memory import from_text, not_over, to_text
 from svcnode.notify.rules import Rules
 from svcnode.notify.sending import Sender
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Service
     from svcnode.node import Node
+    from svcnode.notify.memory import Memory
     from svcnode.notify.notices import Notices
-    from svcnode.notify.rules import News
+    from svcnode.notify.rules import Incident, News
     from svcnode.notify.settings import NotifySettings
 
 log = logging.getLogger("svcnode.notify")
@@ -38,12 +40,18 @@ class Notifier:
         settings: NotifySettings | None,
         notices: Notices,
         *,
+        memory: Memory | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._node = node
         self._first_settings = settings
+        self._memory = memory
         self._wall_clock = wall_clock
-        self._sender = Sender(notices)
+        self._sender = Sender(notices, self._note_delivery)
+        # What is not over, as it was last posted, and as everybody had been told at some time before that.
+        self._posted: dict[str | None, Incident] = {}
+        self._delivered: dict[str | None, Incident] = {}
+        self._recalling: asyncio.Task[None] | None = None
         self._rules: Rules | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
@@ -52,12 +60,16 @@ class Notifier:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self.apply(self._first_settings)
+        if self._memory is not None:
+            self._recalling = asyncio.create_task(self._recall(self._memory), name="what was told before")
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.hush()
+        if self._recalling is not None:
+            self._recalling.cancel()  # and stays, so that what it would have read is not written over
         if exc_type is None:
             await self._sender.close()
         else:
@@ -70,6 +82,7 @@ class Notifier:
             log.info("changes are told to %s", ", ".join(target.name for target in targets) or "nobody")
         if settings is None or not settings.targets:
             self._follow_no_more()
+            self._forget()
         elif self._rules is None:
             self._rules = Rules(settings.manners, self._node.now_s())
             self._unsubscribe = self._node.subscribe(self._heard)
@@ -124,3 +137,43 @@ class Notifier:
             to_wall = self._wall_clock() - self._node.now_s()
             message_id = os.urandom(8).hex()
             self._sender.post(digest(news, self._node.identity, message_id, lambda at_s: at_s + to_wall))
+            self._note_posted()
+
+    # ---- over a restart
+
+    async def _recall(self, memory: Memory) -> None:
+        """The file may take its time; until then, what comes is told as if nothing had been told before."""
+        text = await memory.kept_note()
+        if self._rules is None:
+            return  # it is the end
+        self._recalling = None
+        now_s, wall_s = self._node.now_s(), self._wall_clock()
+        before = from_text(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
+        self._rules.recall(before, now_s)
+        self._set_timer()
+        incidents = self._rules.incidents()
+        self._delivered = {key: one for key, one in incidents.items() if one.is_sure and self._sender.owes_nothing}
+        self._note_posted()
+
+    def _note_posted(self) -> None:
+        if self._rules is not None:
+            self._posted = self._rules.incidents()
+            self._remember()
+
+    def _note_delivery(self) -> None:
+        self._delivered = self._posted
+        self._remember()
+
+    def _forget(self) -> None:
+        """There is nobody who waits to hear the end of it."""
+        if self._recalling is not None:
+            self._recalling.cancel()
+            self._recalling = None
+        self._posted = self._delivered = {}
+        self._remember()
+
+    def _remember(self) -> None:
+        if self._memory is None or self._recalling is not None:
+            return  # nothing is written over what is still to be read
+        to_wall = self._wall_clock() - self._node.now_s()
+        self._memory.keep_note(to_text(not_over(self._delivered, self._posted), lambda at_s: at_s + to_wall))

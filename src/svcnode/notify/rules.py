@@ -11,6 +11,8 @@ A *thing* is the node, or one of its services. For each of them we know what is 
   counted, not weighed: each was decided by several looks in a row already, and a count is what a person can check.
 * A start is no news. A service that has not been Up since it was registered, or since another probe looks at it, is
   taken to be as well as it was last told to be, until it is decided that it is Down.
+* What was told before a restart and is not over is an *incident*. Where it is certain that all were told, it is news
+  again when it changes. Where it is not, it is told once more, as what it is by now.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
 
 from svcnode.core.model import ChangeKind, Health, Impact, Status
@@ -35,6 +38,7 @@ FLAPPING_WITHIN_S = 600.0
 MOMENT_S = 5.0  # a node that falls or rises in steps, with one service after the other, changes once
 SETTLED_AFTER_S = 300.0  # without a change
 TOLD_ONE_BY_ONE = 20  # services in one message
+MAX_INCIDENTS = 1000  # that are remembered over a restart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,7 @@ class Turn(Enum):
     FLAPPING = "flapping"
     SETTLED = "settled"
     REMOVED = "removed"  # nobody watches it any more
+    STILL = "still"  # as it was before a restart, which not all may have been told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,17 @@ class Item:
     since_s: float
     lasted_s: float  # the trouble that is over; with flapping, the changes; once settled, the standing still
     changes: int
+    is_at_most: bool = False  # it may have been over sooner, while nobody watched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Somebody was told that a thing is not well, and not yet that it is."""
+
+    service: Service | None  # None: it is the node
+    told: Health
+    since_s: float  # when it was last well
+    is_sure: bool  # that all were told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +116,8 @@ class _Thing:
         self.is_starting = True
         self.is_gone = False
         self.was_up = False
+        self.is_recalled = False  # what was told is from before a restart, and nobody has seen it since
+        self.is_unsure = False  # and not all may have been told
         self.health = Health.HEALTHY  # as it is published
         self.published_since_s = now_s
         self.level = Health.HEALTHY  # the same, but for a start, which is no news
@@ -127,11 +145,39 @@ class _Thing:
 
     @property
     def is_news(self) -> bool:
-        return not self.is_as_told or self.was_worse_than_told or self.flap is not _Flap.NO
+        is_to_be_told_again = self.is_unsure and not self.is_starting
+        return not self.is_as_told or self.was_worse_than_told or self.flap is not _Flap.NO or is_to_be_told_again
+
+    @property
+    def incident(self) -> Incident | None:
+        """What flaps is one, too, whatever it is at the moment: whoever was told waits to hear how it ends."""
+        is_flapping = self.flap is _Flap.TOLD
+        if self.told is Health.HEALTHY and not is_flapping:
+            return None
+        return Incident(
+            service=self.service,
+            told=max(self.told, Health.PARTIAL),
+            since_s=self.since_s if self.left_good_at_s is None else self.left_good_at_s,
+            is_sure=not (self.is_unsure or is_flapping),
+        )
+
+    def recall(self, incident: Incident) -> None:
+        self.told = self.worst = incident.told
+        self.left_good_at_s, self.since_s, self.changes = incident.since_s, self.published_since_s, 1
+        self.is_recalled, self.is_unsure = self._is_well_or_starting(self.health), not incident.is_sure
+        self.level = self._level(self.health)
+
+    def _is_well_or_starting(self, health: Health) -> bool:
+        return self.is_starting or health is Health.HEALTHY
+
+    def _level(self, health: Health) -> Health:
+        is_start_no_news = self.told is Health.HEALTHY or self.is_recalled
+        return self.told if self.is_starting and is_start_no_news and health is not Health.HEALTHY else health
 
     def see(self, health: Health, reason: str, since_s: float, now_s: float) -> bool:
         """Returns whether that is a change."""
-        level = Health.HEALTHY if self.is_starting and self.told is Health.HEALTHY else health
+        self.is_recalled = self.is_recalled and self._is_well_or_starting(health)
+        level = self._level(health)
         if health is not self.health:
             self.health, self.published_since_s = health, since_s
         self.reason = reason
@@ -195,11 +241,13 @@ class _Thing:
             since_s=self.since_s,
             lasted_s=max(0.0, self._lasted_s(turn, now_s)),
             changes=len(self.moments_s) if turn is Turn.FLAPPING else self.changes,
+            is_at_most=self.is_recalled and turn in (Turn.RECOVERED, Turn.REMOVED),
         )
 
     def note_told(self, now_s: float) -> None:
         self.told = self.worst = self.level
         self.told_at_s = now_s
+        self.is_recalled = self.is_unsure = False
         if self.flap is _Flap.BEGUN:
             self.flap, self.due_at_s = _Flap.TOLD, self.changed_at_s + SETTLED_AFTER_S
             return
@@ -215,7 +263,7 @@ class _Thing:
         if self.flap is not _Flap.NO:
             return Turn.FLAPPING if self.flap is _Flap.BEGUN else Turn.SETTLED
         if self.level is self.told:
-            return Turn.PASSED
+            return Turn.STILL if self.is_unsure and not self.was_worse_than_told else Turn.PASSED
         if self.level > self.told:
             return Turn.WORSE
         return Turn.RECOVERED if self.level is Health.HEALTHY else Turn.BETTER
@@ -226,6 +274,8 @@ class _Thing:
                 return now_s - self.moments_s[0]
             case Turn.SETTLED:
                 return now_s - self.since_s
+            case Turn.STILL if self.left_good_at_s is not None:
+                return now_s - self.left_good_at_s
             case Turn.RECOVERED | Turn.REMOVED if self.left_good_at_s is not None:
                 return self.since_s - self.left_good_at_s
             case _:
@@ -258,6 +308,25 @@ class Rules:
         for service, state in services:
             self._register(service, state, now_s)
         self._see_node(health, now_s)
+
+    def recall(self, incidents: Iterable[Incident], now_s: float) -> None:
+        """What a process before this one told; what was told since it ended stands."""
+        for incident in incidents:
+            service, thing = incident.service, self._node
+            if service is not None:
+                thing = self._services.setdefault(service.id, _Thing(service, now_s))
+            if thing.told_at_s > -math.inf or thing.told is not Health.HEALTHY:
+                continue
+            thing.recall(incident)
+            self._schedule(thing, now_s)
+            if service is not None and thing.service is service:  # which nobody watches any more
+                self._deregister(service.id, now_s)
+
+    def incidents(self) -> dict[str | None, Incident]:
+        """By id; that of the node is None. There is an end to them, since they are asked for after every message."""
+        things = chain([(None, self._node)], self._services.items())
+        known = ((key, incident) for key, thing in things if (incident := thing.incident) is not None)
+        return dict(islice(known, MAX_INCIDENTS))
 
     def note(self, change: Change, service: Service | None, issues: tuple[str, ...]) -> None:
         """`service` as it is defined now, where the change is about its definition."""
@@ -334,7 +403,7 @@ class Rules:
 
     def _see_node(self, health: Health, now_s: float) -> None:
         self._node.is_starting = not (self._sick or self._issues)
-        if self._node.see(health, "", now_s, now_s):
+        if self._node.see(health, "", now_s, now_s) or self._node.is_unsure:
             self._schedule(self._node, now_s)
 
     def _schedule(self, thing: _Thing, now_s: float) -> None:
@@ -369,6 +438,7 @@ class Rules:
 
     def _told(self, now_s: float) -> News:
         """Thousands may have changed: what is not told one by one has no item made of it."""
+        self._see_node_as_published(now_s)
         told = {key: one for key, one in self._news.items() if one.flap is not _Flap.TOLD or one.due_at_s <= now_s}
         services = [thing for key, thing in told.items() if key is not None]
         worst = heapq.nsmallest(TOLD_ONE_BY_ONE, services, key=_by_weight)
@@ -389,6 +459,14 @@ class Rules:
                 del self._news[key]
         self._note_start_as_told()
         return news
+
+    def _see_node_as_published(self, now_s: float) -> None:
+        """For the same reason as below: one that starts cannot be said to be as it was told before a restart."""
+        node = self._node
+        if node.is_recalled and node.level is not node.health:
+            node.is_recalled = False
+            node.see(node.health, "", node.published_since_s, now_s)
+            self._news[None] = node
 
     def _note_start_as_told(self) -> None:
         """Every message says how the node is, so one that is only starting is told to be so, and its end is news."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.redaction import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from svcnode.notify.digest import Message
     from svcnode.notify.notices import Notices
@@ -42,9 +42,10 @@ async def attempt(target: Target, message: Message, lost: int = 0) -> str | None
 class Outbox:
     """What waits for one target, and the task that sends it."""
 
-    def __init__(self, target: Target, notices: Notices) -> None:
+    def __init__(self, target: Target, notices: Notices, on_delivery: Callable[[], None]) -> None:
         self.target = target
         self._notices = notices
+        self._on_delivery = on_delivery
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[float, Message]] = deque()
         self._lost = 0  # since the last one that was delivered
@@ -53,6 +54,10 @@ class Outbox:
         self._is_sending = self._is_closing = False
         self._posted, self._hurried = asyncio.Event(), asyncio.Event()
         self.task = asyncio.create_task(self._send_all(), name=f"messages to {target.name}")
+
+    @property
+    def owes_nothing(self) -> bool:
+        return not (self._waiting or self._lost)
 
     def post(self, message: Message) -> None:
         self._waiting.append((self._loop.time(), message))
@@ -111,6 +116,7 @@ class Outbox:
         if self._failures:
             log.info("messages to %s are delivered again, after %d failures", self.target.name, self._failures)
         self._failures = 0
+        self._on_delivery()
 
     def _note_failure(self, fault: str) -> None:
         self._notices.failed += 1
@@ -145,9 +151,15 @@ class Outbox:
 class Sender:
     """All outboxes."""
 
-    def __init__(self, notices: Notices) -> None:
+    def __init__(self, notices: Notices, on_all_delivered: Callable[[], None] = lambda: None) -> None:
         self._notices = notices
+        self._on_all_delivered = on_all_delivered
         self._outboxes: list[Outbox] = []
+
+    @property
+    def owes_nothing(self) -> bool:
+        """Whether every target has all that it was to get."""
+        return all(outbox.owes_nothing for outbox in self._outboxes)
 
     def post(self, message: Message) -> None:
         for outbox in self._outboxes:
@@ -176,7 +188,11 @@ class Sender:
                 freed.remove(outbox)
                 outbox.hand_over_to(target)
                 return outbox
-        return Outbox(target, self._notices)
+        return Outbox(target, self._notices, self._delivered)
+
+    def _delivered(self) -> None:
+        if self.owes_nothing:
+            self._on_all_delivered()
 
     async def close(self, within_s: float = CLOSED_WITHIN_S) -> None:
         for outbox in self._outboxes:

@@ -162,3 +162,32 @@ def test_when_the_file_is_lost_and_nothing_waits_all_before_now_is_gone() -> Non
     made.forget_what_is_written(now_us=100)
     assert made.forgotten_to == 100
     assert made.add(draft(50)).id == 101
+
+
+def test_of_notes_only_the_newest_is_written_and_only_once() -> None:
+    made = Backlog()
+    assert made.batch() is None
+    made.set_note("first")
+    made.set_note("second")
+    batch = batch_of(made)
+    assert (batch.note, len(made)) == ("second", 1)
+    made.drop(batch)
+    made.set_note("second")
+    assert (made.batch(), len(made)) == (None, 0)
+
+
+def test_a_note_that_comes_while_another_is_written_is_written_next() -> None:
+    made = Backlog()
+    made.set_note("first")
+    batch = batch_of(made)
+    made.set_note("second")
+    made.drop(batch)
+    assert batch_of(made).note == "second"
+
+
+def test_when_the_file_is_lost_the_note_is_written_into_the_next_one() -> None:
+    made = Backlog()
+    made.set_note("first")
+    made.drop(batch_of(made))
+    made.forget_what_is_written(0)
+    assert batch_of(made).note == "first"

@@ -299,3 +299,23 @@ def test_a_file_that_has_lost_a_table_is_damaged(path: Path) -> None:
     asked(path, "DROP TABLE minutes")
     with pytest.raises(DamageError, match="it has lost its table minutes"):
         Database(path, LIMITS)
+
+
+def test_a_note_is_found_again_as_it_was_last_written(path: Path) -> None:
+    with closing(Database(path, LIMITS)) as made:
+        assert made.note is None
+        made.write(Batch([], [], 0, "first"))
+        made.write(Batch([], [], 0, "second"))
+        made.write(transitions(1))
+    with closing(Database(path, LIMITS)) as again:
+        assert again.note == "second"
+
+
+def test_a_file_from_before_there_were_notes_is_taken_as_it_is(path: Path) -> None:
+    with closing(Database(path, LIMITS)) as made:
+        made.write(transitions(1))
+    asked(path, "DROP TABLE notes")
+    with closing(Database(path, LIMITS)) as again:
+        again.write(Batch([], [], 0, "first"))
+        assert again.last_id == 1
+    assert asked(path, "SELECT text FROM notes") == "first"

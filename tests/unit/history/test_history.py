@@ -200,6 +200,84 @@ def test_one_that_fails_to_listen_keeps_nobody_else_from_it(world: World, caplog
     assert "a listener to the history failed" in caplog.text
 
 
+def test_other_limits_are_taken_over_while_it_follows(world: World) -> None:
+    async def story() -> None:
+        async with world.history() as (history, follower):
+            world.node.register("db").up()
+            await follower.until_told(2)
+            world.wall.advance(86_400.0)
+            history.adopt(world.path, max_age_s=3600.0)
+            await eventually(lambda: world.rows("SELECT count(*) FROM transitions") == [(0,)])
+            assert history.problem is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_takes_a_restart_is_told_for_as_long_as_it_is_wanted(
+    world: World, caplog: pytest.LogCaptureFixture, is_kept: bool
+) -> None:
+    used, wanted = (world.path, None) if is_kept else (None, world.path)
+
+    async def story() -> str | None:
+        async with world.history(is_kept=is_kept) as (history, _):
+            limits = history._writer and history._writer._limits
+            history.adopt(wanted, max_age_s=3600.0)
+            told = history.problem
+            assert history.is_kept
+            assert (history._writer and history._writer._limits) == limits, "those are meant for another file"
+            history.adopt(used)
+            assert history.problem is None
+            return told
+
+    told = asyncio.run(story())
+    assert told == (
+        f"it is kept in {world.path}, as it was at the start; the configuration now wants it not to be kept: "
+        "restart the node for that"
+        if is_kept
+        else "none is kept in a file, as it was at the start; the configuration now wants it to be kept in "
+        f"{world.path}: restart the node for that"
+    )
+    assert caplog.messages == [f"history: {told}"]
+
+
+def test_a_note_outlives_the_process(world: World) -> None:
+    async def story(note: str) -> str | None:
+        async with world.history() as (history, _):
+            found = await history.kept_note()
+            history.keep_note(note)
+            assert await history.kept_note() == found, "it is that of the one before"
+            return found
+
+    assert asyncio.run(story("first")) is None
+    assert asyncio.run(story("second")) == "first"
+
+
+def test_without_a_file_no_note_is_kept_or_waited_for(world: World) -> None:
+    async def story() -> str | None:
+        async with world.history(is_kept=False) as (history, _):
+            history.keep_note("first")
+            return await history.kept_note()
+
+    assert asyncio.run(story()) is None
+
+
+def test_the_note_is_waited_for_while_another_has_the_file(world: World, hurried: None) -> None:
+    async def story() -> str | None:
+        async with world.history() as (history, _):
+            history.keep_note("first")
+        claim = Claim(world.path)
+        async with world.history() as (history, _):
+            asking = asyncio.create_task(history.kept_note())
+            await eventually(lambda: history.problem is not None)
+            assert not asking.done()
+            claim.end()
+            async with asyncio.timeout(PATIENCE_S):
+                return await asking
+
+    assert asyncio.run(story()) == "first"
+
+
 def test_many_are_told_in_portions_with_turns_for_others_in_between(world: World) -> None:
     async def story() -> list[int]:
         async with world.history() as (_, follower):

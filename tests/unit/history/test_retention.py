@@ -167,6 +167,19 @@ def test_when_less_is_allowed_than_there_is_the_file_becomes_smaller(path: Path)
         assert reader.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+def test_limits_that_change_while_the_file_is_open_hold_at_once(path: Path) -> None:
+    with closing(Database(path, Limits(400 * DAY_S, 64 * MIB))) as database:
+        for first in range(NOON, NOON + 40_000, 2000):
+            database.write(transitions(first, 2000))
+        assert database.set_limits(smaller := Limits(400 * DAY_S, 2 * MIB))
+        assert not database.set_limits(smaller)
+        forget_all(database, NOON + 40_000)
+        assert size_of(path) <= 2 * MIB
+        database.set_limits(Limits(3600.0, 2 * MIB))
+        forget_all(database, NOON + 10 * DAY_S)
+        assert number(path, "SELECT count(*) FROM transitions") == 0
+
+
 def test_what_is_forgotten_goes_in_small_steps(path: Path) -> None:
     with closing(Database(path, Limits(DAY_S, 256 * MIB))) as database:
         for first in range(NOON, NOON + 10_000, 2000):

@@ -106,6 +106,32 @@ def message(health: Health, node: Item | None, *services: Item, **more: Any) -> 
             "success",
         ),
         (
+            message(
+                UP,
+                item(None, Turn.RECOVERED, UP, DOWN, lasted_s=273_600, is_at_most=True),
+                item(DB, Turn.RECOVERED, UP, DOWN, lasted_s=273_600, is_at_most=True),
+            ),
+            (
+                "validator-7 has recovered: healthy (200) after at most 3d 4h\n"
+                "- db (Ledger database) has recovered: Up after at most 3d 4h\n"
+                "- svcnode was restarted meanwhile, so it may have recovered sooner"
+            ),
+            "success",
+        ),
+        (
+            message(
+                DOWN,
+                item(None, Turn.STILL, DOWN, DOWN, lasted_s=250),
+                item(DB, Turn.STILL, DOWN, DOWN, lasted_s=250, reason="refused"),
+            ),
+            (
+                "validator-7 is still unhealthy (503), after 4m 10s\n"
+                "- db (Ledger database) is still Down, after 4m 10s: refused\n"
+                "- svcnode was restarted meanwhile, and you may have been told before"
+            ),
+            "failure",
+        ),
+        (
             message(UP, item(None, Turn.RECOVERED, UP, DOWN, lasted_s=9), item(DB, Turn.REMOVED, UP, DOWN)),
             (
                 "validator-7 has recovered: healthy (200) after 9.0s\n"
@@ -157,6 +183,7 @@ def test_programs_read_stable_fields() -> None:
             "health_before": 200,
             "change": "worse",
             "lasted_s": None,
+            "lasted_at_most": False,
             "issues": ["the disk is full"],
         },
         "services": [
@@ -170,6 +197,7 @@ def test_programs_read_stable_fields() -> None:
                 "reason": "connection refused",
                 "since": "2026-01-01T00:01:30.000Z",
                 "lasted_s": None,
+                "lasted_at_most": False,
                 "changes": 1,
             }
         ],

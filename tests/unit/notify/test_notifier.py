@@ -167,3 +167,167 @@ async def test_what_is_registered_later_is_told_with_its_name_and_weight() -> No
         await asyncio.sleep(10)
     (message,) = receiver.messages
     assert message.lines == ("queue (Queue) is Down, and has not been Up yet: gone",)
+
+
+# ---- over a restart
+
+
+class Notebook:
+    """A memory that outlives the notifier, and may take its time to be opened."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    def keep_note(self, text: str) -> None:
+        self.text = text
+
+    async def kept_note(self) -> str | None:
+        await self.is_open.wait()
+        return self.text
+
+
+class Deaf(Receiver):
+    async def deliver(self, message: Message, lost: int) -> str | None:
+        await super().deliver(message, lost)
+        return "refused"
+
+
+async def told_as_down(memory: Notebook, *receivers: Receiver, is_killed: bool = False) -> None:
+    """A node whose service goes down, and which stops after that."""
+    node, db = node_and_db()
+    async with Notifier(node, settings_for(*receivers), Notices(), memory=memory, wall_clock=node.now_s):
+        db.down("refused")
+        await asyncio.sleep(10)
+        text = memory.text
+    if is_killed:
+        memory.text = text
+
+
+async def titles_after(memory: Notebook, status: str | None) -> list[str]:
+    """What the next one tells, an hour later."""
+    await asyncio.sleep(3590)
+    receiver = Receiver()
+    node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
+    if status is not None:
+        node.register("db", name="Ledger", description="", impact="critical")
+    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+        await asyncio.sleep(1)
+        if status == "Up":
+            node.handle("db").up()
+        elif status == "Down":
+            node.handle("db").down("refused")
+        await asyncio.sleep(1000)
+    return [title for _, title in receiver.heard]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize(
+    ("status", "titles"),
+    [
+        ("Down", []),
+        ("Initializing", []),
+        ("Up", ["validator-7 has recovered: healthy (200) after at most 1h"]),
+        (None, ["validator-7 has recovered: healthy (200) after at most 1h"]),
+    ],
+)
+def test_what_was_told_before_a_restart_is_known_after_it(
+    status: str | None, titles: list[str], is_killed: bool
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        memory = Notebook()
+        await told_as_down(memory, Receiver(), is_killed=is_killed)
+        assert await titles_after(memory, status) == titles
+        if status == "Up":
+            assert await titles_after(memory, "Up") == [], "it is over, and that is known, too"
+
+    story()
+
+
+@in_virtual_time
+async def test_what_did_not_reach_everybody_before_a_restart_is_told_once_more() -> None:
+    memory = Notebook()
+    await told_as_down(memory, Receiver(), Deaf())
+    assert await titles_after(memory, "Down") == ["validator-7 is still unhealthy (503), after 1h"]
+    assert await titles_after(memory, "Down") == []
+
+
+@in_virtual_time
+async def test_the_end_of_it_that_did_not_arrive_before_a_restart_is_told_once_more() -> None:
+    memory, deaf = Notebook(), Deaf()
+    await told_as_down(memory, Receiver())
+    node, _ = node_and_db()
+    async with Notifier(node, settings_for(deaf), Notices(), memory=memory, wall_clock=node.now_s):
+        await asyncio.sleep(10)
+    assert deaf.heard, "it has recovered"
+    (title,) = await titles_after(memory, "Up")
+    assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+
+
+@in_virtual_time
+async def test_without_a_memory_it_is_told_as_if_it_were_new() -> None:
+    memory = Notebook()
+    await told_as_down(memory, Receiver())
+    assert await titles_after(Notebook(), "Down") == ["validator-7 is unhealthy (503)"]
+    assert await titles_after(Notebook(), "Up") == []
+
+
+@in_virtual_time
+async def test_a_memory_that_takes_its_time_delays_nothing_and_is_not_written_over() -> None:
+    memory, receiver = Notebook(), Receiver()
+    await told_as_down(memory, Receiver())
+    before = memory.text
+    memory.is_open.clear()
+    node, _ = node_and_db()
+    queue = node.register("queue", name="", description="", impact="critical")
+    queue.down("refused")
+    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+        await asyncio.sleep(60)
+        assert [title for _, title in receiver.heard] == ["validator-7 is unhealthy (503)"]
+        assert memory.text == before
+        memory.is_open.set()
+        await asyncio.sleep(60)
+        assert receiver.messages[-1].title == "validator-7: db (Ledger) has recovered: Up after at most 10s"
+        assert memory.text != before
+        assert "queue" in str(memory.text)
+
+
+@in_virtual_time
+async def test_when_nobody_is_to_be_told_any_more_it_is_forgotten_what_was() -> None:
+    memory, receiver = Notebook(), Receiver()
+    node, db = node_and_db()
+    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
+        db.down("refused")
+        await asyncio.sleep(10)
+        assert "db" in str(memory.text)
+        notifier.apply(None)
+        assert memory.text == "[]"
+
+
+@in_virtual_time
+async def test_a_stop_before_the_memory_is_open_loses_nothing_of_it() -> None:
+    memory = Notebook()
+    await told_as_down(memory, Receiver())
+    memory.is_open.clear()
+    node, _ = node_and_db()
+    async with Notifier(node, settings_for(Receiver()), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
+        notifier.hush()
+        memory.is_open.set()
+        await asyncio.sleep(1)
+    assert await titles_after(memory, "Up") == ["validator-7 has recovered: healthy (200) after at most 1h"]
+
+
+@in_virtual_time
+async def test_what_is_forgotten_before_the_memory_is_open_stays_forgotten() -> None:
+    memory = Notebook()
+    await told_as_down(memory, Receiver())
+    memory.is_open.clear()
+    node, _ = node_and_db()
+    async with Notifier(node, settings_for(Receiver()), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
+        await asyncio.sleep(1)
+        notifier.apply(None)
+        memory.is_open.set()
+        await asyncio.sleep(1)
+    assert await titles_after(memory, "Up") == []

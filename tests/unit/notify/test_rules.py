@@ -10,11 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from svcnode.core.model import Health, Impact, Status
+from svcnode.core.model import Health, Impact, Service, Status
 from svcnode.core.rules import service_health
 from svcnode.definition import define
 from svcnode.node import Node
-from svcnode.notify.rules import FLAPPING_AFTER, SETTLED_AFTER_S, TOLD_ONE_BY_ONE, Item, Manners, News, Rules, Turn
+from svcnode.notify.rules import (
+    FLAPPING_AFTER,
+    MAX_INCIDENTS,
+    SETTLED_AFTER_S,
+    TOLD_ONE_BY_ONE,
+    Incident,
+    Item,
+    Manners,
+    News,
+    Rules,
+    Turn,
+)
 from svcnode.probes.function import FunctionProbe
 from tests.support.virtual_time import VirtualClock
 
@@ -801,3 +812,181 @@ def _definition_with_a_new_probe(service_id: str, impact: ImpactWord = "critical
         start_period="0s",
         stale_after="30d",
     )
+
+
+# ---- over a restart
+
+
+def told_before(
+    world: World, service_id: str | None, told: Health = Health.UNHEALTHY, *, is_sure: bool = True
+) -> Incident:
+    """Ten minutes ago."""
+    service = None
+    if service_id is not None:
+        service = Service(id=service_id, name="Ledger", description="", impact=Impact.CRITICAL)
+    return Incident(service=service, told=told, since_s=world.clock.now_s - 600, is_sure=is_sure)
+
+
+def restarted(*, is_sure: bool = True) -> World:
+    """One whose critical service was told as Down, and the node with it; nobody has looked yet."""
+    world = World()
+    world.add("db", up=False)
+    before = [told_before(world, service_id, is_sure=is_sure) for service_id in (None, "db")]
+    world.rules.recall(before, world.clock.now_s)
+    return world
+
+
+def test_what_is_as_it_was_told_before_a_restart_is_not_told_again() -> None:
+    world = restarted()
+    world.wait(30)
+    world.down("db")
+    world.wait(3600)
+    assert not world.told
+
+
+def test_what_recovered_over_a_restart_is_told_with_the_longest_it_can_have_lasted() -> None:
+    world = restarted()
+    world.wait(30)
+    world.up("db")
+    world.wait(3600)
+    (news,) = world.told
+    assert turns(news) == {None: Turn.RECOVERED, "db": Turn.RECOVERED}
+    assert news.node is not None
+    assert [(one.lasted_s, one.is_at_most) for one in (news.node, item(news, "db"))] == [(630.0, True)] * 2
+    assert not world.rules.incidents()
+
+
+def test_what_was_seen_again_after_a_restart_has_lasted_exactly_so_long() -> None:
+    world = restarted()
+    world.down("db")
+    world.wait(100)
+    world.up("db")
+    world.wait(3600)
+    (news,) = world.told
+    assert turns(news) == {None: Turn.RECOVERED, "db": Turn.RECOVERED}
+    assert (item(news, "db").lasted_s, item(news, "db").is_at_most) == (700.0, False)
+
+
+def test_what_not_all_may_have_been_told_is_told_once_more() -> None:
+    world = restarted(is_sure=False)
+    world.wait(3600)
+    assert not world.told, "a start is no news"
+    world.down("db", why="refused")
+    world.wait(3600)
+    (news,) = world.told
+    assert turns(news) == {None: Turn.STILL, "db": Turn.STILL}
+    assert (item(news, "db").lasted_s, item(news, "db").reason) == (600 + 3600 + GROUP_S, "refused")
+    assert all(incident.is_sure for incident in world.rules.incidents().values())
+    world.up("db")
+    world.wait(3600)
+    assert turns(world.last) == {None: Turn.RECOVERED, "db": Turn.RECOVERED}
+
+
+def test_what_is_worse_than_before_a_restart_is_told() -> None:
+    world = World()
+    world.add("db", up=False)
+    world.rules.recall([told_before(world, "db", Health.PARTIAL)], world.clock.now_s)
+    world.down("db")
+    world.wait(60)
+    assert item(world.last, "db").turn is Turn.WORSE
+    assert item(world.last, "db").before is Health.PARTIAL
+
+
+def test_a_service_that_is_no_longer_there_after_a_restart_is_told_as_removed() -> None:
+    world = World()
+    world.add("db")
+    world.rules.recall([told_before(world, "ledger")], world.clock.now_s)
+    world.wait(60)
+    (news,) = world.told
+    assert turns(news) == {"ledger": Turn.REMOVED}
+    assert not world.rules.incidents()
+
+
+def test_a_message_during_the_start_says_how_the_node_is_and_not_how_it_was_before() -> None:
+    world = restarted()
+    world.add("queue", up=False)
+    world.up("db")
+    world.wait(60)
+    assert turns(world.last) == {None: Turn.BETTER, "db": Turn.RECOVERED}
+    assert world.last.health is Health.PARTIAL
+    world.up("queue")
+    world.wait(3600)
+    assert turns(world.last) == {None: Turn.RECOVERED}
+
+
+def test_what_was_told_since_the_start_stands_when_what_was_told_before_is_known_late() -> None:
+    world = World()
+    world.add("db", "queue", up=False)
+    world.down("db")
+    world.wait(60)
+    world.up("queue")
+    before = [told_before(world, service_id, is_sure=False) for service_id in (None, "db", "queue")]
+    world.rules.recall(before, world.clock.now_s)
+    world.wait(60)
+    assert [turns(news) for news in world.told] == [{None: Turn.WORSE, "db": Turn.WORSE}, {"queue": Turn.RECOVERED}]
+
+
+def test_what_was_told_and_is_not_over_is_known_with_when_it_was_last_well() -> None:
+    world = World()
+    world.add("db", "queue")
+    began_s = world.clock.now_s
+    world.down("db")
+    assert not world.rules.incidents()
+    world.wait(60)
+    found = world.rules.incidents()
+    assert set(found) == {None, "db"}
+    assert (found["db"].told, found["db"].since_s, found["db"].is_sure) == (Health.UNHEALTHY, began_s, True)
+
+
+def test_there_is_an_end_to_what_is_known_as_not_over_and_the_node_is_part_of_it() -> None:
+    world = World(Manners(services="all"))
+    ids = [f"s{number}" for number in range(2 * MAX_INCIDENTS)]
+    world.add(*ids)
+    world.down(*ids)
+    world.wait(60)
+    assert list(world.rules.incidents()) == [None, *ids[: MAX_INCIDENTS - 1]]
+
+
+def test_what_flaps_at_a_restart_is_told_once_more_whatever_it_is() -> None:
+    world = World()
+    world.add("db")
+    for _ in range(FLAPPING_AFTER):
+        world.down("db")
+        world.wait(10)
+        world.up("db")
+        world.wait(10)
+    assert turns(world.last)["db"] is Turn.FLAPPING
+    before = world.rules.incidents()["db"]
+    assert (before.told, before.is_sure) == (Health.PARTIAL, False)
+    after = World()
+    after.add("db", up=False)
+    after.rules.recall([before], after.clock.now_s)
+    after.up("db")
+    after.wait(60)
+    assert turns(after.last) == {"db": Turn.RECOVERED}
+
+
+@pytest.mark.parametrize("is_sure", [True, False])
+@pytest.mark.parametrize("of_node", [Health.HEALTHY, Health.PARTIAL, Health.UNHEALTHY])
+@pytest.mark.parametrize("of_db", [Health.HEALTHY, Health.PARTIAL, Health.UNHEALTHY])
+@pytest.mark.parametrize("is_down", [True, False])
+def test_whatever_was_told_before_a_restart_what_was_told_is_the_truth_soon_after_it(
+    is_down: bool, of_db: Health, of_node: Health, is_sure: bool
+) -> None:
+    world = World()
+    world.add("db", up=False)
+    before: dict[str | None, Health] = {None: of_node, "db": of_db}
+    incidents = [
+        told_before(world, key, told, is_sure=is_sure) for key, told in before.items() if told > Health.HEALTHY
+    ]
+    world.rules.recall(incidents, world.clock.now_s)
+    world.wait(60)
+    assert not world.told, "a start is no news"
+    (world.down if is_down else world.up)("db")
+    world.wait(60)
+    truth = Health.UNHEALTHY if is_down else Health.HEALTHY
+    known = world.rules.incidents()
+    assert {key: known[key].told if key in known else Health.HEALTHY for key in before} == {None: truth, "db": truth}
+    is_to_be_told = set(before.values()) != {truth} or (is_down and not is_sure)
+    assert len(world.told) == is_to_be_told
+    assert all(incident.is_sure for incident in known.values())
