@@ -81,7 +81,8 @@ def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) ->
 def start(command: list[str | Path], errors: Path, core: int = SERVER_CORE) -> subprocess.Popen[bytes]:
     """Start a process on a core; what it prints goes to a file."""
     with on_core(core), errors.open("wb") as file:
-        return subprocess.Popen(command, cwd=errors.parent, env=_ENVIRONMENT, stdout=file, stderr=file)
+        environ = {**_ENVIRONMENT, "HOME": str(errors.parent)}  # where svcnode would keep its history
+        return subprocess.Popen(command, cwd=errors.parent, env=environ, stdout=file, stderr=file)
 
 
 def _wait_for_answer(process: subprocess.Popen[bytes], server: Server, path: str, errors: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import signal
 import sys
@@ -14,7 +15,7 @@ from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeErr
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
 from svcnode.history import History
 from svcnode.journal import Journal
-from svcnode.logs import set_level
+from svcnode.logs import LAST_LINES_WITHIN_S, let_out, set_level, set_style
 from svcnode.node import Node
 from svcnode.notify.notices import Notices
 from svcnode.probes.tools.threads import OwnThread
@@ -43,24 +44,30 @@ FILES_FOR_THE_REST = 128
 DRAIN_S = 5.0  # where nobody waits at a terminal
 # For how long a thread that makes a page or a scrape may keep the loop from answering, each time that it is its turn.
 THREAD_TURN_S = 0.0005
+HURRIED_LINES_WITHIN_S = 0.1
+# A shell that dies sends its terminal's last signal a moment before the terminal is taken from all who had it.
+TERMINAL_TAKEN_WITHIN_S = 0.05
 
 log = logging.getLogger("svcnode")
 
 
-def run(settings: Settings, read_settings: Callable[[], Settings]) -> int:
+def run(settings: Settings, read_settings: Callable[[], Settings], *, outlives_terminal: bool = False) -> int:
     """Serve until told to stop; returns the exit code. `read_settings` reads the configuration anew."""
-    return run_to_end(Agent(settings, read_settings).serve())
+    return run_to_end(Agent(settings, read_settings, outlives_terminal=outlives_terminal).serve())
 
 
 def run_to_end(serving: Coroutine[None, None, int]) -> int:
     """On the best loop there is; returns the exit code."""
     sys.setswitchinterval(THREAD_TURN_S)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        try:
-            return runner.run(serving)
-        except ListenError as exc:
-            log.error("%s", exc)  # noqa: TRY400  its text says it all
-            return 1
+    code = 1
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            code = runner.run(serving)
+    except ListenError as exc:
+        log.error("%s", exc)  # noqa: TRY400  its text says it all
+    finally:  # what else is said on stderr comes after what was logged
+        let_out(HURRIED_LINES_WITHIN_S if code > 128 else LAST_LINES_WITHIN_S)
+    return code
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -72,7 +79,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class Agent:
-    def __init__(self, settings: Settings, read_settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self, settings: Settings, read_settings: Callable[[], Settings], *, outlives_terminal: bool = False
+    ) -> None:
         self._settings = settings
         self._read_settings = read_settings
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
@@ -86,6 +95,8 @@ class Agent:
         self._told_to_reload = asyncio.Event()
         self._hurried_by: signal.Signals | None = None
         self._has_store = False
+        self._is_read_on_terminal = sys.stderr.isatty()
+        self._ends_with_terminal = not outlives_terminal and _has_terminal()
 
     async def serve(self) -> int:
         settings = self._settings
@@ -96,7 +107,7 @@ class Agent:
         with self._heeding_signals():
             try:
                 self._tls = _context(settings.tls)
-                opened = self._open(settings.listen_everywhere)
+                opened = self._open(settings)
                 self._change_services((), settings.services)
                 async with self._remembering() as history:  # from here on: that the services are there is no news
                     self._set_desk(history)
@@ -174,7 +185,7 @@ class Agent:
     def _drain_s(self) -> float:
         if self._settings.drain_s is not None:
             return self._settings.drain_s
-        return 0.0 if sys.stderr.isatty() else DRAIN_S
+        return 0.0 if self._is_read_on_terminal else DRAIN_S
 
     @contextmanager
     def _heeding_signals(self) -> Iterator[None]:
@@ -183,7 +194,7 @@ class Agent:
         assert serving is not None, "signals are heeded by the task that serves"
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop_signal, number, serving)
-        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload.set)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         try:
             yield
         finally:
@@ -195,6 +206,20 @@ class Agent:
             self._hurried_by = number
             serving.cancel()
         self._told_to_stop.set()
+
+    def _on_hangup(self) -> None:
+        """Somebody wants a reload, or the terminal was closed: which of them, only the terminal can tell."""
+        if self._ends_with_terminal:
+            asyncio.get_running_loop().call_later(TERMINAL_TAKEN_WITHIN_S, self._reload_or_stop)
+        else:
+            self._told_to_reload.set()
+
+    def _reload_or_stop(self) -> None:
+        if _has_terminal():
+            self._told_to_reload.set()
+        elif not self._told_to_stop.is_set():  # the shell may send another: nobody is in a hurry
+            log.info("the terminal was closed")
+            self._told_to_stop.set()
 
     # ---- reloading
 
@@ -223,7 +248,7 @@ class Agent:
             # An empty file is what a deployment that is half-way leaves, and it would turn any node green.
             raise ConfigError("no service is named any more; if that is meant, start the node anew")
         tls = _context(new.tls)
-        opened = self._open(new.listen_everywhere)
+        opened = self._open(new)
         self._settings, self._tls = new, tls
         await self._listen_on(opened)
         self._open_doors()
@@ -232,6 +257,7 @@ class Agent:
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
             self._node.identify(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
+        set_style(new.log_format)
         self._remember_otherwise()
         await self._tell_people(new.notify)
         self._change_services(old.services, new.services)
@@ -297,19 +323,20 @@ class Agent:
             url = bound_url(self._sockets[address], address, "/")
             log.info("the operator page is at %s%s", url, access.spoken)
 
-    def _open(self, wanted: tuple[Address, ...]) -> dict[Address, socket.socket]:
+    def _open(self, settings: Settings) -> dict[Address, socket.socket]:
         """Whatever is not listened on yet: all of it, or none.
 
         A place that is ours already, to speak something else there, is taken over. So is one that speaks TLS, since
         a listener keeps the certificate it began with.
         """
+        wanted = settings.listen_everywhere
         free_places = {address.place: sock for address, sock in self._sockets.items() if address not in wanted}
         opened: dict[Address, socket.socket] = {}
         try:
             for address in wanted:
                 if address not in self._sockets or address.scheme == "https":
                     mine = self._sockets.get(address, free_places.get(address.place))
-                    opened[address] = bind(address) if mine is None else mine.dup()
+                    opened[address] = bind(address, settings.changed_by(address)) if mine is None else mine.dup()
         except ListenError:
             for address, sock in opened.items():
                 sock.close()
@@ -343,6 +370,15 @@ def _open_files_shared_out() -> tuple[int, int]:
     room = max(0, soft - FILES_FOR_THE_REST)
     looks = max(1, min(looks, room // 4))
     return max(1, min(connections, room - looks)), looks
+
+
+def _has_terminal() -> bool:
+    """Whether there is a terminal whose end would be told to this process, wherever its streams go."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY))
+    except OSError:
+        return False
+    return True
 
 
 def _context(tls: TlsSettings | None) -> ssl.SSLContext | None:

@@ -1,18 +1,27 @@
-"""What the agent says on stderr: lines for people on a terminal, JSON for machines elsewhere."""
+"""What the agent says on stderr: lines for people on a terminal, JSON for machines elsewhere.
+
+Whoever reads the log may stop reading: a collector that hangs, a terminal that is held with Ctrl-S. A write then does
+not return, and nothing but a thread of its own may wait for it. It writes to the descriptor and not to `sys.stderr`,
+whose lock the process would need at its end; nor does it hold any other lock while it writes.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import select
 import sys
+import threading
+from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from svcnode.core.redaction import redacted
 from svcnode.core.wording import one_line
 
-if TYPE_CHECKING:
-    from typing import TextIO
+STDERR = 2
+MAX_WAITING_BYTES = 4 * 1024**2  # some 20,000 lines
+LAST_LINES_WITHIN_S = 1.0
 
 # What a driver has to say about a look, the look says; drivers say it with tracebacks, at every look.
 _DRIVERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
@@ -48,18 +57,129 @@ def _shown(value: object) -> object:
     return value if isinstance(value, int | float | None) else redacted(str(value))
 
 
-def set_up(level: str, style: str, stream: TextIO | None = None) -> None:
-    """`style` is "text", "json", or "auto": text on a terminal."""
-    stream = stream or sys.stderr
-    is_text = stream.isatty() if style == "auto" else style == "text"
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
+class Handler(logging.Handler):
+    """Lines go out in their order and at once, as long as somebody reads.
+
+    Otherwise they wait. Once as much waits as may, whatever comes is dropped until the last of it is out; then one line
+    says how many were lost, in the place where they would have been.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+        self._lines: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._dropped = 0  # after all that waits
+        self._is_writing = False
+        self._changed = threading.Condition()
+        # A daemon: where nobody reads, it never ends.
+        threading.Thread(target=self._write_for_ever, name="svcnode log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self._line(record)
+        except Exception:  # noqa: BLE001  whatever it is, logging has its way to tell
+            self.handleError(record)
+            return
+        with self._changed:
+            if self._dropped or self._waiting_bytes + len(line) > MAX_WAITING_BYTES:
+                self._dropped += 1
+            else:
+                self._lines.append(line)
+                self._waiting_bytes += len(line)
+            self._changed.notify_all()
+
+    def let_out(self, within_s: float) -> None:
+        """Returns when all has been written, or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._lines or self._dropped or self._is_writing), within_s)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode(_encoding(), "backslashreplace")
+
+    # ---- in the thread
+
+    def _write_for_ever(self) -> None:
+        lost = 0  # since the last line that went out
+        while True:
+            lines, dropped = self._next()
+            lost += dropped
+            told = [self._line(_word_of(lost))] if lost else []
+            lost = 0 if self._write(b"".join(told + lines)) else lost + len(lines)
+
+    def _next(self) -> tuple[list[bytes], int]:
+        """What to write, or how many lines were dropped here.
+
+        Several lines at a time, since in a busy process the turn of this thread comes rarely; but no more than a pipe
+        takes as a whole, so that the lines of two processes on one pipe do not mix.
+        """
+        with self._changed:
+            self._is_writing = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._lines or self._dropped)
+            self._is_writing = True
+            if not self._lines:
+                dropped, self._dropped = self._dropped, 0
+                return [], dropped
+            lines = [self._lines.popleft()]
+            size = len(lines[0])
+            while self._lines and size + len(self._lines[0]) <= select.PIPE_BUF:
+                size += len(self._lines[0])
+                lines.append(self._lines.popleft())
+            self._waiting_bytes -= size
+            return lines, 0
+
+    def _write(self, text: bytes) -> bool:
+        """Returns whether it is out: not if the reader is gone, or the disk is full."""
+        try:
+            while text:
+                text = text[self._write_some(text) :]
+        except OSError:
+            return False
+        return True
+
+    def _write_some(self, text: bytes) -> int:
+        try:
+            return os.write(self.descriptor, text)
+        except BlockingIOError:  # made so by somebody who has the same stream
+            select.select((), (self.descriptor,), ())
+            return 0
+
+
+def _encoding() -> str:
+    return "utf-8" if sys.stderr is None else sys.stderr.encoding
+
+
+def _word_of(lost: int) -> logging.LogRecord:
+    were = "1 line was" if lost == 1 else f"{lost} lines were"
+    text = f"{were} lost here: the log could not be written, or nobody read it"
+    return logging.LogRecord("svcnode.logs", logging.WARNING, __file__, 0, text, (), None)
+
+
+def set_up(level: str, style: str, descriptor: int = STDERR) -> None:
+    logging.getLogger().handlers[:] = [Handler(descriptor)]
     for driver in _DRIVERS:
         logging.getLogger(driver).setLevel(logging.CRITICAL)
+    set_style(style)
     set_level(level)
+
+
+def set_style(style: str) -> None:
+    """Which is "text", "json", or "auto": text on a terminal."""
+    for handler in _ours():
+        is_text = os.isatty(handler.descriptor) if style == "auto" else style == "text"
+        handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
 
 
 def set_level(level: str) -> None:
     logging.getLogger().setLevel(level.upper())
+
+
+def let_out(within_s: float = LAST_LINES_WITHIN_S) -> None:
+    """The last lines before the end, as far as somebody reads them in time."""
+    for handler in _ours():
+        handler.let_out(within_s)
+
+
+def _ours() -> list[Handler]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, Handler)]

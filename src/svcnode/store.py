@@ -7,10 +7,13 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import StoreError
+from svcnode.core.wording import system_words
 from svcnode.probes.sqlite import STORE_APPLICATION_ID
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+ANOTHER_FILE = "name another file in [store] path"
 
 
 def open_store(path: Path) -> None:
@@ -21,13 +24,14 @@ def open_store(path: Path) -> None:
             (owner,) = database.execute("PRAGMA application_id").fetchone()
             (table_count,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if owner != STORE_APPLICATION_ID and table_count:
-                raise StoreError(f"{path} is a database of another program; name another file in [store] path")
+                raise StoreError(f"{path} is a database of another program; {ANOTHER_FILE}")
             # Readers and the one writer do not wait for each other; the file stays sound through a power cut.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
     except (OSError, sqlite3.Error) as exc:
         _remove_if_empty(path)
-        raise StoreError(f"cannot open the store {path}: {exc}") from exc
+        why = system_words(exc) if isinstance(exc, OSError) else exc
+        raise StoreError(f"cannot open the store {path}: {why}; mend that, or {ANOTHER_FILE}") from exc
 
 
 def _remove_if_empty(path: Path) -> None:

@@ -547,7 +547,7 @@ def test_a_screen_reader_finds_a_table_with_heads_and_names(steady: Agent, look:
 
 def test_what_somebody_else_wrote_stays_text(tmp_path: Path, look: Look) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
-    ids = [hostile, "\N{MAN}\N{GIRL} \N{FIRE}", "قاعدة البيانات", "a/b?c=d&e#f %2F ..", ".."]
+    ids = [hostile, "\N{MAN}\N{GIRL} \N{FIRE}", "قاعدة البيانات", "a/b?c=d&e#f %2F ..", "..."]
     script = f"{hostile} is what it says"
     with HttpBackend(reply(500, hostile)) as backend:
         config = HEAD.replace('name = "validator-7"', f"name = {json.dumps(hostile)}") + "".join(

@@ -320,6 +320,19 @@ class AnIdIsEmpty(RightNode):
         self.services.append(service("", "Up"))
 
 
+@breaks("services-ids-in-paths")
+class AnIdIsDots(RightNode):
+    """And whoever stands before it tidies paths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.services.append(service("..", "Up"))
+
+    def answer(self, asked: Asked) -> Reply:
+        tidied = asked.path.replace("/services/../", "/").replace("/services/%2E%2E/", "/")
+        return super().answer(asked._replace(path=tidied))
+
+
 @breaks("services-no-other-fields")
 class AServiceHasMoreFields(RightNode):
     def __init__(self) -> None:

@@ -360,7 +360,7 @@ def test_a_node_that_hangs_is_given_up_after_the_timeout() -> None:
         (["http://127.0.0.1:1", "--ca", ""], "svcnode: --ca: names no file"),
         (["http://127.0.0.1:1", "--json", "--junit", "-"], "--json and --junit - cannot both go to stdout"),
         (["http://127.0.0.1:1", "--ca", "ca.pem"], "an authority (CA) is for https, and the URL says http"),
-        (["https://127.0.0.1:1", "--ca", "/nonexistent"], "/nonexistent cannot be used as an authority (CA): No such"),
+        (["https://127.0.0.1:1", "--ca", "/nonexistent"], "/nonexistent cannot be used as an authority (CA): no such"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_what_to_write_instead(arguments: list[str], complaint: str) -> None:
@@ -372,7 +372,7 @@ def test_a_wrong_command_line_is_refused_with_what_to_write_instead(arguments: l
 def test_a_report_that_cannot_be_written_is_a_complaint(right: NodeServer, tmp_path: Path) -> None:
     ended = conform(right.url, "--junit", str(tmp_path))
     assert ended.returncode == NOT_JUDGED
-    assert ended.stderr == f"svcnode: --junit: cannot write {tmp_path}: Is a directory\n"
+    assert ended.stderr == f"svcnode: --junit: cannot write {tmp_path}: is a directory\n"
 
 
 # ---- TLS

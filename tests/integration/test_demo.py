@@ -346,3 +346,24 @@ def test_it_ends_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(DEADLINE_S) in (0, 1)
+
+
+def test_what_can_no_longer_be_written_ends_it_and_is_told_in_one_line(tmp_path: Path) -> None:
+    # Room for the introduction, and for a few lines of the script.
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500)); "
+        "from svcnode.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    with (tmp_path / "said").open("wb") as said:
+        ended = subprocess.run(
+            [sys.executable, "-B", "-c", script, "demo", "--listen", "127.0.0.1:0", "--speed", "20"],
+            stdout=said,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.endswith("\nsvcnode: cannot write what was seen: file too large\n")
+    assert "Traceback" not in ended.stderr
+    assert b" script " in (tmp_path / "said").read_bytes()

@@ -19,7 +19,7 @@ from tests.support.wire import Client, WireAnswer, request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ODD_IDS = ["a/b", "..", ".", "%2F", "db.svg", "naïve db", "<script>", "a?b#c&id=d", "数据库", "node"]
+ODD_IDS = ["a/b", "...", ".a", "%2F", "db.svg", "naïve db", "<script>", "a?b#c&id=d", "数据库", "node"]
 
 
 def service(service_id: str, probe: str, **words: Any) -> str:
@@ -104,7 +104,7 @@ def test_an_id_may_hold_any_character(agent: Agent, service_id: str) -> None:
     assert (badge.code, badge.header("Content-Type")) == (200, "image/svg+xml")
 
 
-@pytest.mark.parametrize("path", ["/details/none", "/badge/none.svg", "/details/%2E%2E%2E"])
+@pytest.mark.parametrize("path", ["/details/none", "/badge/none.svg", "/details/%2E%2E"])
 def test_an_unknown_id_is_not_found(agent: Agent, path: str) -> None:
     answer = agent.ask(path)
     assert (answer.code, answer.json) == (404, {"message": "Service not found"})

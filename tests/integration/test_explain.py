@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.agents import Agent
-from tests.support.backends import Backend, HttpBackend, close, mute, refusing, reply
+from tests.support.backends import Backend, HttpBackend, Peer, close, mute, refusing, reply, saying
 from tests.support.certificates import make_certificate
 from tests.support.servers.base import free_port
 from tests.support.servers.postgresql import PostgresServer
@@ -175,6 +177,19 @@ def test_in_the_folder_of_a_configuration_nothing_need_be_named(tmp_path: Path) 
     assert done.stdout.startswith("db-1 is Up, since ")
 
 
+def test_a_reload_that_was_refused_is_told_where_the_fault_lies(tmp_path: Path) -> None:
+    good = config(FIXED, listen=f"127.0.0.1:{free_port()}")
+    with Agent(tmp_path, config=good) as agent:
+        agent.reload(good.replace('"none"', '"non"'))
+        done = explain(folder=tmp_path)
+        told = "Its configuration was not reloaded, the old one is in force: services.cache.impact: must be one of"
+        assert (done.returncode, done.stderr) == (0, "")
+        assert told in done.stdout
+        agent.reload("[server")
+        assert "; --url names the node to ask without a configuration" in refused(explain(folder=tmp_path))
+        assert "not valid TOML" in explained(agent)[1]
+
+
 def test_a_unix_socket(tmp_path: Path) -> None:
     with Agent(tmp_path, config=config(FIXED, server='operator_listen = ["unix:operator.sock"]')) as agent:
         agent.hears("answers for")
@@ -243,12 +258,12 @@ def test_beyond_loopback_a_node_without_a_token_tells_nothing(tmp_path: Path) ->
 def test_nobody_is_there() -> None:
     with refusing() as port:
         said = refused(explain("--url", f"127.0.0.1:{port}"))
-    assert f"cannot reach http://127.0.0.1:{port}: Connection refused; is svcnode serve running there?" in said
+    assert f"cannot reach http://127.0.0.1:{port}: connection refused; is svcnode serve running there?" in said
 
 
 def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
     said = refused(explain("--url", f"unix:{tmp_path}/none.sock"))
-    assert f"cannot reach unix:{tmp_path}/none.sock: No such file or directory" in said
+    assert f"cannot reach unix:{tmp_path}/none.sock: no such file or directory" in said
 
 
 @pytest.mark.parametrize(
@@ -260,7 +275,7 @@ def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
         (reply(200, '{"id": "db"}'), "is not what this svcnode ("),
         (reply(500, '{"message": "Internal server error"}'), "got 500: Internal server error"),
         (reply(302, "", Location="/login"), "got 302"),
-        (b"SSH-2.0-whatever\r\n", "svcnode: "),
+        (b"SSH-2.0-whatever\r\n", "expected HTTP, got something else: SSH-2.0-whatever at http://"),
     ],
 )
 @pytest.mark.parametrize("words", [(), ("db",)])
@@ -269,14 +284,52 @@ def test_something_else_is_there(answer: bytes, why: str, words: tuple[str, ...]
         assert why in refused(explain(*words, "--url", backend.place))
 
 
+def test_something_else_speaks_before_it_is_asked() -> None:
+    with Backend(saying(b"hello\n")) as backend:
+        assert "expected HTTP, got something else: hello at http://" in refused(explain("--url", backend.place))
+
+
+def test_something_else_is_at_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def greet() -> None:
+            with listener.accept()[0] as greeted:
+                greeted.sendall(b"hello\n")
+                greeted.recv(65536)
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        said = refused(explain("--url", f"unix:{path}"))
+        greeter.join()
+    assert said == f"svcnode: expected HTTP, got something else: hello at unix:{path}\n"
+
+
+def test_one_who_only_hangs_up_is_told_of_in_whole_sentences() -> None:
+    with Backend(hanging_up) as backend:
+        said = refused(explain("--url", backend.place))
+    assert said == (
+        f"svcnode: cannot reach http://{backend.place}: the connection was closed without an answer; is it https://? "
+        "Is svcnode serve running there? --url names another address\n"
+    )
+
+
+def hanging_up(peer: Peer) -> None:
+    peer.read_until(b"\r\n\r\n")
+    peer.finish()
+
+
 def test_an_unknown_id_comes_with_those_that_are_known(tmp_path: Path) -> None:
     with Agent(tmp_path, config=config(FIXED)) as agent:
         said = refused(explain("db1", "--url", url_of(agent)))
         assert f'no service has the id "db1" at {url_of(agent)}; did you mean "db-1"? It has: db-1, cache\n' in said
-        assert 'the id "xyz" at' in refused(explain("xyz", "--url", url_of(agent)))
+        said = refused(explain("xyz", "--url", url_of(agent)))
+        assert said == f'svcnode: no service has the id "xyz" at {url_of(agent)}. It has: db-1, cache\n'
 
 
-@pytest.mark.parametrize("service_id", ["a/b", "..", "%2F", "<script>", "naïve db"])
+@pytest.mark.parametrize("service_id", ["a/b", "...", "%2F", "<script>", "naïve db"])
 def test_an_id_may_hold_any_character(tmp_path: Path, service_id: str) -> None:
     services = f'[[services]]\nid = {json.dumps(service_id, ensure_ascii=False)}\nstatus = "Down"\n'
     with Agent(tmp_path, config=config(services)) as agent:

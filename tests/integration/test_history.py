@@ -454,7 +454,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(world: World) -> None:
 
 def test_a_read_only_disk_stops_nothing(world: World) -> None:
     with mounted(world.path.parent, "size=1m,ro"), world.agent() as agent:
-        agent.hears(r"history\.db cannot be written: Read-only file system")
+        agent.hears(r"history\.db cannot be written: read-only file system")
         world.looks_and_answers(agent)
 
 
@@ -468,6 +468,7 @@ def test_the_database_of_another_program_is_not_touched(world: World) -> None:
         agent.hears(r"history\.db is a database of another program; name another file in \[history\] path")
         world.looks_and_answers(agent)
         agent.stop()
+        assert sum("history" in message for message in agent.messages) == 1  # nothing new at the end
     assert world.path.read_bytes() == before
     assert [one.name for one in world.path.parent.iterdir()] == ["history.db"]
 

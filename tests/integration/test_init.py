@@ -422,7 +422,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_file(folder: Path, nobody: int)
         check=False,
     )
     assert ended.returncode == 2
-    assert ended.stderr == "svcnode: cannot write svcnode.toml: File too large\n"
+    assert ended.stderr == "svcnode: cannot write svcnode.toml: file too large\n"
     assert list(folder.iterdir()) == []
 
 

@@ -500,6 +500,17 @@ def test_a_test_message_goes_to_every_target(tmp_path: Path) -> None:
         assert second.documents[0]["title"] == "validator-7: this is a test"
 
 
+def test_a_test_message_needs_nothing_that_only_services_need(tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        probe = "postgresql://me:${LEDGER_PASSWORD}@127.0.0.1/ledger"
+        text = f'[notify]\n{hook(receiver.port)}\n[[services]]\nid = "ledger"\nprobe = "{probe}"\nimpact = "critcal"'
+        ended = notify_test(tmp_path, text)
+        assert (ended.returncode, ended.stderr, len(receiver.documents)) == (0, "", 1)
+        ended = notify_test(tmp_path, text.replace("[notify]", '[notify]\nquite = "5m"'))
+    assert ended.stderr == 'svcnode: notify.quite: unknown key; did you mean "quiet"? (svcnode.toml:2)\n'
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
 def test_a_test_message_can_go_to_one_target(tmp_path: Path) -> None:
     with Receiver() as first, Receiver() as second:
         text = f'[notify]\nwebhook = ["http://127.0.0.1:{first.port}", "http://127.0.0.1:{second.port}"]'

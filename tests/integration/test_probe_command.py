@@ -445,5 +445,5 @@ def test_output_that_cannot_be_written_is_told_in_one_line(port: Port) -> None:
             timeout=DEADLINE_S,
             check=False,
         )
-    assert looked.stderr == b"svcnode: cannot write what was seen: No space left on device\n"
+    assert looked.stderr == b"svcnode: cannot write what was seen: no space left on device\n"
     assert looked.returncode == UNKNOWN

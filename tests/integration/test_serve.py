@@ -240,6 +240,14 @@ def test_the_level_of_the_log_can_be_changed(tmp_path: Path) -> None:
         assert not any(message == "reloaded" for message in agent.messages)
 
 
+def test_the_form_of_the_log_can_be_changed(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
+        agent.reload('[log]\nformat = "text"\n' + FIXED)
+        assert re.fullmatch(r"\d\d:\d\d:\d\d info    reloaded", agent.lines[-1])
+        agent.reload('[log]\nformat = "json"\n' + FIXED)
+        assert json.loads(agent.lines[-1])["message"] == "reloaded"
+
+
 def test_a_bad_file_changes_nothing_and_is_told_with_file_and_line(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "-c", "svcnode.toml", config='[node]\nname = "old"\n' + FIXED) as agent:
         assert agent.ask("/svc/node").json["node_name"] == "old"
@@ -253,7 +261,7 @@ def test_a_bad_file_changes_nothing_and_is_told_with_file_and_line(tmp_path: Pat
         assert agent.statuses() == {"db": "Up"}
         agent.config_file.unlink()
         agent.reload()
-        assert agent.messages[-1].endswith("cannot read the configuration: No such file or directory (svcnode.toml)")
+        assert agent.messages[-1].endswith("cannot read the configuration: no such file or directory (svcnode.toml)")
         assert agent.health() == 200
         agent.reload('[node]\nname = "new"\n' + FIXED)
         assert agent.ask("/svc/node").json["node_name"] == "new"
@@ -324,7 +332,7 @@ def test_an_address_that_cannot_be_had_changes_nothing(tmp_path: Path) -> None:
         assert agent.messages[-1] == (
             "not reloaded, the old configuration stays in force: "
             f"cannot listen on https://127.0.0.1:{taken}: "
-            "something listens there already; stop it, or choose another place with --listen"
+            "something listens there already; stop it, or choose another place with listen in [server]"
         )
         assert not (tmp_path / "a.sock").exists()
         assert client.ask("/svc/node").json["node_name"] != "new"
@@ -393,7 +401,7 @@ def test_a_broken_certificate_changes_nothing(tmp_path: Path) -> None:
         port = agent.port
         made.certificate.write_text("hello")
         agent.reload()
-        assert "are not a certificate and its key" in agent.messages[-1]
+        assert "node.pem holds no certificate in PEM form" in agent.messages[-1]
         with agent.connect(port, tls=trust) as client:
             assert certificate_seen_by(client) == seen
 
@@ -614,10 +622,10 @@ def test_a_reader_that_leaves_gets_no_traceback(unbuffered: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        ("no.toml", "cannot read the configuration: No such file or directory (no.toml)"),
-        (".", "cannot read the configuration: Is a directory (.)"),
+        ("no.toml", "cannot read the configuration: no such file or directory (no.toml)"),
+        (".", "cannot read the configuration: is a directory (.)"),
         ("bad.toml", 'node.nam: unknown key; did you mean "name"? (bad.toml:2)'),
-        ("tls.toml", "server.tls: tls.toml and tls.toml are not a certificate and its key: "),
+        ("tls.toml", "server.tls.certificate: tls.toml holds no certificate in PEM form"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_ends_with_one_line_and_code_2(
@@ -637,6 +645,8 @@ def test_the_configuration_can_be_named_in_the_environment(tmp_path: Path) -> No
     checked = run(tmp_path, "check-config", environ={"SVCNODE_CONFIG": "a.toml"})
     assert checked.stdout == (
         "The configuration is fine (a.toml): a v1 on http://127.0.0.1:8420\n  db: db (fixed at Up, impact partial)\n"
+        "Note: every service that counts has a fixed status, so the health of the node will never change; give a probe "
+        "to those that can be looked at\n"
     )
     assert checked.returncode == 0
 

@@ -87,7 +87,7 @@ def test_unreachable_is_worse_than_unhealthy(fleet: Fleet) -> None:
     with refusing() as port:
         ended = status(fleet.url("ill"), f"127.0.0.1:{port}")
     assert ended.returncode == 3
-    assert f"    cannot reach http://127.0.0.1:{port}: Connection refused\n" in ended.stdout
+    assert f"    cannot reach http://127.0.0.1:{port}: connection refused\n" in ended.stdout
     assert ended.stdout.endswith("\n\n2 nodes: 1 unhealthy, 1 unreachable\n")
 
 
@@ -132,7 +132,7 @@ def test_json_says_of_what_kind_an_error_is() -> None:
     (error,) = found["errors"]
     assert error == {
         "kind": "UnreachableError",
-        "message": f"cannot reach http://127.0.0.1:{port}: Connection refused",
+        "message": f"cannot reach http://127.0.0.1:{port}: connection refused",
     }
 
 

@@ -107,8 +107,8 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_begins_anew(tmp_pat
 def test_a_node_that_is_gone_says_why(tmp_path: Path) -> None:
     with refusing() as port, Terminal(tmp_path) as terminal:
         terminal.start(f"svcnode watch {FAST} --timeout 1s 127.0.0.1:{port}")
-        terminal.sees(rf"^  ! unreachable +127\.0\.0\.1:{port} +Connection refused +>\ds +!$")
-        terminal.sees(rf"^    cannot reach http://127\.0\.0\.1:{port}: Connection refused$")
+        terminal.sees(rf"^  ! unreachable +127\.0\.0\.1:{port} +connection refused +>\ds +!$")
+        terminal.sees(rf"^    cannot reach http://127\.0\.0\.1:{port}: connection refused$")
 
 
 def test_a_200_beside_a_service_that_is_down_is_remarked_and_a_password_is_not_shown(

@@ -167,7 +167,7 @@ def test_the_interface_is_read_only(ask: Asker) -> None:
 
 
 def test_an_id_goes_into_the_path_percent_encoded(ask: Asker, node: Node) -> None:
-    for service_id in ("a/b c%", "ü", "..", "?", "#", "%2F", "{service_ID}"):
+    for service_id in ("a/b c%", "ü", "...", "?", "#", "%2F", "{service_ID}"):
         node.register(service_id, name="Odd", description="An id may hold any character").down("on purpose")
     _, body = ask("/svc/node/services")
     for service in body["services"][3:]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE_S = 10.0
+_COMMAND = (sys.executable, "-W", "error", "-m", "svcnode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +66,22 @@ class Agent:
         config: str | None = None,
         environ: Mapping[str, str] | None = None,
         on_terminal: bool = False,
+        terminal: str | None = None,
+        under_nohup: bool = False,
     ) -> None:
+        """`on_terminal` lets it speak to one; `terminal` is the file of the one that it is started from."""
         self.config_file = folder / "svcnode.toml"
         if config is not None:
             self.config_file.write_text(config)
         self.lines: list[str] = []
         self._heard = threading.Condition()
         self._is_deaf = self._has_ended = False
+        self._may_read = threading.Event()
+        self._may_read.set()
         self._ours, theirs = pty.openpty() if on_terminal else os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "svcnode", "serve", *arguments],
+            [*_started_from(terminal, under_nohup), *_COMMAND, "serve", *arguments],
+            start_new_session=terminal is not None,
             cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), **(environ or {})},
             stdin=subprocess.DEVNULL,
@@ -90,13 +98,14 @@ class Agent:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
+        self._may_read.set()
         self._listener.join()
 
     # ---- what it says
 
     def _listen(self) -> None:
         unfinished = b""
-        while not self._is_deaf and (data := _read(self._ours)):
+        while not self._is_deaf and self._may_read.wait() and (data := _read(self._ours)):
             *lines, unfinished = (unfinished + data).split(b"\n")
             with self._heard:
                 self.lines += [line.decode().rstrip("\r") for line in lines]
@@ -124,6 +133,17 @@ class Agent:
     def deafen(self) -> None:
         """Hear one more line and close our end of its stderr, as a log collector that dies does."""
         self._is_deaf = True
+
+    def stop_reading(self) -> None:
+        """But for what is read already: a pipe that is full soon, or a terminal that is held with Ctrl-S."""
+        self._may_read.clear()
+        if os.isatty(self._ours):
+            os.write(self._ours, b"\x13")
+        else:
+            fcntl.fcntl(self._ours, fcntl.F_SETPIPE_SZ, 4096)
+
+    def read_on(self) -> None:
+        self._may_read.set()
 
     # ---- telling it
 
@@ -177,6 +197,13 @@ class Agent:
             assert self.process.poll() is None, "it has ended\n" + "\n".join(self.lines)
             assert time.monotonic() < deadline_s, "it did not come to pass\n" + "\n".join(self.lines)
             time.sleep(0.02)
+
+
+def _started_from(terminal: str | None, under_nohup: bool) -> list[str]:
+    """The head of a session becomes its terminal's by opening it."""
+    opened = "" if terminal is None else f"<{terminal}"
+    ignoring = "trap '' HUP; " if under_nohup else ""
+    return ["/bin/sh", "-c", f'{ignoring}exec "$@" {opened}', "sh"] if opened or ignoring else []
 
 
 def _read(descriptor: int) -> bytes:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CUT_OFF_S = 0.2  # long enough to reach the step that never ends
 REUSED = ("reuse", "the connection of an earlier look", True)
 ENDS_SOON = Verdict.not_ready("its certificate expires in 0.0 days, before min_cert_days is reached")
-OUT_OF_FILES = Verdict.unknown("this machine cannot look: Too many open files")
+OUT_OF_FILES = Verdict.unknown("this machine cannot look: too many open files")
 NOT_WHOLE = "it closed the connection before its answer was whole"
 
 _ESTABLISHED, _CLOSE_WAIT = "01", "08"
@@ -201,7 +201,7 @@ def assert_missing_ca_is_our_fault(look: Look, url: str, ca: Path, certificate: 
     ca.unlink()
     verdict, _ = look.run(look_once(probe, 1.0))
     assert verdict.outcome is Outcome.UNKNOWN
-    assert f"cannot use {ca}: No such file or directory" in verdict.reason
+    assert f"cannot use {ca}: no such file or directory" in verdict.reason
 
 
 @contextmanager

@@ -23,8 +23,8 @@ SECRET = "the password is swordfish"
 IDS = {
     "a/b c%": Status.UP,
     "ü": Status.DOWN,
-    "..": Status.INITIALIZING,
-    ".": Status.UP,
+    "...": Status.INITIALIZING,
+    ".a": Status.UP,
     "?": Status.DOWN,
     "#": Status.INITIALIZING,
     "%2F": Status.UP,

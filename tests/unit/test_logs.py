@@ -1,24 +1,27 @@
 from __future__ import annotations
 
-import io
+import errno
 import json
 import logging
+import os
+import pty
 import re
+import select
 import sys
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode import logs
 from svcnode.core.wording import one_line
-from svcnode.logs import JsonFormatter, TextFormatter, set_level, set_up
+from svcnode.logs import JsonFormatter, TextFormatter, let_out, set_level, set_style, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+DEADLINE_S = 10.0
 
 
 @pytest.fixture(autouse=True)
@@ -111,45 +114,176 @@ def test_one_line_leaves_what_can_be_seen() -> None:
 # ---- choosing
 
 
+class Outlet:
+    """What is written to a descriptor, be it a pipe or a terminal; nobody reads it but who asks."""
+
+    def __init__(self, *, is_terminal: bool = False) -> None:
+        self._ours, self.descriptor = pty.openpty() if is_terminal else os.pipe()
+        os.set_blocking(self._ours, False)
+
+    def close(self) -> None:
+        os.close(self._ours)
+        os.close(self.descriptor)
+
+    @property
+    def text(self) -> str:
+        """All that has been logged since it was last asked for."""
+        let_out(DEADLINE_S)
+        return self.read()
+
+    def read(self, count: int = 65536) -> str:
+        try:
+            return os.read(self._ours, count).decode()
+        except BlockingIOError:
+            return ""
+
+    def fill(self) -> None:
+        """As a reader does that reads no more."""
+        os.set_blocking(self.descriptor, False)
+        with suppress(BlockingIOError):
+            while os.write(self.descriptor, b"-" * 4096):
+                pass
+        os.set_blocking(self.descriptor, True)
+
+    def read_to_the_end(self) -> str:
+        """All that waits, too."""
+        read = ""
+        while not read.endswith("the end\n"):
+            read += self.read_when_there_is_some()
+        return read
+
+    def read_when_there_is_some(self) -> str:
+        assert select.select([self._ours], [], [], DEADLINE_S)[0]
+        return self.read()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Outlet]:
+    with closing(Outlet()) as outlet:
+        yield outlet
+
+
 @pytest.mark.parametrize(
-    ("style", "stream", "is_json"),
-    [
-        ("auto", io.StringIO(), True),
-        ("auto", Terminal(), False),
-        ("text", io.StringIO(), False),
-        ("json", Terminal(), True),
-    ],
+    ("style", "is_terminal", "is_json"),
+    [("auto", False, True), ("auto", True, False), ("text", False, False), ("json", True, True)],
 )
 def test_logs_are_text_on_a_terminal_and_json_elsewhere_unless_chosen(
-    style: str, stream: io.StringIO, is_json: bool
+    style: str, is_terminal: bool, is_json: bool
 ) -> None:
-    set_up("info", style, stream)
+    with closing(Outlet(is_terminal=is_terminal)) as outlet:
+        set_up("info", style, outlet.descriptor)
+        logging.getLogger("svcnode").info("hello")
+        text = outlet.text
+    assert text.startswith("{") is is_json
+    assert text.count("\n") == 1
+
+
+def test_setting_up_again_does_not_say_everything_twice(pipe: Outlet) -> None:
+    set_up("info", "text", pipe.descriptor)
+    set_up("info", "text", pipe.descriptor)
     logging.getLogger("svcnode").info("hello")
-    assert stream.getvalue().startswith("{") is is_json
-    assert stream.getvalue().count("\n") == 1
+    assert pipe.text.count("hello") == 1
 
 
-def test_setting_up_again_does_not_say_everything_twice() -> None:
-    stream = io.StringIO()
-    set_up("info", "text", stream)
-    set_up("info", "text", stream)
-    logging.getLogger("svcnode").info("hello")
-    assert stream.getvalue().count("hello") == 1
-
-
-def test_logs_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     set_up("info", "text")
     logging.getLogger("svcnode").info("hello")
-    said = capsys.readouterr()
+    let_out(DEADLINE_S)
+    said = capfd.readouterr()
     assert "hello" in said.err
     assert said.out == ""
 
 
-def test_the_level_can_be_changed_while_running() -> None:
-    stream = io.StringIO()
-    set_up("warning", "text", stream)
+def test_the_level_can_be_changed_while_running(pipe: Outlet) -> None:
+    set_up("warning", "text", pipe.descriptor)
     logging.getLogger("svcnode").info("unheard")
     set_level("debug")
     logging.getLogger("svcnode").debug("heard")
-    assert "unheard" not in stream.getvalue()
-    assert "heard" in stream.getvalue()
+    assert re.fullmatch(r"\S+ debug   heard\n", pipe.text)
+
+
+def test_the_style_can_be_changed_while_running(pipe: Outlet) -> None:
+    set_up("info", "auto", pipe.descriptor)
+    logging.getLogger("svcnode").info("one")
+    set_style("text")
+    logging.getLogger("svcnode").info("two")
+    assert re.fullmatch(r"\{.*\}\n\S+ info    two\n", pipe.text)
+
+
+def test_what_no_encoding_can_hold_is_written_as_its_number(pipe: Outlet) -> None:
+    set_up("info", "json", pipe.descriptor)
+    logging.getLogger("svcnode").info("\udcff")
+    assert json.loads(pipe.text)["message"] == "\udcff"
+
+
+# ---- a reader that does not read
+
+
+def test_logging_goes_on_while_nobody_reads_and_all_lines_come_out_in_their_order(pipe: Outlet) -> None:
+    set_up("info", "text", pipe.descriptor)
+    pipe.fill()
+    for number in range(1000):
+        logging.getLogger("svcnode").info("line %d", number)
+    logging.getLogger("svcnode").info("the end")
+    numbers = re.findall(r"line (\d+)\n", pipe.read_to_the_end())
+    assert numbers == [str(number) for number in range(1000)]
+
+
+def test_lines_that_find_no_room_are_lost_and_counted_where_they_would_have_been(
+    pipe: Outlet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "MAX_WAITING_BYTES", 10_000)
+    set_up("info", "text", pipe.descriptor)
+    pipe.fill()
+    for number in range(1000):
+        logging.getLogger("svcnode").info("line %d", number)
+    read = ""
+    while "lost" not in read:
+        read += pipe.read_when_there_is_some()
+    logging.getLogger("svcnode").info("the end")
+    read += pipe.read_to_the_end()
+    *kept, told, end = re.findall(r"(?:info    |warning )(.*)\n", read)
+    assert kept == [f"line {number}" for number in range(len(kept))]
+    assert 300 < len(kept) < 900
+    assert told == f"{1000 - len(kept)} lines were lost here: the log could not be written, or nobody read it"
+    assert end == "the end"
+
+
+def test_who_waits_for_the_last_lines_waits_no_longer_than_told(pipe: Outlet) -> None:
+    set_up("info", "text", pipe.descriptor)
+    pipe.fill()
+    logging.getLogger("svcnode").info("the end")
+    let_out(within_s=0.01)
+    assert "the end" not in pipe.read()
+    pipe.read_to_the_end()
+
+
+def test_a_line_that_cannot_be_written_is_counted_when_the_next_one_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, is_full = os.write, True
+
+    def write_if_there_is_room(descriptor: int, text: bytes) -> int:
+        if is_full:
+            raise OSError(errno.ENOSPC, "no space left")
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", write_if_there_is_room)
+    with (tmp_path / "log").open("wb") as file:
+        set_up("info", "text", file.fileno())
+        logging.getLogger("svcnode").info("one")
+        let_out(DEADLINE_S)
+        is_full = False
+        logging.getLogger("svcnode").info("two")
+        let_out(DEADLINE_S)
+    said = re.findall(r"(?:info    |warning )(.*)\n", (tmp_path / "log").read_text())
+    assert said == ["1 line was lost here: the log could not be written, or nobody read it", "two"]
+
+
+def test_a_stream_that_somebody_made_non_blocking_loses_nothing(pipe: Outlet) -> None:
+    set_up("info", "text", pipe.descriptor)
+    pipe.fill()
+    os.set_blocking(pipe.descriptor, False)
+    logging.getLogger("svcnode").info("one")
+    logging.getLogger("svcnode").info("the end")
+    assert re.search(r"one\n.* the end\n$", pipe.read_to_the_end())

@@ -51,6 +51,16 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     assert asked(path, "PRAGMA application_id") == STORE_APPLICATION_ID
 
 
+def test_a_store_that_cannot_be_made_is_told_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "svcnode" / "store.db"
+    with pytest.raises(StoreError) as refused:
+        open_store(path)
+    assert str(refused.value) == (
+        f"cannot open the store {path}: not a directory; mend that, or name another file in [store] path"
+    )
+
+
 def test_the_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     asked(path, "CREATE TABLE ledger (entry)")

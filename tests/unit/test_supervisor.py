@@ -22,7 +22,13 @@ from svcnode.definition import define
 from svcnode.look import INSIST_AFTER_S
 from svcnode.node import Node
 from svcnode.probes.tools.steps import step
-from svcnode.supervisor import FIRST_LOOKS_WITHIN_S, JITTER, LATENESS_TOLD_EVERY_S, Supervisor
+from svcnode.supervisor import (
+    FIRST_LOOKS_WITHIN_S,
+    JITTER,
+    LATENESS_TOLD_EVERY_S,
+    Supervisor,
+    is_lateness_worth_telling,
+)
 from svcnode.supervisor.agenda import TIMER_GRAIN_S
 from svcnode.supervisor.thread import SupervisorThread
 from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time, run_in_virtual_time
@@ -783,6 +789,29 @@ async def test_looks_that_begin_late_are_told_once_a_minute(caplog: pytest.LogCa
             probe.takes_s = 0.01
         await asyncio.sleep(LATENESS_TOLD_EVERY_S)
         caplog.clear()
+        await asyncio.sleep(10 * LATENESS_TOLD_EVERY_S)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("late", "looks", "is_told"),
+    [(0, 0, False), (1, 7, False), (4, 4, False), (5, 5, True), (5, 100, True), (5, 101, False), (600, 12_001, False)],
+)
+def test_late_looks_are_told_when_they_are_several_and_a_share_that_counts(
+    late: int, looks: int, is_told: bool
+) -> None:
+    assert is_lateness_worth_telling(late, looks) is is_told
+
+
+@in_virtual_time
+async def test_a_single_hiccup_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    node = a_node()
+    first, *_ = register_many(node, 3, lambda: ScriptedProbe(takes_s=0.01), interval="10s")
+    async with supervising(node, looks_at_once=1):
+        await asyncio.sleep(15.0)
+        first.takes_s = 4.0  # and the next one waits for its place
+        await asyncio.sleep(10.0)
+        first.takes_s = 0.01
         await asyncio.sleep(10 * LATENESS_TOLD_EVERY_S)
     assert caplog.messages == []
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _occupy_closed_streams()
     arguments, unknown = _parser().parse_known_args(argv)
     if unknown:  # refused by the command that they were meant for: what its exit codes mean is its own
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -39,6 +40,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     finally:
         _give_up_on_readers_that_left()
+
+
+def _occupy_closed_streams() -> None:
+    """The first file or socket would be given the number of a stream that is closed, and be taken for it.
+
+    `sys.stdin` and `sys.stdout` stay None, by which commands know; what is said on `sys.stderr` must not go to stdout.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest number that is free: this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  it stays open
 
 
 def _give_up_on_readers_that_left() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from svcnode.cli.configuration import add_config_option, settings_reader, unhear
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Sequence
 
     from svcnode.cli.parsers import CommandParser, Commands
     from svcnode.config import ServiceSettings
@@ -27,7 +29,9 @@ def add_to(commands: Commands) -> CommandParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from svcnode.cli.showing import show
     from svcnode.config import find_file
+    from svcnode.core.wording import one_line
     from svcnode.web.listen import tls_context
 
     settings = settings_reader(arguments.file or arguments.config, arguments)()
@@ -37,9 +41,26 @@ def run(arguments: argparse.Namespace) -> int:
     where = find_file(arguments.file or arguments.config) or "no file, the embedded default"
     lines = [f"The configuration is fine ({where}): {settings.node_name} {settings.node_version} on {addresses}"]
     lines += map(_line, settings.services)
-    lines += map("Note: {}".format, unheard_told(settings))
-    print("\n".join(lines), flush=True)  # noqa: T201
+    lines += map("Note: {}".format, [*unheard_told(settings), *_unchanging_told(settings.services)])
+    show("\n".join(map(one_line, lines)), sys.stdout)
     return 0
+
+
+def _unchanging_told(services: Sequence[ServiceSettings]) -> Iterator[str]:
+    """What to say where the health of the node is the same whatever happens."""
+    from svcnode.core.model import Impact
+
+    counted = [service for service in services if service.definition.service.impact is not Impact.NONE]
+    if not counted:
+        yield (
+            'no service counts, since all have impact = "none", so the node will be healthy (200) whatever happens to '
+            'them; give impact = "partial" or "critical" to those that matter'
+        )
+    elif all(service.status is not None for service in counted):
+        yield (
+            "every service that counts has a fixed status, so the health of the node will never change; give a probe "
+            "to those that can be looked at"
+        )
 
 
 def _line(service: ServiceSettings) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201  that is what it is for
+    from svcnode.cli.showing import show
+
+    show(text, sys.stdout)
 
 
 def _speed(text: str) -> float:

@@ -13,6 +13,7 @@ import httpx2
 
 from svcnode.cli.showing import show
 from svcnode.cli.whereabouts import TOKEN_VARIABLE, place_from
+from svcnode.client.connections import Connection
 from svcnode.client.faults import translated
 from svcnode.client.loops import PromptLoop
 from svcnode.core.errors import (
@@ -92,7 +93,8 @@ async def _told(place: Place, service_id: str | None) -> Any:  # noqa: ANN401  w
     except httpx2.HTTPError as exc:
         error = translated(exc, place.shown)
         if isinstance(error, UnreachableError):
-            error = UnreachableError(f"{error}; is svcnode serve running there? --url names another address")
+            joint = " Is" if str(error).endswith("?") else "; is"
+            error = UnreachableError(f"{error}{joint} svcnode serve running there? --url names another address")
         raise error from exc
 
 
@@ -105,12 +107,15 @@ def _client(place: Place) -> httpx2.AsyncClient:
 
 
 async def _asked(client: httpx2.AsyncClient, place: Place, path: str) -> Any:  # noqa: ANN401
-    body = bytearray()
-    async with client.stream("GET", f"{place.origin}{path}") as response:
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise NotThisInterfaceError(f"got more than {MAX_BYTES // 1024**2} MiB from {place.shown}")
+    body, connection = bytearray(), Connection(place.shown)
+    asking = client.stream("GET", f"{place.origin}{path}", extensions={"trace": connection.trace})
+    with connection.taken():
+        async with asking as response:
+            connection.has_answered = True
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    raise NotThisInterfaceError(f"got more than {MAX_BYTES // 1024**2} MiB from {place.shown}")
     document = _document(bytes(body))
     if response.status_code == 200 and isinstance(document, dict):
         return document
@@ -166,6 +171,6 @@ def _unknown(service_id: str, known: Any, place: Place) -> str:  # noqa: ANN401
     services = known.get("services") if isinstance(known, dict) else None
     ids = [str(service.get("id")) for service in services or () if isinstance(service, dict)]
     near = nearest(service_id, ids)
-    hint = f'; did you mean "{near}"?' if near else ""
+    hint = f'; did you mean "{near}"?' if near else "."
     listed = ", ".join(ids[:LISTED_IDS]) + (f" and {len(ids) - LISTED_IDS} more" if len(ids) > LISTED_IDS else "")
     return f'no service has the id "{service_id}" at {place.shown}{hint} It has: {listed or "none"}'

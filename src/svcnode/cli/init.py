@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from svcnode.cli.parsers import CommandParser, Commands
 
 
@@ -20,7 +19,7 @@ def add_to(commands: Commands) -> CommandParser:
         "configuration that is ready to serve. A file that exists is never overwritten. Exit 0 or 2.",
     )
     add = parser.add_argument
-    add("file", nargs="?", type=Path, metavar="FILE", help="where to write it (default: svcnode.toml in this folder)")
+    add("file", nargs="?", type=_file, metavar="FILE", help="where to write it (default: svcnode.toml in this folder)")
     add("--stdout", action="store_true", help="print it instead; what was found is told on stderr")
     add(
         "--port",
@@ -31,6 +30,12 @@ def add_to(commands: Commands) -> CommandParser:
         help="look for a kind, such as postgresql, at this port instead of its usual one; may be repeated",
     )
     return parser
+
+
+def _file(text: str) -> Path:
+    if not text:  # as a path, that is the folder
+        raise argparse.ArgumentTypeError("a file name is needed, such as svcnode.toml")
+    return Path(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli.showing import show, show_as_file
 from svcnode.core.errors import InvalidValueError, SvcnodeError
-from svcnode.core.wording import one_line, suggestion
+from svcnode.core.wording import one_line, suggestion, system_words
 from svcnode.discovery.choice import Choice, choose
 from svcnode.discovery.document import document, free_port, name_from
 from svcnode.discovery.known import KNOWN
@@ -90,7 +90,7 @@ def write_new(file: Path, text: str) -> None:
     except FileExistsError:
         raise _exists(file) from None
     except (OSError, ValueError) as exc:  # a null character in a path is a ValueError
-        raise SvcnodeError(f"cannot write {file}: {getattr(exc, 'strerror', None) or exc}") from exc
+        raise SvcnodeError(f"cannot write {file}: {system_words(exc) if isinstance(exc, OSError) else exc}") from exc
 
 
 def _exists(file: Path) -> SvcnodeError:

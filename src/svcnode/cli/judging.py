@@ -18,6 +18,7 @@ from svcnode.conformance.report import as_json, as_junit, lines, plain
 from svcnode.conformance.run import Plan, run
 from svcnode.conformance.target import target_from
 from svcnode.core.errors import InvalidValueError, SvcnodeError
+from svcnode.core.wording import system_words
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +76,7 @@ def _write(file: Path, content: bytes) -> None:
     try:
         file.write_bytes(content)
     except OSError as exc:
-        raise SvcnodeError(f"--junit: cannot write {file}: {exc.strerror}") from exc
+        raise SvcnodeError(f"--junit: cannot write {file}: {system_words(exc)}") from exc
 
 
 def _show(report: Report, level: Level, arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from svcnode.cli.durations import positive_s
 from svcnode.client import AsyncClient
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.wording import system_words
 from svcnode.terminal.pulse import MAX_LATE_S
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _read(file: str) -> str:
             with Path(file).open(encoding="utf-8") as opened:
                 text = opened.read(MAX_LIST_CHARS + 1)
     except OSError as exc:
-        raise InvalidValueError(f"--from: cannot read {file}: {exc.strerror}") from exc
+        raise InvalidValueError(f"--from: cannot read {file}: {system_words(exc)}") from exc
     except ValueError:
         raise InvalidValueError(f"--from: {file} is not UTF-8 text") from None
     if len(text) > MAX_LIST_CHARS:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from svcnode.cli.configuration import add_config_option, settings_reader
+from svcnode.cli.configuration import add_config_option
 
 if TYPE_CHECKING:
     import argparse
@@ -27,5 +28,7 @@ def add_to(commands: Commands) -> CommandParser:
 
 def run(arguments: argparse.Namespace) -> int:
     from svcnode.cli.trials import show_trials
+    from svcnode.config import find_file, load_notify
 
-    return show_trials(settings_reader(arguments.config, arguments)(), arguments.to)
+    identity, notify = load_notify(find_file(arguments.config), os.environ)
+    return show_trials(identity, notify, arguments.to)

@@ -30,7 +30,7 @@ def add_to(commands: Commands) -> CommandParser:
 
 def run(arguments: argparse.Namespace) -> int:
     # A reload that is asked for before the agent heeds signals would end it, and has nothing to reload yet.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 
     from svcnode import agent, logs
 
@@ -39,4 +39,4 @@ def run(arguments: argparse.Namespace) -> int:
     logs.set_up(settings.log_level, settings.log_format)
     for text in unheard_told(settings):
         logging.getLogger("svcnode").warning("%s", text)
-    return agent.run(settings, read_settings)
+    return agent.run(settings, read_settings, outlives_terminal=is_under_nohup)

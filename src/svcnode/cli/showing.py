@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import SvcnodeError
+from svcnode.core.wording import system_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,4 +39,4 @@ def _written() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as exc:
-        raise SvcnodeError(f"cannot write what was seen: {exc.strerror}") from exc
+        raise SvcnodeError(f"cannot write what was seen: {system_words(exc)}") from exc

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli.showing import show
 from svcnode.core.errors import ConfigError, InvalidValueError
-from svcnode.core.model import SPEC_VERSION, Identity
 from svcnode.core.redaction import redacted
 from svcnode.core.wording import one_line
 from svcnode.notify.digest import Message, trial
@@ -19,14 +18,14 @@ from svcnode.notify.sending import attempt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from svcnode.config import Settings
+    from svcnode.core.model import Identity
+    from svcnode.notify.settings import NotifySettings
     from svcnode.notify.targets import Target
 
 
-def show_trials(settings: Settings, wanted: int | None) -> int:
+def show_trials(identity: Identity, notify: NotifySettings | None, wanted: int | None) -> int:
     """One message to each; returns the exit code that says whether all took it."""
-    targets = _chosen(settings, wanted)
-    identity = Identity(node_name=settings.node_name, spec_version=SPEC_VERSION, node_version=settings.node_version)
+    targets = _chosen(notify, wanted)
     message = trial(identity, os.urandom(8).hex(), time.time())
     results = asyncio.run(_sent(list(targets.values()), message))
     width = max(len(target.name) for target in targets.values())
@@ -36,8 +35,8 @@ def show_trials(settings: Settings, wanted: int | None) -> int:
     return int(any(fault is not None for fault, _ in results))
 
 
-def _chosen(settings: Settings, wanted: int | None) -> dict[int, Target]:
-    known = () if settings.notify is None else settings.notify.targets
+def _chosen(notify: NotifySettings | None, wanted: int | None) -> dict[int, Target]:
+    known = () if notify is None else notify.targets
     numbered = dict(enumerate(known, start=1))
     if not numbered:
         raise ConfigError('nobody is told of anything: set webhook = "https://…" or apprise = ["…"] in [notify]')

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from svcnode.client.address import node_address
 from svcnode.core.address import Address, address_from
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.redaction import keep_secret
+from svcnode.core.wording import system_words
 from svcnode.web.operator.access import is_on_this_machine
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from svcnode.config.tables import FileTable
 
 TOKEN_VARIABLE = "SVCNODE_SECURITY_OPERATOR_TOKEN"  # noqa: S105  its name
+_NEEDED = {
+    "server": ("listen", "operator", "operator_listen", "tls"),
+    "security": ("operator_token", "trust_loopback"),
+}
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where to ask what listens there
 
 
@@ -50,13 +55,18 @@ def place_from(arguments: argparse.Namespace) -> Place:
 
 
 def _configured_place(arguments: argparse.Namespace, token: str | None) -> Place:
-    """Only what is needed here is read: the secrets and drivers of the services may not be at hand."""
+    """Only what is needed here is read: secrets and drivers of services may not be at hand, and what is wrong elsewhere
+    may be the very reason to ask.
+    """
     from svcnode.config import find_file
-    from svcnode.config.shape import shaped
+    from svcnode.config.shape import shaped_in_part
     from svcnode.config.sources import Source
 
-    source = Source(find_file(arguments.config), os.environ, ())
-    table = shaped(source)
+    try:
+        source = Source(find_file(arguments.config), os.environ, ())
+        table = shaped_in_part(source, _NEEDED)
+    except ConfigError as exc:
+        raise ConfigError(f"{exc}; --url names the node to ask without a configuration") from exc
     address = _listened_on(table, source)
     trusts_loopback = table.get("security", {}).get("trust_loopback", True)
     if token is None and not (trusts_loopback and is_on_this_machine(address)):
@@ -117,7 +127,7 @@ def _text_of(given: str) -> str:
     try:
         return Path(given[1:]).read_text(encoding="utf-8").strip()
     except OSError as exc:
-        raise InvalidValueError(f"--token: cannot read {given[1:]}: {exc.strerror}") from exc
+        raise InvalidValueError(f"--token: cannot read {given[1:]}: {system_words(exc)}") from exc
     except ValueError:
         raise InvalidValueError(f"--token: {given[1:]} is not UTF-8 text") from None
 
@@ -155,5 +165,5 @@ def _context(what: str, file: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=file)
     except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
+        why = system_words(exc) if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
         raise InvalidValueError(f"{what}: cannot use {file}: {why}") from exc

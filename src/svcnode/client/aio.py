@@ -19,6 +19,7 @@ from svcnode.client.faults import translated
 from svcnode.client.reading import Answer
 from svcnode.core.errors import InvalidValueError, NotThisInterfaceError, UnreachableError
 from svcnode.core.units import duration_s
+from svcnode.core.wording import system_words
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _tls(ca: str | os.PathLike[str] | None, *, is_used: bool) -> ssl.SSLContext:
     try:
         return _trusting(file, Path(file).stat().st_mtime_ns if file else 0)
     except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
+        why = system_words(exc) if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
         raise InvalidValueError(f"ca: cannot use {file}: {why}") from exc
 
 

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 256 * 1024  # with all that may come before it, and the beginning of the body
 _HTTP = b"HTTP/"
+_BEGINS = ("connection.connect_tcp.started", "connection.connect_unix_socket.started")
+_IS_MADE = (
+    "connection.connect_tcp.complete",
+    "connection.connect_unix_socket.complete",
+    "connection.start_tls.complete",
+)
 _TLS = b"\x15\x03"  # so begins the complaint of a server that expects TLS
 
 
@@ -39,8 +45,8 @@ class Connection:
             _taken.reset(token)
 
     async def trace(self, event: str, info: dict[str, Any]) -> None:
-        self.is_new |= event == "connection.connect_tcp.started"
-        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+        self.is_new |= event in _BEGINS
+        if event in _IS_MADE:
             _listen_to(info["return_value"])
 
     def hear(self, data: bytes) -> None:

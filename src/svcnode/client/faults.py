@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import ssl
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from svcnode.core.errors import ClientError, NotThisInterfaceError, UnreachableError
+from svcnode.core.wording import system_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,9 +68,9 @@ def _words(exc: BaseException) -> str:
             is_plain = exc.reason in _NOT_TLS
             return "it does not speak TLS; is it http://?" if is_plain else f"TLS failed: {exc.reason}"
         case socket.gaierror():
-            return f"its name cannot be resolved: {exc.strerror}"
+            return f"its name cannot be resolved: {system_words(exc)}"
         case OSError() if exc.errno:
-            return os.strerror(exc.errno)
+            return system_words(exc)
         case OSError() | httpx2.HTTPError():
             return str(exc) or type(exc).__name__
         case _:

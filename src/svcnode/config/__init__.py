@@ -17,13 +17,17 @@ from svcnode.config.settings import (
     ServiceSettings,
     Settings,
     TlsSettings,
+    notify_from,
     settings_from,
 )
-from svcnode.config.shape import shaped
+from svcnode.config.shape import shaped, shaped_in_part
 from svcnode.config.sources import NamedProbe, Override, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from svcnode.core.model import Identity
+    from svcnode.notify.settings import NotifySettings
 
 __all__ = [
     "HistorySettings",
@@ -35,6 +39,7 @@ __all__ = [
     "TlsSettings",
     "find_file",
     "load",
+    "load_notify",
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
@@ -56,3 +61,9 @@ def load(
     """Raises `ConfigError` with one line that says what is wrong, where, and how to mend it."""
     source = Source(file, environ, flags, services)
     return settings_from(shaped(source), source, environ)
+
+
+def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
+    """Who is told of changes, and in whose name. All else may be wrong, and the secrets of services not at hand."""
+    source = Source(file, environ, ())
+    return notify_from(shaped_in_part(source, {"node": None, "notify": None}), source, environ)

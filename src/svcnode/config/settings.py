@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from dataclasses import dataclass, field
@@ -12,8 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from svcnode.config.tables import DURATION_KEYS
 from svcnode.core.address import Address, address_from
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
-from svcnode.core.model import Status, check_service_id, check_text, check_version
+from svcnode.core.model import (
+    MAX_IN_A_ROW,
+    SPEC_VERSION,
+    Identity,
+    Status,
+    check_lines,
+    check_one_line,
+    check_service_id,
+    check_text,
+    check_version,
+)
 from svcnode.core.units import duration_s, size_bytes
+from svcnode.core.wording import system_words
 from svcnode.definition import Definition, ServiceWords, define
 from svcnode.probes import make_probe
 from svcnode.spec import PREFIX, prefixes_from
@@ -23,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from svcnode.config.sources import Source
-    from svcnode.config.tables import FileTable, HistoryTable, KeyPath, NotifyTable, ServiceTable, TlsTable
+    from svcnode.config.tables import FileTable, HistoryTable, KeyPath, NodeTable, NotifyTable, ServiceTable, TlsTable
     from svcnode.notify.settings import NotifySettings
     from svcnode.notify.targets import Target
     from svcnode.probes import Probe
@@ -41,7 +53,6 @@ MIN_TOKEN_CHARS = 16  # shorter ones can be guessed
 TOKEN_FORM = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
-_WORDS_AS_THEY_ARE = ("name", "description")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +78,7 @@ class OperatorSettings:
     listen: tuple[Address, ...] | None  # None: wherever the interface is
     token: str | None = field(repr=False)  # None: on loopback only
     trusts_loopback: bool = True  # without being shown the token
+    listen_changed_by: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +93,7 @@ class Settings:
     node_name: str
     node_version: str
     listen: tuple[Address, ...]
+    listen_changed_by: str | None = field(compare=False)  # None: nobody has said anything
     prefixes: tuple[str, ...]
     drain_s: float | None  # None: as long as suits where the program runs
     tls: TlsSettings | None
@@ -99,17 +112,20 @@ class Settings:
         own = () if self.operator is None else self.operator.listen or ()
         return (*self.listen, *own)
 
+    def changed_by(self, address: Address) -> str | None:
+        """What to change to listen elsewhere, as people know it: an option, a variable, or a key of the file."""
+        if self.operator is not None and address in (self.operator.listen or ()):
+            return self.operator.listen_changed_by
+        return self.listen_changed_by
+
 
 def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> Settings:
     node, server, log = table.get("node", {}), table.get("server", {}), table.get("log", {})
-    node_name = node.get("name", socket.gethostname())
-    node_version = node.get("version", f"v{__version__}")
+    identity = _identity(node, source)
     with source.blaming("store", "path"):
-        store_path = _path_or_state(table.get("store", {}).get("path"), "store.db", environ)
-    with source.blaming("node", "name"):
-        check_text("the name", node_name)
-    with source.blaming("node", "version"):
-        check_version("a version", node_version)
+        store_path = _path_or_state(
+            table.get("store", {}).get("path"), "store.db", environ, is_used=not table.get("services")
+        )
     with source.blaming("server", "prefix"):
         prefixes = prefixes_from(_listed(server.get("prefix", PREFIX)))
     with source.blaming("server", "drain"):
@@ -125,9 +141,10 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
     make = partial(make_probe, environ=environ, allowed=_allowed(table))
     services = tuple(_services(table, defaults, make, source))
     return Settings(
-        node_name=node_name,
-        node_version=node_version,
+        node_name=identity.node_name,
+        node_version=identity.node_version,
         listen=listen,
+        listen_changed_by=source.changed_by("server", "listen"),
         prefixes=prefixes,
         drain_s=drain_s,
         tls=_tls(server["tls"], source) if "tls" in server else None,
@@ -140,6 +157,21 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         services=services or (_store_service(defaults, source, store_path),),
         uses_store=not services,
     )
+
+
+def notify_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
+    """In whose name people are told, and who; of the table, no more than these two is looked at."""
+    notify = _notify(table["notify"], source, environ) if "notify" in table else None
+    return _identity(table.get("node", {}), source), notify
+
+
+def _identity(node: NodeTable, source: Source) -> Identity:
+    name, version = node.get("name", socket.gethostname()), node.get("version", f"v{__version__}")
+    with source.blaming("node", "name"):
+        check_text("the name", name)
+    with source.blaming("node", "version"):
+        check_version("a version", version)
+    return Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
 
 
 def _listed(value: str | list[str]) -> list[str]:
@@ -188,7 +220,12 @@ def _operator(
             "is false, and no token is set to ask for instead; set operator_token in [security], or operator = false "
             "in [server] to show nothing to anybody",
         )
-    return OperatorSettings(listen=own, token=token, trusts_loopback=trusts_loopback)
+    return OperatorSettings(
+        listen=own,
+        token=token,
+        trusts_loopback=trusts_loopback,
+        listen_changed_by=source.changed_by("server", "operator_listen"),
+    )
 
 
 def _token(given: object, environ: Mapping[str, str]) -> str | None:
@@ -210,7 +247,7 @@ def _token(given: object, environ: Mapping[str, str]) -> str | None:
 
 def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) -> HistorySettings | None:
     with source.blaming("history", "path"):
-        path = _path_or_state(history.get("path"), "history.db", environ)
+        path = _path_or_state(history.get("path"), "history.db", environ, is_used=history.get("keep", True))
     with source.blaming("history", "max_age"):
         max_age_s = duration_s(history.get("max_age", DEFAULT_HISTORY_AGE))
         if max_age_s < MIN_HISTORY_AGE_S:
@@ -278,7 +315,7 @@ def _readable(name: str) -> Path:
     try:
         path.open("rb").close()
     except OSError as exc:
-        raise InvalidValueError(f"cannot read {path}: {exc.strerror}") from exc
+        raise InvalidValueError(f"cannot read {path}: {system_words(exc)}") from exc
     return path
 
 
@@ -303,14 +340,21 @@ def _service(
     if ("probe" in service) == ("status" in service):
         which = "both" if "probe" in service else "neither"
         raise source.error(here, f'a service has exactly one of "probe" and "status"; this one has {which}')
-    words = defaults | _policy_words(service, here, source)
-    words |= cast("ServiceWords", {key: value for key, value in service.items() if key in _WORDS_AS_THEY_ARE})
+    words = defaults | _policy_words(service, here, source) | _shown_words(service, here, source)
     if "probe" in service:
         with source.blaming(*here, "probe"):
             words["probe"] = make(service["probe"])
     with source.blaming(*here):
         definition = define(service["id"], **words)
     return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)
+
+
+def _shown_words(service: ServiceTable, here: KeyPath, source: Source) -> ServiceWords:
+    with source.blaming(*here, "name"):
+        check_one_line("the name", service.get("name", ""))
+    with source.blaming(*here, "description"):
+        check_lines("the description", service.get("description", ""))
+    return cast("ServiceWords", {key: service[key] for key in ("name", "description") if key in service})
 
 
 def _policy_words(said: Mapping[str, object], path: KeyPath, source: Source) -> ServiceWords:
@@ -328,6 +372,8 @@ def _check_policy_word(key: str, value: Any) -> None:  # noqa: ANN401  its kind 
     if key in ("rise", "fall"):
         if value < 1:
             raise InvalidValueError(f"counts looks in a row, so it is at least 1, not {value}")
+        if value > MAX_IN_A_ROW:
+            raise InvalidValueError(f"counts looks in a row, so it is at most {MAX_IN_A_ROW}, not {value}")
     elif not duration_s(value) and key != "start_period":
         raise InvalidValueError(f'must be more than 0, not "{value}"')
 
@@ -348,12 +394,28 @@ def _store_service(defaults: ServiceWords, source: Source, store_path: Path) -> 
     return ServiceSettings(definition=definition)
 
 
-def _path_or_state(path: str | None, name: str, environ: Mapping[str, str]) -> Path:
+def _path_or_state(path: str | None, name: str, environ: Mapping[str, str], *, is_used: bool) -> Path:
     """Where the file says, the service manager says, or the desktop conventions say."""
     if path is not None:
         check_text("the path", path)
         return Path(path)
     if managed := environ.get("STATE_DIRECTORY"):
         return Path(managed.split(":")[0]) / name
-    state_home = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", ".")) / ".local" / "state"
+    state_home = environ.get("XDG_STATE_HOME") or _home(environ, is_needed=is_used) / ".local" / "state"
     return Path(state_home) / "svcnode" / name
+
+
+def _home(environ: Mapping[str, str], *, is_needed: bool) -> Path:
+    if home := environ.get("HOME"):
+        return Path(home)
+    import pwd
+
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        if is_needed:
+            raise InvalidValueError(
+                "is not set, and there is no home folder to keep it in: HOME is not set, and this user is not in the "
+                "password database; name a file here"
+            ) from None
+        return Path()  # nothing will be kept there

@@ -14,12 +14,36 @@ from svcnode.config.tables import DURATION_KEYS, OTHER_DURATION_KEYS, FileTable,
 from svcnode.core.wording import KINDS, kind_of, nearest, suggestion
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from svcnode.config.sources import Source
 
 
 def shaped(source: Source) -> FileTable:
     _check(source.data, FileTable, (), source)
     return cast("FileTable", source.data)
+
+
+def shaped_in_part(source: Source, wanted: Mapping[str, Collection[str] | None]) -> FileTable:
+    """Of some tables, some keys (None: all): what is wrong elsewhere does not matter to one who needs no more."""
+    hints = get_type_hints(FileTable)
+    tables = [table for table in wanted if table in source.data]
+    return cast("FileTable", {table: _part(hints[table], wanted[table], table, source) for table in tables})
+
+
+def _part(table: Any, keys: Collection[str] | None, name: str, source: Source) -> dict[str, Any]:  # noqa: ANN401  as below
+    given, known = source.data[name], get_type_hints(table)
+    if keys is None:
+        _check_table(given, table, (name,), source)
+        return cast("dict[str, Any]", given)
+    _check_kind(given, (dict,), (name,), source)
+    for key in given.keys() - known.keys():
+        if nearest(key, known) in keys:  # most likely one of those that are needed
+            raise source.error((name, key), f"unknown key{suggestion(key, known)}")
+    part = {key: given[key] for key in keys if key in given}
+    for key, value in part.items():
+        _check(value, known[key], (name, key), source)
+    return part
 
 
 def _check(value: object, hint: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a type hint

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
 from svcnode.config.tables import FileTable, KeyPath
 from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
-from svcnode.core.wording import nearest
+from svcnode.core.wording import nearest, system_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -78,6 +78,12 @@ class Source:
         line = TomlLines(self._text).line_of(path)
         return f" ({self._file})" if line is None else f" ({self._file}:{line})"
 
+    def changed_by(self, table: str, key: str) -> str | None:
+        """What to change to have another value; None where nothing was said."""
+        if origin := self._origins.get((table, key)):
+            return origin.removeprefix("environment variable ")
+        return f"{key} in [{table}]" if key in self.data.get(table, {}) else None
+
     def spoken(self, path: KeyPath) -> str:
         """A path as a person would say it: a service by its id, and what has none also by its place in the list."""
         words, place = [], ""
@@ -113,7 +119,7 @@ class Source:
             self._text = _regular_file(file).decode("utf-8")
             return tomllib.loads(self._text)
         except OSError as exc:
-            raise ConfigError(f"cannot read the configuration: {exc.strerror or exc} ({file})") from exc
+            raise ConfigError(f"cannot read the configuration: {system_words(exc)} ({file})") from exc
         except UnicodeDecodeError as exc:
             raise ConfigError(f"not UTF-8 text, as TOML must be, from byte {exc.start} on ({file})") from exc
         except tomllib.TOMLDecodeError as exc:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.wording import shown
+from svcnode.core.wording import system_words
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -182,10 +183,10 @@ class _blamed:  # noqa: N801  reads as a sentence
                 return f"it does not speak TLS as we do: {exc.reason}{self._hint}"
             case ConnectionResetError() | BrokenPipeError():
                 return f"{BROKEN_OFF}{self._hint}"
-            case ConnectionRefusedError():
-                return "connection refused"
+            case OSError():
+                return system_words(exc)
             case _:
-                return getattr(exc, "strerror", None) or str(exc)
+                return str(exc)
 
     def _hint_for(self, exc: ssl.SSLCertVerificationError) -> str:
         if exc.verify_code not in _NO_AUTHORITY:

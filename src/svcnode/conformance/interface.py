@@ -9,6 +9,8 @@ VERSION = "v0.0.1"  # of the interface document that is judged by
 UNSUPPORTED = "v999.0.0"
 VERSION_NOT_FOUND = "API version not found"
 HEALTH_CODES = {"Up": 200, "Initializing": 206, "Down": 503}
+# In a path they name another place: who tidies /node/services/../health asks for the health of the node.
+DOT_IDS = (".", "..")
 
 IDENTITY, HEALTH, SERVICES, SERVICE_HEALTH = "identity", "health", "services", "service-health"
 

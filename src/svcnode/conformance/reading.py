@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from svcnode.conformance.interface import DOT_IDS
 from svcnode.conformance.wording import shown
 
 if TYPE_CHECKING:
@@ -57,10 +58,10 @@ def items_of(answer: Answer) -> list[Any] | None:
 
 
 def usable_ids(items: Sequence[Any]) -> list[str]:
-    """Ids that stand once, in the order of the list."""
+    """Ids that stand once, and can stand in a path, in the order of the list."""
     ids = [item["id"] for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
     times = Counter(ids)
-    return [one for one in ids if one and is_text(one) and times[one] == 1]
+    return [one for one in ids if one and one not in DOT_IDS and is_text(one) and times[one] == 1]
 
 
 def is_text(text: str) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import keep_secret
+from svcnode.core.wording import system_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,5 +100,5 @@ def _tls(ca: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as exc:  # ssl.SSLError is one
-        why = exc.strerror if not isinstance(exc, ssl.SSLError) else "it holds no certificate in PEM form"
+        why = system_words(exc) if not isinstance(exc, ssl.SSLError) else "it holds no certificate in PEM form"
         raise InvalidValueError(f"{ca} cannot be used as an authority (CA): {why}") from exc

@@ -15,6 +15,9 @@ from svcnode.core.errors import InvalidValueError
 
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
 MAX_ID_CHARS = 256
+# Whoever tidies paths, percent-encoded or not, makes /node/health of /node/services/../health: a false answer.
+DOT_IDS = (".", "..")
+MAX_IN_A_ROW = 1000  # with the default interval, half an hour and more until a change is told
 MAX_INTERVAL_S = 86_400.0  # evidence counts for three intervals, and a green light of last month is none
 # A "v" followed by dotted numbers; ASCII digits only, as a client's own pattern would have it.
 VERSION_FORM = re.compile(r"v[0-9]+(\.[0-9]+)*")
@@ -98,8 +101,8 @@ class Policy:
     ttl_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.rise < 1 or self.fall < 1:
-            raise InvalidValueError("rise and fall count looks in a row, so they are at least 1")
+        if not (1 <= self.rise <= MAX_IN_A_ROW and 1 <= self.fall <= MAX_IN_A_ROW):
+            raise InvalidValueError(f"rise and fall count looks in a row, so they are from 1 to {MAX_IN_A_ROW}")
         if self.stale_after_s is not None and self.ttl_s is not None:
             raise InvalidValueError("a service has a stale_after or a ttl, not both")
         for word, limit_s in (("stale_after", self.stale_after_s), ("ttl", self.ttl_s)):
@@ -156,9 +159,8 @@ class Service:
 
     def __post_init__(self) -> None:
         check_service_id(self.id)
-        for what, text in (("name", self.name), ("description", self.description)):
-            if any(map(_is_surrogate, text)):
-                raise InvalidValueError(f"the {what} of service {self.id!r} is not text that JSON can carry")
+        check_one_line(f"the name of service {self.id!r}", self.name)
+        check_lines(f"the description of service {self.id!r}", self.description)
 
 
 class ServiceState(NamedTuple):
@@ -234,23 +236,34 @@ def check_service_id(service_id: str) -> None:
     if len(service_id) > MAX_ID_CHARS:
         raise InvalidValueError(f"a service id has at most {MAX_ID_CHARS} characters, not {len(service_id)}")
     check_text(f"service id {service_id!r}", service_id)
+    if service_id in DOT_IDS:
+        raise InvalidValueError(
+            f'a service id must not be "{service_id}": in a path it names another place, and clients and proxies would '
+            "ask for that instead"
+        )
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse what could not stand in one line of a terminal, a log or a JSON document."""
     if not text:
         raise InvalidValueError(f"{what} must not be empty")
+    check_one_line(what, text)
+
+
+def check_one_line(what: str, text: str) -> None:
+    """Refuse what could not stand in one line of a terminal, a log or a JSON document."""
     if any(map(_is_control, text)):
         raise InvalidValueError(f"{what} must not hold control characters")
 
 
+def check_lines(what: str, text: str) -> None:
+    """The same of each of several lines, which may hold tabs."""
+    if any(map(_is_control, text.replace("\n", "").replace("\t", ""))):
+        raise InvalidValueError(f"{what} must not hold control characters other than line breaks and tabs")
+
+
 def _is_control(char: str) -> bool:
-    return char < " " or "\x7f" <= char < "\xa0" or _is_surrogate(char)
-
-
-def _is_surrogate(char: str) -> bool:
-    """Half a character: no UTF-8 text can carry it."""
-    return "\ud800" <= char < "\ue000"
+    """Or half a character: no UTF-8 text can carry it."""
+    return char < " " or "\x7f" <= char < "\xa0" or "\ud800" <= char < "\ue000"
 
 
 def check_version(what: str, version: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = nearest(word, known)
     return f'; did you mean "{near}"?' if near else f"; known ones: {', '.join(known)}"
+
+
+def system_words(exc: OSError) -> str:
+    """What the system says of its error; in small letters, since it starts no sentence of ours."""
+    if exc.errno is not None and exc.errno > 0:  # the loops put words of their own before those of the system
+        return os.strerror(exc.errno).lower()
+    return exc.strerror.lower() if exc.strerror else str(exc)
 
 
 def one_line(text: str) -> str:

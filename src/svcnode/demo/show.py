@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.agent import Agent
 from svcnode.config import Override, load
-from svcnode.core.errors import ListenError
+from svcnode.core.errors import ListenError, SvcnodeError
 from svcnode.demo.cast import CAST, defaults
 from svcnode.demo.script import AT_FIRST, play
 from svcnode.demo.servers import SLOW_S, Server
@@ -74,7 +74,11 @@ class Stage:
 
     async def play(self) -> None:
         with suppress(BrokenPipeError):
-            await play(self._perform, speed=self._speed)
+            try:
+                await play(self._perform, speed=self._speed)
+            except SvcnodeError:
+                _end()  # what is said cannot be written any more; why, is told when all is over
+                raise
         _end()  # nobody reads any more what is said
 
     async def _perform(self, act: Act) -> None:

@@ -120,7 +120,7 @@ class History:
             self._writer.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), CLOSE_WITHIN_S)
-            if len(self._backlog):
+            if len(self._backlog) and not self._writer.is_known_to_fail:
                 log.warning("history: the last of it could not be written in time")
         self._tell(self._backlog.last_id)
         while self._is_telling:

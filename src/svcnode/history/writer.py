@@ -89,6 +89,11 @@ class Writer:
         self._is_ending = True
         self._wake.set()
 
+    @property
+    def is_known_to_fail(self) -> bool:
+        """Nothing was ever written, and why has been told."""
+        return self.trouble.is_there and not self._written_to
+
     def suspect(self, damage: DamageError, generation: int) -> None:
         """Somebody who read the file has found it damaged."""
         if generation == self.generation:  # which it may no longer be a moment later

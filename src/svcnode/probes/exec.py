@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
+from svcnode.core.wording import system_words
 from svcnode.probes.tools.kind import UrlProbe
 from svcnode.probes.tools.options import Strings
 from svcnode.probes.tools.steps import step
@@ -69,7 +70,7 @@ class ExecProbe(UrlProbe):
             await _within(LAST_WORDS_WITHIN_S, child.is_silent)
         except OSError as exc:
             child.is_gone.set()  # it has never been there
-            return Verdict.unknown(f"cannot run {self._argv[0]}: {(exc.strerror or str(exc)).lower()}")
+            return Verdict.unknown(f"cannot run {self._argv[0]}: {system_words(exc)}")
         finally:
             child.leave()
             await _within(BURIED_WITHIN_S, child.is_gone)  # so that no look begins beside the remains of the last one

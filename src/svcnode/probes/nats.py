@@ -23,6 +23,7 @@ from nats.js.errors import APIError
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import keep_secret
+from svcnode.core.wording import system_words
 from svcnode.probes.tools.connect import Endpoint
 from svcnode.probes.tools.faults import WayError
 from svcnode.probes.tools.session import LoginProbe, told
@@ -199,8 +200,10 @@ def _credentials_in(file: str) -> RawCredentials:
         text = Path(file).read_text(encoding="utf-8")
     except FileNotFoundError as exc:
         raise WayError(f"there is no file {file}") from exc
-    except (OSError, ValueError) as exc:
-        raise WayError(f"cannot read {file}: {getattr(exc, 'strerror', None) or 'not UTF-8 text'}") from exc
+    except OSError as exc:
+        raise WayError(f"cannot read {file}: {system_words(exc)}") from exc
+    except ValueError as exc:
+        raise WayError(f"cannot read {file}: not UTF-8 text") from exc
     found = [re.search(rf"BEGIN {what}-+\s+(\S+)", text) for what in ("NATS USER JWT", "USER NKEY SEED")]
     try:
         jwt, seed = (one[1] for one in found if one)

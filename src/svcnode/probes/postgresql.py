@@ -50,6 +50,7 @@ _OUR_ERRORS = {
     os.strerror(number)
     for number in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN)
 }
+_SYSTEM_ERRORS = frozenset(map(os.strerror, errno.errorcode))
 _OUR_FILES = (
     "could not read root certificate file",
     "could not read certificate file",
@@ -178,7 +179,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             return Verdict.not_ready(f"{words}: {self.url}")
         if our_fault := _our_fault(words):
             return Verdict.unknown(f"this machine cannot look: {our_fault}")
-        return Verdict.failed(f"{words}: {self.url}")
+        return Verdict.failed(f"{_with_small_letters(words)}: {self.url}")
 
 
 def _trusted_by_this_machine() -> str:
@@ -194,7 +195,15 @@ def _our_fault(words: str) -> str:
     if last.startswith(_OUR_FILES):
         return last[: last.rfind('"') + 1]  # what follows may be no text at all
     error = last.removeprefix("could not create socket: ")
-    return error if error in _OUR_ERRORS else ""
+    return error.lower() if error in _OUR_ERRORS else ""
+
+
+def _with_small_letters(words: str) -> str:
+    """As all kinds tell the errors of this machine; what the server says is left as it is."""
+    clauses = [clause.rpartition(" failed: ") for clause in words.split("; ")]
+    return "; ".join(
+        f"{where}{failed}{error.lower() if error in _SYSTEM_ERRORS else error}" for where, failed, error in clauses
+    )
 
 
 def _in_one_line(message: str) -> str:

@@ -10,11 +10,12 @@ unknown    no file descriptors or ports left here; the resolver or the proxy doe
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Health, Verdict
+from svcnode.core.model import DOT_IDS, Health, Verdict
 from svcnode.probes.tools.exchange import HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
 
@@ -23,7 +24,7 @@ READY = Verdict.ready()
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SvcProbe(HttpOptions):
-    prefix: str = ""  # without it, the path of the URL, and without that /svc; "/" for none
+    prefix: str = ""  # without it, the path of the URL up to /node, and without that /svc; "/" for none
     service: str = ""  # without it, the node as a whole
     _request: Request = field(init=False, compare=False)
 
@@ -33,9 +34,11 @@ class SvcProbe(HttpOptions):
         path = self.url.path.rstrip("/")
         if self.prefix and path:
             raise OptionError("prefix", f'stands beside the path "{path}" of the URL; only one of the two can count')
-        prefix = self.prefix.rstrip("/") if self.prefix else path or "/svc"
+        prefix = self.prefix.rstrip("/") if self.prefix else _prefix_in(path)
         if self.prefix and not self.prefix.startswith("/"):
             raise OptionError("prefix", f'begins with a slash; did you mean "/{prefix}"?')
+        if self.service in DOT_IDS:
+            raise OptionError("service", f'"{self.service}" is no name in a path: the health of the node would answer')
         service = f"/services/{quote(self.service, safe='')}" if self.service else ""
         object.__setattr__(self, "_request", self.request(f"{prefix}/node{service}/health"))
 
@@ -56,3 +59,10 @@ class SvcProbe(HttpOptions):
                 return Verdict.failed(f"not found there, so it is no such node, prefix or service: {what}")
             case status:
                 return Verdict.failed(f"answered {status}, which is no answer of this interface: {what}")
+
+
+def _prefix_in(path: str) -> str:
+    """Of a URL that may also end in an endpoint, as the one that a node logs of itself does."""
+    if re.search("/node/services(/|$)", path):
+        raise ProbeError("write the URL up to the prefix, such as svc+http://host:8420/svc, and the id as service")
+    return re.sub("/node(/health)?$", "", path) if path else "/svc"

@@ -32,6 +32,8 @@ SETTLE_EVERY_S = 0.5
 JITTER = 0.05  # of the interval, either way, so that services with one interval do not march in step
 LOOKS_AT_ONCE = 1024
 LATENESS_TOLD_EVERY_S = 60.0
+# Fewer looks than these are late when the machine hiccups, and nobody has anything to mend.
+LATE_LOOKS_TOLD, LATE_SHARE_TOLD = 5, 0.05
 
 _REDEFINING = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
 
@@ -102,7 +104,7 @@ class Supervisor:
         self.agenda.add(self.loop.time() + SETTLE_EVERY_S, self._keep_settled)
 
     def _tell_lateness(self) -> None:
-        if self._late_looks:
+        if is_lateness_worth_telling(self._late_looks, self._looks):
             log.warning(
                 "%d of %d looks began more than %g ms late: this process has too much to do, or too much is slow",
                 self._late_looks,
@@ -138,3 +140,7 @@ class Supervisor:
 
     def next_due_s(self, began_s: float, wait_s: float) -> float:
         return max(began_s + wait_s * (1 + self._chance.uniform(-JITTER, JITTER)), self.loop.time())
+
+
+def is_lateness_worth_telling(late: int, looks: int) -> bool:
+    return late >= LATE_LOOKS_TOLD and late >= LATE_SHARE_TOLD * looks

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import ConfigError, ListenError
+from svcnode.core.wording import system_words
 
 if TYPE_CHECKING:
     from svcnode.core.address import Address
 
 
-def bind(address: Address) -> socket.socket:
-    """A socket bound to the address and ready to be listened on."""
+def bind(address: Address, changed_by: str | None = None) -> socket.socket:
+    """A socket bound to the address and ready to be listened on; an error says what to change for another place."""
     try:
         return _bind_unix(Path(address.path)) if address.scheme == "unix" else _bind_tcp(address)
     except OSError as exc:
-        raise ListenError(f"cannot listen on {address}: {_reason(exc, address)}") from exc
+        raise ListenError(f"cannot listen on {address}: {_reason(exc, address, changed_by or '--listen')}") from exc
     except ValueError as exc:  # such as a label of more than 63 characters
         raise ListenError(f'cannot listen on {address}: "{address.host}" is not a host name') from exc
 
@@ -78,12 +79,12 @@ def bound_url(sock: socket.socket, address: Address, path: str) -> str:
     return f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
-def _reason(exc: OSError, address: Address) -> str:
+def _reason(exc: OSError, address: Address, changed_by: str) -> str:
     match exc.errno:
         case errno.EADDRINUSE if address.path and not Path(address.path).is_socket():
-            return "a file that is no socket stands there; move it, or choose another place with --listen"
+            return f"a file that is no socket stands there; move it, or choose another place with {changed_by}"
         case errno.EADDRINUSE:
-            return "something listens there already; stop it, or choose another place with --listen"
+            return f"something listens there already; stop it, or choose another place with {changed_by}"
         case errno.EACCES | errno.EPERM:
             return "permission denied; ports below 1024 need a privilege, and a Unix socket a writable folder"
         case errno.EADDRNOTAVAIL:
@@ -91,7 +92,7 @@ def _reason(exc: OSError, address: Address) -> str:
         case errno.ENOENT:
             return f"there is no folder {os.path.dirname(address.path)}"  # noqa: PTH120  "" for none, not "."
         case _:
-            return exc.strerror or str(exc)
+            return system_words(exc)
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -101,10 +102,30 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password=_no_password)
     except _EncryptedKeyError:
         raise ConfigError(f"server.tls.key: {key} is encrypted; give the key without a passphrase") from None
-    except (OSError, ssl.SSLError) as exc:
-        what = getattr(exc, "reason", None) or exc.strerror or exc
-        raise ConfigError(f"server.tls: {certificate} and {key} are not a certificate and its key: {what}") from exc
+    except ssl.SSLError as exc:
+        raise ConfigError(_unusable(certificate, key, exc.reason or "")) from exc
+    except OSError as exc:
+        raise ConfigError(f"server.tls: cannot read {certificate} and {key}: {system_words(exc)}") from exc
     return context
+
+
+def _unusable(certificate: Path, key: Path, reason: str) -> str:
+    """OpenSSL says which of the two it did not like by a line of its source at most."""
+    if reason == "KEY_VALUES_MISMATCH":
+        return f"server.tls.key: {key} is not the key of {certificate}, but of another certificate"
+    if not _holds_certificate(certificate):
+        return f"server.tls.certificate: {certificate} holds no certificate in PEM form"
+    if b"PRIVATE KEY-----" not in key.read_bytes() or not reason:
+        return f"server.tls.key: {key} holds no private key in PEM form, or a damaged one"
+    return f"server.tls: {certificate} and {key} cannot be used: {reason.lower().replace('_', ' ')}"
+
+
+def _holds_certificate(file: Path) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except ssl.SSLError:
+        return False
+    return True
 
 
 class _EncryptedKeyError(Exception):

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from svcnode.core.wording import system_words
 from svcnode.web.answers import AnswerTable
 from svcnode.web.connection import Connection
 from svcnode.web.rooms import Room
@@ -176,7 +177,7 @@ class _TlsListener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return  # whoever it was has left
         except OSError as exc:  # no file descriptor is left, most likely: it would be so again at once
-            log.error("cannot accept a connection, trying again in %g s: %s", ACCEPT_AGAIN_S, exc)  # noqa: TRY400  no fault in the code
+            log.error("cannot accept a connection, trying again in %g s: %s", ACCEPT_AGAIN_S, system_words(exc))  # noqa: TRY400  no fault in the code
             self._server.loop.remove_reader(self._sock)
             self._again = self._server.loop.call_later(ACCEPT_AGAIN_S, self._listen)
             return

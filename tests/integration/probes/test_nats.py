@@ -256,7 +256,7 @@ def test_a_credentials_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(OptionError, match=f"^credentials_file: cannot read {file}: not UTF-8 text$"):
         make_probe({"url": "nats://127.0.0.1", "credentials_file": str(file)})
-    with pytest.raises(OptionError, match=f"^credentials_file: cannot read {tmp_path}: Is a directory$"):
+    with pytest.raises(OptionError, match=f"^credentials_file: cannot read {tmp_path}: is a directory$"):
         make_probe({"url": "nats://127.0.0.1", "credentials_file": str(tmp_path)})
 
 

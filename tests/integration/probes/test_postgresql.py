@@ -118,7 +118,7 @@ def test_a_unix_socket_is_named_in_the_query(look: Look, server: PostgresServer)
     url = f"postgresql://{USER}:{PASSWORD}@:{server.port}/{DATABASE}?host={server.folder}"
     assert look(url) == READY
     assert look(url.replace(str(server.port), "1")) == Verdict.failed(
-        f'connection to server on socket "{server.folder}/.s.PGSQL.1" failed: No such file or directory: '
+        f'connection to server on socket "{server.folder}/.s.PGSQL.1" failed: no such file or directory: '
         f"postgresql:/{DATABASE}"
     )
 
@@ -204,7 +204,7 @@ def test_a_server_that_recovers_is_not_ready(look: Look, recovering: PostgresSer
 def test_a_server_that_does_not_run_is_failed(look: Look) -> None:
     with refusing() as port:
         assert look(f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/ledger") == Verdict.failed(
-            f"Connection refused: postgresql://me:***@127.0.0.1:{port}/ledger"
+            f"connection refused: postgresql://me:***@127.0.0.1:{port}/ledger"
         )
 
 
@@ -212,8 +212,8 @@ def test_every_address_that_refused_is_told_of(look: Look, resolver: Resolver) -
     resolver.addresses["db.example"] = ["127.0.0.1", "127.0.0.2"]
     with refusing() as port:
         assert look(f"postgresql://me@db.example:{port}/ledger") == Verdict.failed(
-            f'Connection refused; connection to server at "127.0.0.2", port {port} failed: '
-            f"Connection refused: postgresql://me@db.example:{port}/ledger"
+            f'connection refused; connection to server at "127.0.0.2", port {port} failed: '
+            f"connection refused: postgresql://me@db.example:{port}/ledger"
         )
 
 
@@ -509,7 +509,7 @@ def test_a_port_that_resets_is_failed_whenever_it_does_so(look: Look) -> None:
     with Backend(reset) as backend:
         verdict = look.leaves_nothing_open(f"postgresql://me:{PASSWORD}@{backend.place}/ledger")
     assert verdict.outcome is Outcome.FAILED
-    assert verdict.reason.startswith(("server closed the connection unexpectedly: ", "Connection reset by peer: "))
+    assert verdict.reason.startswith(("server closed the connection unexpectedly: ", "connection reset by peer: "))
 
 
 @dataclass
@@ -609,11 +609,11 @@ def test_running_out_of_file_descriptors_is_our_own_fault(look: Look, server: Po
 @pytest.mark.parametrize(
     ("words", "ours"),
     [
-        ("could not create socket: Too many open files", "Too many open files"),
-        ("Cannot assign requested address", "Cannot assign requested address"),
+        ("could not create socket: Too many open files", "too many open files"),
+        ("Cannot assign requested address", "cannot assign requested address"),
         (
             'Connection refused\nconnection to server at "::1", port 1 failed: Cannot assign requested address',
-            "Cannot assign requested address",
+            "cannot assign requested address",
         ),
         (
             'could not read root certificate file "/ca.pem": \ufffd\x13',

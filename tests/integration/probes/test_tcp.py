@@ -368,7 +368,7 @@ def test_a_key_without_its_certificate_is_refused() -> None:
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, option: str) -> None:
     letter = tmp_path / "letter.txt"
     letter.write_text("Dear Sir or Madam,")
-    for path, words in ((letter, "not a PEM file that can be used"), (tmp_path / "gone", "No such file or directory")):
+    for path, words in ((letter, "not a PEM file that can be used"), (tmp_path / "gone", "no such file or directory")):
         with pytest.raises(OptionError, match=f"^{option}: cannot use {path}: {words}$"):
             make_probe({"url": "tls://127.0.0.1:80", option: str(path)})
 

@@ -106,6 +106,39 @@ def test_the_services_of_the_configuration_need_not_be_at_hand(tmp_path: Path) -
     assert place_by(config, tmp_path).origin == "http://127.0.0.1:8420"
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        '[[services]]\nid = "db"\nimpact = "critcal"',
+        '[[services]]\nid = "db"',
+        "services = 1",
+        "[node]\nname = 1",
+        "[notify]\n",
+        "[sever]\n",
+        '[defaults]\nrise = "two"',
+        "[security]\nallow_exec = 1",
+    ],
+)
+def test_what_is_wrong_elsewhere_in_the_configuration_does_not_matter(fault: str, tmp_path: Path) -> None:
+    config = f'server.listen = "127.0.0.1:9000"\nserver.drain = 5\nserver.prefx = "/x"\n{fault}'
+    assert place_by(config, tmp_path).origin == "http://127.0.0.1:9000"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("[server", r"not valid TOML: .*\(svcnode\.toml\)"),
+        ("[server]\nlisten = 9000", r"server\.listen: must be a string or a list, not .*svcnode\.toml:2\)"),
+        ("server = 9000", r"server: must be a table"),
+        ('[server]\nlisten_ = "127.0.0.1:9000"', r'server\.listen_: unknown key; did you mean "listen"\?'),
+        ('[server.tls]\ncertificate = "a.pem"', r"server\.tls: key is missing"),
+    ],
+)
+def test_a_configuration_that_cannot_say_where_names_the_way_out(config: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(SvcnodeError, match=f"^{why}.*; --url names the node to ask without a configuration$"):
+        place_by(config, tmp_path)
+
+
 # ---- with which token
 
 
@@ -175,13 +208,13 @@ def test_a_place_does_not_show_its_token() -> None:
     [
         (("--url", "ftp://node"), "is not the URL of a node"),
         (("--url", "unix:"), "a Unix socket needs a path"),
-        (("--url", "https://node", "--ca", "/no/such.pem"), "--ca: cannot use /no/such.pem: No such file or directory"),
-        (("--token", "@/no/such"), "--token: cannot read /no/such: No such file or directory"),
+        (("--url", "https://node", "--ca", "/no/such.pem"), "--ca: cannot use /no/such.pem: no such file or directory"),
+        (("--token", "@/no/such"), "--token: cannot read /no/such: no such file or directory"),
         (("--token", "two words"), "--token: no operator token is empty, or holds spaces or what is not ASCII"),
         (("--token", ""), "--token: no operator token is empty"),
         (("", "--url", "127.0.0.1:1"), "a service id must not be empty"),
         (("\udce9", "--url", "127.0.0.1:1"), "is no service id: it cannot stand in a URL"),
-        (("-c", "/no/such.toml"), "cannot read the configuration: No such file or directory (/no/such.toml)"),
+        (("-c", "/no/such.toml"), "cannot read the configuration: no such file or directory (/no/such.toml)"),
     ],
 )
 def test_a_wrong_argument_is_refused_in_one_line(

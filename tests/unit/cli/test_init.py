@@ -82,7 +82,7 @@ def test_printed_where_nothing_can_be_written_it_says_so_in_one_line(
     with io.TextIOWrapper(Path("/dev/full").open("wb", buffering=0)) as full:
         monkeypatch.setattr("sys.stdout", full)
         assert main(["init", "--stdout", *nothing]) == 2
-    assert capsys.readouterr().err == "svcnode: cannot write what was seen: No space left on device\n"
+    assert capsys.readouterr().err == "svcnode: cannot write what was seen: no space left on device\n"
 
 
 @pytest.mark.parametrize("content", ["", "[node]\n"])
@@ -97,6 +97,13 @@ def test_a_file_that_exists_is_left_as_it_is(
         "",
         "svcnode: svcnode.toml exists already, and is left as it is; name another file, or move it away\n",
     )
+
+
+def test_a_file_without_a_name_is_refused(nothing: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["init", "", *nothing])
+    assert ended.value.code == 2
+    assert "argument FILE: a file name is needed, such as svcnode.toml" in capsys.readouterr().err
 
 
 def test_a_link_that_leads_nowhere_is_not_followed(nothing: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,9 +129,9 @@ def test_what_comes_into_being_while_we_look_is_left_as_it_is(is_link: bool) -> 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("no/such/folder.toml", "No such file or directory"),
-        ("a-file/svcnode.toml", "Not a directory"),
-        ("x" * 300, "File name too long"),
+        ("no/such/folder.toml", "no such file or directory"),
+        ("a-file/svcnode.toml", "not a directory"),
+        ("x" * 300, "file name too long"),
         ("null\0.toml", "embedded null byte"),
     ],
 )

@@ -46,10 +46,10 @@ def seen(verdict: Verdict, duration_s: float = 0.0, *steps: Step) -> _Seen:
         (["http://127.0.0.1", "-o", "url=tcp:"], "url: stands alone, as the first word, and is no option"),
         (["jsonrpc+http://127.0.0.1"], "method: is missing, and is needed here"),
         (["file:/a", "-o", "max_age=5"], 'max_age: must be a string with a unit, not a whole number; write "5s"'),
-        (["tls://127.0.0.1:1", "-o", "ca=/no.pem"], "ca: cannot use /no.pem: No such file or directory"),
+        (["tls://127.0.0.1:1", "-o", "ca=/no.pem"], "ca: cannot use /no.pem: no such file or directory"),
         (
             ["http://127.0.0.1", "-o", 'bearer={ file = "/no.txt" }'],
-            "bearer: cannot read /no.txt: No such file or directory",
+            "bearer: cannot read /no.txt: no such file or directory",
         ),
         (["exec:/bin/true"], ALLOW_EXEC),
         (["file:/", "--timeout", "3"], '--timeout: "3" is not a duration; write a number and a unit, such as "3s"'),

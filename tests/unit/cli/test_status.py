@@ -70,8 +70,8 @@ def test_a_timeout_has_a_unit() -> None:
         (("h", "--ca", ""), "ca: names no file"),
         (("h", "--version", ""), "a version is not empty"),
         (("h", "--prefix", "svc"), 'did you mean "/svc"?'),
-        (("h", "--ca", "/no/such.pem"), "ca: cannot use /no/such.pem: No such file or directory"),
-        (("--from", "/no/such/file"), "--from: cannot read /no/such/file: No such file or directory"),
+        (("h", "--ca", "/no/such.pem"), "ca: cannot use /no/such.pem: no such file or directory"),
+        (("--from", "/no/such/file"), "--from: cannot read /no/such/file: no such file or directory"),
         (("--from", "/dev/zero"), "--from: /dev/zero is no list of nodes: it is longer than 1,000,000 characters"),
     ],
 )

@@ -22,7 +22,7 @@ def test_it_takes_what_status_takes_to_name_nodes_and_how_often_to_ask() -> None
         (("h", "--interval", "0s"), '--interval: must be more than 0, such as "5s", not "0s"'),
         (("h", "--interval", "0"), '--interval: must be more than 0, such as "5s", not "0"'),
         (("h", "--timeout", "0s"), '--timeout: must be more than 0, such as "5s", not "0s"'),
-        (("--from", "/no/such/file"), "--from: cannot read /no/such/file: No such file or directory"),
+        (("--from", "/no/such/file"), "--from: cannot read /no/such/file: no such file or directory"),
         (("h:x",), "'h:x' is not the URL of a node"),
         (("h",), "watch needs a terminal to draw on; elsewhere, use svcnode status"),
     ],

@@ -32,13 +32,13 @@ def ssl_error(reason: str) -> ssl.SSLError:
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
-        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('::1', 1)"), "Connection refused"),
-        (OSError(errno.ENETUNREACH, "x"), "Network is unreachable"),
-        (OSError(errno.EMFILE, "x"), "Too many open files"),
-        (socket.gaierror(-2, "Name or service not known"), "its name cannot be resolved: Name or service not known"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('::1', 1)"), "connection refused"),
+        (OSError(errno.ENETUNREACH, "x"), "network is unreachable"),
+        (OSError(errno.EMFILE, "x"), "too many open files"),
+        (socket.gaierror(-2, "Name or service not known"), "its name cannot be resolved: name or service not known"),
         (ssl_error("WRONG_VERSION_NUMBER"), "it does not speak TLS; is it http://?"),
         (ssl_error("TLSV1_ALERT_PROTOCOL_VERSION"), "TLS failed: TLSV1_ALERT_PROTOCOL_VERSION"),
-        (ExceptionGroup("all of them", [ConnectionRefusedError(errno.ECONNREFUSED, "x")]), "Connection refused"),
+        (ExceptionGroup("all of them", [ConnectionRefusedError(errno.ECONNREFUSED, "x")]), "connection refused"),
         (ValueError("nothing that we have words for"), "All connection attempts failed"),
     ],
 )
@@ -51,7 +51,7 @@ def test_the_reason_is_what_everything_began_with(cause: Exception, words: str) 
 def test_what_the_program_was_busy_with_is_not_taken_for_the_reason() -> None:
     refused = ConnectionRefusedError(errno.ECONNREFUSED, "x")
     refused.__context__ = PermissionError(errno.EACCES, "a file of the program")
-    assert str(translated(caused(refused), URL)).endswith(": Connection refused")
+    assert str(translated(caused(refused), URL)).endswith(": connection refused")
 
 
 def test_an_error_without_words_has_a_name() -> None:

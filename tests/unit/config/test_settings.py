@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import re
 import socket
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +20,7 @@ from svcnode.config.settings import OPERATOR_NAMES
 from svcnode.config.tables import FileTable, ServiceTable
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
-from svcnode.core.model import MAX_INTERVAL_S, REPORTED, Impact, Policy, Schedule, Status
+from svcnode.core.model import DOT_IDS, MAX_IN_A_ROW, MAX_INTERVAL_S, REPORTED, Impact, Policy, Schedule, Status
 from svcnode.core.redaction import redacted
 from svcnode.definition import Watch
 from svcnode.probes import _kind, make_probe
@@ -85,12 +87,32 @@ def test_an_empty_file_says_nothing(file: Path) -> None:
         ({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}, "/var/lib/a/store.db"),
         ({"XDG_STATE_HOME": "/state", "HOME": "/root"}, "/state/svcnode/store.db"),
         ({"XDG_STATE_HOME": "", "HOME": "/root"}, "/root/.local/state/svcnode/store.db"),
-        ({}, ".local/state/svcnode/store.db"),
         ({"SVCNODE_STORE_PATH": "here.db", "STATE_DIRECTORY": "/var/lib/svcnode"}, "here.db"),
     ],
 )
 def test_the_store_is_where_the_machine_keeps_state(environ: dict[str, str], path: str) -> None:
     assert load(None, environ).store_path == Path(path)
+
+
+def nobody(_: int) -> NoReturn:
+    raise KeyError("uid not found")
+
+
+@pytest.mark.parametrize("environ", [{}, {"HOME": ""}])
+def test_without_home_the_password_database_says_where_that_is(environ: dict[str, str]) -> None:
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert load(None, environ).store_path == home / ".local/state/svcnode/store.db"
+
+
+def test_without_any_home_a_place_for_what_is_kept_must_be_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(ConfigError, match=r"^store\.path: is not set, and there is no home folder to keep it in: "):
+        loaded(file, "")
+    service = '[[services]]\nid = "db"\nstatus = "Up"\n'
+    with pytest.raises(ConfigError, match=r"^history\.path: is not set, .*; name a file here"):
+        loaded(file, service)
+    assert loaded(file, f"[history]\nkeep = false\n{service}").history is None
+    assert loaded(file, '[history]\npath = "a.db"\n[store]\npath = "b.db"').store_path == Path("b.db")
 
 
 def test_history_is_kept_beside_the_store() -> None:
@@ -344,6 +366,27 @@ def test_lists_in_the_environment_have_commas_between_their_items() -> None:
     assert loads.prefixes == ("/svc", "/eigen")
 
 
+@pytest.mark.parametrize(
+    ("text", "environ", "flags", "changed_by"),
+    [
+        ("", {}, (), None),
+        ('[server]\nlisten = "127.0.0.1:1"', {}, (), "listen in [server]"),
+        ('[server]\nlisten = "127.0.0.1:1"', {"SVCNODE_SERVER_LISTEN": "a:2"}, (), "SVCNODE_SERVER_LISTEN"),
+        ('[server]\nlisten = "127.0.0.1:1"', {}, (Override(("server", "listen"), ["a:2"], "--listen"),), "--listen"),
+    ],
+)
+def test_it_is_known_what_to_change_to_listen_elsewhere(
+    text: str, environ: dict[str, str], flags: tuple[Override, ...], changed_by: str | None, file: Path
+) -> None:
+    loads = loaded(file, text, {"HOME": "/home/me", **environ}, *flags)
+    assert loads.changed_by(loads.listen[0]) == changed_by
+
+
+def test_the_operator_surface_is_moved_by_a_key_of_its_own(file: Path) -> None:
+    loads = loaded(file, '[server]\noperator_listen = "127.0.0.1:1"', {"HOME": "/home/me"})
+    assert [loads.changed_by(address) for address in loads.listen_everywhere] == [None, "operator_listen in [server]"]
+
+
 def test_two_free_ports_may_speak_two_things(file: Path) -> None:
     text = (
         '[server]\nlisten = ["http://127.0.0.1:0", "https://127.0.0.1:0"]\n'
@@ -504,11 +547,11 @@ def test_a_wrong_value_is_blamed_on_whoever_said_it(file: Path) -> None:
 
 
 LETTERS = st.characters(exclude_categories=("Cs", "Cc"))
-WORDS = st.text(LETTERS, min_size=1, max_size=12)
+WORDS = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text not in DOT_IDS)
 DURATIONS = st.builds(
     lambda number, unit: f"{number}{unit}", st.integers(1, 999), st.sampled_from(["ms", "s", "m", "h"])
 )
-COUNTS = st.integers(1, 10**6)
+COUNTS = st.integers(1, MAX_IN_A_ROW)
 VERSIONS = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda parts: "v" + ".".join(map(str, parts)))
 PREFIXES = st.lists(st.text("abcXYZ019._~-", min_size=1, max_size=5), max_size=3).map(
     lambda segments: "".join(f"/{segment}" for segment in segments)
@@ -584,7 +627,7 @@ PROBES = st.one_of(
         redirects=st.integers(0, 9),
         **HTTP_OPTIONS,
     ),
-    kind("svc+http", "svc+https", prefix=PATHS, service=LINES, **HTTP_OPTIONS),
+    kind("svc+http", "svc+https", prefix=PATHS, service=LINES.filter(lambda text: text not in DOT_IDS), **HTTP_OPTIONS),
     kind(
         "jsonrpc+http",
         "jsonrpc+https",
@@ -602,10 +645,10 @@ PROBES = st.one_of(
 
 SERVICES = st.builds(
     lambda service_id, words, how: {"id": service_id} | words | how,
-    st.text(LETTERS, min_size=1, max_size=256),
+    st.text(LETTERS, min_size=1, max_size=256).filter(lambda text: text not in DOT_IDS),
     tables(
         name=st.text(LETTERS, max_size=9),
-        description=st.text(max_size=9),
+        description=st.text(LETTERS | st.sampled_from("\n\t"), max_size=9),
         impact=st.sampled_from(["critical", "partial", "none"]),
         **LOOKS,
     ),

@@ -201,13 +201,13 @@ def test_an_odd_item_among_the_services_of_the_file_stays_where_it_is(tmp_path: 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         Source(tmp_path / "no.toml", {}, ())
-    assert str(refused.value) == f"cannot read the configuration: No such file or directory ({tmp_path / 'no.toml'})"
+    assert str(refused.value) == f"cannot read the configuration: no such file or directory ({tmp_path / 'no.toml'})"
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         Source(tmp_path, {}, ())
-    assert str(refused.value) == f"cannot read the configuration: Is a directory ({tmp_path})"
+    assert str(refused.value) == f"cannot read the configuration: is a directory ({tmp_path})"
 
 
 def test_the_cause_of_a_refusal_is_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -77,16 +78,22 @@ def test_values_cannot_be_changed() -> None:
 printable = st.characters(exclude_categories=["Cc", "Cs"])
 
 
-@given(st.text(printable, min_size=1, max_size=MAX_ID_CHARS))
+@given(st.text(printable, min_size=1, max_size=MAX_ID_CHARS).filter(lambda text: text not in (".", "..")))
 def test_an_id_may_hold_any_character_that_is_no_control_character(service_id: str) -> None:
     assert a_service(service_id).id == service_id
 
 
 @pytest.mark.parametrize(
-    "service_id", ["a/b", "../..", "a b", "%2F", "?", "#", "Ünïcode", "数据库", "🙂", "\u2028", "."]
+    "service_id", ["a/b", "../..", "a b", "%2F", "?", "#", "Ünïcode", "数据库", "🙂", "\u2028", "...", ".a"]
 )
 def test_an_id_may_look_like_anything(service_id: str) -> None:
     check_service_id(service_id)
+
+
+@pytest.mark.parametrize("service_id", [".", ".."])
+def test_an_id_is_no_dots_that_a_proxy_would_tidy_away(service_id: str) -> None:
+    with pytest.raises(InvalidValueError, match=f'^a service id must not be "{re.escape(service_id)}": in a path'):
+        check_service_id(service_id)
 
 
 def test_an_id_is_not_empty() -> None:
@@ -112,12 +119,24 @@ def test_an_id_holds_no_control_characters_and_no_half_ones(char: str) -> None:
 @pytest.mark.parametrize("field", ["name", "description"])
 def test_name_and_description_must_be_text_that_json_can_carry(field: str) -> None:
     words = {"name": "Ledger", "description": "PostgreSQL", field: "half a \ud83d smile"}
-    with pytest.raises(InvalidValueError, match=f"the {field} of service 'db-1' is not text"):
+    with pytest.raises(InvalidValueError, match=f"the {field} of service 'db-1' must not hold control characters"):
         a_service(**words)
 
 
+@given(st.characters(categories=["Cc", "Cs"]))
+def test_a_name_holds_no_control_characters(char: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"^the name of service 'db-1' must not hold control characters$"):
+        a_service(name=f"a{char}b")
+
+
 def test_a_description_may_have_several_lines() -> None:
-    assert a_service(description="line one\nline two").description == "line one\nline two"
+    assert a_service(description="line one\n\tline two").description == "line one\n\tline two"
+
+
+@given(st.characters(categories=["Cc", "Cs"], exclude_characters="\n\t"))
+def test_a_description_holds_nothing_that_steers_a_terminal(char: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"^the description of service 'db-1' must not hold control characters"):
+        a_service(description=f"a{char}b")
 
 
 def test_name_and_description_may_be_empty() -> None:
@@ -170,9 +189,9 @@ def test_an_identity_checks_both_of_its_versions() -> None:
 # ---- policies and schedules
 
 
-@pytest.mark.parametrize("words", [{"rise": 0}, {"fall": 0}, {"rise": -1}])
-def test_rise_and_fall_are_at_least_one(words: dict[str, int]) -> None:
-    with pytest.raises(InvalidValueError, match="at least 1"):
+@pytest.mark.parametrize("words", [{"rise": 0}, {"fall": 0}, {"rise": -1}, {"rise": 1001}, {"fall": 10**24}])
+def test_rise_and_fall_are_numbers_that_somebody_may_live_to_see(words: dict[str, int]) -> None:
+    with pytest.raises(InvalidValueError, match=r"from 1 to 1000$"):
         Policy(rise=words.get("rise", 2), fall=words.get("fall", 3))
 
 

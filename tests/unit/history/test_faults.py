@@ -36,9 +36,9 @@ def system_error(number: int) -> OSError:
         (sqlite_error(sqlite3.SQLITE_IOERR_WRITE), "the disk of {path} fails, or has no room: as SQLite says"),
         (sqlite_error(sqlite3.SQLITE_CANTOPEN), "cannot use {path}: as SQLite says"),
         (system_error(errno.ENOSPC), "no room left on the disk of {path}"),
-        (system_error(errno.EROFS), "{path} cannot be written: Read-only file system"),
-        (system_error(errno.EACCES), "{path} cannot be written: Permission denied"),
-        (system_error(errno.ENOTDIR), "cannot use {path}: Not a directory"),
+        (system_error(errno.EROFS), "{path} cannot be written: read-only file system"),
+        (system_error(errno.EACCES), "{path} cannot be written: permission denied"),
+        (system_error(errno.ENOTDIR), "cannot use {path}: not a directory"),
         (RuntimeError("out of threads"), "cannot use {path}: out of threads"),
     ],
 )

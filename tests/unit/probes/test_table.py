@@ -195,7 +195,7 @@ def test_there_is_no_other_way_to_run_a_program(words: str | dict[str, Any]) -> 
         ({"url": "tcp://db:1", "sedn": "x"}, "sedn", 'unknown option; did you mean "send"?'),
         ({"url": "tcp://db:1", "send": 5}, "send", "must be a string or { hex = "),
         ({"url": "tcp://db:1", "send": "${NO_SUCH}"}, "send", "the environment variable NO_SUCH is not set"),
-        ({"url": "tcp://db:1", "send": {"file": "/no/such"}}, "send", "cannot read /no/such: No such file"),
+        ({"url": "tcp://db:1", "send": {"file": "/no/such"}}, "send", "cannot read /no/such: no such file"),
         ({"url": "http://db", "headers": {"X-Key": "${NO_SUCH}"}}, "headers", "the environment variable NO_SUCH"),
         ({"url": "jsonrpc+http://db"}, "method", "is missing, and is needed here"),
         ({"url": "tcp://db:1", "ca": "ca.pem"}, "ca", "has no meaning for tcp, which does not speak TLS"),
@@ -224,7 +224,7 @@ def test_the_whole_url_may_stand_in_a_file(as_table: bool, tmp_path: Path) -> No
 
 
 def test_a_file_with_a_url_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    assert refusal({"file": str(tmp_path / "url")}) == f"cannot read {tmp_path / 'url'}: No such file or directory"
+    assert refusal({"file": str(tmp_path / "url")}) == f"cannot read {tmp_path / 'url'}: no such file or directory"
 
 
 def test_an_option_may_stand_in_a_file_at_any_depth(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ INDEXER = service(Status.DOWN, "indexer", "Indexer")
 STORAGE = service(Status.INITIALIZING, "storage", "Storage")
 PARTIAL = Look(url="http://a:1", identity=WHO, health=Health.PARTIAL, services=(DB, INDEXER, STORAGE))
 HEALTHY = Look(url="http://b:1", identity=WHO, health=Health.HEALTHY, services=(DB,))
-LOST = Look(url="http://c:1", errors=(UnreachableError("cannot reach http://c:1: Connection refused"),))
+LOST = Look(url="http://c:1", errors=(UnreachableError("cannot reach http://c:1: connection refused"),))
 
 
 def drawn(lines: Sequence[Text]) -> str:
@@ -202,7 +202,7 @@ def test_of_many_nodes_each_has_a_line_and_below_it_what_is_not_well() -> None:
         "    Initializing  storage  Storage\n"
         "healthy      validator-7  v1.4.2  1/1 up  http://b:1\n"
         "unreachable  -            -       -       http://c:1\n"
-        "    cannot reach http://c:1: Connection refused\n"
+        "    cannot reach http://c:1: connection refused\n"
         "\n"
         "3 nodes: 1 healthy, 1 partial, 1 unreachable"
     )

@@ -164,7 +164,7 @@ def test_the_words_of_a_report_are_not_taken_for_ours(words: str) -> None:
         (Verdict.not_ready("slow: it took 2 s, max_latency is 1 s"), "raise max_latency"),
         (Verdict.unknown("cannot run /x: permission denied"), "check its path and its permissions"),
         (Verdict.unknown("cannot run /x: too many open files"), "ulimit -n"),
-        (Verdict.unknown("this machine cannot look: Cannot allocate memory"), "has run out of something"),
+        (Verdict.unknown("this machine cannot look: cannot allocate memory"), "has run out of something"),
     ],
 )
 def test_what_the_look_says_of_a_program_is_ours(verdict: Verdict, hint: str) -> None:
@@ -176,8 +176,8 @@ def test_what_the_look_says_of_a_program_is_ours(verdict: Verdict, hint: str) ->
     [
         ("the resolver failed: db:5432", "cannot resolve names"),
         ("the resolver did not answer within 3 s", "cannot resolve names"),
-        ("this machine cannot look: Too many open files", "ulimit -n"),
-        ("this machine cannot look: Cannot allocate memory", "has run out of something"),
+        ("this machine cannot look: too many open files", "ulimit -n"),
+        ("this machine cannot look: cannot allocate memory", "has run out of something"),
         ("the probe itself failed: ValueError: x", "a fault of the probe, not of the service"),
         ('redis probes need their driver: pip install "svcnode[redis]"', "Install the driver where the node runs"),
         ("cannot run /x: permission denied", "check its path and its permissions"),

@@ -28,7 +28,7 @@ def look(name: str, health: Health = Health.HEALTHY, *services: BackingService, 
     return Look(url=f"http://{name}:1", identity=who, health=health, services=services, duration_s=0.004)
 
 
-def lost(url: str, reason: str = "Connection refused") -> Look:
+def lost(url: str, reason: str = "connection refused") -> Look:
     return Look(url=url, errors=(UnreachableError(f"cannot reach {url}: {reason}"),))
 
 
@@ -92,7 +92,7 @@ def test_the_screen_at_80x24() -> None:
         ">*◐ partial        validator-2        v1.4.2     1/2         2s          ▇     ▄",
         "    ● Up           db                 Ledger database    >1m04s          ▇     ▇",
         " *  ✖ Down         indexer                                   2s          ▇     ▁",
-        "  ! unreachable    10.0.0.3:8420      Connection refused >1m04s          !",
+        "  ! unreachable    10.0.0.3:8420      connection refused >1m04s          !",
         "  ○ asking         10.0.0.4:8420      waiting for 4s",
         *[""] * 14,
         "http://validator-2:1  validator-2  v1.4.2  interface v0.0.1  answered in 4 ms",
@@ -244,8 +244,8 @@ def test_services_of_a_node_that_is_gone_are_unknown() -> None:
     drawn = Drawn(look("a", Health.HEALTHY, service("db", UP)))
     drawn.watch.see(0, lost("http://a:1"), 10)
     assert [line[:60].rstrip() for line in drawn.at(12).lines()[2:5]] == [
-        " *! unreachable    a                  Connection refused",
-        "    cannot reach http://a:1: Connection refused",
+        " *! unreachable    a                  connection refused",
+        "    cannot reach http://a:1: connection refused",
         " *  ! unknown      db",
     ]
 
@@ -253,7 +253,7 @@ def test_services_of_a_node_that_is_gone_are_unknown() -> None:
 def test_a_reason_does_not_repeat_the_address() -> None:
     url = "http://a:1"
     for text, shown in {
-        f"cannot reach {url}: Connection refused": "  Connection refused",
+        f"cannot reach {url}: connection refused": "  connection refused",
         f"no whole answer from {url} within 10 s": "  no whole answer within 10 s",
         f"no whole answer from {url}/svc/node within 10 s": "  no whole answer from /svc/node within 10 s",
         f"got 404 without a body at {url}/svc/node": "  got 404 without a body at /svc/node",

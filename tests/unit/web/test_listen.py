@@ -70,6 +70,12 @@ def test_an_address_in_use_is_refused_with_what_to_do() -> None:
         )
 
 
+def test_the_refusal_names_what_is_to_be_changed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(ListenError) as refused:
+        bind(tcp(other.getsockname()[1]), "listen in [server]")
+    assert str(refused.value).endswith("choose another place with listen in [server]")
+
+
 def test_an_address_of_another_machine_is_refused() -> None:
     assert refusal(tcp(80, "192.0.2.1")) == (
         "cannot listen on http://192.0.2.1:80: this machine has no address 192.0.2.1"
@@ -152,21 +158,33 @@ def test_the_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         tls_context(one.certificate, other.key)
     assert str(refused.value) == (
-        f"server.tls: {one.certificate} and {other.key} are not a certificate and its key: KEY_VALUES_MISMATCH"
+        f"server.tls.key: {other.key} is not the key of {one.certificate}, but of another certificate"
     )
 
 
-def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["hello", "", "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"])
+def test_a_file_that_is_no_certificate_is_refused(text: str, tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
-    made.certificate.write_text("hello")
-    with pytest.raises(ConfigError, match=r"^server\.tls: .* are not a certificate and its key: "):
+    made.certificate.write_text(text)
+    with pytest.raises(ConfigError) as refused:
         tls_context(made.certificate, made.key)
+    assert str(refused.value) == f"server.tls.certificate: {made.certificate} holds no certificate in PEM form"
+
+
+@pytest.mark.parametrize("text", ["hello", "", "-----BEGIN PRIVATE KEY-----\naGVsbG8=\n-----END PRIVATE KEY-----\n"])
+def test_a_file_that_is_no_key_is_refused(text: str, tmp_path: Path) -> None:
+    made = make_certificate(tmp_path)
+    made.key.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        tls_context(made.certificate, made.key)
+    said = f"server.tls.key: {made.key} holds no private key in PEM form, or a damaged one"
+    assert str(refused.value) == said
 
 
 def test_a_certificate_that_is_gone_is_refused(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     made.certificate.unlink()
-    with pytest.raises(ConfigError, match="No such file or directory"):
+    with pytest.raises(ConfigError, match="no such file or directory"):
         tls_context(made.certificate, made.key)
 
 

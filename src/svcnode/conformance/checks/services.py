@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from svcnode.conformance.check import Level, check
-from svcnode.conformance.interface import HEALTH_CODES, SERVICES
+from svcnode.conformance.interface import DOT_IDS, HEALTH_CODES, SERVICES
 from svcnode.conformance.reading import content_type_of, items_of, parsed, told
 from svcnode.conformance.wording import as_json, listed, shown
 
@@ -159,6 +159,22 @@ async def services_ids_not_empty(node: Subject) -> Findings:
     exchanged, items = await node.described()
     if any(item.get("id") == "" for item in items):
         yield exchanged.finding("ids of at least one character", 'the id ""')
+
+
+@check(
+    "services-ids-in-paths",
+    Level.SHOULD,
+    "2.2",
+    demands='No listed service has the id "." or "..", which are no names in a path.',
+    mend="Give the service another id: clients and proxies make /node/health of /node/services/../health, "
+    "percent-encoded or not, and take the health of the node for that of the service.",
+    needs=("services-json",),
+)
+async def services_ids_in_paths(node: Subject) -> Findings:
+    exchanged, items = await node.described()
+    for service_id in DOT_IDS:
+        if any(item.get("id") == service_id for item in items):
+            yield exchanged.finding("ids that are names in a path", f'the id "{service_id}"')
 
 
 @check(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 
 from svcnode.core.model import Verdict
+from svcnode.core.wording import system_words
 
 # We have run out of something ourselves; it says nothing about the service.
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN}
@@ -26,7 +26,7 @@ def verdict_on(exc: OSError, what: str) -> Verdict:
     if isinstance(exc, WayError):
         return Verdict.unknown(f"{exc}: {what}")
     if exc.errno in _OURS:
-        return Verdict.unknown(f"this machine cannot look: {os.strerror(exc.errno)}")
+        return Verdict.unknown(f"this machine cannot look: {system_words(exc)}")
     return Verdict.failed(f"{words_of(exc)}: {what}")
 
 
@@ -37,7 +37,4 @@ def words_of(exc: OSError) -> str:
         return f"its certificate is not valid: {verify_message}"
     if type(exc).__module__ == "ssl" and (reason := getattr(exc, "reason", None)):
         return f"TLS: {str(reason).lower().replace('_', ' ')}"
-    # The loops wrap the system's words in words of their own; these are the system's.
-    if exc.errno is not None and exc.errno > 0:
-        return os.strerror(exc.errno).lower()
-    return str(exc) or "the connection was lost"
+    return system_words(exc) or "the connection was lost"

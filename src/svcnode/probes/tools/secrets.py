@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import keep_secret
+from svcnode.core.wording import system_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,13 +114,20 @@ def _filled(text: str, environ: Mapping[str, str], *, keep: bool, form: Callable
 def _from_file(name: str) -> str:
     path = Path(name)
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
-            raise InvalidValueError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB: {path}")
-        text = path.read_bytes().decode("utf-8").rstrip("\r\n")
-    except (OSError, ValueError) as exc:
-        if isinstance(exc, InvalidValueError):
-            raise
-        raise InvalidValueError(f"cannot read {path}: {getattr(exc, 'strerror', None) or 'not UTF-8 text'}") from None
+        text = _small_file(path).decode("utf-8").rstrip("\r\n")
+    except OSError as exc:
+        raise InvalidValueError(f"cannot read {path}: {system_words(exc)}") from None
+    except UnicodeDecodeError:
+        raise InvalidValueError(f"cannot read {path}: not UTF-8 text") from None
     keep_secret(text)
     return text
+
+
+def _small_file(path: Path) -> bytes:
+    try:
+        about = path.stat()
+    except ValueError:  # a null character in it
+        raise InvalidValueError(f"cannot read {path}: no file has such a name") from None
+    if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
+        raise InvalidValueError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB: {path}")
+    return path.read_bytes()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
+from svcnode.core.wording import system_words
 from svcnode.probes.tools.kind import UrlProbe
 from svcnode.probes.tools.options import Count
 from svcnode.probes.tools.url import is_network_name
@@ -93,5 +94,5 @@ def _context(ca: str, certificate: str, key: str, alpn: str, _changed_at_ns: tup
 
 def _refusal(exc: OSError | ValueError, file: str) -> str:
     if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError):
-        return f"cannot use {file}: {exc.strerror}"
+        return f"cannot use {file}: {system_words(exc)}"
     return f"cannot use {file}: not a PEM file that can be used"

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.wording import system_words
 from svcnode.terminal.drawing import Symbols
 
 if TYPE_CHECKING:
@@ -141,4 +142,4 @@ def _keys(file: int) -> tuple[int, bool]:
     try:
         return os.open(os.ttyname(file), os.O_RDONLY | os.O_NOCTTY), True
     except OSError as exc:
-        raise InvalidValueError(f"watch cannot read keys from this terminal: {exc.strerror}") from exc
+        raise InvalidValueError(f"watch cannot read keys from this terminal: {system_words(exc)}") from exc

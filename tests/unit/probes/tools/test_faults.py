@@ -20,7 +20,7 @@ from svcnode.probes.tools.faults import verdict_on, words_of
 )
 def test_what_this_machine_lacks_says_nothing_about_the_service(number: int) -> None:
     verdict = verdict_on(OSError(number, os.strerror(number)), "db:5432")
-    assert verdict == Verdict.unknown(f"this machine cannot look: {os.strerror(number)}")
+    assert verdict == Verdict.unknown(f"this machine cannot look: {os.strerror(number).lower()}")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_words_are_those_of_the_system_whatever_a_loop_makes_of_them() -> No
     refused = OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 5432)")
     assert verdict_on(refused, "db:5432").reason == "connection refused: db:5432"
     no_port_left = OSError(errno.EADDRNOTAVAIL, "Connect call failed ('127.0.0.1', 5432)")
-    assert verdict_on(no_port_left, "db:5432").reason == "this machine cannot look: Cannot assign requested address"
+    assert verdict_on(no_port_left, "db:5432").reason == "this machine cannot look: cannot assign requested address"
 
 
 @pytest.mark.parametrize("number", [socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_FAMILY])

@@ -131,7 +131,7 @@ def test_a_table_that_only_looks_like_a_file_stays_a_table() -> None:
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "not-text").write_bytes(b"\xff\xfe")
-    for name, why in (("missing", "No such file or directory"), ("not-text", "not UTF-8 text")):
+    for name, why in (("missing", "no such file or directory"), ("not-text", "not UTF-8 text")):
         with pytest.raises(InvalidValueError, match=f"cannot read .*{name}: {why}"):
             resolved({"file": str(tmp_path / name)}, {})
     with pytest.raises(InvalidValueError, match="cannot read "):

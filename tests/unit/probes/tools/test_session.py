@@ -319,7 +319,7 @@ CLOSED = "it closed the connection before it had answered: db://127.0.0.1:1/ledg
     ("fault", "verdict"),
     [
         (lambda: REFUSED, Verdict.failed("connection refused: db://127.0.0.1:1/ledger")),
-        (lambda: NO_FILES, Verdict.unknown("this machine cannot look: Too many open files")),
+        (lambda: NO_FILES, Verdict.unknown("this machine cannot look: too many open files")),
         (
             lambda: socket.gaierror(socket.EAI_AGAIN, "x"),
             Verdict.unknown("the resolver failed: db://127.0.0.1:1/ledger"),
@@ -341,7 +341,7 @@ def test_what_is_raised_becomes_a_verdict(where: str, fault: Callable[[], Except
     ("inner", "verdict"),
     [
         (REFUSED, Verdict.failed("connection refused: db://127.0.0.1:1/ledger")),
-        (NO_FILES, Verdict.unknown("this machine cannot look: Too many open files")),
+        (NO_FILES, Verdict.unknown("this machine cannot look: too many open files")),
         (EOFError(), Verdict.failed(CLOSED)),
     ],
     ids=["refused", "no files", "end"],
@@ -360,7 +360,7 @@ def test_what_merely_happened_before_is_no_cause() -> None:
 
 
 @pytest.mark.parametrize("where", ["opens", "asks"])
-@pytest.mark.parametrize("fault", [MemoryError(), OptionError("ca", "cannot use ca.pem: No such file or directory")])
+@pytest.mark.parametrize("fault", [MemoryError(), OptionError("ca", "cannot use ca.pem: no such file or directory")])
 def test_a_fault_of_our_own_is_nobody_elses(where: str, fault: Exception) -> None:
     """Whoever looks makes an unknown verdict of it."""
     with pytest.raises(type(fault)):

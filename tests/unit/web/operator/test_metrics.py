@@ -266,10 +266,10 @@ ODD = 'quote " backslash \\ brace } <script> ü 😀'
 
 @pytest.mark.parametrize(("accept", "read"), [("", families_in), (metrics.OPEN_METRICS, families_in_open_metrics)])
 def test_ids_and_names_may_hold_any_character(bench: Bench, accept: str, read: Any) -> None:
-    bench.node.register(ODD, name="two\nlines")
+    bench.node.register(ODD, name="\u2028 and \u202e")
     text = asyncio.run(bench.ask(accept.encode())).body.decode()
     (info,) = [sample for family in read(text) for sample in family.samples if sample.name == "svcnode_service_info"]
-    assert (info.labels["service_id"], info.labels["name"]) == (ODD, "two\nlines")
+    assert (info.labels["service_id"], info.labels["name"]) == (ODD, "\u2028 and \u202e")
 
 
 @pytest.mark.parametrize(

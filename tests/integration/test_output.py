@@ -1,0 +1,113 @@
+"""What every command prints, where it cannot be written, and where it cannot be spelt."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.cli import _parser
+from tests.support.agents import Agent
+from tests.support.backends import HttpBackend, reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE_S = 40.0
+FULL = Path("/dev/full")
+CONFIG = """\
+[node]
+name = "Prüfer"
+[server]
+listen = ["127.0.0.1:0"]
+[notify]
+webhook = "{hook}"
+[[services]]
+id = "blocks"
+name = "Zähler für Blöcke"
+description = "zählt"
+status = "Up"
+"""
+# Each as it is asked in a folder with a configuration, the node of which runs at {url}.
+COMMANDS = {
+    "check-config": ["check-config"],
+    "check-config FILE": ["check-config", "svcnode.toml"],
+    "conform": ["conform", "{url}", "--verbose"],
+    "conform --json": ["conform", "{url}", "--json"],
+    "conform --junit": ["conform", "{url}", "--junit", "-"],
+    "demo": ["demo", "--listen", "127.0.0.1:0"],
+    "explain": ["explain", "--url", "{url}"],
+    "explain ID": ["explain", "blocks", "--url", "{url}"],
+    "explain --json": ["explain", "--json", "--url", "{url}"],
+    "init": ["init", "prüfer.toml"],
+    "init --stdout": ["init", "--stdout"],
+    "notify-test": ["notify-test"],
+    "probe": ["probe", "svc+{url}", "-o", r'service="n\u00f6"'],
+    "probe --json": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--json"],
+    "probe --watch": ["probe", "svc+{url}", "-o", r'service="n\u00f6"', "--watch"],
+    "status": ["status", "{url}"],
+    "status of many": ["status", "{url}", "{url}", "--all"],
+    "status --json": ["status", "{url}", "--json"],
+}
+ENDLESS = ("demo", "probe --watch")  # where they can be written
+PRINT_NOTHING = {"serve", "watch"}  # one only logs, and the other wants a terminal
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    folder = tmp_path_factory.mktemp("node")
+    with (
+        HttpBackend(lambda _: reply(204)) as hook,
+        Agent(folder, config=CONFIG.format(hook=f"http://{hook.place}/")) as agent,
+    ):
+        yield folder, f"http://127.0.0.1:{agent.port}"
+
+
+def run(node: tuple[Path, str], words: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+    folder, url = node
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "svcnode", *(word.format(url=url) for word in words)],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        check=False,
+        **options,
+    )
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **more}
+
+
+def test_every_command_that_prints_is_tried_here() -> None:
+    (commands,) = [action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert {words[0] for words in COMMANDS.values()} == set(commands.choices) - PRINT_NOTHING
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this machine has no /dev/full")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_cannot_be_written_is_told_in_one_line(name: str, node: tuple[Path, str]) -> None:
+    (node[0] / "prüfer.toml").unlink(missing_ok=True)
+    with FULL.open("wb") as full:
+        ended = run(node, COMMANDS[name], stdout=full, env=environment(PYTHONUTF8="1"))
+    told = [line for line in ended.stderr.decode().splitlines() if line.startswith("svcnode: ")]
+    assert told == ["svcnode: cannot write what was seen: no space left on device"]
+    assert b"Traceback" not in ended.stderr
+    assert ended.returncode in (2, 3), "of misuse, and of what nobody knows"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ENDLESS])
+def test_what_cannot_be_spelt_is_shown_in_another_way(name: str, node: tuple[Path, str]) -> None:
+    (node[0] / "prüfer.toml").unlink(missing_ok=True)
+    ascii_only = environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    ended = run(node, COMMANDS[name], stdout=subprocess.PIPE, env=ascii_only)
+    assert b"Traceback" not in ended.stderr
+    assert b"svcnode: " not in ended.stderr
+    assert ended.stdout
+    if name not in ("conform --junit", "init --stdout"):  # to the byte as a file would have it
+        assert ended.stdout.isascii()
