@@ -8,13 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from svcnode.core.model import DOT_IDS
 from svcnode.node import Node
 from svcnode.spec import Request, answer
 from svcnode.web.mounting import path_below
 
 unhurried = settings(deadline=None)
 
-ids = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=64)
+printable = st.characters(exclude_categories=["Cc", "Cs"])
+ids = st.text(printable, min_size=1, max_size=64).filter(lambda text: text not in DOT_IDS)
 mounts = st.sampled_from(["", "/", "/apps", "/apps/", "/apps/node-7"])
 
 
