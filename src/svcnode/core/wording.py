@@ -42,6 +42,15 @@ def system_words(exc: OSError) -> str:
     return exc.strerror.lower() if exc.strerror else str(exc)
 
 
+def error_words(exc: BaseException) -> str:
+    """An error by its kind and its words, where it has any and can say them."""
+    try:
+        text = str(exc).strip()
+    except Exception:  # noqa: BLE001  somebody else wrote it
+        text = ""
+    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
+
+
 def one_line(text: str) -> str:
     """What would break the line or steer a terminal is shown instead of done."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

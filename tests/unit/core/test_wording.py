@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import socket
 
 import pytest
 
-from svcnode.core.wording import kind_of, nearest, suggestion
+from svcnode.core.wording import error_words, kind_of, nearest, one_line, suggestion, system_words
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,32 @@ def test_a_name_that_is_not_known_is_offered_the_nearest_one() -> None:
 
 def test_where_no_name_is_near_all_are_listed_in_order() -> None:
     assert suggestion("xyz", iter(["tcp", "http"])) == "; known ones: http, tcp"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"), "connection refused"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "name or service not known"),
+        (OSError("It said so itself"), "It said so itself"),
+    ],
+)
+def test_the_words_of_the_system_start_no_sentence(error: OSError, words: str) -> None:
+    assert system_words(error) == words
+
+
+class _Mute(Exception):  # noqa: N818  it is one
+    def __str__(self) -> str:
+        raise RuntimeError("not a word")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(ValueError(" bad \n"), "ValueError: bad"), (ValueError(), "ValueError"), (_Mute(), "_Mute")],
+)
+def test_an_error_is_told_by_its_kind_and_its_words(error: Exception, words: str) -> None:
+    assert error_words(error) == words
+
+
+def test_what_would_break_a_line_is_shown_instead() -> None:
+    assert one_line("a\nb\x1b[31m ü\u202e") == "a\\nb\\x1b[31m ü\\u202e"
