@@ -8,13 +8,14 @@ import os
 import resource
 import signal
 import sys
+from collections import Counter
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
-from svcnode.core.model import Change, ChangeKind, Status, Verdict
+from svcnode.core.model import Change, ChangeKind, Status
 from svcnode.history import History
-from svcnode.journal import Journal
+from svcnode.journal import Journal, Setting
 from svcnode.logs import LAST_LINES_WITHIN_S, let_out, set_level, set_style
 from svcnode.node import Node
 from svcnode.notify.notices import Notices
@@ -33,7 +34,7 @@ from svcnode.web.wire import Limits, WireServer
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from svcnode.config import ServiceSettings, Settings, TlsSettings
     from svcnode.core.address import Address
@@ -95,6 +96,7 @@ class Agent:
         self._told_to_reload = asyncio.Event()
         self._hurried_by: signal.Signals | None = None
         self._has_store = False
+        self._fixed: dict[str, Status] = {}
         self._is_read_on_terminal = sys.stderr.isatty()
         self._ends_with_terminal = not outlives_terminal and _has_terminal()
 
@@ -103,7 +105,7 @@ class Agent:
         connections, self._looks_at_once = _open_files_shared_out()
         self._server = WireServer(self._node, settings.prefixes, Limits(connections=connections))
         self._journal = Journal(self._node)
-        self._node.subscribe(_log_change)
+        self._node.subscribe(self._log_change)
         with self._heeding_signals():
             try:
                 self._tls = _context(settings.tls)
@@ -179,6 +181,7 @@ class Agent:
             await asyncio.sleep(drain_s)
         self._stop_listening(list(self._sockets))
         await self._server.close()
+        await self._while_looking.aclose()  # which has something to say where people could not be told
         log.info("stopped")
         return 0
 
@@ -267,6 +270,10 @@ class Agent:
     def _change_services(self, old: Iterable[ServiceSettings], new: Iterable[ServiceSettings]) -> None:
         before = {service.id: service for service in old}
         after = {service.id: service for service in new}
+        fixed = {service.id: service.status for service in after.values() if service.status is not None}
+        if fixed != self._fixed:
+            log.info("%s", _spoken_fixed(fixed))
+        self._fixed = fixed
         # What goes, goes last: the node must not look healthy for a moment because its only sick service left.
         for service in after.values():
             known = before.get(service.id)
@@ -278,6 +285,23 @@ class Agent:
                 self._node.report(service.id, _FIXED[service.status])
         for service_id in before.keys() - after.keys():
             self._node.deregister(service_id)
+
+    def _log_change(self, change: Change) -> None:
+        if change.kind is ChangeKind.STATUS and change.before and change.after:
+            level = logging.WARNING if change.after.status is Status.DOWN else logging.INFO
+            if change.service_id in self._fixed:
+                level = logging.DEBUG  # there may be thousands, and one line tells of them all
+            reason = f": {change.after.reason}" if change.after.reason else ""
+            log.log(
+                level,
+                "service %s is %s, was %s%s",
+                change.service_id,
+                change.after.status.value,
+                change.before.status.value,
+                reason,
+            )
+        if change.health is not change.health_before:
+            log.info("node health is %d, was %d", change.health, change.health_before)
 
     def _prepare_store(self) -> None:
         """A store that cannot be had is no reason not to serve: its service will say so."""
@@ -351,9 +375,9 @@ class Agent:
 
 
 _FIXED = {
-    Status.UP: Verdict.ready("set in the configuration"),
-    Status.INITIALIZING: Verdict.not_ready("set in the configuration"),
-    Status.DOWN: Verdict.failed("set in the configuration"),
+    Status.UP: Setting.ready("set in the configuration"),
+    Status.INITIALIZING: Setting.not_ready("set in the configuration"),
+    Status.DOWN: Setting.failed("set in the configuration"),
 }
 
 
@@ -385,17 +409,8 @@ def _context(tls: TlsSettings | None) -> ssl.SSLContext | None:
     return None if tls is None else tls_context(tls.certificate, tls.key)
 
 
-def _log_change(change: Change) -> None:
-    if change.kind is ChangeKind.STATUS and change.before and change.after:
-        level = logging.WARNING if change.after.status is Status.DOWN else logging.INFO
-        reason = f": {change.after.reason}" if change.after.reason else ""
-        log.log(
-            level,
-            "service %s is %s, was %s%s",
-            change.service_id,
-            change.after.status.value,
-            change.before.status.value,
-            reason,
-        )
-    if change.health is not change.health_before:
-        log.info("node health is %d, was %d", change.health, change.health_before)
+def _spoken_fixed(fixed: Mapping[str, Status]) -> str:
+    counts = Counter(status.value for status in fixed.values())
+    told = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
+    have = "1 service has" if len(fixed) == 1 else f"{len(fixed) or 'no'} services have"
+    return f"{have} a status that is set in the configuration{told}"

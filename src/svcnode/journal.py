@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.model import Change, ChangeKind, Evidence, Outcome, ServiceState, Status
+from svcnode.core.model import Change, ChangeKind, Evidence, Outcome, ServiceState, Status, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,12 @@ KEPT_ATTEMPTS = 20
 # Looks take from a fraction of a millisecond (a socket on this machine) to the longest timeout that makes sense.
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 NOT_LOOKED_AT = "reported"  # the kind of a service that somebody reports for
+FIXED = "fixed"  # the kind of a service of which nobody learns anything: the configuration says what it is
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Verdict):
+    """What the configuration says of a service. Nobody has seen it, so it is no attempt."""
 
 
 class Attempt(NamedTuple):
@@ -84,6 +91,10 @@ class Journal:
             if service_id not in self._node:  # it left while this was under way
                 return
             record = self._begin(service_id)
+        if isinstance(evidence.verdict, Setting):
+            if record.kind != FIXED:  # what was reported before is another story
+                self._begin(service_id).kind = FIXED
+            return
         record.attempts.append(Attempt(evidence, state.status))
         record.looks[evidence.verdict.outcome] += 1
         if record.kind != NOT_LOOKED_AT:
@@ -105,12 +116,23 @@ class Journal:
                 self._records.pop(change.service_id, None)
             case ChangeKind.REGISTERED:
                 self._begin(change.service_id)
-            case ChangeKind.REPLACED if change.after is not None and change.after.counted_at_s is None:
-                self._begin(change.service_id)  # another probe looks at it: what the old one saw is another story
+            case ChangeKind.REPLACED if _is_another_story(change, self._records.get(change.service_id)):
+                self._begin(change.service_id)
             case ChangeKind.STATUS if record := self._records.get(change.service_id):
-                record.transitions += 1
+                record.transitions += not _is_first_setting(change, record)
             case _:
                 pass
+
+
+def _is_another_story(change: Change, record: Record | None) -> bool:
+    """Whether another probe looks at it now, or anything may have come in the place of a fixed status."""
+    is_new = change.after is not None and change.after.counted_at_s is None
+    return is_new or (record is not None and record.kind == FIXED)
+
+
+def _is_first_setting(change: Change, record: Record) -> bool:
+    """What the configuration said from the start is no change."""
+    return record.kind == FIXED and change.before is not None and change.before.counted_at_s is None
 
 
 def kind_of(watch: Watch | None) -> str:

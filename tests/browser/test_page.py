@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from svcnode.web.operator.page import NOTHING
 from tests.support.agents import Agent
 from tests.support.backends import Backend, HttpBackend, close, reply
 from tests.support.proxies import nginx_before
@@ -153,8 +154,7 @@ def test_a_node_that_is_gone_turns_grey_and_comes_back_by_itself(tmp_path: Path,
         sight.shows_health("healthy")
         sight.expect_silence()
         sight.page.evaluate("window.isSamePage = true")
-    expect(sight.page.locator("#live")).to_have_text("trying again")
-    sight.page.clock.run_for(26_000)
+    sight.page.clock.run_for(1000)
     sight.shows_health("unknown")
     expect(sight.page.locator("#lost")).to_contain_text("Connection lost: what stands here is as of")
     expect(sight.page.locator("#told")).to_contain_text("validator-7 is unknown")
@@ -170,6 +170,106 @@ def test_a_node_that_is_gone_turns_grey_and_comes_back_by_itself(tmp_path: Path,
         expect(sight.page.locator("#lost")).to_be_hidden()
         expect(sight.page.locator("#live")).to_have_text("live")
         assert sight.page.evaluate("window.isSamePage")
+
+
+HIDE = """() => {
+  Object.defineProperty(document, 'hidden', { get: () => window.isHidden, configurable: true });
+  window.isHidden = true;
+}"""
+SEEN_HEALTHS = """() => {
+  const node = document.getElementById("node");
+  window.healths = [node.dataset.health];
+  const note = () => window.healths.at(-1) === node.dataset.health || window.healths.push(node.dataset.health);
+  new MutationObserver(note).observe(node, { attributeFilter: ["data-health"] });
+}"""
+KEEP_STREAM = """window.EventSource = class extends EventSource {
+  constructor(url) { super(url); window.stream = this; }
+}"""
+BREAK_STREAM = "window.stream.dispatchEvent(new Event('error'))"
+ASK = "document.dispatchEvent(new Event('visibilitychange'))"  # a page that comes into view asks at once
+
+
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["in sight", "hidden"])
+def test_a_node_that_was_killed_is_not_green_for_another_moment(
+    is_hidden: bool, tmp_path: Path, switch: Switch, look: Look
+) -> None:
+    with Agent(tmp_path, config=one_service(switch.url)) as agent:
+        agent.eventually(lambda: agent.health() == 200)
+        sight = look(url_of(agent), clock=True)
+        sight.shows_health("healthy")
+        expect(sight.page.locator("#live")).to_have_text("live")
+        if is_hidden:
+            sight.page.evaluate(HIDE)
+        sight.expect_silence()
+        agent.signal(signal.SIGKILL)
+        sight.shows_health("unknown")
+        expect(sight.page.locator("#lost")).to_contain_text("Connection lost: what stands here is as of")
+        expect(sight.page.locator("#code")).to_have_text(NOTHING)
+        clocks = sight.page.locator("#uptime"), sight.cell("db", 2), sight.cell("db", 4)
+        said = [clock.text_content() for clock in clocks]
+        sight.page.clock.run_for(8000)
+        assert [clock.text_content() for clock in clocks] == said
+
+
+def test_a_question_in_vain_beside_a_stream_that_stands_changes_nothing(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady))
+    sight.shows_health("partial")
+    expect(sight.page.locator("#live")).to_have_text("live")
+    sight.page.evaluate(SEEN_HEALTHS)
+    sight.expect_silence()
+    sight.page.route("**/details?*", lambda route: route.abort())
+    with sight.page.expect_event("requestfailed"):
+        sight.page.evaluate(ASK)
+    sight.page.unroute_all()
+    with sight.page.expect_response("**/details?*"):
+        sight.page.evaluate(ASK)
+    assert sight.page.evaluate("window.healths") == ["partial"]
+    expect(sight.page.locator("#live")).to_have_text("live")
+
+
+def test_a_stream_that_breaks_while_the_node_still_answers_changes_nothing(steady: Agent, look: Look) -> None:
+    """As when it is started anew within a moment: what was asked until then is cut off with the stream."""
+    sight = look(url_of(steady))
+    sight.page.add_init_script(KEEP_STREAM)
+    sight.page.reload()
+    expect(sight.page.locator("#live")).to_have_text("live")
+    sight.shows_health("partial")
+    sight.has_bars("ledger")  # then it has asked all that it asks at first
+    sight.page.evaluate(SEEN_HEALTHS)
+    sight.expect_silence()
+    asked: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        asked.append(route)
+        if len(asked) > 1:
+            route.continue_()
+
+    sight.page.route("**/details?*", hold_the_first)
+    with sight.page.expect_request("**/details?*"):
+        sight.page.evaluate(ASK)
+    sight.page.evaluate(BREAK_STREAM)
+    expect(sight.page.locator("#live")).to_have_text("trying again")
+    with sight.page.expect_event("requestfailed"):
+        asked[0].abort()
+    with sight.page.expect_response("**/details?*"):
+        sight.page.evaluate(ASK)
+    expect(sight.page.locator("#live")).to_have_text("every few seconds")
+    assert sight.page.evaluate("window.healths") == ["partial"]
+
+
+def test_without_a_stream_the_first_question_in_vain_turns_all_grey(steady: Agent, look: Look) -> None:
+    sight = look(url_of(steady), clock=True)
+    sight.page.add_init_script(KEEP_STREAM)
+    sight.page.reload()
+    expect(sight.page.locator("#live")).to_have_text("live")
+    sight.expect_silence()
+    sight.page.route("**/details?*", lambda route: route.abort())
+    sight.page.evaluate(BREAK_STREAM)
+    sight.page.clock.run_for(1000)
+    sight.shows_health("unknown")
+    sight.page.unroute_all()
+    sight.page.clock.run_for(6000)
+    sight.shows_health("partial")
 
 
 def test_a_computer_that_slept_shows_nothing_green_before_it_has_asked(steady: Agent, look: Look) -> None:
@@ -242,12 +342,6 @@ def test_without_events_it_still_follows_only_later(tmp_path: Path, switch: Swit
         sight.page.clock.run_for(6000)
         sight.shows_health("unhealthy")
         sight.shows_status("db", "Down")
-
-
-HIDE = """() => {
-  Object.defineProperty(document, 'hidden', { get: () => window.isHidden, configurable: true });
-  window.isHidden = true;
-}"""
 
 
 def test_a_page_that_nobody_sees_gives_its_connection_to_one_that_somebody_does(
@@ -445,6 +539,34 @@ def test_a_row_unfolds_to_all_that_is_known(steady: Agent, look: Look) -> None:
     expect(button).to_have_attribute("aria-expanded", "false")
     sight.cell("chain", 2).click()
     expect(panel).to_have_count(1)
+
+
+def test_a_status_that_is_set_in_the_configuration_is_not_told_as_if_somebody_had_looked(
+    tmp_path: Path, look: Look
+) -> None:
+    config = HEAD + service("indexer", name="Indexer", status="Down") + service("other", status="Up")
+    with Agent(tmp_path, config=config) as agent:
+        agent.eventually(lambda: agent.health() == 206)
+        for is_alive in (False, True):
+            sight = look(url_of(agent), java_script_enabled=is_alive)
+            if is_alive:
+                sight.has_bars("indexer")  # it has asked meanwhile
+            for column in (4, 5, 6):
+                expect(sight.cell("indexer", column)).to_have_text(NOTHING)
+        sight.row("indexer").get_by_role("button").click()
+        about, attempts, changes = (sight.panel("indexer").locator("section").nth(place) for place in range(3))
+        expect(about.locator("dl")).to_contain_text("Probenone, the status is set in the configuration")
+        expect(about.locator("dl")).to_contain_text("So far0 changes of status")
+        expect(about.locator("dl")).not_to_contain_text("Last success")
+        expect(attempts).to_have_text("Last attemptsNone: nobody looks at it.")
+        expect(changes).to_have_text("Last changesNone yet.")
+
+        agent.reload(HEAD + service("indexer", name="Indexer", status="Up") + service("other", status="Up"))
+        sight.shows_status("indexer", "Up")
+        expect(about.locator("dl")).to_contain_text("So far1 change of status")
+        expect(changes).to_contain_text("was Down: set in the configuration")
+        expect(sight.cell("indexer", 6)).to_have_text(NOTHING)
+        sight.expect_silence()
 
 
 # ---- who is on the other side
@@ -645,6 +767,22 @@ def test_a_very_long_id_does_not_fill_the_headline_of_a_phone(tmp_path: Path, lo
         assert box is not None
         assert box["height"] < 120
         assert not sight.is_wider_than_the_screen
+        sight.expect_silence()
+
+
+def test_a_long_id_is_shortened_in_the_headline_and_what_parts_it_from_the_next_stays(
+    tmp_path: Path, look: Look
+) -> None:
+    ids = ("x" * 256, "y" * 64, "z")
+    with Agent(tmp_path, config=HEAD + "".join(service(one, status="Down", impact="critical") for one in ids)) as agent:
+        agent.eventually(lambda: agent.health() == 503)
+        sight = look(url_of(agent), java_script_enabled=False)
+        expect(sight.page.locator("#why")).to_have_text(f"{'x' * 48}…, {'y' * 64} and z are Down, and critical")
+        sight = look(url_of(agent), clock=True)
+        with sight.page.expect_response("**/details?*"):
+            sight.page.clock.run_for(6000)
+        sight.page.clock.run_for(1000)
+        expect(sight.page.locator("#why")).to_have_text(f"{'x' * 48}…, {'y' * 64} and z are Down, and critical")
         sight.expect_silence()
 
 

@@ -138,7 +138,7 @@ def test_a_server_that_is_well(faulty: Agent) -> None:
 def test_without_an_id_the_node_is_explained(faulty: Agent) -> None:
     code, text = explained(faulty)
     assert code == 2
-    assert " is unhealthy (503): ledger is Down, and critical\n  1 of 5 services are Up; svcnode " in text
+    assert " is unhealthy (503): ledger is Down, and critical\n  1 of 5 services is Up; svcnode " in text
     lines = text.partition("\nNot Up\n")[2].splitlines()
     assert [line.split()[0] for line in lines] == ["ledger", "stopped", "frozen", "lost", "More"]
     assert lines[-1] == "  More about one of them: svcnode explain ledger"

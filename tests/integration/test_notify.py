@@ -168,7 +168,8 @@ def noted(folder: Path) -> list[tuple[str | None, bool]]:
     path = folder / ".local" / "state" / "svcnode" / "history.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         found = database.execute("SELECT text FROM notes").fetchone()
-    return [(service_id, is_sure) for service_id, *_, is_sure in json.loads(found[0] if found else "[]")]
+    rows = json.loads(found[0])["incidents"] if found else []
+    return [(service_id, is_sure) for service_id, *_, is_sure, _ in rows]
 
 
 def tell_as_down(service: Service, folder: Path, receiver: Receiver, *, is_killed: bool) -> None:
@@ -227,6 +228,18 @@ def test_what_nobody_took_before_a_restart_is_told_after_it(service: Service, tm
     ):
         agent.eventually(lambda: bool(receiver.requests))
         assert "db (Ledger) is still Down, after " in receiver.texts[0]
+        assert receiver.documents[0]["lost"] == 1, "before the restart"
+
+
+def test_the_log_ends_with_stopped_after_what_could_not_be_delivered(service: Service, tmp_path: Path) -> None:
+    with refusing() as port, node(tmp_path, config(service, hook(port))) as agent:
+        service.die()
+        agent.hears(f"a message to http://127.0.0.1:{port} was not delivered: connection refused")
+        assert agent.stop() == 0
+        assert agent.messages[-2:] == [
+            f"1 message to http://127.0.0.1:{port} was not delivered before the end",
+            "stopped",
+        ]
 
 
 def test_without_history_what_was_told_is_forgotten_over_a_restart(service: Service, tmp_path: Path) -> None:

@@ -179,8 +179,9 @@ def test_services_come_go_and_change_without_a_restart(tmp_path: Path) -> None:
     def service(service_id: str, status: str, name: str = "n") -> str:
         return f'[[services]]\nid = "{service_id}"\nname = "{name}"\nstatus = "{status}"\n'
 
-    before = service("goes", "Up") + service("stays", "Up") + service("changes", "Up", "old")
-    after = service("stays", "Up") + service("changes", "Initializing", "new") + service("comes", "Down")
+    debug = '[log]\nlevel = "debug"\n'
+    before = debug + service("goes", "Up") + service("stays", "Up") + service("changes", "Up", "old")
+    after = debug + service("stays", "Up") + service("changes", "Initializing", "new") + service("comes", "Down")
     with Agent(tmp_path, *ANYWHERE, config=before) as agent:
         assert agent.statuses() == {"goes": "Up", "stays": "Up", "changes": "Up"}
         agent.reload(after)
@@ -190,6 +191,23 @@ def test_services_come_go_and_change_without_a_restart(tmp_path: Path) -> None:
         assert agent.ask("/svc/node/services/goes/health").code == 404
         assert agent.health() == 206
         assert sum("service stays " in message for message in agent.messages) == 1  # it has not left Up
+
+
+def test_services_of_fixed_status_are_told_in_one_line_however_many_they_are(tmp_path: Path) -> None:
+    def fixed(*statuses: str) -> str:
+        return "".join(
+            f'[[services]]\nid = "s{number}"\nstatus = "{status}"\n' for number, status in enumerate(statuses)
+        )
+
+    with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=fixed(*["Up"] * 300, "Down")) as agent:
+        agent.hears("answers for")
+        agent.reload(fixed("Down"))
+        agent.reload(fixed("Down"))
+        assert agent.stop() == 0
+        assert [message for message in agent.messages if "service" in message and "answers for" not in message] == [
+            "301 services have a status that is set in the configuration: 300 Up, 1 Down",
+            "1 service has a status that is set in the configuration: 1 Down",
+        ]
 
 
 def test_a_service_can_change_from_fixed_to_probed_and_back(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def many(round_: int) -> str:
     """Another status for each service in each round, and hence some 400 bytes to log about each."""
     status = ("Up", "Down")[round_ % 2]
     services = "".join(f'[[services]]\nid = "{number:0200}"\nstatus = "{status}"\n' for number in range(1000))
-    return f'[node]\nname = "round-{round_}"\n{services}'
+    return f'[node]\nname = "round-{round_}"\n[log]\nlevel = "debug"\n{services}'
 
 
 def play(agent: Agent, port: int, rounds: range) -> None:
@@ -82,7 +82,7 @@ def test_who_reads_again_is_told_how_much_was_lost(tmp_path: Path) -> None:
         assert lost > 1000
         agent.config_file.write_text(FIXED)
         agent.signal(signal.SIGHUP)
-        agent.hears("service db is Up")
+        agent.hears("1 service has a status that is set in the configuration: 1 Up")
         assert agent.stop() == 0
         assert agent.messages[-1] == "stopped"
         messages = agent.messages

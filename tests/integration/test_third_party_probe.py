@@ -133,9 +133,19 @@ def test_a_wrong_option_is_refused_by_name(
     assert the_line(ended).startswith(f"svcnode: {says}")
 
 
-def test_what_it_refuses_itself_is_said_as_anything_else_is(installed: Path, tmp_path: Path) -> None:
-    ended = svcnode(tmp_path, "probe", "spool:", searched=installed)
-    assert the_line(ended) == 'svcnode: names no folder; write its path, as in "spool:/var/spool/app"'
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("spool:", 'names no folder; write its path, as in "spool:/var/spool/app"'),
+        ("spool:outbox", 'names a folder by a relative path; write all of it, as in "spool:/var/spool/app"'),
+    ],
+)
+def test_what_it_refuses_itself_is_said_as_anything_else_is(
+    installed: Path, tmp_path: Path, url: str, says: str
+) -> None:
+    ended = svcnode(tmp_path, "probe", url, searched=installed)
+    assert ended.returncode == 3
+    assert the_line(ended) == f"svcnode: {says}"
 
 
 def test_a_scheme_that_is_nearly_right_is_told_from_it(installed: Path, tmp_path: Path) -> None:

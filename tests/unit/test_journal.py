@@ -10,7 +10,7 @@ import pytest
 
 from svcnode.core.model import ChangeKind, Outcome, Status, Verdict
 from svcnode.definition import define
-from svcnode.journal import BUCKETS_S, KEPT_ATTEMPTS, NOT_LOOKED_AT, Durations, Journal, Record, kind_of
+from svcnode.journal import BUCKETS_S, FIXED, KEPT_ATTEMPTS, NOT_LOOKED_AT, Durations, Journal, Record, Setting, kind_of
 from svcnode.node import Node
 from svcnode.probes import make_probe
 from svcnode.probes.function import FunctionProbe
@@ -157,6 +157,42 @@ def test_a_duration_falls_into_the_first_bucket_that_holds_it(duration_s: float,
 )
 def test_the_kind_of_a_service_is_the_scheme_that_it_is_looked_at_by(words: dict[str, object], kind: str) -> None:
     assert kind_of(define("x", **words).watch) == kind  # type: ignore[arg-type]
+
+
+# ---- what the configuration says
+
+WORDS = "set in the configuration"
+
+
+def test_a_fixed_status_is_no_attempt_and_from_the_start_no_change(world: World) -> None:
+    world.node.register("own").report(Setting.ready(WORDS))
+    record = world.record("own")
+    assert record.kind == FIXED
+    assert (len(record.attempts), sum(record.looks.values()), record.transitions) == (0, 0, 0)
+    world.node.report("own", Setting.failed(WORDS))
+    assert world.record("own") is record
+    assert (len(record.attempts), record.transitions) == (0, 1)
+
+
+def test_a_program_that_reports_in_the_same_words_is_heard(world: World) -> None:
+    world.node.register("own").up(WORDS)
+    assert world.record("own").kind == NOT_LOOKED_AT
+    assert (world.statuses("own"), world.record("own").transitions) == ([Status.UP], 1)
+
+
+def test_where_a_status_is_fixed_what_was_reported_before_is_another_story(world: World) -> None:
+    world.node.register("own", ttl="5s").up()
+    world.node.replace(define("own"))
+    world.node.report("own", Setting.failed(WORDS))
+    assert (world.record("own").kind, world.statuses("own"), world.record("own").transitions) == (FIXED, [], 1)
+
+
+def test_what_comes_in_the_place_of_a_fixed_status_is_reported(world: World) -> None:
+    world.node.register("own").report(Setting.ready(WORDS))
+    world.node.replace(define("own", ttl="5s"))
+    assert world.record("own").kind == NOT_LOOKED_AT
+    world.node.beat("own")
+    assert world.statuses("own") == [Status.UP]
 
 
 # ---- services that come, change and go

@@ -50,6 +50,11 @@ def test_a_url_without_a_folder_is_refused() -> None:
         make_probe("spool:")
 
 
+def test_a_relative_path_is_refused() -> None:
+    with pytest.raises(ProbeError, match="relative path; write all of it"):
+        make_probe("spool:outbox")
+
+
 @pytest.mark.parametrize("value", [0, -1, "many", 1.5])
 def test_a_wrong_option_is_refused_by_name(tmp_path: Path, value: object) -> None:
     with pytest.raises(OptionError, match=r"^max_files: "):

@@ -22,7 +22,7 @@ where it asks:
 
 exit codes:
   0  the service is Up, the node healthy
-  1  the service is Initializing, the node partly healthy
+  1  the service is Initializing, the node partially healthy
   2  the service is Down, the node unhealthy
   3  nobody could be asked, or there is no such service
 

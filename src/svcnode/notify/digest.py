@@ -111,7 +111,7 @@ def _title(name: str, news: News) -> str:
             return f"{name} was {_spoken_health(node.worst)} for {spoken(node.lasted_s)}, and is {is_}"
         case Turn.FLAPPING:
             return f"{name} is flapping: it changed {node.changes} times in {spoken(node.lasted_s)}, now {is_}"
-        case Turn.SETTLED | Turn.STILL:
+        case Turn.SETTLED | Turn.STILL | Turn.AGAIN:
             return f"{name} {_unchanged(node, is_)}"
         case _:
             assert_never(node.turn)
@@ -131,7 +131,7 @@ def _lines(news: News, told: Sequence[Item]) -> Iterator[str]:
         yield f"what flaps is told again once it has not changed for {spoken(SETTLED_AFTER_S)}"
     if any(item.is_at_most and item.turn is Turn.RECOVERED for item in items):
         yield "svcnode was restarted meanwhile, so it may have recovered sooner"
-    if any(item.turn is Turn.STILL for item in items):
+    if any(item.turn in (Turn.STILL, Turn.AGAIN) for item in items):
         yield "svcnode was restarted meanwhile, and you may have been told before"
 
 
@@ -150,7 +150,7 @@ def _service_line(item: Item) -> str:
             return f"{what} was {_STATUSES[item.worst].value} for {spoken(item.lasted_s)}, and is {is_} again{why}"
         case Turn.FLAPPING:
             return f"{what} is flapping: it changed {item.changes} times in {spoken(item.lasted_s)}, now {is_}{why}"
-        case Turn.SETTLED | Turn.STILL:
+        case Turn.SETTLED | Turn.STILL | Turn.AGAIN:
             return f"{what} {_unchanged(item, is_)}{why}"
         case Turn.REMOVED:
             return f"{what} is no longer watched; it was told as {_STATUSES[item.before or Health.HEALTHY].value}"
@@ -160,6 +160,8 @@ def _service_line(item: Item) -> str:
 
 def _unchanged(item: Item, is_: str) -> str:
     lasted = spoken(item.lasted_s)
+    if item.turn is Turn.AGAIN:
+        return f"is {is_} again, for {lasted}"
     return f"is still {is_}, after {lasted}" if item.turn is Turn.STILL else f"has settled: {is_} for {lasted}"
 
 
@@ -260,5 +262,5 @@ def _tone(news: News) -> Tone:
     return "info" if news.health is Health.HEALTHY else "warning"
 
 
-_BAD_NEWS = (Turn.WORSE, Turn.FLAPPING, Turn.STILL)
+_BAD_NEWS = (Turn.WORSE, Turn.FLAPPING, Turn.STILL, Turn.AGAIN)
 _GOOD_NEWS = (Turn.RECOVERED, Turn.SETTLED, Turn.REMOVED)

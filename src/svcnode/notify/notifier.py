@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from svcnode.core.model import ChangeKind
 from svcnode.notify.digest import digest
-from svcnode.notify.memory import from_text, not_over, to_text
+from svcnode.notify.memory import Kept, from_text, not_over, to_text
 from svcnode.notify.rules import Rules
 from svcnode.notify.sending import Sender
 
@@ -149,10 +149,11 @@ class Notifier:
         self._recalling = None
         now_s, wall_s = self._node.now_s(), self._wall_clock()
         before = from_text(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
-        self._rules.recall(before, now_s)
+        self._rules.recall(before.incidents, now_s)
         self._set_timer()
-        incidents = self._rules.incidents()
-        self._delivered = {key: one for key, one in incidents.items() if one.is_sure and self._sender.owes_nothing}
+        # Also what is unsure: whoever was told it waits to hear the end of it.
+        self._delivered = self._rules.incidents() if self._sender.owes_nothing else {}
+        self._sender.add_missed(before.missed)
         self._note_posted()
 
     def _note_posted(self) -> None:
@@ -161,7 +162,8 @@ class Notifier:
             self._remember()
 
     def _note_delivery(self) -> None:
-        self._delivered = self._posted
+        if self._sender.owes_nothing:
+            self._delivered = self._posted
         self._remember()
 
     def _forget(self) -> None:
@@ -176,4 +178,5 @@ class Notifier:
         if self._memory is None or self._recalling is not None:
             return  # nothing is written over what is still to be read
         to_wall = self._wall_clock() - self._node.now_s()
-        self._memory.keep_note(to_text(not_over(self._delivered, self._posted), lambda at_s: at_s + to_wall))
+        kept = Kept(incidents=not_over(self._delivered, self._posted), missed=self._sender.missed)
+        self._memory.keep_note(to_text(kept, lambda at_s: at_s + to_wall))

@@ -61,6 +61,7 @@ class Turn(Enum):
     SETTLED = "settled"
     REMOVED = "removed"  # nobody watches it any more
     STILL = "still"  # as it was before a restart, which not all may have been told
+    AGAIN = "again"  # the same, but it was well after what all were told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class Incident:
     told: Health
     since_s: float  # when it was last well
     is_sure: bool  # that all were told
+    is_again: bool = False  # it was well after what all were told last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,7 @@ class _Thing:
         self.was_up = False
         self.is_recalled = False  # what was told is from before a restart, and nobody has seen it since
         self.is_unsure = False  # and not all may have been told
+        self.is_again = False  # and it was well in between
         self.health = Health.HEALTHY  # as it is published
         self.published_since_s = now_s
         self.level = Health.HEALTHY  # the same, but for a start, which is no news
@@ -159,12 +162,14 @@ class _Thing:
             told=max(self.told, Health.PARTIAL),
             since_s=self.since_s if self.left_good_at_s is None else self.left_good_at_s,
             is_sure=not (self.is_unsure or is_flapping),
+            is_again=self.is_again,
         )
 
     def recall(self, incident: Incident) -> None:
         self.told = self.worst = incident.told
         self.left_good_at_s, self.since_s, self.changes = incident.since_s, self.published_since_s, 1
         self.is_recalled, self.is_unsure = self._is_well_or_starting(self.health), not incident.is_sure
+        self.is_again = incident.is_again
         self.level = self._level(self.health)
 
     def _is_well_or_starting(self, health: Health) -> bool:
@@ -186,8 +191,10 @@ class _Thing:
             return False
         if self.level is self.told:
             self.left_told_at_s = since_s
-        if self.left_good_at_s is None:
+        is_again = self.is_unsure and self.level is Health.HEALTHY
+        if self.left_good_at_s is None or is_again:
             self.left_good_at_s = since_s
+        self.is_again = self.is_again or is_again
         self.level, self.since_s = level, since_s
         if level > self.worst:
             self.worst, self.worst_reason = level, reason
@@ -247,7 +254,7 @@ class _Thing:
     def note_told(self, now_s: float) -> None:
         self.told = self.worst = self.level
         self.told_at_s = now_s
-        self.is_recalled = self.is_unsure = False
+        self.is_recalled = self.is_unsure = self.is_again = False
         if self.flap is _Flap.BEGUN:
             self.flap, self.due_at_s = _Flap.TOLD, self.changed_at_s + SETTLED_AFTER_S
             return
@@ -263,7 +270,9 @@ class _Thing:
         if self.flap is not _Flap.NO:
             return Turn.FLAPPING if self.flap is _Flap.BEGUN else Turn.SETTLED
         if self.level is self.told:
-            return Turn.STILL if self.is_unsure and not self.was_worse_than_told else Turn.PASSED
+            if self.was_worse_than_told or not self.is_unsure:
+                return Turn.PASSED
+            return Turn.AGAIN if self.is_again else Turn.STILL
         if self.level > self.told:
             return Turn.WORSE
         return Turn.RECOVERED if self.level is Health.HEALTHY else Turn.BETTER
@@ -274,7 +283,7 @@ class _Thing:
                 return now_s - self.moments_s[0]
             case Turn.SETTLED:
                 return now_s - self.since_s
-            case Turn.STILL if self.left_good_at_s is not None:
+            case Turn.STILL | Turn.AGAIN if self.left_good_at_s is not None:
                 return now_s - self.left_good_at_s
             case Turn.RECOVERED | Turn.REMOVED if self.left_good_at_s is not None:
                 return self.since_s - self.left_good_at_s

@@ -1,8 +1,8 @@
 """Messages on their way: each target has an outbox of its own, so a slow one keeps nobody else waiting.
 
 An outbox is bounded. Its oldest message goes first, is tried again with growing pauses, and is given up after a day:
-that is no news any more. Whoever was to be told hears with the next message how many were lost. A message may arrive
-twice, when the first attempt succeeded but its answer was lost; both have the same id.
+that is no news any more. Whoever was to be told hears with the next message how many were lost, also before a restart.
+A message may arrive twice, when the first attempt succeeded but its answer was lost; both have the same id.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from svcnode.core.redaction import redacted
+from svcnode.notify.memory import Missed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from svcnode.notify.digest import Message
     from svcnode.notify.notices import Notices
@@ -58,6 +59,14 @@ class Outbox:
     @property
     def owes_nothing(self) -> bool:
         return not (self._waiting or self._lost)
+
+    @property
+    def missed(self) -> Missed:
+        """As many as are lost if this is the end."""
+        return Missed(self.target.name, self._lost + len(self._waiting) + self._left)
+
+    def add_lost(self, messages: int) -> None:
+        self._lost += messages
 
     def post(self, message: Message) -> None:
         self._waiting.append((self._loop.time(), message))
@@ -151,15 +160,28 @@ class Outbox:
 class Sender:
     """All outboxes."""
 
-    def __init__(self, notices: Notices, on_all_delivered: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, notices: Notices, on_delivery: Callable[[], None] = lambda: None) -> None:
         self._notices = notices
-        self._on_all_delivered = on_all_delivered
+        self._on_delivery = on_delivery
         self._outboxes: list[Outbox] = []
 
     @property
     def owes_nothing(self) -> bool:
         """Whether every target has all that it was to get."""
         return all(outbox.owes_nothing for outbox in self._outboxes)
+
+    @property
+    def missed(self) -> list[Missed]:
+        return [outbox.missed for outbox in self._outboxes]
+
+    def add_missed(self, before: Iterable[Missed]) -> None:
+        """What the process before this one did not deliver. Of those with the same name, the first is the first."""
+        known = list(self._outboxes)
+        for target, messages in before:
+            outbox = next((one for one in known if one.target.name == target), None)
+            if outbox is not None:
+                known.remove(outbox)
+                outbox.add_lost(messages)
 
     def post(self, message: Message) -> None:
         for outbox in self._outboxes:
@@ -179,7 +201,7 @@ class Sender:
         self._outboxes = [staying.get(target) or self._outbox_for(target, freed) for target in targets]
         for outbox in freed:
             if left := outbox.abandon():
-                log.warning("%s is no longer told; %d messages for it are lost", outbox.target.name, left)
+                log.warning("%s is no longer told; %s lost", outbox.target.name, _counted(left, "for it", "is", "are"))
         return True
 
     def _outbox_for(self, target: Target, freed: list[Outbox]) -> Outbox:
@@ -188,21 +210,24 @@ class Sender:
                 freed.remove(outbox)
                 outbox.hand_over_to(target)
                 return outbox
-        return Outbox(target, self._notices, self._delivered)
-
-    def _delivered(self) -> None:
-        if self.owes_nothing:
-            self._on_all_delivered()
+        return Outbox(target, self._notices, self._on_delivery)
 
     async def close(self, within_s: float = CLOSED_WITHIN_S) -> None:
         for outbox in self._outboxes:
             outbox.close()
-        if tasks := [outbox.task for outbox in self._outboxes]:
-            await asyncio.wait(tasks, timeout=within_s)
-        self.abandon()
+        try:
+            if tasks := [outbox.task for outbox in self._outboxes]:
+                await asyncio.wait(tasks, timeout=within_s)
+        finally:  # somebody may be in a hurry
+            self.abandon()
 
     def abandon(self) -> None:
         for outbox in self._outboxes:
             if left := outbox.abandon():
-                log.warning("%d messages to %s were not delivered before the end", left, outbox.target.name)
+                lost = _counted(left, f"to {outbox.target.name}", "was", "were")
+                log.warning("%s not delivered before the end", lost)
         self._outboxes = []
+
+
+def _counted(messages: int, to: str, is_: str, are: str) -> str:
+    return f"1 message {to} {is_}" if messages == 1 else f"{messages} messages {to} {are}"

@@ -132,6 +132,19 @@ def message(health: Health, node: Item | None, *services: Item, **more: Any) -> 
             "failure",
         ),
         (
+            message(
+                DOWN,
+                item(None, Turn.AGAIN, DOWN, DOWN, lasted_s=14),
+                item(DB, Turn.AGAIN, DOWN, DOWN, lasted_s=14, reason="refused"),
+            ),
+            (
+                "validator-7 is unhealthy (503) again, for 14s\n"
+                "- db (Ledger database) is Down again, for 14s: refused\n"
+                "- svcnode was restarted meanwhile, and you may have been told before"
+            ),
+            "failure",
+        ),
+        (
             message(UP, item(None, Turn.RECOVERED, UP, DOWN, lasted_s=9), item(DB, Turn.REMOVED, UP, DOWN)),
             (
                 "validator-7 has recovered: healthy (200) after 9.0s\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,10 +26,12 @@ class Receiver:
     def __init__(self) -> None:
         self.heard: list[tuple[float, str]] = []
         self.messages: list[Message] = []
+        self.lost: list[int] = []
 
     async def deliver(self, message: Message, lost: int) -> str | None:
         self.heard.append((asyncio.get_running_loop().time(), message.title))
         self.messages.append(message)
+        self.lost.append(lost)
         return None
 
 
@@ -267,6 +270,85 @@ async def test_the_end_of_it_that_did_not_arrive_before_a_restart_is_told_once_m
 
 
 @in_virtual_time
+async def test_that_end_is_told_also_when_it_does_not_arrive_over_two_restarts() -> None:
+    memory = Notebook()
+    await told_as_down(memory, Receiver(), Deaf())
+    node, _ = node_and_db()
+    async with Notifier(node, settings_for(Deaf()), Notices(), memory=memory, wall_clock=node.now_s):
+        await asyncio.sleep(10)
+    (title,) = await titles_after(memory, "Up")
+    assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+
+
+@in_virtual_time
+async def test_one_that_recovered_and_fell_since_everybody_was_told_is_down_again() -> None:
+    memory, receiver = Notebook(), Ailing()
+    node, db = node_and_db()
+    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+        db.down("refused")
+        await asyncio.sleep(400)
+        receiver.is_deaf = True
+        db.up()
+        await asyncio.sleep(400)
+        db.down("refused")
+        await asyncio.sleep(10)
+    await asyncio.sleep(7 * 3600)
+    node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
+    db = node.register("db", name="Ledger", description="", impact="critical")
+    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+        await asyncio.sleep(1)
+        db.down("refused")
+        await asyncio.sleep(10)
+    assert receiver.heard[-1][1] == "validator-7 is unhealthy (503) again, for 7h", "which has not arrived, either"
+    assert await titles_after(memory, "Down") == ["validator-7 is unhealthy (503) again, for 8h"]
+    assert await titles_after(memory, "Down") == []
+
+
+class Ailing(Deaf):
+    """Takes messages, until it does not."""
+
+    def __init__(self, name: str = "receiver") -> None:
+        super().__init__()
+        self.name = name
+        self.is_deaf = False
+
+    async def deliver(self, message: Message, lost: int) -> str | None:
+        fault = await super().deliver(message, lost)
+        return fault if self.is_deaf else None
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_lost_before_a_restart_is_told_by_the_next_message_to_whom_it_was_for(is_killed: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        memory = Notebook()
+        first, well, twin = Ailing("chat"), Ailing("mail"), Ailing("chat")
+        twin.is_deaf = True
+        node, db = node_and_db()
+        told = settings_for(first, well, twin, manners=Manners(quiet_s=0))
+        async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+            db.down("refused")
+            await asyncio.sleep(10)
+            first.is_deaf = True
+            db.up()
+            await asyncio.sleep(10)
+            text = memory.text
+        memory.text = text if is_killed else memory.text
+        targets = (Ailing("mail"), Ailing("chat"), Ailing("chat"), Ailing("new"))
+        node, db = node_and_db()
+        async with Notifier(node, settings_for(*targets), Notices(), memory=memory, wall_clock=node.now_s):
+            await asyncio.sleep(60)
+            db.down("refused")
+            await asyncio.sleep(10)
+        assert [one.lost for one in targets] == [[0], [1], [2], [0]]
+        text = memory.text
+        assert text is not None
+        assert json.loads(text)["missed"] == [["mail", 0], ["chat", 0], ["chat", 0], ["new", 0]]
+
+    story()
+
+
+@in_virtual_time
 async def test_without_a_memory_it_is_told_as_if_it_were_new() -> None:
     memory = Notebook()
     await told_as_down(memory, Receiver())
@@ -303,7 +385,7 @@ async def test_when_nobody_is_to_be_told_any_more_it_is_forgotten_what_was() -> 
         await asyncio.sleep(10)
         assert "db" in str(memory.text)
         notifier.apply(None)
-        assert memory.text == "[]"
+        assert memory.text == '{"incidents": [], "missed": []}'
 
 
 @in_virtual_time

@@ -882,6 +882,18 @@ def test_what_not_all_may_have_been_told_is_told_once_more() -> None:
     assert turns(world.last) == {None: Turn.RECOVERED, "db": Turn.RECOVERED}
 
 
+def test_what_not_all_may_have_been_told_and_was_well_meanwhile_is_told_as_having_begun_again() -> None:
+    world = restarted(is_sure=False)
+    world.up("db")
+    world.wait(1)
+    world.down("db", why="refused")
+    world.wait(3600)
+    (news,) = world.told
+    assert turns(news) == {None: Turn.AGAIN, "db": Turn.AGAIN}
+    assert item(news, "db").lasted_s == GROUP_S - 1, "not since what was told before the restart"
+    assert not any(incident.is_again for incident in world.rules.incidents().values()), "that was told"
+
+
 def test_what_is_worse_than_before_a_restart_is_told() -> None:
     world = World()
     world.add("db", up=False)

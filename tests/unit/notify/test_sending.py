@@ -7,6 +7,8 @@ import itertools
 import logging
 from typing import TYPE_CHECKING
 
+import pytest
+
 from svcnode.notify.digest import Message
 from svcnode.notify.notices import Notices
 from svcnode.notify.sending import (
@@ -22,8 +24,6 @@ from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pytest
 
 
 class Receiver:
@@ -278,7 +278,50 @@ async def test_what_waits_for_a_target_that_is_gone_is_lost_and_counted() -> Non
     await sender.close()
 
 
+def test_a_target_that_is_gone_with_one_message_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        receiver = Receiver("https://hooks.example.com")
+        receiver.is_hung = True
+        sender, _ = sender_to(receiver)
+        post(sender, "a")
+        await asyncio.sleep(0.5)
+        sender.set_targets([])
+
+    story()
+    assert caplog.messages == ["https://hooks.example.com is no longer told; 1 message for it is lost"]
+
+
 # ---- the end
+
+
+@pytest.mark.parametrize(("titles", "counted"), [("a", "1 message to chat was"), ("ab", "2 messages to chat were")])
+def test_what_was_left_at_the_end_is_counted_in_the_log(
+    titles: str, counted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        receiver = Receiver("chat")
+        receiver.is_hung = True
+        sender, _ = sender_to(receiver)
+        post(sender, titles)
+        await sender.close()
+
+    story()
+    assert caplog.messages == [f"{counted} not delivered before the end"]
+
+
+@in_virtual_time
+async def test_an_end_that_is_cut_short_leaves_no_attempt_behind() -> None:
+    receiver = Receiver()
+    receiver.is_hung = True
+    sender, notices = sender_to(receiver)
+    post(sender, "ab")
+    closing = asyncio.create_task(sender.close())
+    await asyncio.sleep(0.5)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert (notices.dropped, notices.waiting) == (2, 0)
 
 
 @in_virtual_time

@@ -49,7 +49,7 @@ def test_whatever_is_not_up_has_a_line_the_worst_first(scene: Scene) -> None:
     assert explained.finding is Health.UNHEALTHY
     assert explained.lines == [
         "validator-7 v1.4.2 is unhealthy (503): db is Down, and critical",
-        f"  1 of 5 services are Up; svcnode {__version__}, running for 2 h 3 min",
+        f"  1 of 5 services is Up; svcnode {__version__}, running for 2 h 3 min",
         "",
         "Not Up",
         "  db is Down (critical), for 4 min 12 s: connection refused: db:5432",
@@ -58,6 +58,26 @@ def test_whatever_is_not_up_has_a_line_the_worst_first(scene: Scene) -> None:
         "  quiet is Initializing, for 4 min 12 s: no evidence yet",
         "  More about one of them: svcnode explain db",
     ]
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "counted"),
+    [
+        (1, 0, "1 of 1 service is Up"),
+        (0, 1, "0 of 1 service is Up"),
+        (1, 1, "1 of 2 services is Up"),
+        (2, 1, "2 of 3 services are Up"),
+        (0, 2, "0 of 2 services are Up"),
+        (0, 0, "0 of 0 services are Up"),
+    ],
+)
+def test_services_are_counted_as_people_say_it(up: int, down: int, counted: str) -> None:
+    scene = Scene()
+    for number in range(up):
+        scene.node.register(f"up-{number}").up()
+    for number in range(down):
+        scene.node.register(f"down-{number}").down("gone")
+    assert node_explained(told(scene)).about[0].startswith(f"{counted}; svcnode ")
 
 
 def test_what_keeps_us_from_looking_is_told(scene: Scene) -> None:
@@ -80,7 +100,7 @@ def test_a_node_that_is_half_well(scene: Scene) -> None:
     scene.node.handle("cache").down("gone")
     explained = node_explained(told(scene))
     assert explained.finding is Health.PARTIAL
-    assert explained.head == "validator-7 v1.4.2 is partly healthy (206): cache is Down"
+    assert explained.head == "validator-7 v1.4.2 is partially healthy (206): cache is Down"
 
 
 def test_an_id_with_spaces_can_be_pasted() -> None:

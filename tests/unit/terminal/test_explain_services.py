@@ -355,7 +355,7 @@ def test_a_status_that_the_configuration_sets() -> None:
     ("impact", "said"),
     [
         ("critical", "impact  critical: while it is Down, the node is unhealthy (503)"),
-        ("partial", "impact  partial: while it is not Up, the node is at best partly healthy (206)"),
+        ("partial", "impact  partial: while it is not Up, the node is at best partially healthy (206)"),
         ("none", "impact  none: the health of the node does not depend on it"),
     ],
 )

@@ -32,6 +32,9 @@ class SpoolProbe(UrlProbe):
         # What can be known to be wrong is refused here, before the first look, with the way to mend it.
         if not self.url.file_path:
             raise ProbeError('names no folder; write its path, as in "spool:/var/spool/app"')
+        if not self.url.file_path.startswith("/"):
+            # It would be sought in the folder where svcnode was started, which is rarely the one that was meant.
+            raise ProbeError('names a folder by a relative path; write all of it, as in "spool:/var/spool/app"')
         if self.max_files < 1:
             raise OptionError("max_files", "is at least 1, or the folder could never be ready")
         object.__setattr__(self, "_thread", OwnThread("spool"))  # the dataclass is frozen

@@ -13,7 +13,7 @@ from svcnode.terminal.explain.spoken import for_s
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_HEALTH_WORDS = {Health.HEALTHY: "healthy", Health.PARTIAL: "partly healthy", Health.UNHEALTHY: "unhealthy"}
+_HEALTH_WORDS = {Health.HEALTHY: "healthy", Health.PARTIAL: "partially healthy", Health.UNHEALTHY: "unhealthy"}
 _WORST_FIRST = [Status.DOWN, Status.INITIALIZING]
 
 
@@ -25,8 +25,7 @@ def node_explained(told: Mapping[str, Any]) -> Explanation:
         Section(title, tuple(map(one_line, lines)))
         for title, lines in (("Not Up", _not_up(services)), ("Besides", _problems(node)))
     ]
-    up = sum(service["status"] == Status.UP.value for service in services)
-    about = f"{up} of {len(services)} services are Up; svcnode {node['svcnode']}, running for {for_s(node['uptime_s'])}"
+    about = f"{_up(services)}; svcnode {node['svcnode']}, running for {for_s(node['uptime_s'])}"
     return Explanation(
         finding=health,
         head=one_line(
@@ -35,6 +34,12 @@ def node_explained(told: Mapping[str, Any]) -> Explanation:
         about=(one_line(about),),
         sections=tuple(section for section in sections if section.sentences),
     )
+
+
+def _up(services: list[Mapping[str, Any]]) -> str:
+    up = sum(service["status"] == Status.UP.value for service in services)
+    what = "service" if len(services) == 1 else "services"
+    return f"{up} of {len(services)} {what} {'is' if 1 in (up, len(services)) else 'are'} Up"
 
 
 def _not_up(services: list[Mapping[str, Any]]) -> Iterator[str]:

@@ -176,31 +176,73 @@ _BY_KIND = (
         "Something else answers at {place}: check the port and the path in the URL of the probe.",
     ),
     Remedy("^answered 5..", "It answers with an error of its own: its log says why."),
+    # ---- the server is full, or is being stopped: before the login, which these may speak of as well
+    Remedy(
+        "too many (open )?(clients|connections)|connections exceeded|connection slots|max number of clients"
+        "|max_user_connections|connection limit",
+        "The server has no connection left to give: find out who holds them, or raise its limit.",
+    ),
+    Remedy(
+        "shutting down|shutdown in progress|closure with reason .?shutdown",
+        "The server is being stopped: find out by whom, and start it again if that was not meant.",
+    ),
     # ---- the login
     Remedy(
-        "no password supplied|authentication required|NOAUTH",
+        r"no password supplied|authentication required|NOAUTH|\(using password: NO\)",
         "The server asks for a login, and the probe brings none or half of one: write the user name and the password "
         "into its URL (the password as ${{NAME}} to take it from the environment).",
     ),
     Remedy(
+        "is not permitted to log in",
+        "The server is there, and refuses the login: it knows that user, but not as one who may log in. Allow it "
+        "(ALTER ROLE … LOGIN), or write another user into the URL of the probe.",
+    ),
+    Remedy(
+        "role .* does not exist|no such user",
+        "The server is there, and refuses the login: it has no such user. Create it, or write another one into the URL "
+        "of the probe.",
+    ),
+    Remedy(
+        "pg_hba",
+        "The server is there, and refuses the login: its pg_hba.conf does not let that user into that database from "
+        "the node's machine. Add a line that does, and let the server reload it.",
+    ),
+    Remedy(
+        "host .* is not allowed to connect",
+        "The server is there, and refuses the login: it has no user who may come from the node's machine. Create one "
+        "(CREATE USER 'name'@'host').",
+    ),
+    Remedy(
+        "host .* is blocked because of",
+        "The server has shut out the node's machine, after too many connections from there that failed. Find out whose "
+        "they are, then let it in again as the reason says.",
+    ),
+    Remedy(
+        "NOPERM|no permissions? to|permission denied for|permissions violation|access to .* refused|command denied"
+        r"|to database .*\(1044\)|grant it ",
+        "The server knows that user, who may not do what the probe asks for: grant it that right, or check the names "
+        "in the URL of the probe.",
+    ),
+    Remedy(
         "password|authenticat|access denied|access.?refused|login was refused|authorization|not authorized|WRONGPASS"
-        "|NOPERM|credentials|no such user|role .* does not exist|pg_hba",
+        "|credentials",
         "The server is there, and refuses the login. Check the user name and the password in the URL of the probe, and "
         "whether the server lets that user in from the node's machine.",
     ),
     Remedy(
-        "database .* does not exist|unknown database|no queue|no such table",
+        "database .* does not exist|unknown database|no queue|no such table|vhost .* not found|DB index is out of",
         "The server is there, but what was asked for is not: check the name in the URL or in the options of the probe.",
+    ),
+    Remedy(
+        "is not currently accepting connections",
+        "The server is there, and lets nobody into that database: allow it (ALTER DATABASE … ALLOW_CONNECTIONS true), "
+        "or check the name in the URL of the probe.",
     ),
     # ---- somebody else is there, or somebody in trouble
     Remedy(
         "connection reset|broken pipe|closed the connection|connection closed|connection was lost",
         "Something takes the connection at {place}, and ends it. Is it this service that listens there, with or "
         "without TLS as the probe has it? A proxy does this when nothing is behind it.",
-    ),
-    Remedy(
-        "too many (open )?(clients|connections)|connections exceeded",
-        "The server has no connection left to give: find out who holds them, or raise its limit.",
     ),
     # ---- files and disks
     Remedy("permission denied", "The user that the node runs as may not read it: check owner and mode."),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _IMPACTS = {
     Impact.CRITICAL: "while it is Down, the node is unhealthy (503)",
-    Impact.PARTIAL: "while it is not Up, the node is at best partly healthy (206)",
+    Impact.PARTIAL: "while it is not Up, the node is at best partially healthy (206)",
     Impact.NONE: "the health of the node does not depend on it",
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from svcnode.core import rules
 from svcnode.core.model import Outcome
 from svcnode.core.redaction import redacted
-from svcnode.journal import kind_of
+from svcnode.journal import FIXED, kind_of
 from svcnode.spec import SERVICE_NOT_FOUND, Answer, answer_with, parse_query
 from svcnode.version import __version__
 from svcnode.web.operator.answering import iso_time, json_answer
@@ -39,7 +39,7 @@ class ServiceDetails(TypedDict, total=False):
     name: str
     description: str
     impact: str
-    kind: str  # the scheme of the probe's URL, "function", or "reported"
+    kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
     probe: str | None  # its URL, fit to be shown
     status: str
     health: int
@@ -48,7 +48,7 @@ class ServiceDetails(TypedDict, total=False):
     since_s: float
     counters: Json
     policy: Json
-    schedule: Json | None  # None: nobody looks, somebody reports
+    schedule: Json | None  # None: nobody looks
     evidence: Json | None  # the newest that came, of any verdict
     last_ready: Json | None
     lapses_in_s: float | None  # when silence alone would change the status
@@ -182,12 +182,14 @@ class _Reader:
         watch, record = self._node.watch(service.id), self._journal.of(service.id)
         # Copied in one step: attempts come from other threads meanwhile.
         attempts = list(reversed(record.attempts.copy())) if record else []
+        kind = record.kind if record else kind_of(watch)
+        ready_at_s = None if kind == FIXED else state.ready_at_s
         details: ServiceDetails = {
             "id": service.id,
             "name": service.name,
             "description": service.description,
             "impact": service.impact.value,
-            "kind": kind_of(watch),
+            "kind": kind,
             "probe": self._probe_url(watch),
             "status": state.status.value,
             "health": int(rules.service_health(state.status)),
@@ -198,7 +200,7 @@ class _Reader:
             "policy": _policy(service.policy),
             "schedule": _schedule(watch),
             "evidence": self._evidence(attempts[0].evidence) if attempts else None,
-            "last_ready": None if state.ready_at_s is None else self._moment(state.ready_at_s),
+            "last_ready": None if ready_at_s is None else self._moment(ready_at_s),
             "lapses_in_s": _rounded(now.until_s(rules.lapses_at_s(state, service.policy))),
             "next_look_in_s": _rounded(self._node.next_look_in_s(service.id)),
             "registered_s": now.ago_s(state.registered_at_s),

@@ -22,6 +22,7 @@ from svcnode.core import rules
 from svcnode.core.model import Health, Outcome, Status
 from svcnode.core.wording import one_line
 from svcnode.history.records import HOURS
+from svcnode.journal import FIXED
 from svcnode.web.operator.answering import iso_time, typed_answer
 from svcnode.web.operator.details import node_details, services_details
 from svcnode.web.operator.static import FILES, read_static
@@ -146,8 +147,9 @@ def _row(order: int, service: ServiceDetails, bars: Sequence[Bar]) -> str:
     link = escape(quote(service_id, safe=""))
     kind = ' class="word"' if len(name) <= SHORT_NAME and " " not in name else ""
     evidence = service["evidence"] or {}
+    fixed = " data-fixed" if service["kind"] == FIXED else ""
     return (
-        f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}">'
+        f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}"{fixed}>'
         f'<th role="rowheader" scope="row"><a href="details?attempts=1&amp;id={link}" dir="auto"{kind}>'
         f'{escape(name)}</a><code dir="auto">{text_in(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span></td>'
@@ -155,7 +157,7 @@ def _row(order: int, service: ServiceDetails, bars: Sequence[Bar]) -> str:
         f'<td role="cell"><span class="reason" dir="auto">{text_in(reason_of(service))}</span></td>'
         f'<td role="cell">{_time(evidence.get("at"), ago_in_words(evidence.get("age_s")))}</td>'
         f'<td role="cell">{_latency(service)}</td>'
-        f'<td role="cell">{_availability(bars)}</td></tr>\n'
+        f'<td role="cell">{_availability(() if fixed else bars)}</td></tr>\n'
     )
 
 
@@ -173,8 +175,8 @@ def reason_of(service: ServiceDetails) -> str:
 
 
 def in_brief(text: str) -> str:
-    """Without the rest of words that would fill the headline; they stand in full further down."""
-    return re.sub(r"\S{65,}", lambda found: f"{found[0][:48]}…", text)
+    """Without the rest of words that would fill the headline; what parts one from the next stays."""
+    return re.sub(r"(\S{48})\S{16,}(?:([,;:])|\S)", r"\1…\2", text)
 
 
 def _time(iso: str | None, words: str) -> str:

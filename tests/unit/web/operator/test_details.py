@@ -11,6 +11,7 @@ import pytest
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import keep_secret
+from svcnode.journal import Setting
 from svcnode.spec import SERVICE_NOT_FOUND
 from svcnode.version import __version__
 from svcnode.web.operator.details import Now, all_details, one_in_detail, services_details
@@ -142,6 +143,15 @@ def test_a_service_that_a_program_reports_for_has_no_schedule(scene: Scene) -> N
     details = scene.details("indexer")
     assert (details["kind"], details["probe"], details["schedule"]) == ("reported", None, None)
     assert (details["status"], details["reason"]) == ("Down", "out of disk")
+
+
+def test_of_a_fixed_status_nothing_is_told_as_if_somebody_had_looked(scene: Scene) -> None:
+    scene.see("indexer", Setting.ready("set in the configuration"), every_s=5)
+    details = scene.details("indexer")
+    assert (details["kind"], details["probe"], details["schedule"]) == ("fixed", None, None)
+    assert (details["status"], details["reason"]) == ("Up", "set in the configuration")
+    assert (details["evidence"], details["last_ready"], details["attempts"]) == (None, None, [])
+    assert (sum(details["looks"].values()), details["transitions"]) == (0, 0)
 
 
 def test_a_service_that_a_function_looks_at_has_no_url(scene: Scene) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from svcnode.core.model import Verdict
 from svcnode.history.records import HOURS, Bar
+from svcnode.journal import Setting
 from svcnode.web.operator import page
 from svcnode.web.operator.shared import Shared
 from svcnode.web.operator.static import FILES, read_static
@@ -110,6 +111,14 @@ def test_what_nobody_looks_at_has_no_latency_and_what_was_never_seen_has_no_look
     new, reported = scene.read().rows
     assert reported == ["reported reported", "Up", "0 s", "said so", "0 s ago", page.NOTHING, page.NOTHING]
     assert new == ["new new", "Initializing", "0 s", "no evidence yet", *3 * [page.NOTHING]]
+
+
+def test_a_fixed_status_has_no_look_and_is_neither_available_nor_not(scene: PagedScene) -> None:
+    scene.node.register("fixed").report(Setting.ready("set in the configuration"))
+    scene.bars["fixed"] = [Bar(0, up_s=3600.0)]
+    read = scene.read()
+    assert read.rows == [["fixed fixed", "Up", "0 s", "set in the configuration", *3 * [page.NOTHING]]]
+    assert read.attributes("tr", "data-fixed") == [None]
 
 
 def test_trouble_comes_first_and_otherwise_the_order_of_the_node(scene: PagedScene) -> None:
@@ -241,6 +250,20 @@ def test_what_kept_looks_from_counting_is_the_reason_where_none_has_counted(scen
     scene.see("b", Verdict.not_ready("syncing"), Verdict.unknown("cannot run /nonexistent/prog"))
     scene.see("c", Verdict.unknown(""))
     assert [row[3] for row in scene.read().rows] == ["cannot run /nonexistent/prog", "syncing", page.NO_EVIDENCE]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x" * 64, "x" * 64),
+        ("x" * 65, f"{'x' * 48}…"),
+        (f"{'x' * 64}, b", f"{'x' * 48}…, b"),
+        (f"{'x' * 256}, {'y' * 256}; z", f"{'x' * 48}…, {'y' * 48}…; z"),
+        ("," * 256, f"{',' * 48}…,"),
+    ],
+)
+def test_what_parts_a_word_that_is_cut_from_the_next_stays(text: str, words: str) -> None:
+    assert page.in_brief(text) == words
 
 
 def test_a_word_that_would_fill_the_headline_is_cut_there_and_nowhere_else(scene: PagedScene) -> None:

@@ -1,5 +1,5 @@
-// The node as a whole: health, title, icon, notices. What is shown must never be greener than what is known: when
-// nothing was heard for a while, all turns grey, and only fresh news brings the colour back.
+// The node as a whole: health, title, icon, notices. What is shown must never be greener than what is known: when the
+// node cannot be asked, or nothing was heard for a while, all turns grey, and only fresh news brings the colour back.
 
 import { byId, element, line, main, node, setText } from "./state.js";
 import { NOTHING, clockTime, inBrief } from "./words.js";
@@ -22,6 +22,15 @@ export function heard() {
   return wasLost;
 }
 
+// A question was in vain. While the stream stands, that is one lost answer; without a stream, nothing tells any more
+// that the node is there. A question from before the stream broke may have been cut off with it, by a node that is
+// started anew: the next one tells.
+export function askedInVain(wasStreaming) {
+  line.isFailing = true;
+  line.isLost ||= !wasStreaming && !line.isStreaming;
+  judgeSilence();
+}
+
 export function judgeSilence() {
   const isPatient = document.hidden && !line.isFailing;
   const silence = Math.abs(Date.now() - line.heardAt); // a clock that was set back is no reason to trust
@@ -31,7 +40,7 @@ export function judgeSilence() {
 
 export function paintNode() {
   const [health, word, sign] = line.isLost ? UNKNOWN : HEALTHS[node.code];
-  const why = line.isLost ? "Nothing has been heard from the node for a while." : inBrief(node.why);
+  const why = line.isLost ? "Nothing is heard from the node." : inBrief(node.why);
   main.dataset.health = health;
   setText(byId("word"), word);
   setText(byId("why"), why);

@@ -6,7 +6,7 @@
 //   the page   is asked for again, and its table taken over, when something cannot be mended in place:
 //              services came or went, events were missed, the node was started anew
 
-import { heard, judgeSilence, paintNode, paintNotices } from "./health.js";
+import { askedInVain, heard, judgeSilence, paintNode, paintNotices } from "./health.js";
 import { fillPanels, openPanel } from "./panel.js";
 import { arrange, isDrawnFromLooks, paintSoon, paintTimes, readRows, takeBars, takeLooks } from "./rows.js";
 import {
@@ -101,14 +101,14 @@ async function poll() {
   if (isPolling) return;
   isPolling = true;
   polledAt = Date.now();
+  const wasStreaming = line.isStreaming;
   try {
     const questions = document.hidden ? [] : [...questionsOf(inSight)];
     if (!questions.length) questions.push("attempts=0&id="); // of the node only
     for (const question of questions) takeDetails(await getJson(`details?${question}`));
     if (!document.hidden) await fillPanels(inSight);
   } catch {
-    line.isFailing = true;
-    judgeSilence();
+    askedInVain(wasStreaming);
   } finally {
     isPolling = false;
   }
@@ -155,10 +155,11 @@ async function sync() {
   while (isSyncDue) {
     isSyncDue = false;
     syncedAt = Date.now();
+    const wasStreaming = line.isStreaming;
     try {
       adopt(await getPage());
     } catch {
-      line.isFailing = true;
+      askedInVain(wasStreaming);
       soon("sync", sync, POLL_MS);
     }
     // The server makes the page at most once a second, and many services may come at once.

@@ -60,8 +60,8 @@ const IMPACTS = {
 function contents(service, transitions) {
   return element("div", { class: "panel" },
     element("section", {}, ...about(service)),
-    element("section", {}, heading("Last attempts"), attempts(service.attempts ?? [])),
-    element("section", {}, heading("Last changes"), changes(transitions)),
+    element("section", {}, heading("Last attempts"), attempts(service)),
+    element("section", {}, heading("Last changes"), changes(service, transitions)),
   );
 }
 
@@ -75,12 +75,14 @@ function* about(service) {
     element("code", { dir: "auto" }, `svcnode explain --url ${quoted(here())} ${quoted(service.id)}`));
 }
 
+const isFixed = ({ kind }) => kind === "fixed";
+
 function facts(service) {
   const { policy, counters, schedule } = service;
   const { failures_in_a_row: failures, ready_in_a_row: successes } = counters;
   return [
     ["Reason", service.reason && text(reasonOf(service))],
-    ["Probe", text(service.probe ?? service.kind)],
+    ["Probe", isFixed(service) ? "none, the status is set in the configuration" : text(service.probe ?? service.kind)],
     ["Impact", IMPACTS[service.impact]],
     ["Looks", schedule && `every ${seconds(schedule.interval_s)}${next(service)}`],
     ["Times out", schedule && `after ${seconds(schedule.timeout_s)}`],
@@ -89,8 +91,8 @@ function facts(service) {
     ["Up after", schedule && `${count(policy.rise, "success", "successes")} in a row; now ${successes}`],
     ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${left(service)}`],
     ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a report${left(service)}`],
-    ["Last success", service.last_ready ? ago(service.last_ready.age_s) : "none yet"],
-    ["So far", `${tally(service.looks)}; ${count(service.transitions, "change")} of status`],
+    ["Last success", !isFixed(service) && (service.last_ready ? ago(service.last_ready.age_s) : "none yet")],
+    ["So far", `${tally(service)}${count(service.transitions, "change")} of status`],
     ["Registered", ago(service.registered_s)],
   ];
 }
@@ -119,13 +121,17 @@ const VERDICTS = {
   unknown: ["", "unknown"],
 };
 
-function tally(looks) {
-  const seen = Object.entries(looks).filter(([, many]) => many);
-  return seen.map(([verdict, many]) => `${many} ${VERDICTS[verdict][1]}`).join(", ") || "nothing seen";
+function tally(service) {
+  if (isFixed(service)) return "";
+  const seen = Object.entries(service.looks).filter(([, many]) => many);
+  return `${seen.map(([verdict, many]) => `${many} ${VERDICTS[verdict][1]}`).join(", ") || "nothing seen"}; `;
 }
 
-function attempts(list) {
-  if (!list.length) return element("p", { class: "none" }, "None yet.");
+const none = (words) => element("p", { class: "none" }, words);
+
+function attempts(service) {
+  const list = service.attempts ?? [];
+  if (!list.length) return none(isFixed(service) ? "None: nobody looks at it." : "None yet.");
   return element("ol", { class: "list" }, ...list.map((one) => {
     const [status, word] = VERDICTS[one.verdict];
     return element("li", { "data-status": status },
@@ -136,8 +142,9 @@ function attempts(list) {
   }));
 }
 
-function changes(list) {
-  if (!list.length) return element("p", { class: "none" }, "None are kept.");
+function changes(service, list) {
+  if (!list) return none("They could not be asked for.");
+  if (!list.length) return none(service.transitions ? "None are kept." : "None yet.");
   return element("ol", { class: "list changes" }, ...list.map((one) =>
     element("li", { "data-status": one.after ?? "" },
       element("time", { datetime: one.at }, moment(Date.parse(one.at))),

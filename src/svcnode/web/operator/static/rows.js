@@ -49,7 +49,8 @@ export function readRows() {
   nearChunks.clear();
   watcher.disconnect();
   for (const row of main.querySelectorAll("tr[data-id]")) {
-    const service = Object.assign(readRow(row), stillTrue(before.get(row.dataset.id)));
+    const service = readRow(row);
+    Object.assign(service, stillTrue(service, before.get(service.id)));
     services.set(service.id, service);
     service.link.setAttribute("role", "button");
     service.link.setAttribute("aria-expanded", "false");
@@ -64,22 +65,25 @@ function readRow(row) {
   const [name, , since, reason, look, took, share] = row.cells;
   return {
     id: row.dataset.id, order: Number(row.dataset.order), row, link: name.firstChild, name: name.firstChild.textContent,
-    status: row.dataset.status, since: time(since), reason: reason.textContent, look: time(look),
+    isFixed: "fixed" in row.dataset, status: row.dataset.status, since: time(since), reason: reason.textContent, look: time(look),
     latency: number(took), looks: null, share: number(share), bars: NO_BARS, barsOf: "", drawn: NO_BARS,
-    panel: null, details: null, transitions: [],
+    panel: null, details: null, transitions: null,
   };
 }
 
+// What nobody looks at is neither available nor not, whatever the configuration says of it.
+const shareOf = ({ isFixed }, bars) => (isFixed ? null : availability(bars));
+
 // What the table does not tell: it need not be asked for again because the table was.
-function stillTrue(service) {
-  if (!service) return {};
-  const { looks, bars, barsOf, length, toldAt, details, transitions } = service;
-  const share = bars.length ? { share: availability(bars) } : {};
+function stillTrue(service, before) {
+  if (!before) return {};
+  const { looks, bars, barsOf, length, toldAt, details, transitions } = before;
+  const share = bars.length ? { share: shareOf(service, bars) } : {};
   return { looks, bars, barsOf, length, toldAt, details, transitions, ...share };
 }
 
 export function takeBars(service, bars, length) {
-  Object.assign(service, { bars, length, toldAt: now(), share: availability(bars) });
+  Object.assign(service, { bars, length, toldAt: now(), share: shareOf(service, bars) });
   paintSoon(service);
 }
 

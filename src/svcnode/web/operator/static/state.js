@@ -15,7 +15,7 @@ export const line = {
   skew: 0, // how far this clock is ahead of the node's
   seen: 0, // the id of the last event that what is shown contains
   heardAt: Date.now(),
-  isLost: false, // nothing was heard for so long that nothing shown is to be trusted
+  isLost: false, // nothing shown is to be trusted: the node cannot be asked, or was not heard of for too long
   isFailing: false, // the last attempt to hear something was in vain
   isStreaming: false,
 };

@@ -42,8 +42,8 @@ export function reasonOf({ reason, evidence }) {
   return (isBetterKnown && evidence.reason) || reason;
 }
 
-// Without the rest of words that would fill the headline; they stand in full further down.
-export const inBrief = (text) => text.replace(/\S{65,}/gu, (word) => `${[...word].slice(0, 48).join("")}…`);
+// Without the rest of words that would fill the headline; they stand in full further down. What parts it from the next stays.
+export const inBrief = (text) => text.replace(/(\S{48})\S{16,}(?:([,;:])|\S)/gu, "$1…$2");
 
 export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
