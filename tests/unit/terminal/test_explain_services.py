@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.model import Impact, Outcome, Status, Verdict
+from svcnode.journal import Setting
 from svcnode.terminal.explain.services import service_explained
 from tests.support.desks import Scene
 
@@ -340,7 +341,7 @@ def test_a_report_that_never_came() -> None:
 
 
 def test_a_status_that_the_configuration_sets() -> None:
-    story = Story(probe=None).see(Verdict.failed("set in the configuration"))
+    story = Story(probe=None).see(Setting.failed("set in the configuration"))
     assert story.says(WHY) == ['The configuration says so (status = "Down"); nobody looks at it.']
     assert story.says(CHANGE) == [
         "Another status in the configuration, or a probe in its place; then a reload (SIGHUP)."

@@ -11,7 +11,6 @@ from svcnode.core.model import Impact, Outcome, Status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FIXED = "set in the configuration"
 _NO_EVIDENCE, _STALE, _SILENT = "no evidence yet", "no fresh ", "no report within "  # how the rules of the core begin
 
 
@@ -29,7 +28,7 @@ class Facts:
     name: str
     description: str
     impact: Impact
-    kind: str  # the scheme of the probe's URL, "function", or "reported"
+    kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed" in the configuration
     probe: str | None
     status: Status
     reason: str
@@ -61,7 +60,7 @@ class Facts:
 
     @property
     def is_fixed(self) -> bool:
-        return not self.is_looked_at and self.reason == FIXED
+        return self.kind == "fixed"
 
     @property
     def last_outcome(self) -> Outcome | None:
