@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 WAIT_S = float(os.environ.get("LEFTOVERS_WAIT_S", "5"))
 TIMEOUT_S, OVERRUN_S = 0.25, 0.1
 # Calm while all is well; a service that fails is looked at again at once, and is never decided to be down.
-SCHEDULE = {"interval": 1.0, "timeout": TIMEOUT_S, "transition_interval": TIMEOUT_S, "fall": 1_000_000}
+SCHEDULE = {"interval": 1.0, "timeout": TIMEOUT_S, "transition_interval": TIMEOUT_S, "fall": 1000}
 # The kinds that look at no server: there is nobody who could fall silent.
 ALONE = {"disk", "file", "heartbeat", "sqlite"}
 # After how many bytes a server falls silent that is reached through a relay: somewhere in the greeting, the handshake,
