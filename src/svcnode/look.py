@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
+from svcnode.core.wording import error_words
 from svcnode.probes.tools.steps import so_far_of, step_cut_short
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def too_late(timeout_s: float, cancelled: BaseException | None) -> Verdict:
 def own_fault(exc: BaseException) -> Verdict:
     if isinstance(exc, asyncio.CancelledError):
         return Verdict.unknown("the probe itself failed: what it waited for was cancelled")
-    return Verdict.unknown(redacted(f"the probe itself failed: {type(exc).__name__}: {exc}"))
+    return Verdict.unknown(redacted(f"the probe itself failed: {error_words(exc)}"))
 
 
 def let_go(probe: Probe) -> None:

@@ -151,7 +151,7 @@ class Node:
         """Make the decorated function the probe of a service.
 
         The function returns (ready), returns a `Verdict`, or raises (failed). A plain function runs in a
-        thread and cannot block the event loop.
+        thread and cannot block the event loop. One that yields is refused: a call would run nothing of it.
         """
         from svcnode.probes.function import FunctionProbe
 

@@ -183,6 +183,16 @@ def test_a_function_becomes_the_probe_of_a_service_and_stays_a_function(node: No
     assert (service.name, service.impact) == ("Cache", Impact.CRITICAL)
 
 
+def test_a_function_that_yields_is_refused_as_a_check_and_nothing_is_registered(node: Node) -> None:
+    def get_db() -> Iterator[None]:
+        1 / 0  # noqa: B018  which nobody would ever hear of
+        yield
+
+    with pytest.raises(InvalidValueError, match="get_db cannot be a check: it yields"):
+        node.check("db", impact="critical")(get_db)
+    assert "db" not in node
+
+
 def test_a_service_that_is_reported_has_no_watch(node: Node) -> None:
     node.register("db-1")
     assert node.watch("db-1") is None

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
+from svcnode.core.wording import error_words
+from svcnode.probes.tools.tasks import OwnTask
 from svcnode.probes.tools.threads import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_STILL_RUNS = Verdict.failed("its previous run has not returned yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,38 +28,105 @@ class FunctionProbe:
     """Returning is ready, returning False or raising is failed, and a returned verdict stands as it is.
 
     A plain function runs in a thread. A run that outlives its deadline cannot be stopped, so while it goes on
-    no second one is begun.
+    no second one is begun. What a call does not run, such as a generator, is never taken for a success.
     """
 
     function: Callable[[], Any]
     _thread: OwnThread = field(default_factory=lambda: OwnThread("check"), repr=False, compare=False)
+    _task: OwnTask = field(default_factory=OwnTask, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        code = _code_of(self.function)
+        if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+            raise InvalidValueError(
+                f"{getattr(code, '__qualname__', code)} cannot be a check: it yields, so a call runs nothing of it; "
+                "let it return instead, or write a function that uses it and returns"
+            )
 
     async def look(self) -> Verdict:
+        self._task.held_s = 0.0
+        if self._thread.is_busy:
+            return _STILL_RUNS
+        if self._task.is_busy:
+            self._task.tell_again()
+            return _STILL_RUNS
         if inspect.iscoroutinefunction(self.function):
-            result = self.function()
-        elif self._thread.is_busy:
-            return Verdict.failed("its previous run has not returned yet")
-        else:
-            result = await self._thread.call(self._run)
-        try:
-            # A callable object or a lambda may still hand back something to await.
-            return _verdict_from(await result if inspect.isawaitable(result) else result)
-        except Exception as exc:  # noqa: BLE001  a check says "failed" by raising whatever it likes
-            return Verdict.failed(_reason_from(exc))
+            return await self._task.call(lambda: _awaited(self.function))
+        result = await self._thread.call(self._run)
+        # A callable object or a lambda may still hand back something to await.
+        return result if isinstance(result, Verdict) else await self._task.call(lambda: _awaited(lambda: result))
+
+    @property
+    def held_loop_s(self) -> float:
+        """How long the last look held the event loop by itself."""
+        return self._task.held_s
+
+    def let_go(self) -> None:
+        self._task.drop()
 
     def _run(self) -> object:
         try:
-            return self.function()
-        except (Exception, SystemExit) as exc:  # noqa: BLE001  as above, and a check may not end the program
-            return Verdict.failed(_reason_from(exc))
+            result = self.function()
+            return result if inspect.isawaitable(result) else _verdict_from(result)
+        except BaseException as exc:  # noqa: BLE001  no Ctrl-C comes to a thread, and a check may not end the program
+            return Verdict.failed(error_words(exc))
+
+
+async def _awaited(begin: Callable[[], Any]) -> Verdict:
+    try:
+        return _verdict_from(await begin())
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as exc:
+        if _is_ctrl_c(exc):
+            raise
+        return Verdict.failed(error_words(exc))  # a check says "failed" by raising whatever it likes
+
+
+def _is_ctrl_c(exc: BaseException) -> bool:
+    """That of a person reaches the main thread only; anywhere else the check has raised it."""
+    return isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _code_of(function: Any) -> Any:  # noqa: ANN401  whatever can be called
+    """What is run in the end, without the arguments and the object that it is bound to."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif not inspect.isroutine(function) and inspect.ismethod(getattr(function, "__call__", None)):  # noqa: B004  its code is wanted
+            function = function.__call__
+        else:
+            return function
 
 
 def _verdict_from(result: object) -> Verdict:
     if isinstance(result, Verdict):
         return result
-    return Verdict.failed("the check returned False") if result is False else Verdict.ready()
+    if result is False:
+        return Verdict.failed("the check returned False")
+    if isinstance(result, Generator | AsyncGenerator):
+        _close(result)
+        return Verdict.failed("the check returned a generator, of which nobody ran anything: return instead of yield")
+    if (generator := _generator_of_context(result)) is not None:
+        _close(generator)
+        return Verdict.failed("the check returned a context manager that nobody entered: use it inside the check")
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()  # or a warning comes later that nobody awaited it
+        return Verdict.failed("the check returned something to await, which nobody did: await it in the check")
+    return Verdict.ready()
 
 
-def _reason_from(exc: BaseException) -> str:
-    text = str(exc).strip()
-    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
+def _generator_of_context(result: object) -> object:
+    """Of what @contextmanager or its like made; other things that can be entered, such as connections, are evidence."""
+    is_context = isinstance(result, AbstractContextManager | AbstractAsyncContextManager)
+    inner = getattr(result, "gen", None) if is_context else None
+    return inner if isinstance(inner, Generator | AsyncGenerator) else None
+
+
+def _close(generator: object) -> None:
+    if isinstance(generator, Generator):  # one of the other kind is closed by the loop, if it was begun at all
+        with suppress(Exception):
+            generator.close()

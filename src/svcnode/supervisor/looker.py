@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.wording import one_line
 from svcnode.look import INSIST_AFTER_S, checked, judged, let_go, own_fault, too_late
 from svcnode.supervisor.agenda import GRAIN_S, TIMER_GRAIN_S
 from svcnode.supervisor.places import Pace
@@ -28,6 +29,7 @@ class Looker:
 
     __slots__ = (
         "_deadline_s",
+        "_has_blocked",
         "_is_overdue",
         "_is_probe_sound",
         "_is_stopped",
@@ -47,6 +49,7 @@ class Looker:
         self._is_stopped = self._is_overdue = False
         self._pace = Pace.QUICK
         self._is_probe_sound = True
+        self._has_blocked = False
         self._seen = Outcome.READY
         self.due_s = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -124,14 +127,29 @@ class Looker:
         self._set_deadline(began_s + timeout_s)
         try:
             verdict = checked(await self.watch.probe.look())
-        except (asyncio.CancelledError, Exception) as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
+        except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
             error = exc
         # A probe may have made something else of being cancelled.
         if self._is_stopped:
             raise asyncio.CancelledError from error
+        # A check of the embedding program may hold the loop, and so its own deadline.
+        held_s = getattr(self.watch.probe, "held_loop_s", 0.0)
+        if is_late_by_itself(self._supervisor.loop.time() - began_s, held_s, timeout_s):
+            self._tell_blocking(held_s)
+            return Verdict.failed(f"it blocked the event loop for {held_s:.3g} s, its timeout is {timeout_s:g} s"), None
         if self._is_overdue:
             return too_late(timeout_s, error), None
         return (verdict, None) if error is None else (own_fault(error), error)
+
+    def _tell_blocking(self, held_s: float) -> None:
+        if not self._has_blocked:  # once, not at every interval
+            self._has_blocked = True
+            log.warning(
+                "the check of service %r blocked the event loop for %.3g s, and all else in it had to wait: "
+                "let it await, or make it a plain function, which runs in a thread",
+                self.service_id,
+                held_s,
+            )
 
     def _log(self, verdict: Verdict, fault: BaseException | None) -> None:
         if fault is not None and self._is_probe_sound:  # once, not at every interval
@@ -139,8 +157,13 @@ class Looker:
         self._is_probe_sound = fault is None
         if verdict.outcome is not self._seen:  # each change once; what it comes to is the node's to say
             self._seen = verdict.outcome
-            reason = f": {verdict.reason}" if verdict.reason else ""
+            reason = f": {one_line(verdict.reason)}" if verdict.reason else ""
             log.info("service %s %s%s", self.service_id, _SPOKEN[verdict.outcome], reason)
+
+
+def is_late_by_itself(duration_s: float, held_s: float, timeout_s: float) -> bool:
+    """Whether a look would have been in time, had it not held the loop; that others held it is no fault of its own."""
+    return held_s > timeout_s or (held_s > LATE_S and duration_s - held_s <= timeout_s < duration_s)
 
 
 _SPOKEN = {

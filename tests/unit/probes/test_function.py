@@ -6,15 +6,18 @@ import asyncio
 import functools
 import sys
 import threading
+import time
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
 from svcnode.probes.function import FunctionProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
 
 PATIENCE_S = 10.0
 
@@ -72,8 +75,45 @@ def test_raising_is_failed_with_what_was_raised(style: Any) -> None:
     assert verdict_of(style(check)) == Verdict.failed("ConnectionRefusedError: port 5432")
 
 
-def test_a_plain_function_that_would_end_the_program_is_failed() -> None:
-    assert verdict_of(lambda: sys.exit("enough")) == Verdict.failed("SystemExit: enough")
+def test_a_check_that_would_end_the_program_is_failed(style: Any) -> None:
+    assert verdict_of(style(lambda: sys.exit("config lost"))) == Verdict.failed("SystemExit: config lost")
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt("not by a person")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, BaseException])
+def test_whatever_a_plain_function_raises_is_failed(error: type[BaseException]) -> None:
+    def check() -> None:
+        raise error("not today")
+
+    assert verdict_of(check) == Verdict.failed(f"{error.__name__}: not today")
+
+
+def test_an_interrupt_that_a_coroutine_raises_where_no_ctrl_c_can_come_is_failed() -> None:
+    verdicts: list[Verdict] = []
+    looking = threading.Thread(target=lambda: verdicts.append(verdict_of(as_coroutine(interrupt))))
+    looking.start()
+    looking.join(PATIENCE_S)
+    assert verdicts == [Verdict.failed("KeyboardInterrupt: not by a person")]
+
+
+def test_a_ctrl_c_that_finds_a_coroutine_at_work_still_ends_the_program() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        verdict_of(as_coroutine(interrupt))
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_error_that_cannot_be_put_into_words_is_failed_with_its_kind(style: Any) -> None:
+    def check() -> None:
+        raise UnspeakableError
+
+    assert verdict_of(style(check)) == Verdict.failed("UnspeakableError")
 
 
 def test_an_error_without_words_is_named_by_its_kind(style: Any) -> None:
@@ -96,6 +136,104 @@ def test_a_bound_coroutine_with_its_arguments_is_a_check() -> None:
         return Verdict.not_ready(word)
 
     assert verdict_of(functools.partial(check, "loading")) == Verdict.not_ready("loading")
+
+
+# ---- what a call does not run
+
+
+def a_generator() -> Generator[None]:
+    1 / 0  # noqa: B018  which nobody would ever hear of
+    yield
+
+
+async def an_async_generator() -> AsyncGenerator[None]:
+    1 / 0  # noqa: B018  as above
+    yield
+
+
+class Generators:
+    def method(self) -> Generator[None]:
+        yield
+
+    async def async_method(self) -> AsyncGenerator[None]:
+        yield
+
+
+class GeneratorWhenCalled:
+    def __call__(self) -> Generator[None]:
+        yield
+
+
+class AsyncGeneratorWhenCalled:
+    async def __call__(self) -> AsyncGenerator[None]:
+        yield
+
+
+YIELDING: dict[str, Callable[[], Any]] = {
+    "a_generator": a_generator,
+    "an_async_generator": an_async_generator,
+    "Generators.method": Generators().method,
+    "Generators.async_method": functools.partial(functools.partial(Generators().async_method)),
+    "GeneratorWhenCalled.__call__": GeneratorWhenCalled(),
+    "AsyncGeneratorWhenCalled.__call__": functools.partial(AsyncGeneratorWhenCalled()),
+}
+
+
+@pytest.mark.parametrize("name", YIELDING)
+def test_what_yields_is_refused_with_what_to_write_instead(name: str) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        FunctionProbe(YIELDING[name])
+    assert str(refused.value) == (
+        f"{name} cannot be a check: it yields, so a call runs nothing of it; "
+        "let it return instead, or write a function that uses it and returns"
+    )
+
+
+@pytest.mark.parametrize("function", [a_generator, an_async_generator])
+def test_a_generator_that_is_returned_is_failed(style: Any, function: Callable[[], Any]) -> None:
+    said = "the check returned a generator, of which nobody ran anything: return instead of yield"
+    assert verdict_of(style(functools.partial(call, function))) == Verdict.failed(said)
+
+
+def test_a_generator_that_was_begun_and_is_returned_is_closed() -> None:
+    ended: list[str] = []
+
+    def pages() -> Generator[str]:
+        try:
+            yield "first"
+        finally:
+            ended.append("closed")
+            raise ValueError("not in peace")
+
+    def check() -> object:
+        began = pages()
+        next(began)
+        return began
+
+    assert "returned a generator" in verdict_of(check).reason
+    assert ended == ["closed"]
+
+
+@pytest.mark.parametrize("function", [contextmanager(a_generator), asynccontextmanager(an_async_generator)])
+def test_a_context_that_nobody_entered_is_failed(style: Any, function: Callable[[], Any]) -> None:
+    said = "the check returned a context manager that nobody entered: use it inside the check"
+    assert verdict_of(style(function)) == Verdict.failed(said)
+    assert verdict_of(function) == Verdict.failed(said)
+
+
+def test_something_open_that_is_returned_is_evidence(style: Any) -> None:
+    class Connection:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    assert verdict_of(style(Connection)) == Verdict.ready()
+
+
+def test_a_coroutine_that_a_coroutine_returns_and_nobody_awaits_is_failed() -> None:
+    said = "the check returned something to await, which nobody did: await it in the check"
+    fails = as_coroutine(lambda: 1 / 0)
+    assert verdict_of(as_coroutine(fails)) == Verdict.failed(said)
 
 
 # ---- where it runs
@@ -189,6 +327,22 @@ def test_a_thread_that_does_not_start_is_our_own_fault_and_only_this_time(monkey
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 await probe.look()
         assert await probe.look() == Verdict.ready()
+
+    asyncio.run(story())
+
+
+def test_how_long_a_look_held_the_loop_says_nothing_of_the_next_one() -> None:
+    async def holds() -> None:
+        time.sleep(0.01)  # noqa: ASYNC251  that it blocks is the point
+
+    results = iter([holds(), None])
+
+    async def story() -> None:
+        probe = FunctionProbe(lambda: next(results))
+        assert await probe.look() == Verdict.ready()
+        assert probe.held_loop_s >= 0.01
+        assert await probe.look() == Verdict.ready()
+        assert probe.held_loop_s == 0.0
 
     asyncio.run(story())
 

@@ -1,0 +1,98 @@
+"""Coroutines of the embedding program, run in its event loop without depending on how well they behave.
+
+They are stepped through by us, since only so it can be told who it was that held the loop; and a coroutine that does
+not hear that it is cut off can be dropped where it stands, or the loop that it is in would never come to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+T = TypeVar("T")
+
+
+class OwnTask:
+    """Runs a coroutine in a task of its own. When cut off it may clean up; when cut off again it is left behind."""
+
+    def __init__(self) -> None:
+        self.held_s = 0.0  # how long the last one held the loop, all of its steps together
+        self._left: asyncio.Task[Any] | None = None
+        self._is_dropped = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether one that was left behind still goes on; a loop that was closed took its own with it."""
+        left = self._left
+        return left is not None and not left.done() and left.get_loop() is asyncio.get_running_loop()
+
+    async def call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self.held_s, self._is_dropped = 0.0, False
+        task = asyncio.get_running_loop().create_task(self._run(begin))
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await self._cleaned_up(task)
+            if task.cancelled():
+                task.result()  # raises what it was cut off with, which may say how far it got
+            task.exception()  # it was not left unheard; but what counts is that we are cut off
+            raise
+        return task.result()
+
+    def tell_again(self) -> None:
+        """What was left behind may have lost its cancellation, as drivers do now and then."""
+        if self._left is not None:
+            self._left.cancel()
+
+    def drop(self) -> None:
+        """End what was left behind, wherever it stands."""
+        left = self._left
+        if left is not None and not left.done() and not left.get_loop().is_closed():
+            self._is_dropped = True
+            left.cancel()
+
+    async def _cleaned_up(self, task: asyncio.Task[Any]) -> None:
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            self._left = task
+            raise
+
+    async def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await self._stepped(begin())
+
+    @types.coroutine
+    def _stepped(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """As `await work` does it, but with an eye on the clock."""
+        clock = asyncio.get_running_loop().time
+        step: Callable[[Any], Any] = work.send
+        told: BaseException | None = None
+        while True:
+            began_s = clock()
+            try:
+                waits_for = step(told)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                self.held_s += clock() - began_s
+            try:
+                yield waits_for
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as exc:  # it is handed on
+                if self._is_dropped:
+                    with suppress(RuntimeError):  # not even that was heard
+                        work.close()
+                    raise
+                step, told = work.throw, exc
+            else:
+                step, told = work.send, None
