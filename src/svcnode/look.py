@@ -78,7 +78,7 @@ def judged(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> 
     """What a probe said, held against the time it took, and without secrets."""
     if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
         return Verdict.not_ready(f"slow: it took {duration_s:.3g} s, max_latency is {max_latency_s:g} s")
-    return Verdict(verdict.outcome, redacted(verdict.reason)) if verdict.reason else verdict
+    return Verdict(verdict.outcome, redacted(str(verdict.reason))) if verdict.reason else verdict  # an error, at times
 
 
 def too_late(timeout_s: float, cancelled: BaseException | None) -> Verdict:

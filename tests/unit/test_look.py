@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.model import Verdict
-from svcnode.look import INSIST_AFTER_S, let_go, look_once
+from svcnode.look import INSIST_AFTER_S, judged, let_go, look_once
 from svcnode.probes.tools.steps import step
 from tests.support.virtual_time import in_virtual_time
 
@@ -100,6 +100,11 @@ async def test_a_fault_of_the_probe_is_told_as_one() -> None:
     verdict, fault = await look_once(SomeProbe(answer=lambda: "yes"), 2.0)
     assert verdict == Verdict.unknown("the probe itself failed: TypeError: look() returned 'yes', which is no Verdict")
     assert isinstance(fault, TypeError)
+
+
+def test_a_reason_that_is_an_error_is_told_in_its_words() -> None:
+    verdict = Verdict.failed(ValueError("no such ledger"))  # type: ignore[arg-type]  as people without a checker do
+    assert judged(verdict, 0.1, None) == Verdict.failed("no such ledger")
 
 
 def test_a_probe_that_keeps_nothing_has_nothing_to_let_go_of() -> None:
