@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -103,7 +103,8 @@ async def test_a_fault_of_the_probe_is_told_as_one() -> None:
 
 
 def test_a_reason_that_is_an_error_is_told_in_its_words() -> None:
-    verdict = Verdict.failed(ValueError("no such ledger"))  # type: ignore[arg-type]  as people without a checker do
+    reason: Any = ValueError("no such ledger")  # as people do who have no type checker
+    verdict = Verdict.failed(reason)
     assert judged(verdict, 0.1, None) == Verdict.failed("no such ledger")
 
 
