@@ -25,6 +25,7 @@ from svcnode.demo.script import AT_FIRST, OPENING, ROUND, Mood
 from svcnode.demo.servers import MAX_REQUEST_BYTES, Server
 from svcnode.probes import make_probe
 from tests.support.agents import is_listened_on
+from tests.support.programs import run_to_end
 from tests.support.wire import LOOPS, until
 
 if TYPE_CHECKING:
@@ -290,15 +291,7 @@ def test_what_it_says_to_try_works(tmp_path: Path) -> None:
         demo.says("service cache is Up")
         assert demo.ask("/svc/node/health")[0] in (200, 206)
         (explain,) = (line.split() for line in tuple(demo.lines) if "svcnode explain" in line)
-        ended = subprocess.run(
-            [sys.executable, "-m", *explain],
-            cwd=tmp_path,
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        ended = run_to_end([sys.executable, "-m", *explain], tmp_path)
         assert ended.returncode in (0, 1, 2), ended.stderr
         assert "indexer" in ended.stdout.lower()
 

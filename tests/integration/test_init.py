@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from tests.support.backends import (
     server_tls,
 )
 from tests.support.certificates import make_certificate
+from tests.support.programs import run_to_end
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ganache import GanacheServer
@@ -95,29 +95,15 @@ def init(
     """Kinds that are not named are looked for where nobody is, whatever runs on this machine."""
     where = {kind: ports.get(kind, [nobody]) for kind in KINDS}
     options = [word for kind in KINDS for port in where[kind] for word in ("--port", f"{kind}={port}")]
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "svcnode", "init", *arguments, *options],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
+    ended = run_to_end(
+        [sys.executable, "-W", "error", "-m", "svcnode", "init", *arguments, *options], folder, **environ
     )
     assert ended.returncode == code, ended.stderr
     return ended
 
 
 def check_config(folder: Path, **environ: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "svcnode", "check-config"],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = run_to_end([sys.executable, "-W", "error", "-m", "svcnode", "check-config"], folder, **environ)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -10,11 +10,9 @@ import asyncio
 import base64
 import json
 import logging
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
@@ -29,9 +27,11 @@ from svcnode import Node
 from svcnode.config import load
 from svcnode.core import redaction
 from svcnode.logs import JsonFormatter
-from tests.support.agents import DEADLINE_S, Agent
+from tests.support.agents import Agent
+from tests.support.programs import run_to_end
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -337,16 +337,7 @@ class World:
         })  # fmt: skip
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "svcnode", *arguments],
-            cwd=self.folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(self.folder), **self.environ},
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        return run_to_end([sys.executable, "-m", "svcnode", *arguments], self.folder, **self.environ)
 
 
 def toml(value: Any) -> str:
@@ -502,15 +493,7 @@ def test_no_error_shows_the_literal_password_of_a_url_that_is_refused(command: s
     secrets = Secrets(tmp_path)
     url = url.format(secrets.literal())
     arguments = ("probe", url) if command == "probe" else ("serve", "--service", f"db={url}")
-    done = subprocess.run(
-        [sys.executable, "-m", "svcnode", *arguments],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-m", "svcnode", *arguments], tmp_path)
     assert done.returncode == (3 if command == "probe" else 2)
     assert done.stderr.startswith("svcnode: ")
     assert secrets.found_in(done.stdout + done.stderr) == set(), done.stderr

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode import probes
+from tests.support.programs import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,15 +117,7 @@ def modules_after(script: str, folder: Path, *arguments: str, environ: Mapping[s
 
 
 def _modules(script: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> set[str]:
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", script + TELL, *arguments],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), **environ},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = run_to_end([sys.executable, "-P", "-c", script + TELL, *arguments], folder, **environ)
     assert ended.returncode == 0, ended.stderr
     return set(json.loads(ended.stdout.splitlines()[-1]))
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.agents import DEADLINE_S, Agent, is_listened_on
+from tests.support.programs import run_to_end
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ def many(round_: int) -> str:
     return f'[node]\nname = "round-{round_}"\n[log]\nlevel = "debug"\n{services}'
 
 
+def unread(agent: Agent) -> int:
+    """Its port; from here on nobody reads its log."""
+    port = agent.port
+    agent.hears("answers for")
+    agent.stop_reading()
+    return port
+
+
 def play(agent: Agent, port: int, rounds: range) -> None:
     """Let it log a lot, without reading any of it."""
     for round_ in rounds:
@@ -47,9 +56,7 @@ def play(agent: Agent, port: int, rounds: range) -> None:
 
 def test_a_node_answers_and_ends_though_its_log_is_not_read(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=many(0)) as agent:
-        port = agent.port
-        agent.hears("answers for")
-        agent.stop_reading()
+        port = unread(agent)
         play(agent, port, range(1, 3))
         assert agent.ask("/svc/node/health", port).code == 200
         agent.signal(signal.SIGTERM)
@@ -59,9 +66,7 @@ def test_a_node_answers_and_ends_though_its_log_is_not_read(tmp_path: Path) -> N
 @pytest.mark.alone
 def test_a_second_signal_ends_it_at_once_though_its_log_is_not_read(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "60s", config=many(0)) as agent:
-        port = agent.port
-        agent.hears("answers for")
-        agent.stop_reading()
+        port = unread(agent)
         play(agent, port, range(1, 3))
         agent.signal(signal.SIGTERM)
         agent.eventually(lambda: agent.ask("/svc/node/health", port).code == 503)
@@ -73,9 +78,7 @@ def test_a_second_signal_ends_it_at_once_though_its_log_is_not_read(tmp_path: Pa
 
 def test_who_reads_again_is_told_how_much_was_lost(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=many(0)) as agent:
-        port = agent.port
-        agent.hears("answers for")
-        agent.stop_reading()
+        port = unread(agent)
         play(agent, port, range(1, 15))
         agent.read_on()
         lost = int(agent.hears(r'"(\d+) lines were lost here: the log could not be written').group(1))
@@ -96,9 +99,7 @@ def test_who_reads_again_is_told_how_much_was_lost(tmp_path: Path) -> None:
 
 def test_a_terminal_that_is_held_holds_nothing_else(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED, on_terminal=True) as agent:
-        port = agent.port
-        agent.hears("answers for")
-        agent.stop_reading()
+        port = unread(agent)
         play(agent, port, range(1, 3))
         assert agent.ask("/svc/node/health", port).code == 200
         agent.signal(signal.SIGINT)
@@ -155,29 +156,13 @@ def test_a_node_serves_and_stops_whatever_stream_is_closed(closed: str, port: in
 
 @pytest.mark.parametrize("arguments", [("explain", "nope"), ("serve", "--no-such-option"), ("serve", "-c", "none")])
 def test_an_error_goes_nowhere_else_where_stderr_is_closed(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    ended = subprocess.run(
-        command("2>&-", *arguments),
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = run_to_end(command("2>&-", *arguments), tmp_path)
     assert ended.returncode in (2, 3)
     assert (ended.stdout, ended.stderr) == ("", "")
 
 
 def test_a_list_of_nodes_from_a_closed_stdin_is_still_refused(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        command("<&-", "status", "--from", "-"),
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    ended = run_to_end(command("<&-", "status", "--from", "-"), tmp_path)
     assert "--from: stdin is closed" in ended.stderr
 
 
