@@ -357,6 +357,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
     async def drained(self) -> None:
+        await asyncio.sleep(0)  # others have their turn, and a stream that never waits is told when its client has left
         if self._is_write_paused:
             self._drained = self._server.loop.create_future()
             await self._drained
