@@ -26,7 +26,7 @@ class Fleet:
     def __init__(self, nodes: dict[str, FleetNode]) -> None:
         self.nodes = nodes
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fleet")
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fleet", daemon=True)
         self._writers: set[asyncio.StreamWriter] = set()
         self.connection_count = 0
         self.answer_count = 0

@@ -216,7 +216,9 @@ def serving(
     """Serve the node for as long as the block runs; then nothing of the server may be left."""
     listener = listener or loopback()
     loop = LOOPS[loop_name]()
-    thread = threading.Thread(target=loop.run_forever, name="wire under test")
+    thread = threading.Thread(
+        target=loop.run_forever, name="wire under test", daemon=True
+    )  # one that hangs must not hang all
     thread.start()
     faults: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: faults.append(context))
