@@ -1,8 +1,9 @@
 """Answers ready to be sent: encoded when something changed or the second turned, not when they are asked for.
 
-`recall` is what nearly every request comes to: two comparisons and one look into a dictionary. The comparisons are
-what makes it true: a change of the node, the turn of the second (`Date`) and the moment at which a service could
-lapse all end the life of every ready answer at once.
+`recall` is what nearly every request comes to: three comparisons, or a look into a dictionary after them. The first
+two are what makes it true: a change of the node, the turn of the second (`Date`) and the moment at which a service
+could lapse all end the life of every ready answer at once. The third finds out that somebody asks in the same bytes
+as whoever asked last, as most do: to compare them costs far less than to hash them.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class AnswerTable:
         self._answers: dict[Reply, Answer] = {}  # good until the node changes
         self._responses: dict[Target, bytes] = {}  # good until then, or until the second turns
         self._ready: dict[bytes, bytes] = {}  # the same ones, by remembered request
+        self._last_raw = self._last_response = b""  # of those, the one that was recalled last
         self._revision = -1
         self._fresh_until_s = 0.0
         self._date = ""
@@ -76,9 +78,13 @@ class AnswerTable:
         """The response to a remembered request, for a client that speaks HTTP/1.1 and stays connected."""
         if now_s >= self._fresh_until_s or self._node.revision != self._revision:
             self._refresh()
+        if raw == self._last_raw:
+            return self._last_response
         response = self._ready.get(raw)
         if response is None and raw in self._remembered:
             response = self._ready[raw] = self.response(self._remembered[raw])
+        if response is not None:
+            self._last_raw, self._last_response = raw, response
         return response
 
     def remember(self, raw: bytes, target: Target) -> None:
@@ -128,6 +134,7 @@ class AnswerTable:
         return head if is_head else head + answer.body
 
     def _refresh(self) -> None:
+        self._last_raw = self._last_response = b""
         self._ready.clear()
         self._responses.clear()
         node = self._node
