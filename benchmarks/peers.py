@@ -50,6 +50,10 @@ def granian(python: Path, app: str) -> Command:
     return lambda port, _: [python, "-m", "granian", *fast, "--port", str(port), app]
 
 
+def bare(python: Path) -> Command:
+    return lambda port, _: [python, "-m", "benchmarks.bare", str(port)]
+
+
 def svcnode(python: Path, service_count: int = 3) -> Command:
     return svcnode_with(python, [{**service_words(number), "status": "Up"} for number in range(service_count)])
 
