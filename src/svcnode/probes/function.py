@@ -6,7 +6,8 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -106,17 +107,32 @@ def _verdict_from(result: object) -> Verdict:
         return result
     if result is False:
         return Verdict.failed("the check returned False")
-    if isinstance(result, Generator | AsyncGenerator):
-        _close(result)
-        return Verdict.failed("the check returned a generator, of which nobody ran anything: return instead of yield")
-    if (generator := _generator_of_context(result)) is not None:
-        _close(generator)
-        return Verdict.failed("the check returned a context manager that nobody entered: use it inside the check")
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()  # or a warning comes later that nobody awaited it
-        return Verdict.failed("the check returned something to await, which nobody did: await it in the check")
-    return Verdict.ready()
+    undone = _undone(result)
+    if undone is None:
+        return Verdict.ready()
+    _close(result)
+    return Verdict.failed(f"the check returned {undone}")
+
+
+def _undone(result: object) -> str | None:
+    """The work that nobody has done yet, where that is what was returned, and what to write instead."""
+    words = None
+    match result:
+        case Generator() | AsyncGenerator():
+            words = "a generator, of which nobody ran anything: return instead of yield"
+        case map() | filter() | zip():
+            words = f"a {type(result).__name__}, of which nobody ran anything: go through it in the check"
+        case Future():
+            words = "a future that nobody waited for: return its result()"
+        case _ if _generator_of_context(result) is not None:
+            words = "a context manager that nobody entered: use it inside the check"
+        case _ if inspect.isawaitable(result):
+            words = "something to await, which nobody did: await it in the check"
+        case _ if inspect.isroutine(result) or isinstance(result, functools.partial):
+            words = "a function that nobody called: call it in the check"
+        case _:
+            pass
+    return words
 
 
 def _generator_of_context(result: object) -> object:
@@ -126,7 +142,9 @@ def _generator_of_context(result: object) -> object:
     return inner if isinstance(inner, Generator | AsyncGenerator) else None
 
 
-def _close(generator: object) -> None:
-    if isinstance(generator, Generator):  # one of the other kind is closed by the loop, if it was begun at all
+def _close(undone: object) -> None:
+    """What was begun is to end now; and of a coroutine, a warning would come later that nobody awaited it."""
+    closable = _generator_of_context(undone) or undone
+    if isinstance(closable, Generator | Coroutine):  # an asynchronous generator is closed by the loop, if it was begun
         with suppress(Exception):
-            generator.close()
+            closable.close()

@@ -7,13 +7,14 @@ import functools
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import Verdict
+from svcnode.core.model import Outcome, Verdict
 from svcnode.probes.function import FunctionProbe
 
 if TYPE_CHECKING:
@@ -228,6 +229,24 @@ def test_something_open_that_is_returned_is_evidence(style: Any) -> None:
         def __exit__(self, *_: object) -> None: ...
 
     assert verdict_of(style(Connection)) == Verdict.ready()
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (Future[bool](), "a future that nobody waited for"),
+        (map(int, ["x"]), "a map, of which nobody ran anything"),
+        (filter(None, ["x"]), "a filter, of which nobody ran anything"),
+        (zip(["x"], ["y"], strict=True), "a zip, of which nobody ran anything"),
+        (test_returning_is_ready, "a function that nobody called"),
+        ([].append, "a function that nobody called"),
+        (functools.partial(int, "x"), "a function that nobody called"),
+    ],
+)
+def test_work_that_is_returned_and_nobody_did_is_failed(style: Any, result: object, words: str) -> None:
+    verdict = verdict_of(style(lambda: result))
+    assert verdict.outcome is Outcome.FAILED
+    assert words in verdict.reason
 
 
 def test_a_coroutine_that_a_coroutine_returns_and_nobody_awaits_is_failed() -> None:
