@@ -15,12 +15,12 @@ import heapq
 import math
 import os
 import threading
-import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from svcnode.clock import steady_s
 from svcnode.core import rules
 from svcnode.core.errors import DuplicateServiceError, UnknownServiceError
 from svcnode.core.model import (
@@ -114,7 +114,7 @@ class Node:
         *,
         version: str,
         starting: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = steady_s,
     ) -> None:
         """With `starting`, the node answers 206 at best until `started()` is called."""
         self._identity = Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)

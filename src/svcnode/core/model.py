@@ -1,7 +1,7 @@
 """The words of the house as values: frozen, keyword-only, replaced rather than changed.
 
-Times named `…_s` are seconds; a time named `…_at_s` is a reading of the monotonic clock. What is made anew for every
-look is a tuple with names: a frozen dataclass takes several times as long to make.
+Times named `…_s` are seconds; a time named `…_at_s` is a reading of a clock that never goes back. What is made anew
+for every look is a tuple with names: a frozen dataclass takes several times as long to make.
 """
 
 from __future__ import annotations

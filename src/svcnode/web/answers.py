@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from svcnode.clock import steady_s
 from svcnode.spec import Answer, Reply, Request
 from svcnode.web import site
 
@@ -56,7 +57,7 @@ class AnswerTable:
         self,
         node: Node,
         prefixes: tuple[str, ...],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = steady_s,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._node = node

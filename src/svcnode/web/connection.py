@@ -14,9 +14,9 @@ import logging
 import os
 from collections import deque
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from svcnode.clock import steady_s
 from svcnode.spec import INTERNAL_ERROR, NOT_FOUND, Answer, FixedReply, error_answer
 from svcnode.web import site
 from svcnode.web.requests import Asked, RequestReader
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: WireServer, door: Door) -> None:
         self.room = _NOWHERE
-        self.active_at_s = monotonic()
+        self.active_at_s = steady_s()
         self._server = server
         self._door = door
         self._handshake: asyncio.Task[None] | None = None  # until there is a transport
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._handshake = None
 
     def data_received(self, data: bytes) -> None:
-        self.active_at_s = now_s = monotonic()
+        self.active_at_s = now_s = steady_s()
         if self._can_recall:
             response = self._server.answers.recall(data, now_s)
             if response is not None:
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._is_write_paused = True
         self._read_no_more_than_wanted()
-        self._server.sending.enter(self, monotonic())
+        self._server.sending.enter(self, steady_s())
 
     def resume_writing(self) -> None:
         if self._visit is not None:
@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
         if self._visit is not None:
             self._visit.cancel()
         if self._handshake is None:
-            self._server.sending.enter(self, monotonic())
+            self._server.sending.enter(self, steady_s())
             self._transport.close()
         else:
             self.abort()
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
     def _go_on_answering(self) -> None:
         self._is_write_paused = False
         if not self._transport.is_closing():
-            self._server.receiving.enter(self, monotonic())
+            self._server.receiving.enter(self, steady_s())
             self._answer()
             self._read_on()
 
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._server.answers.encode(last_word, connection="close"))
         if self._transport.can_write_eof():  # TLS has no such half-way house
             self._transport.write_eof()
-        self._server.lingering.enter(self, monotonic())
+        self._server.lingering.enter(self, steady_s())
 
     def _settle_down(self) -> None:
         self._server.idle.enter(self, self.active_at_s)
@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol):
         self._can_recall = False
         self._visit = self._server.attend(self._attend(surface, asked, visit))
         self._visit.add_done_callback(self._after_visit)
-        self._server.visiting.enter(self, monotonic())
+        self._server.visiting.enter(self, steady_s())
 
     async def _attend(self, surface: Surface, asked: Asked, visit: Visit) -> None:
         try:
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         if task.cancelled() or self._transport.is_closing():  # the client has left, or is about to
             return
         if not self._is_write_paused:
-            self._server.receiving.enter(self, monotonic())  # the next request may have begun to arrive
+            self._server.receiving.enter(self, steady_s())  # the next request may have begun to arrive
         self._can_recall = not self._is_ending and (self._reader is None or self._reader.is_between_requests)
         self._answer()
         self._read_on()
@@ -364,6 +364,6 @@ class Connection(asyncio.Protocol):
 
     def _go_on_streaming(self) -> None:
         self._is_write_paused = False
-        self._server.visiting.enter(self, monotonic())
+        self._server.visiting.enter(self, steady_s())
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from svcnode.clock import steady_s
 from svcnode.core.wording import system_words
 from svcnode.web.answers import AnswerTable
 from svcnode.web.connection import Connection
@@ -137,7 +137,7 @@ class WireServer:
 
     def _tick(self) -> None:
         self._next_tick = self.loop.call_later(TICK_S, self._tick)
-        now_s = time.monotonic()
+        now_s = steady_s()
         for connection in self.idle.silent(now_s):  # answering does not touch the room, so that it costs nothing
             connection.close()
         for connection in self.receiving.overdue(now_s):
