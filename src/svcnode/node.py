@@ -181,14 +181,14 @@ class Node:
     def replace(self, definition: Definition) -> None:
         """Redefine a registered service in its place in the list.
 
-        What is believed of it stays, to be judged by the new policy from here on; it starts anew only when another
-        probe looks at it.
+        What is believed of it stays, to be judged by the new policy from here on; it starts anew only when the
+        evidence comes from elsewhere now: from another probe, or from signs of life that nobody has given yet.
         """
         service_id = definition.service.id
         with self._lock:
             old = self._entry(service_id)
             now_s = self._clock()
-            if _probe_of(definition.watch) == _probe_of(old.watch):
+            if _source(definition) == _source(old):
                 state = rules.as_of(old.state, now_s, old.service.policy)
                 state = rules.as_of(state, now_s, definition.service.policy)
             else:
@@ -469,5 +469,7 @@ class Node:
             self._feed.append(change)
 
 
-def _probe_of(watch: Watch | None) -> Probe | None:
-    return None if watch is None else watch.probe
+def _source(defined: Definition | _Entry) -> tuple[Probe | None, bool]:
+    """Where the evidence of a service comes from: its probe, and whether it is to give signs of life itself."""
+    probe = None if defined.watch is None else defined.watch.probe
+    return probe, defined.service.policy.ttl_s is not None

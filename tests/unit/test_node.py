@@ -475,6 +475,21 @@ def heard(node: Node) -> list[Change]:
     return changes
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, "1d"), ("1d", None)])
+def test_what_somebody_said_for_a_service_is_no_sign_of_life_of_its_own(
+    node: Node, before: str | None, after: str | None
+) -> None:
+    node.add(define("db-1", ttl=before)).up()
+    node.replace(define("db-1", ttl=after))
+    assert node.status("db-1") is Status.INITIALIZING
+
+
+def test_signs_of_life_count_on_when_they_may_be_further_apart(node: Node) -> None:
+    node.register("db-1", ttl="10s").up()
+    node.replace(define("db-1", ttl="20s"))
+    assert node.status("db-1") is Status.UP
+
+
 def test_every_change_is_told_once_and_in_order(node: Node, heard: list[Change]) -> None:
     handle = node.register("db-1")
     handle.up()
