@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -173,7 +174,12 @@ def _made_room_in(kept: dict[Any, Any]) -> bool:
 def _filed(response: bytes) -> bytes:
     if len(response) < LARGE_BYTES or not hasattr(os, "memfd_create"):
         return response
+    try:
+        file = os.memfd_create("svcnode response")
+    except OSError:  # no file descriptor is left, most likely
+        return response
     large = LargeResponse(response)
-    large.file = os.memfd_create("svcnode response")
-    os.write(large.file, response)
+    large.file = file
+    with suppress(OSError):  # what does not lie in the file is sent the other way
+        os.write(file, response)
     return large

@@ -60,10 +60,13 @@ def _remove_left_over(path: Path) -> None:
     if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+        knock.setblocking(False)
         try:
             knock.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
+        except BlockingIOError:
+            pass  # somebody listens, and has not come to answering the door for a while
 
 
 def remove_unix_socket(address: Address) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from email.utils import formatdate
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from svcnode.node import Node
 from svcnode.spec import NOT_FOUND, Answer, answer_with
 from svcnode.web import answers
-from svcnode.web.answers import AnswerTable, LargeResponse, Target, http_date
+from svcnode.web.answers import LARGE_BYTES, AnswerTable, LargeResponse, Target, http_date
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -226,6 +227,30 @@ def test_a_large_answer_is_also_a_file_that_ends_with_it(table: AnswerTable, nod
     del response
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)
+
+
+def test_a_large_answer_needs_no_file(table: AnswerTable, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_file(name: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", no_file)
+    node.register("db-1", description="x" * LARGE_BYTES)
+    response = table.response(table.target("GET", b"/svc/node/services", b""))
+    assert type(response) is bytes
+    assert b"x" * LARGE_BYTES in response
+
+
+def test_a_large_answer_is_whole_where_its_file_is_not(
+    table: AnswerTable, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", no_room)
+    node.register("db-1", description="x" * LARGE_BYTES)
+    response = table.response(table.target("GET", b"/svc/node/services", b""))
+    monkeypatch.undo()
+    assert b"x" * LARGE_BYTES in response
 
 
 def test_the_same_question_has_the_same_target(table: AnswerTable) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,6 +109,19 @@ def test_a_unix_socket_is_made_and_taken_away(tmp_path: Path) -> None:
     assert not (tmp_path / "a.sock").exists()
     remove_unix_socket(address)  # somebody else may have been quicker
     remove_unix_socket(tcp())
+
+
+def test_a_socket_whose_listener_is_slow_to_accept_is_left_alone_and_not_waited_for(tmp_path: Path) -> None:
+    address = unix(tmp_path / "a.sock")
+    with ExitStack() as stack:
+        slow = stack.enter_context(bind(address))
+        slow.listen(0)
+        with pytest.raises(BlockingIOError):
+            for _ in range(100):
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(address.path)
+        assert "something listens there already" in refusal(address)
 
 
 def test_a_socket_that_was_left_over_is_replaced(tmp_path: Path) -> None:
