@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -71,14 +72,17 @@ def checked(verdict: object) -> Verdict:
     """Somebody else wrote the probe."""
     if not isinstance(verdict, Verdict):
         raise TypeError(f"look() returned {verdict!r}, which is no Verdict")
-    return verdict
+    if not isinstance(verdict.outcome, Outcome):
+        raise TypeError(f"look() returned {verdict!r}, whose outcome is no Outcome")
+    is_text = type(verdict.reason) is str
+    return verdict if is_text else Verdict(verdict.outcome, str(verdict.reason))  # an error, at times
 
 
 def judged(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> Verdict:
     """What a probe said, held against the time it took, and without secrets."""
     if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
         return Verdict.not_ready(f"slow: it took {duration_s:.3g} s, max_latency is {max_latency_s:g} s")
-    return Verdict(verdict.outcome, redacted(str(verdict.reason))) if verdict.reason else verdict  # an error, at times
+    return Verdict(verdict.outcome, redacted(verdict.reason)) if verdict.reason else verdict
 
 
 def too_late(timeout_s: float, cancelled: BaseException | None) -> Verdict:
@@ -94,6 +98,15 @@ def own_fault(exc: BaseException) -> Verdict:
     if isinstance(exc, asyncio.CancelledError):
         return Verdict.unknown("the probe itself failed: what it waited for was cancelled")
     return Verdict.unknown(redacted(f"the probe itself failed: {error_words(exc)}"))
+
+
+def log_fault(logger: logging.Logger, words: str, fault: BaseException) -> None:
+    """With its traceback; as text where it holds a secret, since in an embedding program others write the log."""
+    trace = "".join(traceback.format_exception(fault))
+    if trace == redacted(trace):
+        logger.error(words, exc_info=fault)
+    else:
+        logger.error("%s\n%s", words, redacted(trace))
 
 
 def let_go(probe: Probe) -> None:

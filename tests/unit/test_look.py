@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.model import Verdict
-from svcnode.look import INSIST_AFTER_S, judged, let_go, look_once
+from svcnode.look import INSIST_AFTER_S, checked, let_go, look_once
 from svcnode.probes.tools.steps import step
 from tests.support.virtual_time import in_virtual_time
 
@@ -104,8 +104,7 @@ async def test_a_fault_of_the_probe_is_told_as_one() -> None:
 
 def test_a_reason_that_is_an_error_is_told_in_its_words() -> None:
     reason: Any = ValueError("no such ledger")  # as people do who have no type checker
-    verdict = Verdict.failed(reason)
-    assert judged(verdict, 0.1, None) == Verdict.failed("no such ledger")
+    assert checked(Verdict.failed(reason)) == Verdict.failed("no such ledger")
 
 
 def test_a_probe_that_keeps_nothing_has_nothing_to_let_go_of() -> None:

@@ -136,6 +136,9 @@ class Supervisor:
             state = self.node.report(looker.service_id, verdict, duration_s=duration_s, at_s=began_at_s)
         except UnknownServiceError:
             return False
+        except Exception:  # somebody who follows the node, and who must not end the looking
+            log.exception("what was seen of service %r could not be told to all", looker.service_id)
+            return False
         return rules.is_change_pending(state)
 
     def next_due_s(self, began_s: float, wait_s: float) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.wording import one_line
-from svcnode.look import INSIST_AFTER_S, checked, judged, let_go, own_fault, too_late
+from svcnode.look import INSIST_AFTER_S, checked, judged, let_go, log_fault, own_fault, too_late
 from svcnode.supervisor.agenda import GRAIN_S, TIMER_GRAIN_S
 from svcnode.supervisor.places import Pace
 
@@ -153,7 +153,7 @@ class Looker:
 
     def _log(self, verdict: Verdict, fault: BaseException | None) -> None:
         if fault is not None and self._is_probe_sound:  # once, not at every interval
-            log.error("the probe of service %r failed by itself", self.service_id, exc_info=fault)
+            log_fault(log, f"the probe of service {self.service_id!r} failed by itself", fault)
         self._is_probe_sound = fault is None
         if verdict.outcome is not self._seen:  # each change once; what it comes to is the node's to say
             self._seen = verdict.outcome
