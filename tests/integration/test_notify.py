@@ -231,6 +231,28 @@ def test_what_nobody_took_before_a_restart_is_told_after_it(service: Service, tm
         assert receiver.documents[0]["lost"] == 1, "before the restart"
 
 
+def test_a_recovery_that_was_lost_at_a_stop_is_told_after_it_also_beside_a_receiver_that_takes_nothing(
+    service: Service, tmp_path: Path
+) -> None:
+    answers = [OK]
+    with refusing() as deaf, Receiver(lambda _: answers[-1]) as receiver:
+        text = config(service, f'webhook = ["http://127.0.0.1:{deaf}/", "http://127.0.0.1:{receiver.port}/"]')
+        with node(tmp_path, text) as agent:
+            service.die()
+            agent.eventually(lambda: len(receiver.requests) == 1)
+            answers.append(reply(503, "later"))
+            service.come_back()
+            agent.eventually(lambda: len(receiver.requests) > 1)
+            assert agent.stop() == 0
+        answers.append(OK)
+        refused = len(receiver.requests)
+        with node(tmp_path, text) as agent:
+            agent.eventually(lambda: len(receiver.requests) > refused)
+            assert agent.stop() == 0
+        assert "db (Ledger) has recovered: Up after at most " in receiver.texts[-1]
+        assert receiver.documents[-1]["lost"] == 1
+
+
 def test_the_log_ends_with_stopped_after_what_could_not_be_delivered(service: Service, tmp_path: Path) -> None:
     with refusing() as port, node(tmp_path, config(service, hook(port))) as agent:
         service.die()
@@ -356,7 +378,7 @@ def test_an_outbox_is_bounded_and_tells_what_it_lost() -> None:
         sender = Sender(notices)
         sender.set_targets([target])
         for number in range(MAX_WAITING + 20):
-            sender.post(trial(identity, str(number), 0.0))
+            sender.post(trial(identity, str(number), 0.0), {})
         assert (notices.dropped, notices.waiting) == (20, MAX_WAITING)
         await asyncio.sleep(0.2)
         with Receiver(port=port) as receiver:

@@ -260,8 +260,7 @@ def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) 
 
 
 def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> NotifySettings:
-    from svcnode.notify.rules import Manners
-    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify.settings import Manners, NotifySettings
 
     if "webhook" not in notify and "apprise" not in notify:
         raise source.error(("notify",), 'names nobody to tell; set webhook = "https://…" or apprise = ["…"]')

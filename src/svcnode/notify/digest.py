@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from svcnode.core.model import Health, Status
 from svcnode.core.redaction import redacted
 from svcnode.core.wording import one_line
-from svcnode.notify.rules import SETTLED_AFTER_S, TOLD_ONE_BY_ONE, Turn
+from svcnode.notify.flapping import SETTLED_AFTER_S
+from svcnode.notify.news import TOLD_ONE_BY_ONE, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from svcnode.core.model import Identity, Service
-    from svcnode.notify.rules import Item, News
+    from svcnode.notify.news import Item, News
 
 MAX_NAMES = 10  # as many are named that are not Up, beside those
 MAX_REASON_CHARS = 300

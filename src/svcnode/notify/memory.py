@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from svcnode.core.model import Health, Impact, Service
-from svcnode.notify.rules import Incident
+from svcnode.notify.incidents import Incident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 log = logging.getLogger("svcnode.notify")
 
@@ -38,20 +38,6 @@ class Missed(NamedTuple):
 
     target: str
     messages: int
-
-
-def not_over(delivered: Mapping[str | None, Incident], posted: Mapping[str | None, Incident]) -> list[Incident]:
-    """What is on its way may never arrive: sure is only what was delivered just so, and has not changed since."""
-    return [
-        one if delivered.get(key) == posted.get(key) else _unsure(one, delivered.get(key))
-        for key, one in {**delivered, **posted}.items()
-    ]
-
-
-def _unsure(one: Incident, known: Incident | None) -> Incident:
-    """`known` is what all were told last, or might have been told before the start."""
-    is_again = known is not None and (known.is_again or known.since_s < one.since_s)
-    return replace(one, is_sure=False, is_again=is_again)
 
 
 def to_text(kept: Kept, to_wall: Callable[[float], float]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from svcnode.core.model import ChangeKind
 from svcnode.notify.digest import digest
-from svcnode.notify.memory import Kept, from_text, not_over, to_text
+from svcnode.notify.memory import from_text, to_text
 from svcnode.notify.rules import Rules
 from svcnode.notify.sending import Sender
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from svcnode.node import Node
     from svcnode.notify.memory import Memory
     from svcnode.notify.notices import Notices
-    from svcnode.notify.rules import Incident, News
     from svcnode.notify.settings import NotifySettings
 
 log = logging.getLogger("svcnode.notify")
@@ -47,10 +46,7 @@ class Notifier:
         self._first_settings = settings
         self._memory = memory
         self._wall_clock = wall_clock
-        self._sender = Sender(notices, self._note_delivery)
-        # What is not over, as it was last posted, and as everybody had been told at some time before that.
-        self._posted: dict[str | None, Incident] = {}
-        self._delivered: dict[str | None, Incident] = {}
+        self._sender = Sender(notices, self._remember)
         self._recalling: asyncio.Task[None] | None = None
         self._rules: Rules | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -93,8 +89,7 @@ class Notifier:
 
     def hush(self) -> None:
         """Say what was held back, and nothing of what is still to come: stopping on purpose is no news."""
-        if self._rules is not None:
-            self._post(self._rules.take_all(self._node.now_s()))
+        self._tell(is_end=True)
         self._follow_no_more()
 
     def _follow_no_more(self) -> None:
@@ -128,16 +123,20 @@ class Notifier:
 
     def _on_time(self) -> None:
         self._timer, self._asked_at_s = None, math.inf
-        if self._rules is not None:
-            self._post(self._rules.take(self._node.now_s()))
+        self._tell()
         self._set_timer()
 
-    def _post(self, news: News | None) -> None:
+    def _tell(self, *, is_end: bool = False) -> None:
+        if self._rules is None:
+            return
+        now_s = self._node.now_s()
+        news = self._rules.take_all(now_s) if is_end else self._rules.take(now_s)
         if news is not None:
-            to_wall = self._wall_clock() - self._node.now_s()
+            to_wall = self._wall_clock() - now_s
             message_id = os.urandom(8).hex()
-            self._sender.post(digest(news, self._node.identity, message_id, lambda at_s: at_s + to_wall))
-            self._note_posted()
+            message = digest(news, self._node.identity, message_id, lambda at_s: at_s + to_wall)
+            self._sender.post(message, self._rules.incidents())
+            self._remember()
 
     # ---- over a restart
 
@@ -151,32 +150,18 @@ class Notifier:
         before = from_text(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
         self._rules.recall(before.incidents, now_s)
         self._set_timer()
-        # Also what is unsure: whoever was told it waits to hear the end of it.
-        self._delivered = self._rules.incidents() if self._sender.owes_nothing else {}
-        self._sender.add_missed(before.missed)
-        self._note_posted()
-
-    def _note_posted(self) -> None:
-        if self._rules is not None:
-            self._posted = self._rules.incidents()
-            self._remember()
-
-    def _note_delivery(self) -> None:
-        if self._sender.owes_nothing:
-            self._delivered = self._posted
+        self._sender.recall(self._rules.incidents(), before.missed)
         self._remember()
 
     def _forget(self) -> None:
-        """There is nobody who waits to hear the end of it."""
         if self._recalling is not None:
             self._recalling.cancel()
             self._recalling = None
-        self._posted = self._delivered = {}
+        self._sender.forget()
         self._remember()
 
     def _remember(self) -> None:
         if self._memory is None or self._recalling is not None:
             return  # nothing is written over what is still to be read
         to_wall = self._wall_clock() - self._node.now_s()
-        kept = Kept(incidents=not_over(self._delivered, self._posted), missed=self._sender.missed)
-        self._memory.keep_note(to_text(kept, lambda at_s: at_s + to_wall))
+        self._memory.keep_note(to_text(self._sender.kept, lambda at_s: at_s + to_wall))

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.redaction import redacted
-from svcnode.notify.memory import Missed
+from svcnode.notify.incidents import not_over
+from svcnode.notify.memory import Kept, Missed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from svcnode.notify.digest import Message
+    from svcnode.notify.incidents import Incidents
     from svcnode.notify.notices import Notices
     from svcnode.notify.targets import Target
 
@@ -40,25 +42,28 @@ async def attempt(target: Target, message: Message, lost: int = 0) -> str | None
         return f"no answer within {ATTEMPT_S:g} s" if deadline.expired() else redacted(f"{type(exc).__name__}: {exc}")
 
 
+class _Letter(NamedTuple):
+    posted_at_s: float
+    message: Message
+    incidents: Incidents  # what is not over for whoever has taken it
+
+
 class Outbox:
     """What waits for one target, and the task that sends it."""
 
-    def __init__(self, target: Target, notices: Notices, on_delivery: Callable[[], None]) -> None:
+    def __init__(self, target: Target, notices: Notices, on_delivery: Callable[[], None], incidents: Incidents) -> None:
         self.target = target
+        self.taken = incidents  # with the last message, or before there was one
         self._notices = notices
         self._on_delivery = on_delivery
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[float, Message]] = deque()
+        self._waiting: deque[_Letter] = deque()
         self._lost = 0  # since the last one that was delivered
         self._failures = 0  # in a row
         self._left = 0  # at the end
         self._is_sending = self._is_closing = False
         self._posted, self._hurried = asyncio.Event(), asyncio.Event()
         self.task = asyncio.create_task(self._send_all(), name=f"messages to {target.name}")
-
-    @property
-    def owes_nothing(self) -> bool:
-        return not (self._waiting or self._lost)
 
     @property
     def missed(self) -> Missed:
@@ -68,8 +73,14 @@ class Outbox:
     def add_lost(self, messages: int) -> None:
         self._lost += messages
 
-    def post(self, message: Message) -> None:
-        self._waiting.append((self._loop.time(), message))
+    def recall(self, incidents: Incidents) -> None:
+        """It took them before the start, and none of what waits says that they are over."""
+        self.taken = {**self.taken, **incidents}
+        for place, letter in enumerate(self._waiting):
+            self._waiting[place] = letter._replace(incidents={**letter.incidents, **incidents})
+
+    def post(self, message: Message, incidents: Incidents) -> None:
+        self._waiting.append(_Letter(self._loop.time(), message, incidents))
         self._notices.waiting += 1
         if len(self._waiting) > MAX_WAITING:
             self._drop(1 if self._is_sending else 0, "too many wait")
@@ -102,19 +113,20 @@ class Outbox:
                 await self._posted.wait()
 
     async def _send_oldest(self) -> None:
-        posted_at_s, message = self._waiting[0]
         lost, self._is_sending = self._lost, True
         self._hurried.clear()
-        fault = await attempt(self.target, message, lost)
+        fault = await attempt(self.target, self._waiting[0].message, lost)
         self._is_sending = False
+        letter = self._waiting[0]
         if fault is None:
+            self.taken = letter.incidents
             self._take(0)
             self._note_delivery(lost)
             return
         self._note_failure(fault)
         if self._is_closing:
             self._leave()
-        elif self._loop.time() - posted_at_s >= GIVEN_UP_AFTER_S:
+        elif self._loop.time() - letter.posted_at_s >= GIVEN_UP_AFTER_S:
             self._drop(0, "it is too old")
         else:
             await self._pause()
@@ -164,18 +176,31 @@ class Sender:
         self._notices = notices
         self._on_delivery = on_delivery
         self._outboxes: list[Outbox] = []
+        self._posted: Incidents = {}  # with the last message, or recalled since
 
     @property
-    def owes_nothing(self) -> bool:
-        """Whether every target has all that it was to get."""
-        return all(outbox.owes_nothing for outbox in self._outboxes)
+    def kept(self) -> Kept:
+        """What is to outlive the process, should this be the end."""
+        return Kept(
+            incidents=not_over(self._posted, [outbox.taken for outbox in self._outboxes]),
+            missed=[outbox.missed for outbox in self._outboxes],
+        )
 
-    @property
-    def missed(self) -> list[Missed]:
-        return [outbox.missed for outbox in self._outboxes]
+    def recall(self, incidents: Incidents, missed: Iterable[Missed]) -> None:
+        """What is not over by now, with what was told before the start; and what was not delivered then."""
+        # Who took what is not known any more. Whoever was told, though not all may have been, waits to hear the end.
+        before = {key: one for key, one in incidents.items() if key not in self._posted}
+        for outbox in self._outboxes:
+            outbox.recall(before)
+        self._posted = incidents
+        self._add_missed(missed)
 
-    def add_missed(self, before: Iterable[Missed]) -> None:
-        """What the process before this one did not deliver. Of those with the same name, the first is the first."""
+    def forget(self) -> None:
+        """There is nobody who waits to hear the end of it."""
+        self._posted = {}
+
+    def _add_missed(self, before: Iterable[Missed]) -> None:
+        """Of those with the same name, the first is the first."""
         known = list(self._outboxes)
         for target, messages in before:
             outbox = next((one for one in known if one.target.name == target), None)
@@ -183,9 +208,10 @@ class Sender:
                 known.remove(outbox)
                 outbox.add_lost(messages)
 
-    def post(self, message: Message) -> None:
+    def post(self, message: Message, incidents: Incidents) -> None:
+        self._posted = incidents
         for outbox in self._outboxes:
-            outbox.post(message)
+            outbox.post(message, incidents)
 
     def set_targets(self, targets: Sequence[Target]) -> bool:
         """Returns whether they are others than before.
@@ -210,7 +236,7 @@ class Sender:
                 freed.remove(outbox)
                 outbox.hand_over_to(target)
                 return outbox
-        return Outbox(target, self._notices, self._on_delivery)
+        return Outbox(target, self._notices, self._on_delivery, self._posted)
 
     async def close(self, within_s: float = CLOSED_WITHIN_S) -> None:
         for outbox in self._outboxes:

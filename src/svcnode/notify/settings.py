@@ -1,12 +1,14 @@
-"""What the configuration says about telling people."""
+"""What the configuration says about telling people: whom, and how they want to be told."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from svcnode.core.model import Impact
 
 if TYPE_CHECKING:
-    from svcnode.notify.rules import Manners
+    from svcnode.core.model import Service
     from svcnode.notify.targets import Target
 
 
@@ -14,3 +16,22 @@ if TYPE_CHECKING:
 class NotifySettings:
     targets: tuple[Target, ...] = field(repr=False)  # what their addresses hold may be secret
     manners: Manners
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manners:
+    """How people want to be told. Where a service is None, it is the node."""
+
+    services: Literal["critical", "all", "none"] = "critical"  # which have messages of their own
+    group_within_s: float = 5.0
+    quiet_s: float = 300.0
+
+    def has_messages(self, service: Service | None) -> bool:
+        """Whether it is told by itself, and not only as the cause of something."""
+        if service is None or self.services == "all":
+            return True
+        return self.services == "critical" and service.impact is Impact.CRITICAL
+
+    def is_told(self, service: Service | None) -> bool:
+        """By itself, or as the cause of something."""
+        return self.has_messages(service) or (service is not None and service.impact is not Impact.NONE)

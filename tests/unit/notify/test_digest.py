@@ -10,7 +10,7 @@ import pytest
 from svcnode.core.model import Health, Identity, Impact, Service
 from svcnode.core.redaction import keep_secret
 from svcnode.notify.digest import MAX_REASON_CHARS, Message, digest, spoken, trial
-from svcnode.notify.rules import TOLD_ONE_BY_ONE, Item, News, Turn
+from svcnode.notify.news import TOLD_ONE_BY_ONE, Item, News, Turn
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
 WALL_S = 1_767_225_600.0  # 2026-01-01

@@ -11,8 +11,7 @@ import pytest
 from svcnode.node import Node
 from svcnode.notify.notices import Notices
 from svcnode.notify.notifier import Notifier
-from svcnode.notify.rules import Manners
-from svcnode.notify.settings import NotifySettings
+from svcnode.notify.settings import Manners, NotifySettings
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
@@ -197,6 +196,23 @@ class Deaf(Receiver):
         return "refused"
 
 
+class Ailing(Deaf):
+    """Takes messages, until it does not."""
+
+    def __init__(self, name: str = "receiver", *, takes_at_most: int = 1000) -> None:
+        super().__init__()
+        self.name = name
+        self.is_deaf = False
+        self.takes_at_most = takes_at_most
+
+    async def deliver(self, message: Message, lost: int) -> str | None:
+        fault = await super().deliver(message, lost)
+        if self.is_deaf or self.takes_at_most == 0:
+            return fault
+        self.takes_at_most -= 1
+        return None
+
+
 async def told_as_down(memory: Notebook, *receivers: Receiver, is_killed: bool = False) -> None:
     """A node whose service goes down, and which stops after that."""
     node, db = node_and_db()
@@ -208,14 +224,14 @@ async def told_as_down(memory: Notebook, *receivers: Receiver, is_killed: bool =
         memory.text = text
 
 
-async def titles_after(memory: Notebook, status: str | None) -> list[str]:
+async def titles_after(memory: Notebook, status: str | None, *others: Receiver) -> list[str]:
     """What the next one tells, an hour later."""
     await asyncio.sleep(3590)
     receiver = Receiver()
     node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
     if status is not None:
         node.register("db", name="Ledger", description="", impact="critical")
-    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver, *others), Notices(), memory=memory, wall_clock=node.now_s):
         await asyncio.sleep(1)
         if status == "Up":
             node.handle("db").up()
@@ -281,6 +297,82 @@ async def test_that_end_is_told_also_when_it_does_not_arrive_over_two_restarts()
 
 
 @in_virtual_time
+async def test_while_a_target_takes_nothing_every_restart_tells_the_others_once_more_until_it_is_taken_out() -> None:
+    memory = Notebook()
+    await told_as_down(memory, Receiver(), Deaf())
+    assert await titles_after(memory, "Down", Deaf()) == ["validator-7 is still unhealthy (503), after 1h"]
+    assert len(await titles_after(memory, "Up", Deaf())) == 1
+    assert len(await titles_after(memory, "Up", Deaf())) == 1
+    assert len(await titles_after(memory, "Up")) == 1
+    assert await titles_after(memory, "Up") == []
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_that_end_is_told_to_whoever_took_the_beginning_also_beside_one_that_never_takes_anything(
+    is_killed: bool,
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        memory, receiver = Notebook(), Ailing()
+        node, db = node_and_db()
+        told = settings_for(receiver, Deaf())
+        async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+            db.down("refused")
+            await asyncio.sleep(400)
+            receiver.is_deaf = True
+            db.up()
+            await asyncio.sleep(10)
+            text = memory.text
+        memory.text = text if is_killed else memory.text
+        (title,) = await titles_after(memory, "Up")
+        assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+
+    story()
+
+
+@in_virtual_time
+async def test_that_end_is_told_also_when_it_waited_behind_the_beginning() -> None:
+    memory, receiver = Notebook(), Ailing(takes_at_most=1)
+    receiver.is_deaf = True
+    node, db = node_and_db()
+    told = settings_for(receiver, manners=Manners(quiet_s=0))
+    async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+        db.down("refused")
+        await asyncio.sleep(10)
+        db.up()
+        await asyncio.sleep(10)
+        receiver.is_deaf = False
+        await asyncio.sleep(60)
+    (title,) = await titles_after(memory, "Up")
+    assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+
+
+@in_virtual_time
+async def test_what_everybody_took_is_over_and_what_one_never_heard_of_has_no_end_for_it() -> None:
+    memory = Notebook()
+    node, db = node_and_db()
+    told = settings_for(Receiver(), Deaf(), manners=Manners(quiet_s=0))
+    async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+        db.down("refused")
+        await asyncio.sleep(10)
+        db.up()
+        await asyncio.sleep(10)
+    assert await titles_after(memory, "Up") == []
+
+
+@in_virtual_time
+async def test_what_began_before_a_target_was_added_is_not_told_again_for_its_sake() -> None:
+    memory, receiver = Notebook(), Receiver()
+    node, db = node_and_db()
+    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
+        db.down("refused")
+        await asyncio.sleep(10)
+        notifier.apply(settings_for(receiver, Receiver()))
+        await asyncio.sleep(10)
+    assert await titles_after(memory, "Down") == []
+
+
+@in_virtual_time
 async def test_one_that_recovered_and_fell_since_everybody_was_told_is_down_again() -> None:
     memory, receiver = Notebook(), Ailing()
     node, db = node_and_db()
@@ -304,19 +396,6 @@ async def test_one_that_recovered_and_fell_since_everybody_was_told_is_down_agai
     assert await titles_after(memory, "Down") == []
 
 
-class Ailing(Deaf):
-    """Takes messages, until it does not."""
-
-    def __init__(self, name: str = "receiver") -> None:
-        super().__init__()
-        self.name = name
-        self.is_deaf = False
-
-    async def deliver(self, message: Message, lost: int) -> str | None:
-        fault = await super().deliver(message, lost)
-        return fault if self.is_deaf else None
-
-
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_what_was_lost_before_a_restart_is_told_by_the_next_message_to_whom_it_was_for(is_killed: bool) -> None:
     @in_virtual_time
@@ -335,11 +414,9 @@ def test_what_was_lost_before_a_restart_is_told_by_the_next_message_to_whom_it_w
             text = memory.text
         memory.text = text if is_killed else memory.text
         targets = (Ailing("mail"), Ailing("chat"), Ailing("chat"), Ailing("new"))
-        node, db = node_and_db()
+        node, _ = node_and_db()
         async with Notifier(node, settings_for(*targets), Notices(), memory=memory, wall_clock=node.now_s):
             await asyncio.sleep(60)
-            db.down("refused")
-            await asyncio.sleep(10)
         assert [one.lost for one in targets] == [[0], [1], [2], [0]]
         text = memory.text
         assert text is not None

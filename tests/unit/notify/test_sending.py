@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.core.model import Health, Service
 from svcnode.notify.digest import Message
+from svcnode.notify.incidents import Incident
 from svcnode.notify.notices import Notices
 from svcnode.notify.sending import (
     ATTEMPT_S,
@@ -67,7 +69,7 @@ def sender_to(*targets: Receiver) -> tuple[Sender, Notices]:
 
 def post(sender: Sender, titles: Sequence[str]) -> None:
     for title in titles:
-        sender.post(message(title))
+        sender.post(message(title), {})
 
 
 def pauses(receiver: Receiver) -> list[float]:
@@ -361,3 +363,64 @@ async def test_the_end_does_not_wait_when_there_is_nothing_to_send() -> None:
     assert loop.time() == 1
     nobody, _ = sender_to()
     await nobody.close()
+
+
+# ---- what is not over
+
+
+def is_down(service_id: str) -> dict[str | None, Incident]:
+    service = Service(id=service_id, name="", description="")
+    return {service_id: Incident(service=service, told=Health.UNHEALTHY, since_s=0.0, is_sure=True)}
+
+
+def is_sure(sender: Sender) -> dict[str, bool]:
+    return {one.service.id: one.is_sure for one in sender.kept.incidents if one.service}
+
+
+@in_virtual_time
+async def test_what_one_target_was_told_and_another_was_not_is_not_over_before_that_one_took_the_end() -> None:
+    receiver, deaf = Receiver(), Receiver()
+    sender, _ = sender_to(receiver, deaf)
+    deaf.fault = "refused"
+    sender.post(message("it is Down"), is_down("db"))
+    await asyncio.sleep(1)
+    assert is_sure(sender) == {"db": False}
+    receiver.fault = "refused"
+    sender.post(message("it has recovered"), {})
+    await asyncio.sleep(1)
+    assert is_sure(sender) == {"db": False}
+    receiver.fault = None
+    await asyncio.sleep(60)
+    assert is_sure(sender) == {}, "the other one has never heard of it"
+    await sender.close()
+
+
+@in_virtual_time
+async def test_what_is_recalled_while_a_message_waits_is_not_over_by_that() -> None:
+    receiver = Receiver()
+    sender, _ = sender_to(receiver)
+    receiver.fault = "refused"
+    sender.post(message("the queue is Down"), is_down("queue"))
+    await asyncio.sleep(1)
+    sender.recall({**is_down("queue"), **is_down("db")}, [])
+    assert is_sure(sender) == {"queue": False, "db": True}
+    receiver.fault = None
+    await asyncio.sleep(60)
+    assert is_sure(sender) == {"queue": True, "db": True}
+    receiver.fault = "refused"
+    sender.post(message("db has recovered"), is_down("queue"))
+    await asyncio.sleep(1)
+    assert is_sure(sender) == {"queue": True, "db": False}
+    await sender.close()
+
+
+@in_virtual_time
+async def test_a_target_that_is_no_longer_told_leaves_nothing_unsure() -> None:
+    receiver, deaf = Receiver(), Receiver()
+    sender, _ = sender_to(receiver, deaf)
+    deaf.fault = "refused"
+    sender.post(message("it is Down"), is_down("db"))
+    await asyncio.sleep(1)
+    sender.set_targets([receiver])
+    assert is_sure(sender) == {"db": True}
+    await sender.close()

@@ -8,7 +8,7 @@ import pytest
 
 from svcnode.config import load
 from svcnode.core.errors import ConfigError
-from svcnode.notify.rules import Manners
+from svcnode.notify.settings import Manners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
