@@ -14,8 +14,9 @@ from svcnode.conformance.checks import CHECKS, GROUPS
 from svcnode.conformance.report import lines, plain
 from svcnode.conformance.run import judge
 from tests.conformance.broken import HealthIsSetByHand
-from tests.conformance.right import NodeServer, service
+from tests.conformance.right import NodeServer, RightNode, service
 from tests.conformance.test_pytest_plugin import run_pytest
+from tests.conformance.test_stopped import stopped_at
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "conform.md").read_text()
@@ -42,8 +43,16 @@ def test_what_the_page_shows_of_a_failure_is_what_is_printed() -> None:
     with NodeServer(node.answer) as server:
         report = judge(server.url, timeout_s=10.0)
     printed = "\n".join(map(plain, lines(report, Level.SHOULD)))
-    (shown,) = blocks("text")
+    shown, _ = blocks("text")
     assert printed.replace(server.url, "http://127.0.0.1:8420") + "\n" == shown
+
+
+def test_what_the_page_shows_of_an_interruption_is_what_is_printed() -> None:
+    with NodeServer(RightNode().answer) as server:
+        report = stopped_at("version-supported-on-identity", server)
+    *_, stopped, conclusion = map(plain, lines(report, Level.SHOULD))
+    _, shown = blocks("text")
+    assert f"{stopped}\n{conclusion}\n" == shown
 
 
 @pytest.mark.parametrize("block", blocks("python"))

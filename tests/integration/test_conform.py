@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -21,6 +24,7 @@ from tests.conformance.broken import AnyIdIsHealthy, HealthIsSetByHand, Identity
 from tests.conformance.right import Asked, NodeServer, Reply, RightNode, error
 from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
 from tests.support.certificates import make_certificate
+from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -458,22 +462,175 @@ def test_on_a_terminal_nothing_that_a_node_sends_steers_it() -> None:
     assert r"\x1b]0;gotcha\x07[bold]x[/nothing]" in text
 
 
+# ---- ended by Ctrl-C
+
+INTERRUPTED = 128 + signal.SIGINT
+FIRST_OF_VERSIONS = next(place for place, check in enumerate(CHECKS) if check.name.startswith("version-"))
+NOT_MADE = len(CHECKS) - FIRST_OF_VERSIONS
+CUT_SHORT = f"stopped with {NOT_MADE} of {len(CHECKS)} checks not made"
+
+
+@contextmanager
+def stalling(node: RightNode, *, from_the_first: bool = False) -> Iterator[tuple[str, threading.Event]]:
+    """Its URL, and when it stalls: from the first request, or from the first for a version, when others are judged."""
+    is_stalled, is_over = threading.Event(), threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        if asked.query or from_the_first:
+            is_stalled.set()
+            is_over.wait(2 * DEADLINE_S)
+        return node.answer(asked)
+
+    with NodeServer(answer) as server:
+        try:
+            yield server.url, is_stalled
+        finally:
+            is_over.set()
+
+
+@contextmanager
+def judging(
+    node: RightNode, *arguments: str, from_the_first: bool = False, stdout: int = subprocess.PIPE
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """From when the node stalls, which would be waited for much longer than a test is."""
+    with stalling(node, from_the_first=from_the_first) as (url, is_stalled):
+        command = [*COMMAND, url, "--timeout", "10m", *arguments]
+        environ = {"PATH": os.environ["PATH"]}
+        with subprocess.Popen(command, env=environ, stdout=stdout, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert is_stalled.wait(DEADLINE_S)
+                yield url, process
+            finally:
+                process.kill()
+
+
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """What it shows at Ctrl-C."""
+    process.send_signal(signal.SIGINT)
+    shown, complaint = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, complaint) == (INTERRUPTED, "")
+    return shown
+
+
 @pytest.mark.usefixtures("heeding_ctrl_c")
-def test_it_can_be_interrupted() -> None:
-    started = threading.Event()
+def test_ctrl_c_shows_what_was_judged_and_how_much_was_not() -> None:
+    with judging(RightNode()) as (url, process):
+        lines = interrupted(process).splitlines()
+    assert lines[0] == f"{url}/svc, judged by the interface v0.0.1"
+    assert lines[3].split() == ["identity", "6/6", "-", "2/2"]
+    assert lines[7].split() == ["versions", "-", "-", "-"]
+    assert lines[-2:] == [
+        f"{CUT_SHORT.capitalize()}.",
+        (
+            f"It is not known whether it conforms at level should: {FIRST_OF_VERSIONS} passed, 0 failed, "
+            f"{NOT_MADE} not judged (-v says why)."
+        ),
+    ]
 
-    def wait(peer: object) -> None:
-        started.set()
 
-    with Backend(wait) as backend:
-        process = subprocess.Popen(
-            [*COMMAND, f"http://{backend.place}", "--timeout", "20s"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert started.wait(DEADLINE_S)
+@pytest.mark.usefixtures("heeding_ctrl_c")
+def test_a_fault_that_was_seen_before_ctrl_c_is_told_and_enough_to_say_that_the_node_does_not_conform() -> None:
+    with judging(IdentityMisspeltAField()) as (_, process):
+        shown = interrupted(process)
+    assert "\nFAILED identity-fields  must (clause 2.1)\n" in shown
+    assert shown.splitlines()[-2] == f"{CUT_SHORT.capitalize()}."
+    assert shown.splitlines()[-1].startswith("It does not conform at level should: ")
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+def test_ctrl_c_leaves_every_check_that_was_not_made_among_those_that_are_shown_when_asked_for() -> None:
+    with judging(RightNode(), "--verbose") as (_, process):
+        shown = interrupted(process)
+    skipped = re.findall(r"^skipped .*: stopped before it was judged$", shown, re.MULTILINE)
+    assert len(skipped) == NOT_MADE
+    assert len(re.findall(r"^ok ", shown, re.MULTILINE)) == FIRST_OF_VERSIONS
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+def test_ctrl_c_leaves_json_that_is_whole_and_says_that_the_judgement_is_not() -> None:
+    with judging(RightNode(), "--json") as (_, process):
+        document = json.loads(interrupted(process))
+    assert (document["conforms"], document["cut_short"]) == (False, CUT_SHORT)
+    assert (document["unreachable"], document["unfinished"]) == (None, None), "it is no fault of the node's"
+    assert document["counts"] == {"passed": FIRST_OF_VERSIONS, "failed": 0, "skipped": NOT_MADE}
+    assert [check["name"] for check in document["checks"]] == [check.name for check in CHECKS]
+    assert {check["why"] for check in document["checks"][FIRST_OF_VERSIONS:]} == {"stopped before it was judged"}
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.parametrize("is_file", [True, False])
+def test_ctrl_c_leaves_junit_with_an_error(tmp_path: Path, *, is_file: bool) -> None:
+    file = tmp_path / "conform.xml"
+    with judging(RightNode(), "--junit", str(file) if is_file else "-") as (_, process):
+        shown = interrupted(process)
+    (suite,) = ElementTree.fromstring(file.read_text() if is_file else shown)
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": str(len(CHECKS) + 1), "failures": "0", "errors": "1", "skipped": str(NOT_MADE)}
+    (found,) = suite.findall("testcase[@name='finished']/error")
+    assert found.get("message") == CUT_SHORT
+    assert len(suite.findall("testcase/skipped")) == NOT_MADE
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--junit", "-"]])
+def test_ctrl_c_before_anything_was_judged_says_so_and_no_more(flags: list[str]) -> None:
+    cut_short = f"stopped with {len(CHECKS)} of {len(CHECKS)} checks not made"
+    with judging(RightNode(), *flags, from_the_first=True) as (url, process):
         process.send_signal(signal.SIGINT)
-        printed, complaint = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 128 + signal.SIGINT
-    assert b"Traceback" not in printed + complaint
+        shown, told = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == INTERRUPTED
+    if not flags:
+        assert (shown, told) == ("", f"{url}/svc was not judged: {cut_short}\n")
+    elif flags == ["--json"]:
+        document = json.loads(shown)
+        assert (document["conforms"], document["cut_short"], document["checks"]) == (False, cut_short, [])
+    else:
+        (suite,) = ElementTree.fromstring(shown)
+        (found,) = suite.findall("testcase/error")
+        assert (found.get("message"), suite.get("errors"), suite.get("tests")) == (cut_short, "1", "1")
+
+
+@pytest.mark.usefixtures("heeding_ctrl_c")
+def test_a_second_ctrl_c_ends_it_at_once_even_when_nobody_reads_what_it_shows() -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # it does not take what there is to show
+    try:
+        with judging(RightNode(), "--json", stdout=writing) as (_, process):
+            process.send_signal(signal.SIGINT)
+            assert select.select([reading], [], [], DEADLINE_S)[0], "it shows what was judged"
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=DEADLINE_S)
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert (process.returncode, told) == (-signal.SIGINT, ""), "which is 130 in a shell"
+
+
+def test_in_the_background_of_a_shell_it_is_deaf_to_ctrl_c(heeding_ctrl_c: None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fixture puts it back
+    with judging(RightNode()) as (_, process):
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+
+
+def test_ctrl_c_takes_the_bar_away_and_leaves_the_terminal_clean(tmp_path: Path) -> None:
+    with stalling(RightNode()) as (url, _), Terminal(tmp_path, columns=120) as terminal:
+        terminal.start(f"svcnode conform {url} --timeout 10m")
+        terminal.sees(f" {FIRST_OF_VERSIONS + 1}/{len(CHECKS)} version-")
+        terminal.press("C-c")
+        screen, code = terminal.ends()
+        assert code == INTERRUPTED
+        assert terminal.state("cursor_flag") == "1"
+    lines = screen.splitlines()
+    assert lines[0] == f"{url}/svc, judged by the interface v0.0.1"
+    assert lines[-2] == f"{CUT_SHORT.capitalize()}."
+    assert "^C" not in screen
+
+
+# ---- nobody reads
 
 
 def test_a_reader_that_left_is_no_fault(right: NodeServer) -> None:
@@ -499,6 +656,7 @@ def test_the_help_says_what_is_sent_what_counts_and_what_the_codes_mean() -> Non
         "--no-other-methods",
         "exit codes",
         "can be\n     read as HTTP",
+        "130  ended by Ctrl-C, with what was judged by then",
         "basic authentication and never shown",
     ):
         assert word in text

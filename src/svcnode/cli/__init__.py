@@ -1,5 +1,5 @@
-"""The command line: one file per command. What a command needs is imported by that command, so that none pays for
-another.
+"""The command line: a file per command, with its options. What a command needs is imported by that command, so that
+none pays for another; most have a second file for it, which does the work.
 
 argparse, because importing click alone takes longer than importing asyncio, and `serve` is started often.
 """

@@ -32,6 +32,7 @@ exit codes:
   0  it conforms          1  it does not
   3  nothing was judged: it cannot be reached, none of its first answers can be
      read as HTTP, or the command line is wrong
+  130  ended by Ctrl-C, with what was judged by then (at once by a second one)
 
 examples:
   svcnode conform http://127.0.0.1:8420

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from svcnode.conformance.subject import Subject
 
 SILENT = "silent"  # the clause of a demand that the interface document does not make
+ROUNDS = 3  # looks at what may change between two requests
 
 
 class Level(Enum):
@@ -38,6 +39,11 @@ class Finding:
 
 class NotJudgedError(Exception):
     """The node gives no occasion to judge this; the text says why."""
+
+
+def comes_again(times: int) -> bool:
+    """Whether what was seen so many times in all rounds is a fault, rather than a change that fell between requests."""
+    return times * 2 > ROUNDS
 
 
 Findings = AsyncGenerator[Finding, None]

@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.wording import shown
@@ -26,6 +26,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CLOSED = "it closed the connection without an answer"
 BROKEN_OFF = "it broke the connection off"
+TLS_HINT = "; does it speak TLS? then write https://"
+_UNENDED = "an answer with neither Content-Length nor Transfer-Encoding on a connection that stays open"
+_TOO_LARGE = f"the body of its answer is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB"
 # How long bytes are waited for that must not come, where the server does not close the connection.
 EXCESS_S = 0.25
 UNENDED_S = 1.0  # how long the end of an answer is waited for that does not say where it is
@@ -127,7 +130,7 @@ class Connection:
                 answer = await _Reading(self._reader, request.method, is_last=is_last).answer()
         took_s = asyncio.get_running_loop().time() - began_s
         excess = await self._excess() if request.method == "HEAD" and is_last else b""
-        return Answer(answer.code, answer.headers, answer.body, answer.is_kept, excess, took_s)
+        return replace(answer, excess=excess, took_s=took_s)
 
     def _head(self, request: Request, *, is_last: bool) -> bytes:
         lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {self._target.place}"]
@@ -203,7 +206,7 @@ class _UnendedError(_BrokenError):
 
 
 def _not_http(line: bytes) -> str:
-    hint = "; does it speak TLS? then write https://" if line.startswith(b"\x15\x03") else ""
+    hint = TLS_HINT if line.startswith(b"\x15\x03") else ""
     return f"what came back is not HTTP/1.1: {shown(line)}{hint}"
 
 
@@ -217,16 +220,18 @@ class _Reading:
         self._head_bytes = 0
 
     async def answer(self) -> Answer:
-        version, code = await self._status()
-        headers = await self._headers()
-        while code < 200:  # an interim answer: the one that counts is still to come
-            version, code = await self._status()
-            headers = await self._headers()
-        head = Answer(code, headers)
+        version, head = await self._head()
+        while head.code < 200:  # an interim answer: the one that counts is still to come
+            version, head = await self._head()
         body, is_length_known = await self._body(head)
         tokens = head.tokens("connection")
         wants_to_keep = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
-        return Answer(code, headers, body, is_kept=wants_to_keep and is_length_known)
+        return replace(head, body=body, is_kept=wants_to_keep and is_length_known)
+
+    async def _head(self) -> tuple[str, Answer]:
+        """The version of HTTP, and the answer as far as it is known before its body."""
+        version, code = await self._status()
+        return version, Answer(code, await self._headers())
 
     async def _status(self) -> tuple[str, int]:
         line = await self._line()
@@ -317,10 +322,7 @@ class _Reading:
         if self._is_last:  # it was asked to close the connection after it
             return await self._reader.read(65536)
         try:
-            return await asyncio.wait_for(self._reader.read(65536), UNENDED_S)
+            async with asyncio.timeout(UNENDED_S):
+                return await self._reader.read(65536)
         except TimeoutError:
             raise _UnendedError(_UNENDED) from None
-
-
-_UNENDED = "an answer with neither Content-Length nor Transfer-Encoding on a connection that stays open"
-_TOO_LARGE = f"the body of its answer is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB"

@@ -9,6 +9,10 @@ VERSION = "v0.0.1"  # of the interface document that is judged by
 UNSUPPORTED = "v999.0.0"
 VERSION_NOT_FOUND = "API version not found"
 HEALTH_CODES = {"Up": 200, "Initializing": 206, "Down": 503}
+ANY_HEALTH = tuple(HEALTH_CODES.values())
+ANY_HEALTH_WORDS = "200, 206 or 503"
+WRITING_METHODS = ("POST", "PUT", "PATCH", "DELETE")
+OTHER_METHODS = (*WRITING_METHODS, "OPTIONS")  # than GET and HEAD
 # In a path they name another place: who tidies /node/services/../health asks for the health of the node.
 DOT_IDS = (".", "..")
 
@@ -25,12 +29,12 @@ class Place:
 
     @property
     def expected(self) -> str:
-        return "200" if self.codes == (200,) else "200, 206 or 503"
+        return ANY_HEALTH_WORDS if self.codes == ANY_HEALTH else "200"
 
 
 FIXED = {
     IDENTITY: Place(IDENTITY, "/node", (200,)),
-    HEALTH: Place(HEALTH, "/node/health", tuple(HEALTH_CODES.values())),
+    HEALTH: Place(HEALTH, "/node/health", ANY_HEALTH),
     SERVICES: Place(SERVICES, "/node/services", (200,)),
 }
 

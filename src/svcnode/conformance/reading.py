@@ -49,6 +49,12 @@ def _why_no_json(answer: Answer, exc: Exception) -> str:
     return f"{shown(answer.body)}, which is no JSON: {shown(why)}"
 
 
+def field_of(answer: Answer, name: str) -> Any:  # noqa: ANN401  whatever JSON can hold
+    """Of the object that the body holds; None where there is none, or no such field."""
+    value = parsed(answer).value
+    return value.get(name) if isinstance(value, dict) else None
+
+
 def items_of(answer: Answer) -> list[Any] | None:
     """The list of services, wrapped as it must be or bare; None where there is none."""
     value = parsed(answer).value if answer.code == 200 else None
@@ -57,11 +63,16 @@ def items_of(answer: Answer) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
+def by_id(items: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Those whose id stands once, and can stand in a path, in the order of the list."""
+    named = [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
+    times = Counter(item["id"] for item in named)
+    found = {item["id"]: item for item in named if times[item["id"]] == 1}
+    return {one: item for one, item in found.items() if one and one not in DOT_IDS and is_text(one)}
+
+
 def usable_ids(items: Sequence[Any]) -> list[str]:
-    """Ids that stand once, and can stand in a path, in the order of the list."""
-    ids = [item["id"] for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
-    times = Counter(ids)
-    return [one for one in ids if one and one not in DOT_IDS and is_text(one) and times[one] == 1]
+    return list(by_id(items))
 
 
 def is_text(text: str) -> bool:

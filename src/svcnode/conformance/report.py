@@ -35,8 +35,9 @@ Line = list[Piece]
 
 def lines(report: Report, level: Level, *, is_full: bool = False) -> Iterator[Line]:
     """The table, what failed and how to mend it, and a last line that says it all."""
-    if report.unreachable:
-        yield [Piece(f"{report.url} cannot be judged: {report.unreachable}", "red")]
+    if not report.results:
+        verb = "cannot be" if report.unreachable else "was not"
+        yield [Piece(f"{report.url} {verb} judged: {report.unreachable or report.cut_short}", "red")]
         return
     yield [Piece(report.url, "bold"), Piece(f", judged by the interface {VERSION}")]
     yield []
@@ -116,6 +117,8 @@ def explained(result: Result) -> Iterator[tuple[str, str]]:
 def _conclusion(report: Report, level: Level) -> Iterator[Line]:
     if report.unfinished:
         yield [Piece(f"Not all could be judged: {report.unfinished}.", "red")]
+    if report.cut_short:
+        yield [Piece(f"{report.cut_short.capitalize()}.", "red")]
     counts = Counter(result.outcome for result in report.results)
     told = f"{counts[Outcome.PASSED]} passed, {counts[Outcome.FAILED]} failed, {counts[Outcome.SKIPPED]} not judged"
     told += " (-v says why)" if counts[Outcome.SKIPPED] else ""
@@ -123,6 +126,8 @@ def _conclusion(report: Report, level: Level) -> Iterator[Line]:
         beside = len(report.failed())
         apart = f"; {beside} failed that {'does' if beside == 1 else 'do'} not count" if beside else ""
         yield [Piece("It conforms", "bold green"), Piece(f" at level {level.value}: {told}{apart}.")]
+    elif report.cut_short and not report.failed(level):
+        yield [Piece("It is not known whether it conforms", "bold yellow"), Piece(f" at level {level.value}: {told}.")]
     else:
         yield [Piece("It does not conform", "bold red"), Piece(f" at level {level.value}: {told}.")]
     for remark in report.remarks:
@@ -145,6 +150,7 @@ def as_json(report: Report, level: Level) -> str:
         "conforms": report.conforms(level),
         "unreachable": report.unreachable or None,
         "unfinished": report.unfinished or None,
+        "cut_short": report.cut_short or None,
         "remarks": report.remarks,
         "counts": {outcome.value: counts[outcome.value] for outcome in Outcome},
         "checks": [_as_object(group, result) for group, result in grouped(report)],
@@ -188,8 +194,8 @@ def as_junit(report: Report, level: Level) -> bytes:
 
     suites = ElementTree.Element("testsuites")
     counted = report.failed(level)
-    why = report.unreachable or report.unfinished
-    skipped = [result for result in report.results if result.outcome is not Outcome.PASSED and result not in counted]
+    why = report.unreachable or report.unfinished or report.cut_short
+    passed = [result for result in report.results if result.outcome is Outcome.PASSED]
     suite = _added(
         suites,
         "testsuite",
@@ -197,27 +203,32 @@ def as_junit(report: Report, level: Level) -> bytes:
         tests=str(len(report.results) + bool(why) + bool(report.remarks)),
         failures=str(len(counted)),
         errors=str(int(bool(why))),
-        skipped=str(len(skipped)),
+        skipped=str(len(report.results) - len(passed) - len(counted)),
         time=f"{sum(result.duration_s for result in report.results):.3f}",
     )
     if why:
-        _added(_added(suite, "testcase", classname="conform", name="reachable", time="0"), "error", message=why)
+        name = "finished" if report.cut_short else "reachable"
+        _added(_added(suite, "testcase", classname="conform", name=name, time="0"), "error", message=why)
     for group, result in grouped(report):
-        time = f"{result.duration_s:.3f}"
-        case = _added(suite, "testcase", classname=f"conform.{group}", name=result.check.name, time=time)
-        text = "\n".join(f"{name}: {text}" for name, text in explained(result))
-        if result in counted:
-            _added(case, "failure", text, message=about(result), type=result.check.level.value)
-        elif result.outcome is Outcome.FAILED:
-            _added(case, "skipped", text, message=f"failed, and does not count: {about(result)}")
-        elif result.outcome is Outcome.SKIPPED:
-            _added(case, "skipped", message=result.why)
+        _add_case(suite, group, result, is_counted=result.counts(level))
     if report.remarks:
         case = _added(suite, "testcase", classname="conform", name="remarks", time="0")
         _added(case, "system-out", "\n".join(report.remarks))
     ElementTree.indent(suites)
     written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
+
+
+def _add_case(suite: Element, group: str, result: Result, *, is_counted: bool) -> None:
+    time = f"{result.duration_s:.3f}"
+    case = _added(suite, "testcase", classname=f"conform.{group}", name=result.check.name, time=time)
+    text = "\n".join(f"{name}: {text}" for name, text in explained(result))
+    if is_counted:
+        _added(case, "failure", text, message=about(result), type=result.check.level.value)
+    elif result.outcome is Outcome.FAILED:
+        _added(case, "skipped", text, message=f"failed, and does not count: {about(result)}")
+    elif result.outcome is Outcome.SKIPPED:
+        _added(case, "skipped", message=result.why)
 
 
 def _added(parent: Element, tag: str, text: str = "", **attributes: str) -> Element:

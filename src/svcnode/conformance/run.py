@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import Check, Finding, Level, NotJudgedError
 from svcnode.conformance.checks import CHECKS
-from svcnode.conformance.exchange import BROKEN_OFF, CLOSED, NoAnswerError
+from svcnode.conformance.exchange import BROKEN_OFF, CLOSED, TLS_HINT, NoAnswerError
 from svcnode.conformance.interface import FIXED
 from svcnode.conformance.subject import Subject, no_answer
 from svcnode.conformance.target import target_from
@@ -28,6 +29,7 @@ MAX_MORE = 1000  # are counted; a list may hold a million
 # and no run takes longer than so many timeouts.
 MAX_SILENT_CHECKS = 5
 MAX_TIMEOUTS = 30
+STOPPED = "stopped before it was judged"
 
 
 class Outcome(Enum):
@@ -61,13 +63,14 @@ class Report:
     results: tuple[Result, ...] = ()
     unreachable: str = ""  # why nothing could be judged
     unfinished: str = ""  # why the rest could not be judged
+    cut_short: str = ""  # that we were stopped, and how much was not done by then; no fault of the node
     remarks: tuple[str, ...] = ()  # what is of no check alone, and has to be known
 
     def failed(self, level: Level = Level.ADVICE) -> list[Result]:
         return [result for result in self.results if result.counts(level)]
 
     def conforms(self, level: Level = Level.SHOULD) -> bool:
-        return not (self.unreachable or self.unfinished or self.failed(level))
+        return not (self.unreachable or self.unfinished or self.cut_short or self.failed(level))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,25 +96,20 @@ def judge(
     return asyncio.run(run(Plan(target=target, timeout_s=timeout_s, other_methods=other_methods)))
 
 
-async def run(plan: Plan) -> Report:
-    subject = Subject(plan.target, plan.timeout_s, other_methods=plan.other_methods)
-    reasons = await asyncio.gather(*(_why_unreachable(subject, endpoint) for endpoint in FIXED))
-    if all(reasons):
-        return Report(url=str(plan.target), unreachable=f"{reasons[0]}{_hint(reasons[0], plan.target)}")
-    running = _Run(plan, subject)
-    results = await running.all_results()
-    return Report(
-        url=str(plan.target),
-        results=tuple(results),
-        unfinished=running.unfinished,
-        remarks=tuple([remark async for remark in _remarks(subject, plan.target)]),
-    )
+async def run(plan: Plan, *, stopped: asyncio.Future[None] | None = None) -> Report:
+    """When `stopped` is done, the node is asked no more; what was judged by then is reported."""
+    running = _Run(plan)
+    async with asyncio.TaskGroup() as group:
+        judging = group.create_task(running.judge())
+        if stopped is not None:
+            stopped.add_done_callback(lambda _: judging.cancel())
+    return running.report()
 
 
 def _hint(reason: str, target: Target) -> str:
     """Some that expect TLS say nothing at all to whoever does not speak it."""
     is_wordless = reason in (CLOSED, BROKEN_OFF) and target.tls is None
-    return "; does it speak TLS? then write https://" if is_wordless else ""
+    return TLS_HINT if is_wordless else ""
 
 
 async def _why_unreachable(subject: Subject, endpoint: str) -> str:
@@ -130,25 +128,45 @@ async def _remarks(subject: Subject, target: Target) -> AsyncIterator[str]:
 
 
 class _Run:
-    def __init__(self, plan: Plan, subject: Subject) -> None:
+    """Knows at any time what was judged by then, since it may be cancelled at any time."""
+
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._subject = subject
-        self._outcomes: dict[str, Outcome] = {}
+        self._subject = Subject(plan.target, plan.timeout_s, other_methods=plan.other_methods)
+        self._results: dict[str, Result] = {}  # by the name of the check
+        self._unreachable = ""
+        self._unfinished = ""
+        self._remarks: tuple[str, ...] = ()
         self._silent_checks = 0
         self._silences: dict[tuple[str, str], str] = {}  # which check has told of it
-        self.unfinished = ""
-        self._ends_at_s = time.monotonic() + MAX_TIMEOUTS * plan.timeout_s
+        self._ends_at_s = math.inf
 
-    async def all_results(self) -> list[Result]:
-        results = []
+    async def judge(self) -> None:
+        target = self._plan.target
+        reasons = await asyncio.gather(*(_why_unreachable(self._subject, endpoint) for endpoint in FIXED))
+        if all(reasons):
+            self._unreachable = f"{reasons[0]}{_hint(reasons[0], target)}"
+            return
+        self._remarks = tuple([remark async for remark in _remarks(self._subject, target)])
+        self._ends_at_s = time.monotonic() + MAX_TIMEOUTS * self._plan.timeout_s
         for check in CHECKS:
             self._plan.progress(check)
             began_s = time.monotonic()
             result = await self._result(check)
-            self._outcomes[check.name] = result.outcome
-            took_s = time.monotonic() - began_s
-            results.append(replace(result, duration_s=took_s))
-        return results
+            self._results[check.name] = replace(result, duration_s=time.monotonic() - began_s)
+
+    def report(self) -> Report:
+        """Where nothing was judged, there are no results. Otherwise there is one for every check."""
+        not_made = [] if self._unreachable else [check for check in CHECKS if check.name not in self._results]
+        left_out = [Result(check, Outcome.SKIPPED, why=STOPPED) for check in not_made] if self._results else []
+        return Report(
+            url=str(self._plan.target),
+            results=(*self._results.values(), *left_out),
+            unreachable=self._unreachable,
+            unfinished=self._unfinished,
+            cut_short=f"stopped with {len(not_made)} of {len(CHECKS)} checks not made" if not_made else "",
+            remarks=self._remarks,
+        )
 
     async def _result(self, check: Check) -> Result:
         if why := self._why_not(check):
@@ -162,13 +180,13 @@ class _Run:
         except NoAnswerError as exc:
             self._silent_checks += exc.is_silence
             if self._silent_checks == MAX_SILENT_CHECKS:
-                self.unfinished = "it has stopped answering"
+                self._unfinished = "it has stopped answering"
             if exc.is_silence and (teller := self._teller_of(exc, check)) and not findings:
                 return Result(check, Outcome.SKIPPED, why=f"no answer in time, see {teller}")
             findings.append(no_answer(exc))
         except TimeoutError:
-            self.unfinished = f"its answers are too slow: {MAX_TIMEOUTS} timeouts have passed"
-            return Result(check, Outcome.SKIPPED, why=self.unfinished)
+            self._unfinished = f"its answers are too slow: {MAX_TIMEOUTS} timeouts have passed"
+            return Result(check, Outcome.SKIPPED, why=self._unfinished)
         outcome = Outcome.FAILED if findings else Outcome.PASSED
         return Result(check, outcome, tuple(findings[:MAX_FINDINGS]), len(findings[MAX_FINDINGS:]))
 
@@ -188,9 +206,10 @@ class _Run:
     def _why_not(self, check: Check) -> str:
         if check.uses_other_methods and not self._plan.other_methods:
             return "other methods were not to be sent"
-        if self.unfinished:
-            return self.unfinished
+        if self._unfinished:
+            return self._unfinished
         for need in check.needs:
-            if self._outcomes[need] is not Outcome.PASSED:
-                return f"{need} {'failed' if self._outcomes[need] is Outcome.FAILED else 'was not judged'}"
+            outcome = self._results[need].outcome
+            if outcome is not Outcome.PASSED:
+                return f"{need} {'failed' if outcome is Outcome.FAILED else 'was not judged'}"
         return ""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from svcnode.conformance.check import Finding, NotJudgedError
 from svcnode.conformance.exchange import Answer, NoAnswerError, Request, Wire
 from svcnode.conformance.interface import (
+    ANY_HEALTH,
     FIXED,
-    HEALTH_CODES,
     IDENTITY,
     SERVICE_HEALTH,
     SERVICES,
@@ -96,7 +96,8 @@ class Subject:
                 if connected == len(requests):
                     all_connected.set()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(all_connected.wait(), GATHERING_S)
+                    async with asyncio.timeout(GATHERING_S):
+                        await all_connected.wait()
                 return Exchanged(request, await connection.ask(request, is_last=True))
 
         return await _outcomes(map(ask, requests))
@@ -172,7 +173,7 @@ class Subject:
             outcomes = dict(zip(ids, await self.ask_each(map(self.health_request, ids)), strict=True))
             asked = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, Exchanged)}
             self._unanswered = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, NoAnswerError)}
-            if any(exchanged.answer.code not in HEALTH_CODES.values() for exchanged in asked.values()):
+            if any(exchanged.answer.code not in ANY_HEALTH for exchanged in asked.values()):
                 again = await self.get(FIXED[SERVICES].path)
                 still = usable_ids(items_of(again.answer) or [])
                 asked = {service_id: exchanged for service_id, exchanged in asked.items() if service_id in still}
@@ -194,6 +195,12 @@ class Subject:
         found = [place for place in FIXED.values() if await self._answers(place)]
         sample = await self._sample()
         return found if sample is None else [*found, sample]
+
+    async def usable_places(self) -> list[Place]:
+        """The same; raises `NotJudgedError` when there are none."""
+        if places := await self.places():
+            return places
+        raise NotJudgedError("no endpoint answers as it must")
 
     async def place(self, endpoint: str) -> Place:
         for place in await self.places():
@@ -226,9 +233,9 @@ class Subject:
             healths = await self.healths()
         except (NotJudgedError, NoAnswerError):
             return None
-        good = [one for one, exchanged in healths.items() if exchanged.answer.code in HEALTH_CODES.values()]
+        good = [one for one, exchanged in healths.items() if exchanged.answer.code in ANY_HEALTH]
         chosen = next((one for one in good if not needs_encoding(one)), next(iter(good), None))
-        return None if chosen is None else Place(SERVICE_HEALTH, health_path(chosen), tuple(HEALTH_CODES.values()))
+        return None if chosen is None else Place(SERVICE_HEALTH, health_path(chosen), ANY_HEALTH)
 
 
 async def _outcomes(asking: Iterable[Coroutine[None, None, Exchanged]]) -> list[Exchanged | NoAnswerError]:

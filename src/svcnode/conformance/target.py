@@ -6,7 +6,7 @@ import base64
 import re
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from svcnode.core.errors import InvalidValueError
@@ -47,24 +47,23 @@ def target_from(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> Ta
     if "?" in url or "#" in url:  # not shown again: it may hold a password, and what follows now a key
         raise InvalidValueError(f"the base URL of a node ends before a ? or a #; {_EXAMPLE}")
     parts = _parts(url if "://" in url else f"http://{url}")
-    if parts is None or "@" in parts[3]:
+    if parts is None or "@" in parts.path:
         shown_url = f"…@{url.rpartition('@')[2]}" if "@" in url else url
         hint = "; @ : / in a password have a %-form" if "@" in url else ""
         raise InvalidValueError(f'"{shown_url}" is not the base URL of a node; {_EXAMPLE}{hint}')
-    scheme, host, port, path, authorization = parts
     if not re.fullmatch(r"(/[^/?#\s]+)*/?", prefix):
         raise InvalidValueError(f'"{prefix}" is not a prefix; write it like /svc')
-    tls = _tls(ca) if scheme == "https" else None
+    tls = _tls(ca) if parts.scheme == "https" else None
     if ca is not None and tls is None:
         raise InvalidValueError("an authority (CA) is for https, and the URL says http")
-    base = f"{_before(path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
+    base = f"{_before(parts.path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
     return Target(
-        host=host,
-        port=port,
+        host=parts.host,
+        port=parts.port,
         base=quote(base, safe=_VISIBLE),
         tls=tls,
         has_own_ca=ca is not None,
-        authorization=authorization,
+        authorization=parts.authorization,
     )
 
 
@@ -73,7 +72,15 @@ def _before(path: str, prefix: str) -> str:
     return found[1] if found else path
 
 
-def _parts(url: str) -> tuple[str, str, int, str, str] | None:
+class _Parts(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+    path: str
+    authorization: str
+
+
+def _parts(url: str) -> _Parts | None:
     try:
         split = urlsplit(url)
         host = (split.hostname or "").encode("ascii" if ":" in (split.hostname or "") else "idna").decode()
@@ -83,7 +90,7 @@ def _parts(url: str) -> tuple[str, str, int, str, str] | None:
     if split.scheme not in ("http", "https") or not host or not url.isprintable() or "\\" in url:
         return None
     login = _authorization(split.username or "", split.password or "")
-    return split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path, login
+    return _Parts(split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path, login)
 
 
 def _authorization(username: str, password: str) -> str:

@@ -1,17 +1,19 @@
-"""What is written for machines, whatever a stranger's server has sent."""
+"""What is told of a run that was cut short, and what is written for machines, whatever a stranger's server has sent."""
 
 from __future__ import annotations
 
+import json
 import re
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from svcnode.conformance.check import Finding, Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.exchange import Request
-from svcnode.conformance.report import as_junit
+from svcnode.conformance.report import as_json, as_junit, lines, plain
 from svcnode.conformance.run import Outcome, Report, Result
 from svcnode.conformance.wording import shown
 
@@ -40,6 +42,63 @@ def everywhere(text: str) -> Report:
         Result(CHECKS[-1], Outcome.SKIPPED, why=text),
     )
     return Report(url=text, results=results, unfinished=text, remarks=(text, text))
+
+
+def cut_short(*results: Result) -> Report:
+    """A run that was stopped before its last check."""
+    rest = Result(CHECKS[-1], Outcome.SKIPPED, why="stopped before it was judged")
+    return Report(url="u", results=(*results, rest), cut_short="stopped with 1 of 2 checks not made")
+
+
+def last_lines(report: Report, level: Level = Level.SHOULD) -> list[str]:
+    return [plain(line) for line in lines(report, level)][-2:]
+
+
+# ---- cut short
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_passed_before_it_was_cut_short_does_not_make_it_conform(level: Level) -> None:
+    report = cut_short(Result(MUST, Outcome.PASSED))
+    assert not report.conforms(level)
+    assert json.loads(as_json(report, level))["conforms"] is False
+    assert last_lines(report, level) == [
+        "Stopped with 1 of 2 checks not made.",
+        f"It is not known whether it conforms at level {level.value}: 1 passed, 0 failed, 1 not judged (-v says why).",
+    ]
+
+
+def test_what_failed_before_it_was_cut_short_makes_it_fail_if_it_counts() -> None:
+    report = cut_short(Result(ADVICE, Outcome.FAILED))
+    assert last_lines(report, Level.SHOULD)[1].startswith("It is not known whether it conforms at level should: ")
+    assert last_lines(report, Level.ADVICE)[1].startswith("It does not conform at level advice: ")
+
+
+def test_cut_short_is_an_error_in_junit_of_a_test_that_says_nothing_against_the_node() -> None:
+    suite = read(cut_short(Result(MUST, Outcome.PASSED)))
+    assert [(case.get("name"), [one.tag for one in case]) for case in suite] == [
+        ("finished", ["error"]),
+        (MUST.name, []),
+        (CHECKS[-1].name, ["skipped"]),
+    ]
+    assert (suite.get("tests"), suite.get("errors"), suite.get("skipped")) == ("3", "1", "1")
+
+
+def test_a_run_that_judged_nothing_is_told_in_one_line() -> None:
+    told = [
+        list(lines(report, Level.SHOULD))
+        for report in (
+            Report(url="u", unreachable="connection refused"),
+            Report(url="u", cut_short="stopped with 2 of 2 checks not made"),
+        )
+    ]
+    assert [[plain(line) for line in one] for one in told] == [
+        ["u cannot be judged: connection refused"],
+        ["u was not judged: stopped with 2 of 2 checks not made"],
+    ]
+
+
+# ---- for machines
 
 
 def test_remarks_are_what_a_test_of_their_own_has_written() -> None:

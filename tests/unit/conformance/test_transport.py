@@ -30,7 +30,7 @@ class Crowd:
         faulty = [outcome for count, outcome in faults for _ in range(count)]
         self._outcomes = [*faulty, *[RIGHT] * (IN_PARALLEL - len(faulty))]
 
-    async def places(self) -> list[Place]:
+    async def usable_places(self) -> list[Place]:
         return [HEALTH]
 
     def request(self, path: str) -> Request:

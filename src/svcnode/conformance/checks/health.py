@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Level, NotJudgedError, check
+from svcnode.conformance.check import ROUNDS, SILENT, Level, NotJudgedError, check, comes_again
 from svcnode.conformance.interface import FIXED, HEALTH, SERVICES
 from svcnode.conformance.reading import items_of, told, usable_ids
 from svcnode.conformance.subject import MAX_SERVICES, Exchanged
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from svcnode.conformance.subject import Subject
 
 QUICK_S = 1.0  # how long a kubelet waits by default
-ROUNDS = 3
 
 
 @check(
@@ -29,7 +28,7 @@ ROUNDS = 3
 async def health_code(node: Subject) -> Findings:
     exchanged = await node.first(HEALTH)
     if exchanged.answer.code not in FIXED[HEALTH].codes:
-        yield exchanged.finding("200, 206 or 503")
+        yield exchanged.finding(FIXED[HEALTH].expected)
 
 
 @check(
@@ -69,7 +68,7 @@ async def health_heeds_services(node: Subject) -> Findings:
                 wrong.append((health, steady))
     if not judged:
         raise NotJudgedError("no listed service is Down or Initializing now")
-    if len(wrong) * 2 > ROUNDS:
+    if comes_again(len(wrong)):
         health, services = wrong[-1]
         yield health.finding("206 or 503", f"{told(health.answer)}, beside {listed(services, 5)}")
 
@@ -91,7 +90,7 @@ async def _not_up(node: Subject) -> list[str]:
 @check(
     "health-quick",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands=f"The health of the node is answered within {QUICK_S:g} s.",
     mend="Answer from what is known already, and look at the backing services in the background: kubelets wait "
     f"{QUICK_S:g} s by default.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Level, NotJudgedError, check
+from svcnode.conformance.check import SILENT, Level, NotJudgedError, check
 from svcnode.conformance.interface import IDENTITY
 from svcnode.conformance.reading import content_type_of, parsed, told
 from svcnode.conformance.wording import as_json, listed, shown
@@ -116,7 +116,7 @@ async def _form_findings(node: Subject, name: str) -> Findings:
 @check(
     "identity-name-not-empty",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="node_name is not empty.",
     mend="Give the node a name, so that it can be told from others.",
     needs=("identity-json",),

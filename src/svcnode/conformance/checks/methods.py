@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Level, NotJudgedError, check
+from svcnode.conformance.check import ROUNDS, SILENT, Level, NotJudgedError, check, comes_again
+from svcnode.conformance.interface import OTHER_METHODS, WRITING_METHODS
 from svcnode.conformance.reading import is_as_if_fine, told
 from svcnode.conformance.wording import listed, shown
 
@@ -13,22 +14,18 @@ if TYPE_CHECKING:
     from svcnode.conformance.interface import Place
     from svcnode.conformance.subject import Exchanged, Subject
 
-WRITING = ("POST", "PUT", "PATCH", "DELETE")
-ROUNDS = 3
-
-
 # ---- HEAD
 
 
 @check(
     "head-code",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands="HEAD answers with the code of GET, or refuses (4xx or 501).",
     mend="Answer HEAD as GET, without the body; a HEAD with 200 beside a GET with 503 is a false green light.",
 )
 async def head_code(node: Subject) -> Findings:
-    for place in await _places(node):
+    for place in await node.usable_places():
         if (wrong := await _disagreement(node, place)) is not None:
             head, code = wrong
             yield head.finding(f"{code}, as GET answers", str(head.answer.code))
@@ -48,13 +45,7 @@ async def _disagreement(node: Subject, place: Place) -> tuple[Exchanged, int] | 
         if before.answer.code == after.answer.code:
             wrong.append((head, after.answer.code))
     wrong = [(head, code) for head, code in wrong if head.answer.code not in codes_of_get]
-    return wrong[-1] if len(wrong) * 2 > ROUNDS else None
-
-
-async def _places(node: Subject) -> list[Place]:
-    if places := await node.places():
-        return places
-    raise NotJudgedError("no endpoint answers as it must")
+    return wrong[-1] if comes_again(len(wrong)) else None
 
 
 def _is_refusal(exchanged: Exchanged) -> bool:
@@ -64,7 +55,7 @@ def _is_refusal(exchanged: Exchanged) -> bool:
 @check(
     "head-no-body",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands="No body follows the head of an answer to HEAD.",
     mend="Send the headers of GET alone: a client reads a body there as the beginning of the next answer.",
     needs=("head-code",),
@@ -78,7 +69,7 @@ async def head_no_body(node: Subject) -> Findings:
 @check(
     "head-answered",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="HEAD is answered on every endpoint, and not refused.",
     mend="Answer HEAD as GET, without the body: load balancers and uptime monitors ask with it.",
     needs=("head-code",),
@@ -90,7 +81,7 @@ async def head_answered(node: Subject) -> Findings:
 
 
 async def _heads(node: Subject) -> list[Exchanged]:
-    return await node.ask_all(node.request(place.path, method="HEAD") for place in await _places(node))
+    return await node.ask_all(node.request(place.path, method="HEAD") for place in await node.usable_places())
 
 
 # ---- all others
@@ -105,14 +96,14 @@ async def _heads(node: Subject) -> list[Exchanged]:
     uses_other_methods=True,
 )
 async def methods_refused(node: Subject) -> Findings:
-    for exchanged in await _not_refused(node, *WRITING):
+    for exchanged in await _not_refused(node, *WRITING_METHODS):
         yield exchanged.finding("405")
 
 
 @check(
     "options-refused",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands="OPTIONS is not answered as if it were fine.",
     mend="Answer 405 to a bare OPTIONS: HAProxy's plain `option httpchk` sends it, and takes 200 or 204 for healthy.",
     uses_other_methods=True,
@@ -125,13 +116,13 @@ async def options_refused(node: Subject) -> Findings:
 @check(
     "methods-405",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="Every method but GET and HEAD is answered 405, with an Allow header that names GET.",
     mend="Answer 405 with the header Allow: GET, HEAD.",
     uses_other_methods=True,
 )
 async def methods_405(node: Subject) -> Findings:
-    good = [exchanged for _, exchanged in await _asked(node, *WRITING, "OPTIONS") if _is_refusal(exchanged)]
+    good = [exchanged for _, exchanged in await _asked(node, *OTHER_METHODS) if _is_refusal(exchanged)]
     if not good:
         raise NotJudgedError("no other method is refused at all")
     alike: dict[tuple[str, str], list[Exchanged]] = {}
@@ -161,6 +152,6 @@ async def _not_refused(node: Subject, *methods: str) -> list[Exchanged]:
 
 
 async def _asked(node: Subject, *methods: str) -> list[tuple[Place, Exchanged]]:
-    pairs = [(place, method) for place in await _places(node) for method in methods]
+    pairs = [(place, method) for place in await node.usable_places() for method in methods]
     asked = await node.ask_all(node.request(place.path, method=method) for place, method in pairs)
     return [(place, exchanged) for (place, _), exchanged in zip(pairs, asked, strict=True)]

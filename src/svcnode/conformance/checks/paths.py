@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Level, check
+from svcnode.conformance.check import SILENT, Level, check
 from svcnode.conformance.checks.service_health import not_found_fault
 from svcnode.conformance.interface import FIXED
 from svcnode.conformance.reading import is_as_if_fine
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @check(
     "path-unknown-refused",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands="A path that the interface does not have is not answered as if it were fine.",
     mend="Answer 404 for it, and no page for everything: a monitor with a misspelt path would see a healthy node.",
 )
@@ -30,7 +30,7 @@ async def path_unknown_refused(node: Subject) -> Findings:
 @check(
     "path-unknown-404",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="A path that the interface does not have is answered 404, with an error body.",
     mend='Answer 404 with Content-Type: application/json and a body such as {"message":"Not found"}.',
     needs=("path-unknown-refused",),
@@ -48,7 +48,7 @@ async def _strangers(node: Subject) -> list[Exchanged]:
 @check(
     "path-trailing-slash",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="An endpoint with a slash after it is neither another name for it nor a redirect.",
     mend="Answer 404 for it: kubelets and HAProxy take the redirect for a yes, whatever the health is.",
     needs=("path-unknown-refused",),

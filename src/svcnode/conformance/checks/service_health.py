@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Level, NotJudgedError, check
-from svcnode.conformance.interface import FIXED, HEALTH_CODES, SERVICES, VERSION_NOT_FOUND, needs_encoding
-from svcnode.conformance.reading import content_type_of, error_fault, is_as_if_fine, items_of, parsed, told, usable_ids
+from svcnode.conformance.check import ROUNDS, SILENT, Level, NotJudgedError, check, comes_again
+from svcnode.conformance.interface import (
+    ANY_HEALTH,
+    ANY_HEALTH_WORDS,
+    FIXED,
+    HEALTH_CODES,
+    SERVICES,
+    VERSION_NOT_FOUND,
+    needs_encoding,
+)
+from svcnode.conformance.reading import by_id, content_type_of, error_fault, field_of, is_as_if_fine, items_of, told
 from svcnode.conformance.subject import no_answer
 from svcnode.conformance.wording import shown
 
@@ -15,9 +23,6 @@ if TYPE_CHECKING:
     from svcnode.conformance.check import Finding, Findings
     from svcnode.conformance.exchange import Answer
     from svcnode.conformance.subject import Exchanged, Subject
-
-CODES = tuple(HEALTH_CODES.values())
-ROUNDS = 3
 
 
 @check(
@@ -65,9 +70,9 @@ async def _unanswered(node: Subject, *, is_encoded: bool) -> list[Finding]:
 
 def _wrong_codes(asked: dict[str, Exchanged]) -> list[Finding]:
     return [
-        exchanged.finding("200, 206 or 503", f'{told(exchanged.answer)}, for the id "{shown(service_id)}" of the list')
+        exchanged.finding(ANY_HEALTH_WORDS, f'{told(exchanged.answer)}, for the id "{shown(service_id)}" of the list')
         for service_id, exchanged in asked.items()
-        if exchanged.answer.code not in CODES
+        if exchanged.answer.code not in ANY_HEALTH
     ]
 
 
@@ -122,7 +127,7 @@ async def service_health_no_body(node: Subject) -> Findings:
 
 
 async def _answered(node: Subject) -> dict[str, Exchanged]:
-    found = {one: exchanged for one, exchanged in (await node.healths()).items() if exchanged.answer.code in CODES}
+    found = {one: exchanged for one, exchanged in (await node.healths()).items() if exchanged.answer.code in ANY_HEALTH}
     if not found:
         raise NotJudgedError("no service answers for its health")
     return found
@@ -157,19 +162,14 @@ async def service_health_agrees(node: Subject) -> Findings:
     if not judged:
         raise NotJudgedError("no service has a status in the list that holds still")
     for service_id, (exchanged, status) in last.items():
-        if wrong[service_id] * 2 > ROUNDS:
+        if comes_again(wrong[service_id]):
             yield exchanged.finding(_expected(service_id, status), str(exchanged.answer.code))
 
 
 async def _statuses(node: Subject) -> dict[str, str]:
+    """By the list as it is now; of the services that have one of the three, and an id that can be asked for."""
     items = items_of((await node.get(FIXED[SERVICES].path)).answer) or []
-    usable = set(usable_ids(items))
-    named = [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
-    return {
-        item["id"]: item["status"]
-        for item in named
-        if item["id"] in usable and item.get("status") in tuple(HEALTH_CODES)
-    }
+    return {one: item["status"] for one, item in by_id(items).items() if item.get("status") in tuple(HEALTH_CODES)}
 
 
 # ---- ids that are not registered
@@ -199,15 +199,14 @@ async def service_unknown_refused(node: Subject) -> Findings:
 )
 async def service_unknown_told_apart(node: Subject) -> Findings:
     exchanged = await node.ask(node.health_request(node.unknown_id))
-    value = parsed(exchanged.answer).value
-    if isinstance(value, dict) and value.get("message") == VERSION_NOT_FOUND:
+    if field_of(exchanged.answer, "message") == VERSION_NOT_FOUND:
         yield exchanged.finding("another message")
 
 
 @check(
     "service-unknown-404",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="An id that is not registered is answered 404, with an error body.",
     mend='Answer 404 with Content-Type: application/json and a body such as {"message":"Service not found"}.',
     needs=("service-unknown-refused",),

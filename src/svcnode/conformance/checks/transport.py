@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Finding, Level, NotJudgedError, check
+from svcnode.conformance.check import SILENT, Finding, Level, check
 from svcnode.conformance.exchange import NoAnswerError
-from svcnode.conformance.interface import IDENTITY, SERVICES, UNSUPPORTED
+from svcnode.conformance.interface import IDENTITY, OTHER_METHODS, SERVICES, UNSUPPORTED
 from svcnode.conformance.reading import items_of, parsed, told
 from svcnode.conformance.subject import Exchanged, no_answer
 from svcnode.conformance.wording import shown
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 IN_TURN = 12
 IN_PARALLEL = 50
-OTHER_METHODS = ("POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ROOM_TO_WAIT = (
     "Let more connections wait until they are accepted: a listen backlog of 128 or more, such as "
     "request_queue_size = 128 for the servers of Python's standard library."
@@ -31,13 +30,13 @@ FRESH = {"no-store", "no-cache", "max-age=0"}
 @check(
     "keep-alive-in-step",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands="Requests that follow each other on one connection each get their own answer, until the node says that it "
     "closes it.",
     mend="Send a Content-Length that is right, and Connection: close with the last answer before closing.",
 )
 async def keep_alive_in_step(node: Subject) -> Findings:
-    places = _around(await _places(node), IN_TURN)
+    places = _around(await node.usable_places(), IN_TURN)
     asked = await node.ask_in_turn([node.request(place.path) for place in places])
     for place, exchanged in zip(places, asked, strict=False):
         if fault := await _mix_up(node, place, exchanged):
@@ -47,14 +46,14 @@ async def keep_alive_in_step(node: Subject) -> Findings:
 @check(
     "keep-alive-kept",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands=f"{IN_TURN} requests can follow each other on one connection.",
     mend="Speak HTTP/1.1 and leave the connection open: asked every second, a new one each time costs far more than "
     "the answer.",
     needs=("keep-alive-in-step",),
 )
 async def keep_alive_kept(node: Subject) -> Findings:
-    places = _around(await _places(node), IN_TURN)
+    places = _around(await node.usable_places(), IN_TURN)
     asked = await node.ask_in_turn([node.request(place.path) for place in places])
     if len(asked) < IN_TURN:
         yield asked[-1].finding(f"{IN_TURN} answers on one connection", f"{len(asked)}, and then its end")
@@ -63,13 +62,13 @@ async def keep_alive_kept(node: Subject) -> Findings:
 @check(
     "refusals-framed",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands="A refusal too says where it ends, or ends the connection: that of another method, path, id or version.",
     mend="Send Content-Length with every answer, 0 where it has no body: a client that keeps its connections waits for "
     "the end of the answer in vain.",
 )
 async def refusals_framed(node: Subject) -> Findings:
-    places = await _places(node)
+    places = await node.usable_places()
     requests = [
         node.request(f"/{node.unknown_id}"),
         node.request(places[0].path, f"version={UNSUPPORTED}"),
@@ -85,12 +84,12 @@ async def refusals_framed(node: Subject) -> Findings:
 @check(
     "parallel-requests",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands=f"{IN_PARALLEL} requests at once are each answered as one alone is.",
     mend="Guard what the answers are made from against threads that read and write it at once.",
 )
 async def parallel_requests(node: Subject) -> Findings:
-    places = _around(await _places(node), IN_PARALLEL)
+    places = _around(await node.usable_places(), IN_PARALLEL)
     asked = await node.ask_at_once([node.request(place.path) for place in places])
     lost = [outcome for outcome in asked if isinstance(outcome, NoAnswerError)]
     refused = [exc for exc in lost if not exc.is_accepted]
@@ -105,12 +104,6 @@ async def parallel_requests(node: Subject) -> Findings:
     wrong = [fault for place, exchanged in pairs if (fault := await _mix_up(node, place, exchanged))]
     if wrong:
         yield replace(wrong[0], came=f"{len(wrong)} of {IN_PARALLEL} wrong, the first {wrong[0].came}")
-
-
-async def _places(node: Subject) -> list[Place]:
-    if places := await node.places():
-        return places
-    raise NotJudgedError("no endpoint answers as it must")
 
 
 def _around(places: list[Place], count: int) -> list[Place]:
@@ -133,12 +126,12 @@ async def _mix_up(node: Subject, place: Place, exchanged: Exchanged) -> Finding 
 @check(
     "not-cached",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="No cache may keep an answer: each has the header Cache-Control: no-store.",
     mend="Send Cache-Control: no-store, or a proxy may go on telling a health that has passed.",
 )
 async def not_cached(node: Subject) -> Findings:
-    for exchanged in await node.ask_all(node.request(place.path) for place in await _places(node)):
+    for exchanged in await node.ask_all(node.request(place.path) for place in await node.usable_places()):
         if not exchanged.answer.tokens("cache-control") & FRESH:
             yield exchanged.finding("Cache-Control: no-store", _cache_control(exchanged))
 
@@ -151,12 +144,12 @@ def _cache_control(exchanged: Exchanged) -> str:
 @check(
     "query-unknown-ignored",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="A query parameter that the interface does not have changes nothing.",
     mend="Ignore parameters that are not known: monitors add some, to get past caches.",
 )
 async def query_unknown_ignored(node: Subject) -> Findings:
-    places = await _places(node)
+    places = await node.usable_places()
     asked = await node.ask_all(node.request(place.path, f"{node.unknown_id}=1") for place in places)
     for place, exchanged in zip(places, asked, strict=True):
         if exchanged.answer.code not in place.codes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Check, Level, NotJudgedError, check
+from svcnode.conformance.check import SILENT, Check, Level, NotJudgedError, check
 from svcnode.conformance.interface import (
     FIXED,
     HEALTH,
@@ -15,7 +15,7 @@ from svcnode.conformance.interface import (
     VERSION,
     VERSION_NOT_FOUND,
 )
-from svcnode.conformance.reading import content_type_of, error_fault, parsed, told
+from svcnode.conformance.reading import content_type_of, error_fault, field_of, parsed, told
 from svcnode.conformance.wording import listed, shown
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ async def version_error_message(node: Subject) -> Findings:
     for exchanged in await _refusals(node):
         if fault := error_fault(exchanged.answer):
             yield exchanged.finding(ERROR_BODY, fault)
-        elif parsed(exchanged.answer).value["message"] != VERSION_NOT_FOUND:
+        elif field_of(exchanged.answer, "message") != VERSION_NOT_FOUND:
             yield exchanged.finding(ERROR_BODY)
 
 
@@ -145,9 +145,7 @@ async def version_error_no_other_fields(node: Subject) -> Findings:
 )
 async def version_selected(node: Subject) -> Findings:
     exchanged = await node.get(FIXED[IDENTITY].path, f"version={VERSION}")
-    value = parsed(exchanged.answer).value
-    reported = value.get("spec_version") if isinstance(value, dict) else None
-    if reported != VERSION:
+    if field_of(exchanged.answer, "spec_version") != VERSION:
         yield exchanged.finding(f'spec_version is "{VERSION}"', told(exchanged.answer))
 
 
@@ -213,7 +211,7 @@ def version_malformed(node: Subject) -> Findings:
 @check(
     "version-repeated",
     Level.SHOULD,
-    "silent",
+    SILENT,
     demands="Where version stands twice and one of the two is not supported, the answer is 404, whichever comes first.",
     mend="Look at every value of the query parameter version, and not only at the first or the last.",
 )
@@ -237,7 +235,7 @@ def version_among_others(node: Subject) -> Findings:
 @check(
     "version-empty",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="An empty version (?version=) is answered 404: it names none that is supported.",
     mend="Tell a version that is empty from one that is not there, and answer 404 for it.",
 )
@@ -248,7 +246,7 @@ def version_empty(node: Subject) -> Findings:
 @check(
     "version-repeated-same",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="A supported version that stands twice is answered as if it stood once.",
     mend="Look at each value of the query parameter version by itself, and refuse only what is not supported.",
 )
@@ -270,7 +268,7 @@ def version_without_v(node: Subject) -> Findings:
 @check(
     "version-before-id",
     Level.ADVICE,
-    "silent",
+    SILENT,
     demands="The version is judged first: an unknown id under a version that is not supported is a version not found.",
     mend=f"Look at version before anything else about the request, and answer 404 with {ERROR_BODY}.",
     needs=("version-error-message", "service-unknown-refused"),
@@ -279,7 +277,5 @@ async def version_before_id(node: Subject) -> Findings:
     if SERVICE_HEALTH not in {place.endpoint for place in await _heeding(node)}:
         raise NotJudgedError("the health of services does not heed the version, or there is none to ask for")
     exchanged = await node.ask(node.health_request(node.unknown_id, f"version={UNSUPPORTED}"))
-    value = parsed(exchanged.answer).value
-    message = value.get("message") if isinstance(value, dict) else None
-    if exchanged.answer.code != 404 or message != VERSION_NOT_FOUND:
+    if exchanged.answer.code != 404 or field_of(exchanged.answer, "message") != VERSION_NOT_FOUND:
         yield exchanged.finding(f"404 with {ERROR_BODY}")
