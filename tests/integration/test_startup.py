@@ -156,7 +156,7 @@ def test_serving_loads_two_other_packages(configured: Path) -> None:
 def test_serving_loads_nothing_that_it_does_not_need(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_ON_THE_WAY
-    assert not modules & {"svcnode.cli.initial", "svcnode.cli.looks", "svcnode.discovery", "svcnode.store"}
+    assert not modules & {"svcnode.cli.init_run", "svcnode.cli.probe_run", "svcnode.discovery", "svcnode.store"}
     assert kinds(modules) == set()
 
 

@@ -1,5 +1,5 @@
 """The command line: a file per command, with its options. What a command needs is imported by that command, so that
-none pays for another; most have a second file for it, which does the work.
+none pays for another; most have a second file for it, `…_run`, which does the work.
 
 argparse, because importing click alone takes longer than importing asyncio, and `serve` is started often.
 """
@@ -23,23 +23,28 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     _occupy_closed_streams()
-    arguments, unknown = _parser().parse_known_args(argv)
-    if unknown:  # refused by the command that they were meant for: what its exit codes mean is its own
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
-        command: Callable[[argparse.Namespace], int] = arguments.command
-        return command(arguments)
-    except SvcnodeError as exc:
-        from svcnode.core.wording import one_line
-
-        print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
-        return int(arguments.parser.exit_after_misuse)
+        return _run(argv)
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:  # before the agent heeds signals, or in a command that does not
         return 128 + signal.SIGINT
     finally:
         _give_up_on_readers_that_left()
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments, unknown = _parser().parse_known_args(argv)
+    if unknown:  # refused by the command that they were meant for: what its exit codes mean is its own
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        return command(arguments)
+    except SvcnodeError as exc:
+        from svcnode.core.wording import one_line
+
+        print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
+        return int(arguments.parser.exit_after_misuse)
 
 
 def _occupy_closed_streams() -> None:

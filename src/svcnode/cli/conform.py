@@ -75,6 +75,6 @@ def add_to(commands: Commands) -> CommandParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.judging import show_judgement
+    from svcnode.cli.conform_run import show_judgement
 
     return show_judgement(arguments)

@@ -56,6 +56,6 @@ def add_to(commands: Commands) -> CommandParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.explaining import show_explanation
+    from svcnode.cli.explain_run import show_explanation
 
     return show_explanation(arguments)

@@ -39,6 +39,6 @@ def _file(text: str) -> Path:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.initial import initialize
+    from svcnode.cli.init_run import initialize
 
     return initialize(arguments.file, arguments.ports, prints=arguments.stdout)

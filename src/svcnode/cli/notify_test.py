@@ -27,7 +27,7 @@ def add_to(commands: Commands) -> CommandParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.trials import show_trials
+    from svcnode.cli.notify_test_run import show_trials
     from svcnode.config import find_file, load_notify
 
     identity, notify = load_notify(find_file(arguments.config), os.environ)

@@ -34,6 +34,6 @@ def add_to(commands: Commands) -> CommandParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.looks import show_look, show_looks
+    from svcnode.cli.probe_run import show_look, show_looks
 
     return show_looks(arguments) if arguments.watch else show_look(arguments)

@@ -41,6 +41,6 @@ def add_node_arguments(parser: CommandParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.glances import show_status
+    from svcnode.cli.status_run import show_status
 
     return show_status(arguments)

@@ -31,6 +31,6 @@ def add_to(commands: Commands) -> CommandParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.watching import watch_nodes
+    from svcnode.cli.watch_run import watch_nodes
 
     return watch_nodes(arguments)

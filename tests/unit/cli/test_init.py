@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.cli import main
-from svcnode.cli.initial import ports_from, report, write_new
+from svcnode.cli.init_run import ports_from, report, write_new
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import Verdict
 from svcnode.discovery.choice import Choice, chosen

@@ -36,7 +36,7 @@ class _Seen:
     steps: list[Step]
 
 
-class _Looker:
+class _ProbeRun:
     """What to look at, and how; made from the arguments, which may be wrong."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -70,7 +70,7 @@ class _Looker:
 
 def show_look(arguments: argparse.Namespace) -> int:
     """One look; returns the exit code that says what was seen."""
-    looker = _Looker(arguments)
+    looker = _ProbeRun(arguments)
     seen = asyncio.run(looker.look_and_let_go())
     with suppress(BrokenPipeError):
         show(_as_json(looker.what, seen) if arguments.json else _in_full(looker.what, seen), sys.stdout)
@@ -79,7 +79,7 @@ def show_look(arguments: argparse.Namespace) -> int:
 
 def show_looks(arguments: argparse.Namespace) -> int:
     """Look after look, until somebody stops it or nobody reads it; returns what the last one came to."""
-    looker = _Looker(arguments)
+    looker = _ProbeRun(arguments)
     shown = _as_json if arguments.json else _as_line
     code = EXIT_CODES[Outcome.UNKNOWN]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.cli import main
-from svcnode.cli.looks import _as_line, _in_full, _Seen, _value
+from svcnode.cli.probe_run import _as_line, _in_full, _Seen, _value
 from svcnode.core.model import Verdict
 from svcnode.probes.tools.steps import Step
 
