@@ -184,7 +184,7 @@ def test_where_a_status_is_fixed_what_was_reported_before_is_another_story(world
     world.node.register("own", ttl="5s").up()
     world.node.replace(define("own"))
     world.node.report("own", Setting.failed(WORDS))
-    assert (world.record("own").kind, world.statuses("own"), world.record("own").transitions) == (FIXED, [], 1)
+    assert (world.record("own").kind, world.statuses("own"), world.record("own").transitions) == (FIXED, [], 0)
 
 
 def test_what_comes_in_the_place_of_a_fixed_status_is_reported(world: World) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from svcnode.core.model import Health, Status
 from svcnode.core.redaction import redacted
+from svcnode.core.times import iso_time
 from svcnode.core.wording import one_line
 from svcnode.notify.flapping import SETTLED_AFTER_S
 from svcnode.notify.news import TOLD_ONE_BY_ONE, Turn
@@ -62,7 +62,7 @@ def digest(news: News, identity: Identity, message_id: str, to_wall: Callable[[f
         fields={
             "id": message_id,
             "kind": "change",
-            "at": _iso(to_wall(news.at_s)),
+            "at": iso_time(to_wall(news.at_s)),
             "node": _node_fields(news, identity),
             "services": [_service_fields(item, to_wall) for item in news.services],
             "more_services": news.more_services,
@@ -81,7 +81,7 @@ def trial(identity: Identity, message_id: str, at_s: float) -> Message:
         fields={
             "id": message_id,
             "kind": "test",
-            "at": _iso(at_s),
+            "at": iso_time(at_s),
             "node": {
                 "name": identity.node_name,
                 "version": identity.node_version,
@@ -239,7 +239,7 @@ def _service_fields(item: Item, to_wall: Callable[[float], float]) -> dict[str, 
         "status": None if item.turn is Turn.REMOVED else _STATUSES[item.health].value,
         "status_before": None if item.before is None else _STATUSES[item.before].value,
         "reason": clean(item.reason),
-        "since": _iso(to_wall(item.since_s)),
+        "since": iso_time(to_wall(item.since_s)),
         "lasted_s": _seconds(item),
         "lasted_at_most": item.is_at_most,
         "changes": item.changes,
@@ -248,10 +248,6 @@ def _service_fields(item: Item, to_wall: Callable[[float], float]) -> dict[str, 
 
 def _seconds(item: Item) -> float | None:
     return None if item.turn in (Turn.WORSE, Turn.BETTER) else round(item.lasted_s, 3)
-
-
-def _iso(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _tone(news: News) -> Tone:
