@@ -7,7 +7,6 @@ All servers answer through here, so they cannot differ.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes
 
+from svcnode.core.encoding import compact_json
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health
 from svcnode.core.rules import service_health
@@ -68,7 +68,7 @@ class Answer:
 
 
 def node_json(identity: Identity) -> bytes:
-    return _json(
+    return compact_json(
         {
             "node_name": identity.node_name,
             "spec_version": identity.spec_version,
@@ -88,16 +88,12 @@ def services_json(view: View) -> bytes:
 @lru_cache(maxsize=16_384)
 def _up_to_status(service_id: str, name: str, description: str) -> str:
     """All of a service's object but its status, which alone changes while it is registered."""
-    unchanging = _json({"id": service_id, "name": name, "description": description})
+    unchanging = compact_json({"id": service_id, "name": name, "description": description})
     return f'{unchanging.removesuffix("}")},"status":'
 
 
 def error_json(message: str) -> bytes:
-    return _json({"message": message}).encode()
-
-
-def _json(value: dict[str, str]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return compact_json({"message": message}).encode()
 
 
 # ---- answers

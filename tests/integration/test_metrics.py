@@ -38,6 +38,11 @@ operator_token = "{token}"
 [history]
 keep = false
 
+[notify]
+webhook = "http://127.0.0.1:1/"
+group_within = "50ms"
+quiet = "0s"
+
 [defaults]
 interval = "300ms"
 timeout = "200ms"
@@ -85,6 +90,15 @@ class Watched:
     def sees(self, expression: str, value: float) -> None:
         """Prometheus does, before long."""
         wait_until(lambda: self.prometheus.value(expression) == value, f"{expression} == {value}", SEEN_WITHIN_S)
+
+    def alerted(self, name: str) -> dict[str, Any]:
+        """The alert of that name, which comes before long."""
+
+        def alerts() -> dict[str, dict[str, Any]]:
+            return {alert["labels"]["alertname"]: alert for alert in self.prometheus.alerts()}
+
+        wait_until(lambda: name in alerts(), name, SEEN_WITHIN_S)
+        return alerts()[name]
 
 
 @pytest.fixture(scope="module")
@@ -142,17 +156,22 @@ def test_a_critical_service_that_goes_down_is_seen_and_alerted_of(watched: Watch
     watched.sees("svcnode_node_health_code", 503)
     watched.sees('svcnode_node_health{health="unhealthy"}', 1)
 
-    def alerts() -> dict[str, dict[str, Any]]:
-        return {alert["labels"]["alertname"]: alert for alert in watched.prometheus.alerts()}
-
-    wait_until(
-        lambda: {"SvcnodeCriticalServiceDown", "SvcnodeNodeUnhealthy"} <= alerts().keys(), "alerts", SEEN_WITHIN_S
-    )
-    alert = alerts()["SvcnodeCriticalServiceDown"]
+    alert = watched.alerted("SvcnodeCriticalServiceDown")
+    watched.alerted("SvcnodeNodeUnhealthy")
     assert alert["state"] in ("pending", "firing")
     assert (alert["labels"]["service_id"], alert["labels"]["impact"]) == ("ledger", "critical")
     assert alert["annotations"]["summary"].startswith("Ledger database is Down")
     assert 'svcnode explain "ledger"' in alert["annotations"]["description"]
+
+
+def test_a_message_that_does_not_arrive_is_seen_and_alerted_of(watched: Watched) -> None:
+    watched.sees('svcnode_service_info{service_id="ledger"}', 1)
+    watched.take_away("ledger")
+    watched.sees("svcnode_messages_waiting > bool 0", 1)
+    watched.sees("svcnode_message_failures_total > bool 0", 1)
+    watched.sees('svcnode_messages_total{result="delivered"}', 0)
+    alert = watched.alerted("SvcnodeMessagesNotDelivered")
+    assert "wait. The log of the node has the reason" in alert["annotations"]["description"]
 
 
 def test_the_lag_of_the_event_loop_is_measured(watched: Watched) -> None:

@@ -310,6 +310,29 @@ def test_a_configuration_that_would_never_end_is_not_read(tmp_path: Path) -> Non
         assert agent.health() == 200
 
 
+def test_what_a_reload_that_failed_half_way_left_undone_is_done_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "from svcnode.web.wire import WireServer\n"
+        "set_prefixes = WireServer.set_prefixes\n"
+        "def fail_once(server, prefixes):\n"
+        "    WireServer.set_prefixes = set_prefixes\n"
+        "    raise OSError('out of luck')\n"
+        "WireServer.set_prefixes = fail_once\n"
+    )
+    after = '[node]\nname = "new"\n[server]\nprefix = "/eigen"\n[[services]]\nid = "other"\nstatus = "Down"\n'
+    with Agent(tmp_path, *ANYWHERE, config=FIXED, environ={"PYTHONPATH": str(tmp_path)}) as agent:
+        agent.hears("answers for")
+        agent.config_file.write_text(after)
+        agent.signal(signal.SIGHUP)
+        agent.hears("reloading failed half-way")
+        assert agent.health() == 200
+        agent.reload()
+        assert agent.messages[-1] == "reloaded"
+        assert agent.ask("/eigen/node").json["node_name"] == "new"
+        assert agent.ask("/eigen/node/services").json["services"][0]["id"] == "other"
+        assert agent.ask("/eigen/node/health").code == 503
+
+
 def test_a_file_written_while_the_node_runs_is_found_by_the_next_reload(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE) as agent:
         agent.reload(FIXED)

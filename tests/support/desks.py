@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.journal import Journal
 from svcnode.node import Node
+from svcnode.notify.notices import Notices
 from svcnode.web.operator.desk import Desk, Vitals
 from svcnode.web.operator.details import Now, service_details
 from svcnode.web.visits import Visit
@@ -34,7 +35,12 @@ class Scene:
         self.history = cast("Any", SimpleNamespace(last_id=0, problem=None))
         no_events = cast("Any", None)
         self.desk = Desk(
-            node=self.node, journal=self.journal, history=self.history, events=no_events, vitals=self.vitals
+            node=self.node,
+            journal=self.journal,
+            history=self.history,
+            events=no_events,
+            vitals=self.vitals,
+            notices=Notices(),
         )
 
     def see(self, service_id: str, *verdicts: Verdict, every_s: float = 0.0, took_s: float = 0.0) -> None:

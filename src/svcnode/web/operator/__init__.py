@@ -14,7 +14,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from svcnode.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Answer, segments_of
+from svcnode.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Answer, error_answer, segments_of
+from svcnode.web.operator.shared import CrowdedError
 from svcnode.web.visits import Stream
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ ROUTES = {
 }
 # No page of another site may show a picture of ours, and learn from its size what it says.
 FOR_OUR_PAGES_ALONE = ("Cross-Origin-Resource-Policy", "same-origin")
+CROWDED = error_answer(503, "Too many wait for an answer already; try again later", ("Retry-After", "10"))
 _handlers: dict[str, Handler] = {}  # those that were asked for
 _NAME = "{name}"
 _WANTED = {path: segments_of(path) for path in ROUTES}
@@ -67,7 +69,10 @@ class Operator:
             return _for_our_pages(NOT_FOUND)
         path, name = found
         handler = _handlers[path] if path in _handlers else await asyncio.to_thread(_load, path)
-        answer = await handler(self._desk, visit, name)
+        try:
+            answer = await handler(self._desk, visit, name)
+        except CrowdedError:
+            answer = CROWDED
         return (
             replace(answer, head=_for_our_pages(answer.head)) if isinstance(answer, Stream) else _for_our_pages(answer)
         )

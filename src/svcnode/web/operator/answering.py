@@ -1,16 +1,19 @@
-"""Answers of the operator surface that are not the interface's JSON."""
+"""What the answers of the operator surface are made of."""
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from svcnode.core.encoding import compact_json
+from svcnode.core.times import iso_time
 from svcnode.spec import Answer, answer_with
+
+if TYPE_CHECKING:
+    from svcnode.history import Transition
 
 
 def json_answer(document: Any, code: int = 200) -> Answer:  # noqa: ANN401  whatever JSON can hold
-    return answer_with(code, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+    return answer_with(code, compact_json(document).encode())
 
 
 def typed_answer(body: bytes, content_type: str, *more_headers: tuple[str, str]) -> Answer:
@@ -25,5 +28,8 @@ def typed_answer(body: bytes, content_type: str, *more_headers: tuple[str, str])
     return Answer(200, body, headers)
 
 
-def iso_time(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def transition_document(transition: Transition) -> dict[str, Any]:
+    """The same wherever one is told."""
+    document = {"id": transition.id, "at": iso_time(transition.at_s), **transition._asdict()}
+    del document["at_s"]
+    return document

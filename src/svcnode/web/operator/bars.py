@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
-from weakref import WeakKeyDictionary
 
+from svcnode.core.encoding import compact_json
 from svcnode.core.errors import InvalidValueError
 from svcnode.history.records import MINUTES, SPANS
 from svcnode.spec import answer_with, error_answer, parse_query
-from svcnode.web.operator.answering import iso_time
+from svcnode.web.operator.answering import transition_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from svcnode.history import Bar, History, Span, Transition
+    from svcnode.history import Bar, Span, Transition
     from svcnode.spec import Answer
     from svcnode.web.operator.desk import Desk
     from svcnode.web.visits import Visit
 
 MAX_IDS = 100
 MAX_TRANSITIONS = 100
-# Many pages show the same services, and all ask when a minute is over: they share what was made a moment ago. But who
-# has heard of a change, and asks for more, must find it: so nothing is shared over a change.
-SHARED_FOR_S = 1.0
-MAX_SHARED = 64
-
-_shared: WeakKeyDictionary[History, dict[tuple[int, bytes], tuple[float, asyncio.Task[Answer]]]] = WeakKeyDictionary()
 
 
 class Asked(NamedTuple):
@@ -43,8 +36,9 @@ async def bars(desk: Desk, visit: Visit, name: str) -> Answer:
         asked = asked_in(parse_query(visit.query))
     except InvalidValueError as exc:
         return error_answer(400, str(exc))
-    key = (desk.history.last_id, visit.query)
-    return await asyncio.shield(_task_for(desk, key, asked))
+    # Many pages show the same services, and all ask when a minute is over. But who has heard of a change, and asks for
+    # more, must find it: so nothing is shared over a change.
+    return await desk.shared_bars.get_awaited(visit.query, lambda: _answer(desk, asked), version=desk.history.last_id)
 
 
 def _check_text(query: bytes) -> None:
@@ -76,19 +70,6 @@ def _count(values: Sequence[str]) -> int:
     return int(text)
 
 
-def _task_for(desk: Desk, key: tuple[int, bytes], asked: Asked) -> asyncio.Task[Answer]:
-    loop = asyncio.get_running_loop()
-    shared = _shared.setdefault(desk.history, {})
-    for old in [one for one, (began_s, _) in shared.items() if loop.time() - began_s >= SHARED_FOR_S]:
-        del shared[old]
-    if key in shared:
-        return shared[key][1]
-    task = loop.create_task(_answer(desk, asked))
-    if len(shared) < MAX_SHARED:
-        shared[key] = (loop.time(), task)
-    return task
-
-
 async def _answer(desk: Desk, asked: Asked) -> Answer:
     history = desk.history
     unknown = await _unknown(desk, asked.service_ids)
@@ -117,21 +98,20 @@ def encoded(
 ) -> bytes:
     """Service by service: while a text is made in one go, the event loop waits for it."""
     parts = [_member("span", asked.span.name), _member("length_s", asked.span.length_s)]
-    shown = [f"{_json(service_id)}:[{','.join(map(shown_bar, of_it))}]" for service_id, of_it in bars.items()]
+    shown = [f"{compact_json(service_id)}:[{','.join(map(shown_bar, of_it))}]" for service_id, of_it in bars.items()]
     parts.append(f'"services":{{{",".join(shown)}}}')
     if asked.transitions:
-        told = [_member(service_id, [told_of(one) for one in of_it]) for service_id, of_it in transitions.items()]
+        told = [
+            _member(service_id, [transition_document(one) for one in of_it])
+            for service_id, of_it in transitions.items()
+        ]
         parts.append(f'"transitions":{{{",".join(told)}}}')
     parts.append(_member("unknown", unknown))
     return f"{{{','.join(parts)}}}".encode()
 
 
 def _member(name: str, value: Any) -> str:  # noqa: ANN401  whatever JSON can hold
-    return f"{_json(name)}:{_json(value)}"
-
-
-def _json(value: Any) -> str:  # noqa: ANN401
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f"{compact_json(name)}:{compact_json(value)}"
 
 
 def shown_bar(bar: Bar) -> str:
@@ -139,11 +119,3 @@ def shown_bar(bar: Bar) -> str:
     begin_s, up_s, initializing_s, down_s, looks, failures, latency_sum_s, latency_max_s = bar
     latency = f"{1000 * latency_sum_s / looks:.6g},{1000 * latency_max_s:.6g}" if looks else "null,null"
     return f"[{begin_s},{up_s:.8g},{initializing_s:.8g},{down_s:.8g},{looks},{failures},{latency}]"
-
-
-def told_of(transition: Transition) -> dict[str, Any]:
-    """As in an event."""
-    number, at_s, *_ = transition
-    told = {"id": number, "at": iso_time(at_s), **transition._asdict()}
-    del told["at_s"]
-    return told

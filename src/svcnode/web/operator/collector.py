@@ -68,6 +68,7 @@ class NodeCollector(Collector):
         yield from self._of_each(services[:MAX_SERVICES])
         yield self._durations()
         yield from self._of_the_agent()
+        yield from self._of_the_messages()
 
     def _of_the_node(self) -> Iterator[Metric]:
         node = self._desk.node
@@ -134,6 +135,21 @@ class NodeCollector(Collector):
             "0 while history cannot be kept; 1 also where it is switched off.",
             self._desk.history.is_kept,
         )
+
+    def _of_the_messages(self) -> Iterator[Metric]:
+        notices = self._desk.notices
+        messages = CounterMetricFamily(
+            "svcnode_messages",
+            "Messages about changes, each counted once for each target, by what became of them.",
+            labels=["result"],
+        )
+        messages.add_metric(["delivered"], notices.sent)
+        messages.add_metric(["lost"], notices.dropped)
+        yield messages
+        yield _counter(
+            "svcnode_message_failures", "Attempts to deliver a message that failed; most are repeated.", notices.failed
+        )
+        yield _gauge("svcnode_messages_waiting", "Messages that no target has taken yet.", notices.waiting)
 
 
 # ---- the services

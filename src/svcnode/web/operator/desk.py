@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from svcnode.history import History
     from svcnode.journal import Journal
     from svcnode.node import Node
+    from svcnode.notify.notices import Notices
     from svcnode.web.operator.events import EventHub
 
 
@@ -43,4 +44,7 @@ class Desk:
     history: History
     events: EventHub
     vitals: Vitals
+    notices: Notices
     shared: Shared = field(default_factory=Shared)
+    # Apart: those who wait for a disk that hangs must not crowd out the others.
+    shared_bars: Shared = field(default_factory=Shared)

@@ -6,18 +6,19 @@ The id, the name and the description stand as the interface publishes them; ever
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from svcnode.core import rules
+from svcnode.core.encoding import compact_json
 from svcnode.core.model import Outcome
 from svcnode.core.redaction import redacted
+from svcnode.core.times import iso_time
 from svcnode.journal import FIXED, kind_of
 from svcnode.spec import SERVICE_NOT_FOUND, Answer, answer_with, parse_query
 from svcnode.version import __version__
-from svcnode.web.operator.answering import iso_time, json_answer
+from svcnode.web.operator.answering import json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,11 +116,8 @@ def _answer(
     return answer_with(200, b'{"node":%s,"services":[%s]}' % (_encoded(about_node), encoded))
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
 def _encoded(document: Json | ServiceDetails) -> bytes:
-    return _encode(document).encode()
+    return compact_json(document).encode()
 
 
 # ---- from the node and its journal to what is said

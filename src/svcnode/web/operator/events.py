@@ -11,13 +11,13 @@ time, and one page at a time for all of them together. Whoever is slow to read h
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from svcnode.core.encoding import compact_json
 from svcnode.spec import Answer, error_answer, parse_query
-from svcnode.web.operator.answering import iso_time
+from svcnode.web.operator.answering import transition_document
 from svcnode.web.visits import Stream
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ _HELLO = f"retry: {RECONNECT_MS}\n\n".encode()
 _HEARTBEAT = b": still here\n\n"
 # Something is missing that nobody has any more: the reader had better look at everything anew.
 _GAP = b"event: gap\ndata: {}\n\n"
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class _Page(NamedTuple):
@@ -173,9 +172,8 @@ class EventHub:
 
 
 def encoded(transition: Transition) -> bytes:
-    said = {**transition._asdict(), "at": iso_time(transition.at_s)}
-    del said["at_s"]
-    return f"id: {transition.id}\nevent: transition\ndata: {_encode(said)}\n\n".encode(errors="replace")
+    data = compact_json(transition_document(transition))
+    return f"id: {transition.id}\nevent: transition\ndata: {data}\n\n".encode(errors="replace")
 
 
 def _page(events: Iterable[tuple[int, bytes]]) -> _Page:

@@ -20,10 +20,11 @@ from urllib.parse import quote
 
 from svcnode.core import rules
 from svcnode.core.model import Health, Outcome, Status
+from svcnode.core.times import iso_time
 from svcnode.core.wording import one_line
 from svcnode.history.records import HOURS
 from svcnode.journal import FIXED
-from svcnode.web.operator.answering import iso_time, typed_answer
+from svcnode.web.operator.answering import typed_answer
 from svcnode.web.operator.details import node_details, services_details
 from svcnode.web.operator.static import FILES, read_static
 

@@ -9,15 +9,17 @@ from urllib.parse import quote
 
 import pytest
 
+from svcnode.core.address import Address
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bar, Span, Transition
-from svcnode.web.operator import bars as module
-from svcnode.web.operator.bars import MAX_SHARED, bars
+from svcnode.web.operator import Operator, shared
+from svcnode.web.operator.access import Access
+from svcnode.web.operator.bars import bars
+from svcnode.web.operator.shared import MAX_AT_ONCE, Shared
 from svcnode.web.visits import Visit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from svcnode.history import History
     from svcnode.spec import Answer
     from svcnode.web.operator.desk import Desk
 
@@ -30,10 +32,13 @@ class FakeHistory:
     def __init__(self) -> None:
         self.last_id = 0
         self.asked: list[tuple[tuple[str, ...], str]] = []
+        self.may_read = asyncio.Event()
+        self.may_read.set()
 
     async def bars(self, service_ids: Sequence[str], span: Span) -> dict[str, list[Bar]]:
         self.asked.append((tuple(service_ids), span.name))
         await asyncio.sleep(0)
+        await self.may_read.wait()
         shown = [
             Bar(NOON),
             Bar(NOON + span.length_s, 59.25, 0.5, 0.25, 6, 1, 0.03, 0.0123456789),
@@ -62,6 +67,7 @@ class FakeDesk:
     def __init__(self) -> None:
         self.history = FakeHistory()
         self.node = FakeNode()
+        self.shared_bars = Shared()
 
 
 async def ask(query: str, desk: FakeDesk | None = None) -> Answer:
@@ -215,7 +221,7 @@ def test_an_answer_is_shared_for_a_moment_and_then_made_anew(monkeypatch: pytest
     desk = FakeDesk()
     asked_one_by_one("id=db", "id=db", desk=desk)
     assert len(desk.history.asked) == 1
-    monkeypatch.setattr(module, "SHARED_FOR_S", 0.0)
+    monkeypatch.setattr(shared, "KEPT_S", 0.0)
     asked_one_by_one("id=db", "id=db", desk=desk)
     assert len(desk.history.asked) == 3
 
@@ -244,9 +250,26 @@ def test_one_who_leaves_takes_nothing_from_the_others() -> None:
     assert asyncio.run(story()).code == 200
 
 
-def test_however_many_different_things_are_asked_few_are_kept() -> None:
-    desk = FakeDesk()
-    queries = [f"id=s{number}" for number in range(MAX_SHARED + 20)]
-    asked_at_once(*queries, desk=desk)
-    assert len(desk.history.asked) == MAX_SHARED + 20
-    assert len(module._shared[cast("History", desk.history)]) == MAX_SHARED
+def test_while_the_disk_hangs_one_too_many_is_told_to_come_again_later() -> None:
+    async def story() -> None:
+        desk = FakeDesk()
+        desk.history.may_read.clear()
+        surface = Operator(cast("Desk", desk), Access(Address(scheme="http", host="127.0.0.1", port=8420), None))
+        await surface.answer(Visit("GET", b"/history", b"id=db&span=none"))  # loads the handler
+        for number in range(MAX_AT_ONCE):
+            visitor = asyncio.create_task(ask(f"id=s{number}", desk))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            visitor.cancel()  # as one does who is told after 30 s that there is no answer
+        one_more = asyncio.ensure_future(surface.answer(Visit("GET", b"/history", b"id=one-more")))
+        await asyncio.sleep(0)
+        assert one_more.done(), "and does not wait as well"
+        answer = cast("Answer", one_more.result())
+        assert (answer.code, dict(answer.headers)["Retry-After"]) == (503, "10")
+        assert json.loads(answer.body) == {"message": "Too many wait for an answer already; try again later"}
+        assert len(desk.history.asked) == MAX_AT_ONCE
+        desk.history.may_read.set()
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        assert (await ask("id=one-more", desk)).code == 200
+
+    asyncio.run(story())

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as families_
 
 from svcnode import Node, Verdict
 from svcnode.journal import Journal
+from svcnode.notify.notices import Notices
 from svcnode.version import __version__
 from svcnode.web.operator import collector, metrics
 from svcnode.web.operator.collector import NodeCollector, registry_of
@@ -38,7 +39,10 @@ class Bench:
         self.clock = VirtualClock(BEGAN_S)
         self.node = Node("validator-7", version="v1.4.2", clock=self.clock)
         self.around: Any = SimpleNamespace(
-            history=SimpleNamespace(is_kept=True), events=SimpleNamespace(reader_count=0), vitals=Vitals()
+            history=SimpleNamespace(is_kept=True),
+            events=SimpleNamespace(reader_count=0),
+            vitals=Vitals(),
+            notices=Notices(),
         )
         self.desk = Desk(node=self.node, journal=Journal(self.node), **vars(self.around))
 
@@ -251,6 +255,19 @@ def test_lag_readers_and_history_are_shown(bench: Bench) -> None:
     assert bench.value("svcnode_history_healthy") == 0
     assert bench.value("svcnode_events_readers") == 3
     assert bench.value("svcnode_event_loop_lag_seconds") == 0.125
+
+
+def test_it_is_shown_what_became_of_messages_and_how_many_wait(bench: Bench) -> None:
+    notices = bench.desk.notices
+    notices.sent, notices.failed, notices.dropped, notices.waiting = 5, 40, 2, 3
+    assert bench.values("svcnode_messages_total", "result") == {"delivered": 5, "lost": 2}
+    assert bench.value("svcnode_message_failures_total") == 40
+    assert bench.value("svcnode_messages_waiting") == 3
+
+
+def test_where_nobody_is_told_no_message_is_lost_and_none_waits(bench: Bench) -> None:
+    assert bench.values("svcnode_messages_total", "result") == {"delivered": 0, "lost": 0}
+    assert bench.value("svcnode_message_failures_total") == bench.value("svcnode_messages_waiting") == 0
 
 
 def test_the_process_is_measured_without_the_registry_that_others_may_use(bench: Bench) -> None:

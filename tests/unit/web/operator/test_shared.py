@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from svcnode.web.operator.shared import KEPT_S, Shared
+from svcnode.web.operator.shared import KEPT_S, MAX_AT_ONCE, MAX_KEPT, CrowdedError, Shared
 
 
 class Maker:
@@ -107,5 +107,107 @@ def test_another_version_is_made_at_once() -> None:
     async def story() -> None:
         shared, make = Shared(), Maker()
         assert [await shared.get("all", make, version=version) for version in (1, 1, 2, 2)] == [1, 1, 2, 2]
+
+    asyncio.run(story())
+
+
+# ---- what is awaited, and its bounds
+
+
+class Disk:
+    """Reads when it may, and counts how often it is asked to."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        self.asked = 0
+        self.may = asyncio.Event()
+        if not hangs:
+            self.may.set()
+
+    async def read(self) -> int:
+        self.asked += 1
+        number = self.asked
+        await self.may.wait()
+        return number
+
+
+async def leave_soon(shared: Shared, key: object, disk: Disk, version: object = None) -> None:
+    """Ask, wait until it is under way, and give up."""
+    visitor = asyncio.ensure_future(shared.get_awaited(key, disk.read, version=version))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    visitor.cancel()
+    await asyncio.wait([visitor])
+    assert visitor.cancelled()
+
+
+def test_what_is_awaited_is_shared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        clock, shared, disk = Clock(monkeypatch), Shared(), Disk()
+        assert await asyncio.gather(*(shared.get_awaited("all", disk.read) for _ in range(3))) == [1, 1, 1]
+        clock.added_s += KEPT_S
+        assert await shared.get_awaited("all", disk.read) == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+def test_while_a_disk_hangs_only_so_much_waits_for_it_however_many_have_come_and_left(is_changing: bool) -> None:
+    async def story() -> None:
+        shared, disk = Shared(), Disk(hangs=True)
+        for number in range(MAX_AT_ONCE):
+            await leave_soon(shared, *("all", disk, number) if is_changing else (number, disk))
+        more = asyncio.ensure_future(shared.get_awaited("more", disk.read))
+        await asyncio.sleep(0)
+        assert more.done(), "and does not wait as well"
+        assert isinstance(more.exception(), CrowdedError)
+        assert disk.asked == MAX_AT_ONCE
+        disk.may.set()
+
+    asyncio.run(story())
+
+
+def test_who_asks_for_what_is_under_way_waits_with_the_others_in_any_crowd() -> None:
+    async def story() -> None:
+        shared, disk = Shared(), Disk(hangs=True)
+        for number in range(MAX_AT_ONCE):
+            await leave_soon(shared, number, disk)
+        joining = asyncio.ensure_future(shared.get_awaited(0, disk.read))
+        await asyncio.sleep(0)
+        disk.may.set()
+        assert await joining == 1
+
+    asyncio.run(story())
+
+
+def test_when_the_disk_is_well_again_so_are_the_answers() -> None:
+    async def story() -> None:
+        shared, disk = Shared(), Disk(hangs=True)
+        for number in range(MAX_AT_ONCE):
+            await leave_soon(shared, number, disk)
+        disk.may.set()
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+        assert await shared.get_awaited("more", disk.read) == MAX_AT_ONCE + 1
+
+    asyncio.run(story())
+
+
+def test_however_many_different_things_are_asked_for_few_are_kept() -> None:
+    async def story() -> None:
+        shared, disk = Shared(), Disk()
+        for _ in range(2):
+            for number in range(MAX_KEPT + 20):
+                await shared.get_awaited(number, disk.read)
+        assert disk.asked == MAX_KEPT + 20 + 20
+
+    asyncio.run(story())
+
+
+def test_what_is_kept_makes_room_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        clock, shared, disk = Clock(monkeypatch), Shared(), Disk()
+        for number in range(MAX_KEPT):
+            await shared.get_awaited(number, disk.read)
+        clock.added_s += KEPT_S
+        assert await shared.get_awaited("new", disk.read) == await shared.get_awaited("new", disk.read)
 
     asyncio.run(story())

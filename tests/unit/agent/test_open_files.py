@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from svcnode.agent import FILES_FOR_THE_REST, _open_files_shared_out
+from svcnode.agent.open_files import FILES_FOR_THE_REST, share_out_open_files
 
 UNLIMITED = resource.RLIM_INFINITY
 
@@ -27,5 +27,5 @@ def test_connections_and_looks_share_the_open_files(
     raised: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
-    assert _open_files_shared_out() == shares
+    assert share_out_open_files() == shares
     assert raised == ([] if raised_to is None else [(raised_to, hard)])

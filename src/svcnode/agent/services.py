@@ -1,0 +1,82 @@
+"""The services that the configuration names: put into the node, and what becomes of them told in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from svcnode.core.model import Change, ChangeKind, Status
+from svcnode.journal import Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from svcnode.config import ServiceSettings
+    from svcnode.node import Node
+
+log = logging.getLogger("svcnode")
+
+_FIXED = {
+    Status.UP: Setting.ready("set in the configuration"),
+    Status.INITIALIZING: Setting.not_ready("set in the configuration"),
+    Status.DOWN: Setting.failed("set in the configuration"),
+}
+
+
+class ConfiguredServices:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._known: dict[str, ServiceSettings] = {}
+        self._fixed: dict[str, Status] = {}
+        node.subscribe(self._log_change)
+
+    def change(self, services: Iterable[ServiceSettings]) -> None:
+        """Into these; what has not changed is left alone."""
+        wanted = {service.id: service for service in services}
+        self._tell_fixed({service.id: service.status for service in wanted.values() if service.status is not None})
+        # What goes, goes last: the node must not look healthy for a moment because its only sick service left.
+        for service in wanted.values():
+            self._put(service)
+        for service_id in self._known.keys() - wanted.keys():
+            self._node.deregister(service_id)
+            del self._known[service_id]
+
+    def _put(self, service: ServiceSettings) -> None:
+        known = self._known.get(service.id)
+        if known is None:
+            self._node.add(service.definition)
+        elif known.definition != service.definition:
+            self._node.replace(service.definition)
+        self._known[service.id] = service
+        if service.status is not None:
+            self._node.report(service.id, _FIXED[service.status])
+
+    def _tell_fixed(self, fixed: dict[str, Status]) -> None:
+        if fixed != self._fixed:
+            log.info("%s", _spoken_fixed(fixed))
+        self._fixed = fixed
+
+    def _log_change(self, change: Change) -> None:
+        if change.kind is ChangeKind.STATUS and change.before and change.after:
+            level = logging.WARNING if change.after.status is Status.DOWN else logging.INFO
+            if change.service_id in self._fixed:
+                level = logging.DEBUG  # there may be thousands, and one line tells of them all
+            reason = f": {change.after.reason}" if change.after.reason else ""
+            log.log(
+                level,
+                "service %s is %s, was %s%s",
+                change.service_id,
+                change.after.status.value,
+                change.before.status.value,
+                reason,
+            )
+        if change.health is not change.health_before:
+            log.info("node health is %d, was %d", change.health, change.health_before)
+
+
+def _spoken_fixed(fixed: Mapping[str, Status]) -> str:
+    counts = Counter(status.value for status in fixed.values())
+    told = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
+    have = "1 service has" if len(fixed) == 1 else f"{len(fixed) or 'no'} services have"
+    return f"{have} a status that is set in the configuration{told}"

@@ -1,0 +1,113 @@
+"""The services of the configuration: what a change of it does to the node, and what is said of that."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from svcnode.agent.services import ConfiguredServices
+from svcnode.config import ServiceSettings
+from svcnode.core.model import Change, ChangeKind, Status, Verdict
+from svcnode.definition import define
+from svcnode.node import Node
+
+
+class World:
+    def __init__(self) -> None:
+        self.node = Node("validator-7", version="v1")
+        self.services = ConfiguredServices(self.node)
+        self.changes: list[tuple[ChangeKind, str | None]] = []
+        self.node.subscribe(self._heard)
+
+    def _heard(self, change: Change) -> None:
+        self.changes.append((change.kind, change.service_id))
+
+    @property
+    def statuses(self) -> dict[str, Status]:
+        return {service.id: state.status for service, state in self.node}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def probed(service_id: str, name: str = "") -> ServiceSettings:
+    return ServiceSettings(definition=define(service_id, name=name, probe="tcp://127.0.0.1:1"))
+
+
+def fixed(service_id: str, status: Status = Status.UP) -> ServiceSettings:
+    return ServiceSettings(definition=define(service_id), status=status)
+
+
+def test_services_come_change_and_go(world: World) -> None:
+    world.services.change([probed("a"), probed("b")])
+    world.changes.clear()
+    world.services.change([probed("b", "Ledger"), fixed("c", Status.DOWN)])
+    assert world.statuses == {"b": Status.INITIALIZING, "c": Status.DOWN}
+    assert world.changes == [
+        (ChangeKind.REPLACED, "b"),
+        (ChangeKind.REGISTERED, "c"),
+        (ChangeKind.STATUS, "c"),
+        (ChangeKind.DEREGISTERED, "a"),
+    ]
+
+
+def test_what_has_not_changed_is_left_alone(world: World) -> None:
+    services = [probed("a"), fixed("b")]
+    world.services.change(services)
+    world.changes.clear()
+    world.services.change(services)
+    assert not world.changes
+
+
+def test_a_change_that_failed_half_way_is_taken_up_where_it_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.services.change([probed("old")])
+    wanted = [probed("a"), fixed("b"), probed("c")]
+    with monkeypatch.context() as patched:
+        patched.setattr(world.node, "report", _fail)
+        with pytest.raises(MemoryError):
+            world.services.change(wanted)
+    assert world.statuses.keys() == {"old", "a", "b"}
+    world.services.change(wanted)
+    assert world.statuses == {"a": Status.INITIALIZING, "b": Status.UP, "c": Status.INITIALIZING}
+
+
+def _fail(*_: object) -> None:
+    raise MemoryError
+
+
+def test_services_of_fixed_status_are_told_together_and_when_they_change(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "svcnode")
+    for services in (
+        [fixed("a"), fixed("b"), fixed("c", Status.DOWN)],
+        [fixed("a"), fixed("b"), fixed("c", Status.DOWN), probed("d")],
+        [fixed("a")],
+        [],
+    ):
+        world.services.change(services)
+    told = [message for message in caplog.messages if "set in the configuration" in message]
+    assert told == [
+        "3 services have a status that is set in the configuration: 2 Up, 1 Down",
+        "1 service has a status that is set in the configuration: 1 Up",
+        "no services have a status that is set in the configuration",
+    ]
+
+
+def test_a_service_that_goes_down_is_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.services.change([probed("db")])
+    caplog.set_level(logging.INFO, "svcnode")
+    world.node.report("db", Verdict.ready())
+    for _ in range(3):
+        world.node.report("db", Verdict.failed("refused"))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "service db is Up, was Initializing"),
+        ("INFO", "node health is 200, was 206"),
+        ("WARNING", "service db is Down, was Up: refused"),
+        ("INFO", "node health is 503, was 200"),
+    ]
