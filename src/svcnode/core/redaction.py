@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,15 @@ if TYPE_CHECKING:
 HIDDEN = "***"
 # A shorter one would blot out half of every text. It is still hidden wherever its place is known, as in a URL.
 MIN_CHARS = 4
+
+# What may be a key where nobody says so, as in a URL: no shorter, of these characters, with letters and digits. Hex
+# digits and dashes alone are one, also as a UUID. Else, enough of it must not read as words do: check, v2, 2024, 24h.
+MIN_KEY_CHARS = 20
+MIN_JUMBLED_CHARS = 8
+
+_MAYBE_KEY = re.compile(f"[A-Za-z0-9_-]{{{MIN_KEY_CHARS},}}")
+_HEX = re.compile("[0-9A-Fa-f-]+")
+_READABLE = re.compile("[A-Za-z]*[0-9]*|[0-9]+[A-Za-z]+")
 
 _secrets: set[str] = set()
 # How long those are that begin so, longest first: with it, ten thousand secrets slow a text down no more than ten do.
@@ -23,6 +33,20 @@ def keep_secret(text: str) -> None:
             beginning = form[:MIN_CHARS]
             _secrets.add(form)
             _lengths[beginning] = tuple(sorted({*_lengths.get(beginning, ()), len(form)}, reverse=True))
+
+
+def keep_keys_secret(text: str) -> None:
+    """Whatever in it looks like a key; better a name too many than a key that is shown."""
+    for word in _MAYBE_KEY.findall(text):
+        if _is_key(word):
+            keep_secret(word)
+
+
+def _is_key(word: str) -> bool:
+    if not (re.search("[A-Za-z]", word) and re.search("[0-9]", word)):
+        return False
+    jumbled = [part for part in re.split("[-_]", word) if not _READABLE.fullmatch(part)]
+    return _HEX.fullmatch(word) is not None or sum(map(len, jumbled)) >= MIN_JUMBLED_CHARS
 
 
 def _forms(text: str) -> Iterator[str]:

@@ -66,6 +66,8 @@ class BeaconProbe(HttpOptions):
         try:
             lag = int(str(value_at(syncing.document(), "/data/sync_distance")))
         except ValueError:
+            lag = -1
+        if lag < 0:
             return Verdict.failed(f"it does not tell how far behind it is: {self.url}")
         if lag > max_slot_lag:
             return Verdict.not_ready(f"{lag} slots behind, max_slot_lag is {max_slot_lag}: {self.url}")

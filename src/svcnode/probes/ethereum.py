@@ -1,7 +1,7 @@
 """`ethereum+http://…`, `ethereum+https://…`: an Ethereum execution client that follows its chain.
 
 ready      not syncing; where they are set, its newest block is younger than `max_block_age`, and it has `min_peers`
-not ready  syncing, an older block, fewer peers; the certificate ends within `min_cert_days`
+not ready  syncing, an older block or one from the future, fewer peers; the certificate ends within `min_cert_days`
 failed     another chain than `chain_id`; an error, an answer that is not JSON-RPC; refused, unreachable, not trusted
 unknown    no file descriptors or ports left here; the resolver or the proxy does not work
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.model import Verdict
+from svcnode.probes.tools.clocks import CLOCK_SLACK_S
 from svcnode.probes.tools.exchange import HttpOptions
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.json_rpc import RpcError, call_of, result_of
@@ -73,12 +74,19 @@ class EthereumProbe(HttpOptions):
             return Verdict.not_ready(f"syncing{_shown(progress)}: {self.url}")
         if self.max_block_age is not None:
             age_s = time.time() - _timestamp_of(await call("eth_getBlockByNumber", "latest", False))
-            if age_s > self.max_block_age:
-                reason = f"its newest block is {age_s:.0f} s old, max_block_age is {self.max_block_age:g} s"
-                return Verdict.not_ready(f"{reason}: {self.url}")
+            if (fault := _fault_of_age(age_s, self.max_block_age)) is not None:
+                return Verdict.not_ready(f"its newest block is {fault}: {self.url}")
         if self.min_peers and (peers := _number(await call("net_peerCount"))) < self.min_peers:
             return Verdict.not_ready(f"{peers} peers, min_peers is {self.min_peers}: {self.url}")
         return None
+
+
+def _fault_of_age(age_s: float, max_block_age_s: float) -> str | None:
+    if age_s < -CLOCK_SLACK_S:
+        return f"dated {-age_s:.0f} s in the future, so the clocks disagree and its age is not known"
+    if age_s > max_block_age_s:
+        return f"{age_s:.0f} s old, max_block_age is {max_block_age_s:g} s"
+    return None
 
 
 def _timestamp_of(block: object) -> int:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Verdict
+from svcnode.probes.tools.clocks import CLOCK_SLACK_S
 from svcnode.probes.tools.faults import verdict_on
 from svcnode.probes.tools.kind import UrlProbe
 from svcnode.probes.tools.options import Seconds
 from svcnode.probes.tools.threads import OwnThread
 
 MAX_READ_BYTES = 1024 * 1024
-CLOCK_SLACK_S = 60.0  # between us and whoever dates the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
 from svcnode.core.wording import error_words
+from svcnode.probes.tools.faults import NoThreadError, verdict_on
 from svcnode.probes.tools.tasks import OwnTask
 from svcnode.probes.tools.threads import OwnThread
 
@@ -53,7 +54,10 @@ class FunctionProbe:
             return _STILL_RUNS
         if inspect.iscoroutinefunction(self.function):
             return await self._task.call(lambda: _awaited(self.function))
-        result = await self._thread.call(self._run)
+        try:
+            result = await self._thread.call(self._run)
+        except NoThreadError as exc:
+            return verdict_on(exc, "the check")
         # A callable object or a lambda may still hand back something to await.
         return result if isinstance(result, Verdict) else await self._task.call(lambda: _awaited(lambda: result))
 
@@ -68,14 +72,14 @@ class FunctionProbe:
     def _run(self) -> object:
         try:
             result = self.function()
-            return result if inspect.isawaitable(result) else _verdict_from(result)
+            return result if inspect.isawaitable(result) else _verdict_from(_as_python_has_it(result))
         except BaseException as exc:  # noqa: BLE001  no Ctrl-C comes to a thread, and a check may not end the program
             return Verdict.failed(error_words(exc))
 
 
 async def _awaited(begin: Callable[[], Any]) -> Verdict:
     try:
-        return _verdict_from(await begin())
+        return _verdict_from(_as_python_has_it(await begin()))
     except (asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as exc:
@@ -100,6 +104,11 @@ def _code_of(function: Any) -> Any:  # noqa: ANN401  whatever can be called
             function = function.__call__
         else:
             return function
+
+
+def _as_python_has_it(result: object) -> object:
+    """NumPy has a False of its own, of the type `bool_` or `bool`, which is not Python's."""
+    return False if type(result).__name__ in ("bool", "bool_") and not result else result
 
 
 def _verdict_from(result: object) -> Verdict:

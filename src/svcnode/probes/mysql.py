@@ -2,7 +2,8 @@
 
 ready      ping and `SELECT 1` are answered
 not ready  it is read-only though `role` is "primary", or no replica though it is "replica"; it is a replica that is
-           further behind than `max_lag`, or whose replication does not run; the certificate ends within `min_cert_days`
+           further behind one of its sources than `max_lag`, or whose replication from one of them does not run; the
+           certificate ends within `min_cert_days`
 failed     any other refusal, such as wrong credentials or no connections left; refused, unreachable, not trusted
 unknown    no file descriptors or ports left here, or the resolver does not work
 
@@ -12,6 +13,7 @@ A server cannot have a local file by asking for it, nor the password in clear wi
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 READY = Verdict.ready()
-NOT_UNDERSTOOD = 1064  # an older server does not know the newer name of a statement
+NOT_UNDERSTOOD = 1064
+# Each tells of all sources of a replica, and the others are not understood: MariaDB, MySQL, and MySQL before 8.0.22.
+# MariaDB does understand the second, but tells by it of one source only, so its own comes first.
+REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 NO_TLS = 2026  # the codes of the drivers for what they refuse themselves
 NO_WAY_TO_LOG_IN = 2059
 _MAX_PACKET_BYTES = 2**24 - 1
@@ -165,7 +170,7 @@ class MysqlProbe(LoginProbe[_Connection]):
         if self.role == "primary" and await self._is_read_only(connection):
             return Verdict.not_ready(f"read-only, so it is not the primary: {self.url}")
         if self.role == "replica" or self.max_lag is not None:
-            verdict = self._judged_as_replica(await _replica_status(connection))
+            verdict = self._judged_as_replica(await _sources(connection))
             if verdict is not None:
                 return verdict
         if await _first_row(connection, "SELECT 1") is None:
@@ -178,14 +183,18 @@ class MysqlProbe(LoginProbe[_Connection]):
             raise ConnectionError("it answered SELECT with nothing")
         return str(row["value"]).upper() not in ("0", "OFF")
 
-    def _judged_as_replica(self, status: dict[str, Any] | None) -> Verdict | None:
-        if status is None:
+    def _judged_as_replica(self, sources: list[dict[str, Any]]) -> Verdict | None:
+        """By the worst of its sources: what one of them has, no other makes up for."""
+        if not sources:
             return Verdict.not_ready(f"no replica: {self.url}") if self.role == "replica" else None
-        behind_s = status.get("Seconds_Behind_Source", status.get("Seconds_Behind_Master"))
-        if behind_s is None:
-            return Verdict.not_ready(f"a replica whose replication does not run: {self.url}")
+        worst = max(sources, key=_behind_s)
+        behind_s, name = _behind_s(worst), _name_of(worst)
+        if behind_s == math.inf:
+            from_it = f" from {name}" if name else ""
+            return Verdict.not_ready(f"a replica whose replication{from_it} does not run: {self.url}")
         if self.max_lag is not None and behind_s > self.max_lag:
-            return Verdict.not_ready(f"a replica {behind_s} s behind, max_lag is {self.max_lag:g} s: {self.url}")
+            behind = f"a replica {behind_s:g} s behind{f' {name}' if name else ''}"
+            return Verdict.not_ready(f"{behind}, max_lag is {self.max_lag:g} s: {self.url}")
         return None
 
     async def leave(self, connection: _Connection) -> None:
@@ -207,20 +216,38 @@ class MysqlProbe(LoginProbe[_Connection]):
         return Verdict.failed(f"{told(exc)}: {self.url}")
 
 
-async def _replica_status(connection: _Connection) -> dict[str, Any] | None:
-    try:
-        return await _first_row(connection, "SHOW REPLICA STATUS")
-    except ProgrammingError as exc:
-        if exc.args[0] != NOT_UNDERSTOOD:
-            raise
-        return await _first_row(connection, "SHOW SLAVE STATUS")
+async def _sources(connection: _Connection) -> list[dict[str, Any]]:
+    """What a replica says of each server that it follows; of any other server, nothing."""
+    *newer, oldest = REPLICA_STATUS
+    for query in newer:
+        try:
+            return await _rows(connection, query)
+        except ProgrammingError as exc:
+            if exc.args[0] != NOT_UNDERSTOOD:
+                raise
+    return await _rows(connection, oldest)
+
+
+def _behind_s(source: dict[str, Any]) -> float:
+    """Without end where its replication does not run."""
+    behind_s = source.get("Seconds_Behind_Source", source.get("Seconds_Behind_Master"))
+    return math.inf if behind_s is None else float(behind_s)
+
+
+def _name_of(source: dict[str, Any]) -> str:
+    """As MySQL or MariaDB has it, in quotes; that of a replica's only source is empty, as a rule."""
+    name = source.get("Channel_Name", source.get("Connection_name"))
+    return f'"{told(Exception(name))}"' if name else ""
 
 
 async def _first_row(connection: _Connection, query: str) -> dict[str, Any] | None:
+    return next(iter(await _rows(connection, query)), None)
+
+
+async def _rows(connection: _Connection, query: str) -> list[dict[str, Any]]:
     async with connection.cursor() as cursor:
         await cursor.execute(query)
-        row: dict[str, Any] | None = await cursor.fetchone()
-        return row
+        return list(await cursor.fetchall())
 
 
 # Ways to log in that hand the password to whoever answers.

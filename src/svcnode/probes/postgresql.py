@@ -2,7 +2,7 @@
 
 ready      `SELECT 1` is answered, or `query` returns true
 not ready  it is starting up or recovering; it is in recovery though `role` is "primary", or not though it is "replica";
-           it is a replica that is further behind than `max_lag`
+           it is a replica that is further behind than `max_lag`, or whose clock does not tell how far
 failed     any other refusal, such as wrong credentials or no connections left; `query` returns anything but true;
            refused, unreachable, not trusted
 unknown    no file descriptors or ports left here, or the resolver does not work
@@ -27,6 +27,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.wording import suggestion
+from svcnode.probes.tools.clocks import CLOCK_SLACK_S
 from svcnode.probes.tools.options import Role, Seconds, one_of
 from svcnode.probes.tools.resolve import addresses_of, is_address
 from svcnode.probes.tools.session import LoginProbe, told
@@ -152,12 +153,16 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             return Verdict.not_ready(f"in recovery, so it is not the primary: {self.url}")
         if self.role == "replica" and not is_replica:
             return Verdict.not_ready(f"not in recovery, so it is no replica: {self.url}")
-        if self.max_lag is None or not is_replica:
-            return None
+        return self._lagging(lag_s, self.max_lag) if is_replica and self.max_lag is not None else None
+
+    def _lagging(self, lag_s: float | None, max_lag_s: float) -> Verdict | None:
         if lag_s is None:
             return Verdict.not_ready(f"a replica that has replayed nothing yet: {self.url}")
-        if lag_s > self.max_lag:
-            return Verdict.not_ready(f"a replica {lag_s:.1f} s behind, max_lag is {self.max_lag:g} s: {self.url}")
+        if lag_s < -CLOCK_SLACK_S:
+            ahead = f"what it replayed last is dated {-lag_s:.0f} s in its future"
+            return Verdict.not_ready(f"{ahead}, so the clocks disagree and its lag is not known: {self.url}")
+        if lag_s > max_lag_s:
+            return Verdict.not_ready(f"a replica {lag_s:.1f} s behind, max_lag is {max_lag_s:g} s: {self.url}")
         return None
 
     async def _judged_by_query(self, connection: PGconn) -> Verdict:

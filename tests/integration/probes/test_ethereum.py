@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 
 from svcnode.core.model import Outcome, Verdict
+from svcnode.probes.tools.clocks import CLOCK_SLACK_S
 from tests.support.backends import Backend, Received, mute, refusing, reply, server_tls
 from tests.support.looks import (
     ENDS_SOON,
@@ -180,6 +181,33 @@ def test_only_what_is_asked_for_is_asked(look: Look) -> None:
     with node() as backend:
         assert look(f"ethereum+http://{backend.place}") == READY
         assert [json.loads(request.body)["method"] for request in backend.requests] == ["eth_syncing"]
+
+
+def test_a_block_from_the_future_is_not_ready_or_it_would_stay_young_for_as_long(look: Look) -> None:
+    dated = time.time() + 3600
+    with node(eth_getBlockByNumber={"timestamp": hex(int(dated))}) as backend:
+        url = f"ethereum+http://{backend.place}"
+        verdict = look(url, max_block_age="60s")
+        assert look(url) == READY  # nobody asked
+    assert verdict.outcome is Outcome.NOT_READY
+    words, _, rest = verdict.reason.removeprefix("its newest block is dated ").partition(" s in the future, ")
+    assert 3540 < int(words) <= 3600
+    assert rest == f"so the clocks disagree and its age is not known: {url}"
+
+
+def test_the_clocks_of_a_node_may_differ_a_little_from_ours(look: Look) -> None:
+    with node(eth_getBlockByNumber={"timestamp": hex(int(time.time() + CLOCK_SLACK_S / 2))}) as backend:
+        assert look(f"ethereum+http://{backend.place}", max_block_age="1s") == READY
+
+
+def test_a_key_in_the_path_is_sent_and_shown_nowhere(look: Look) -> None:
+    key = "9aa3d95b3bc440fa88ea12eaa4456161"
+    with node(eth_syncing=error(-32002, f"rejected due to project ID settings of {key}")) as backend:
+        url = f"ethereum+http://{backend.place}/v3"
+        assert look(f"{url}/{key}") == Verdict.failed(
+            f"eth_syncing: error -32002: rejected due to project ID settings of ***: {url}/***"
+        )
+        assert {request.target for request in backend.requests} == {f"/v3/{key}"}
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,19 @@ from tests.support.looks import (
     assert_opened_again_after_a_hang,
 )
 from tests.support.servers.base import ToolError, wait_until
-from tests.support.servers.mariadb import PASSWORD, USER, MariaDbReplica, MariaDbServer
+from tests.support.servers.mariadb import (
+    PASSWORD,
+    REPLICATION_PASSWORD,
+    REPLICATION_USER,
+    USER,
+    MariaDbReplica,
+    MariaDbServer,
+)
 from tests.support.wire import until
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tests.integration.probes.conftest import Look, Resolver
@@ -252,6 +259,71 @@ def test_a_replica_without_its_primary_is_not_ready(look: Look, server: MariaDbS
         server.start()
         server.wait_until_ready()
         wait_until(replica.is_following, "following again")
+
+
+# ---- a replica of two
+
+
+class OtherPrimary(MariaDbServer):
+    def command(self) -> Sequence[str]:
+        return [*super().command(), "--gtid-domain-id=7"]  # or a replica would take its transactions for the other's
+
+
+@pytest.fixture(scope="module")
+def of_two(server: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbReplica]:
+    """It follows one without a name for it, and another one that it calls east."""
+    other = OtherPrimary(tmp_path_factory.mktemp("mariadb-east"))
+    with other, server.replica(tmp_path_factory.mktemp("mariadb-of-two")) as replica:
+        file, position, *_ = other.sql("SHOW MASTER STATUS").split("\t")
+        replica.sql(
+            f"""
+            CHANGE MASTER 'east' TO MASTER_HOST = '{other.host}', MASTER_PORT = {other.port},
+            MASTER_USER = '{REPLICATION_USER}', MASTER_PASSWORD = '{REPLICATION_PASSWORD}',
+            MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}, MASTER_CONNECT_RETRY = 1;
+            START SLAVE 'east';
+            """
+        )
+        yield replica
+
+
+def follows_both(look: Look, replica: MariaDbReplica) -> bool:
+    return look(replica.url, role="replica", max_lag="5s") == READY
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("SLAVE 'east'", 'a replica whose replication from "east" does not run'),
+        ("SLAVE", "a replica whose replication does not run"),
+    ],
+)
+def test_a_replica_of_two_is_not_ready_when_its_replication_from_one_of_them_was_stopped(
+    look: Look, of_two: MariaDbReplica, what: str, words: str
+) -> None:
+    wait_until(lambda: follows_both(look, of_two), "following both")
+    stopped = Verdict.not_ready(f"{words}: {shown(of_two)}")
+    of_two.sql(f"STOP {what}")
+    try:
+        assert look(of_two.url, role="replica") == stopped
+        assert look(of_two.url, max_lag="1h") == stopped
+        assert look(of_two.url) == READY  # nobody asked
+    finally:
+        of_two.sql(f"START {what}")
+        wait_until(lambda: follows_both(look, of_two), "following both again")
+
+
+def test_a_replica_that_has_a_name_for_its_only_source_is_one(look: Look, of_two: MariaDbReplica) -> None:
+    wait_until(lambda: follows_both(look, of_two), "following both")
+    of_two.sql("STOP SLAVE; RESET SLAVE ALL")
+    assert look(of_two.url, role="replica", max_lag="5s") == READY
+    of_two.sql("STOP SLAVE 'east'")
+    try:
+        stopped = f'a replica whose replication from "east" does not run: {shown(of_two)}'
+        assert look(of_two.url, max_lag="1h") == Verdict.not_ready(stopped)
+    finally:
+        of_two.sql("START SLAVE 'east'")
+        of_two.set_up()
+        wait_until(lambda: follows_both(look, of_two), "following both again")
 
 
 def test_a_missing_privilege_is_failed_and_named(look: Look, server: MariaDbServer) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.probes import make_probe
+from svcnode.probes import make_probe, postgresql
 from svcnode.probes.postgresql import PostgresqlProbe, RefusedError
 from svcnode.probes.tools.url import Url
 from tests.support.backends import Backend, Peer, close, full_backlog, mute, refusing, reset, saying
@@ -292,6 +292,28 @@ def test_a_replica_that_is_cut_off_from_its_primary_is_not_ready_when_it_is_too_
         server.wait_until_ready()
         wait_until(replica.is_following, "following again")
     wait_until(lambda: look(replica.url, max_lag="200ms") == READY, "in step again", 10)
+
+
+def test_a_replica_whose_clock_is_behind_is_not_ready_where_its_lag_is_told_by_it(
+    look: Look, server: PostgresServer, replica: PostgresStandby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_clock = postgresql._STANDING.replace("clock_timestamp()", "(clock_timestamp() - interval '1 hour')")
+    monkeypatch.setattr(postgresql, "_STANDING", slow_clock)
+    write(server, replica)
+    assert look(replica.url, max_lag="1s") == READY  # it is in step, whatever the clocks say
+    server.kill()
+    try:
+        wait_until(lambda: not replica.is_following(), "it has noticed")
+        verdict = look(replica.url, max_lag="1s")
+    finally:
+        server.start()
+        server.wait_until_ready()
+        wait_until(replica.is_following, "following again")
+    form = (
+        r"what it replayed last is dated 3[56]\d\d s in its future, so the clocks disagree and its lag is not known: "
+    )
+    assert verdict.outcome is Outcome.NOT_READY
+    assert re.fullmatch(form + re.escape(shown(replica)), verdict.reason)
 
 
 RECEIVED_MORE = "SELECT pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn()"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.look import look_once
-from svcnode.probes import make_probe
+from svcnode.probes import KINDS, make_probe
 from svcnode.probes.tools.resolve import is_address
 from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
 from tests.support.looks import OUT_OF_FILES
@@ -110,6 +111,23 @@ def test_an_address_that_is_named_twice_is_tried_once(look: Look, resolver: Reso
 def test_a_resolver_that_fails_is_our_own_fault(look: Look, resolver: Resolver, number: int) -> None:
     resolver.fault = socket.gaierror(number, "whatever")
     assert look("tcp://db.example:80") == Verdict.unknown("the resolver failed: db.example:80")
+
+
+OF_ONE_MACHINE = {"disk", "exec", "file", "heartbeat", "sqlite"}
+
+
+@pytest.mark.parametrize("scheme", sorted(KINDS.keys() - OF_ONE_MACHINE))
+def test_a_name_for_which_no_thread_is_left_is_our_own_fault_whatever_looks(
+    look: Look, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    def refuses(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    options: dict[str, str] = {"method": "getHealth"} if scheme.startswith("jsonrpc") else {}
+    if scheme in ("mysql", "mariadb"):
+        options = {"username": "me"}
+    monkeypatch.setattr(threading.Thread, "start", refuses)
+    assert look(f"{scheme}://db.example:80", **options) == Verdict.unknown("this machine cannot look: no threads left")
 
 
 def test_a_resolver_that_hangs_is_our_own_fault(look: Look, resolver: Resolver) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import string
 import time
+from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from svcnode.core.redaction import HIDDEN, MIN_CHARS, keep_secret, redacted
+from svcnode.core.redaction import HIDDEN, MIN_CHARS, MIN_KEY_CHARS, keep_keys_secret, keep_secret, redacted
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 ODD = 'p/w "d\\é\n🙂'
 
@@ -99,6 +106,65 @@ def test_no_secret_is_left_and_nothing_else_is_lost(secrets: list[str], text: st
     assert shown.count("c") == text.count("c")  # which no secret of these holds
     for part in shown.split(HIDDEN):
         assert part in text
+
+
+# ---- keys that nobody names as such
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "9aa3d95b3bc440fa88ea12eaa4456161",
+        "9AA3D95B3BC440FA88EA12EAA4456161",
+        "6f1c3a52-07de-4b0a-9c1e-2ab4d1f0c377",
+        "00000000-0000-4000-8000-00000000000a",  # a UUID, though each of its parts could be read
+        "Xk2-9sDfaZ_q81LpW0vTn3",
+        "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        "eyJhbGciOiJIUzI1NiJ9",
+    ],
+)
+def test_what_looks_like_a_key_is_kept_secret(key: str) -> None:
+    keep_keys_secret(f"/v3/{key}/mainnet")
+    assert redacted(f"/v3/{key}/mainnet: {key}") == "/v3/***/mainnet: ***"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "check-of-the-database-v2",
+        "checkofthedatabaseofthenode2",
+        "ledger_2024_production_replica_01",
+        "backup-2026-11-15-every-24h",
+        "k8s-cluster-of-production-1",
+        "eth2-mainnet-archive-p2p-node",
+        "CHECK_OF_THE_DATABASE_V2",
+        "a-name-without-any-number",
+        "12345678901234567890",
+        "2026-11-15-18-36-56-01",
+        "9aa3d95b3bc440fa88e",  # too short
+    ],
+)
+def test_a_name_made_of_words_or_numbers_is_no_key(name: str) -> None:
+    keep_keys_secret(f"/{name}/health")
+    assert redacted(name) == name
+
+
+@given(st.uuids())
+def test_every_uuid_with_letters_and_digits_is_taken_for_a_key(uuid: UUID) -> None:
+    text = str(uuid)
+    assume(re.search("[a-f]", text) and re.search("[0-9]", text))
+    keep_keys_secret(text)
+    assert redacted(text) == HIDDEN
+
+
+@pytest.mark.parametrize("alphabet", ["0123456789abcdef", string.ascii_letters + string.digits])
+def test_hardly_any_key_made_by_chance_is_taken_for_a_name(alphabet: str) -> None:
+    chance = random.Random(7)
+    keys = ["".join(chance.choices(alphabet, k=32)) for _ in range(1000)]
+    for key in keys:
+        keep_keys_secret(key)
+    assert sum(redacted(key) != HIDDEN for key in keys) <= 10
+    assert len(keys[0]) > MIN_KEY_CHARS
 
 
 def test_thousands_of_secrets_are_kept_and_hidden_without_delay() -> None:

@@ -12,7 +12,8 @@ import pytest
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
-from svcnode.probes.file import CLOCK_SLACK_S, MAX_READ_BYTES, FileProbe
+from svcnode.probes.file import MAX_READ_BYTES, FileProbe
+from svcnode.probes.tools.clocks import CLOCK_SLACK_S
 from tests.support.looks import OUT_OF_FILES, no_files_left
 
 

@@ -62,6 +62,18 @@ def test_returning_false_is_failed(style: Any) -> None:
     assert verdict_of(style(lambda: False)) == Verdict.failed("the check returned False")
 
 
+def result_of_numpy(name: str, *, value: bool) -> object:
+    """As a comparison returns it, and neither Python's True nor its False. Its type was `bool_`, and is `bool` now."""
+    return type(name, (), {"__bool__": lambda _: value})()
+
+
+@pytest.mark.parametrize("name", ["bool", "bool_"])
+def test_the_false_of_numpy_is_failed_as_any_other(style: Any, name: str) -> None:
+    false, true = (result_of_numpy(name, value=value) for value in (False, True))
+    assert verdict_of(style(lambda: false)) == Verdict.failed("the check returned False")
+    assert verdict_of(style(lambda: true)) == Verdict.ready()
+
+
 @pytest.mark.parametrize(
     "verdict", [Verdict.ready("warm"), Verdict.not_ready("syncing"), Verdict.failed("full"), Verdict.unknown("no key")]
 )
@@ -343,8 +355,7 @@ def test_a_thread_that_does_not_start_is_our_own_fault_and_only_this_time(monkey
         probe = FunctionProbe(lambda: None)
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuses)
-            with pytest.raises(RuntimeError, match="can't start new thread"):
-                await probe.look()
+            assert await probe.look() == Verdict.unknown("this machine cannot look: no threads left")
         assert await probe.look() == Verdict.ready()
 
     asyncio.run(story())

@@ -14,6 +14,10 @@ _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOT
 _RESOLVER_BROKEN = {socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY, socket.EAI_SYSTEM}
 
 
+class NoThreadError(OSError):
+    """This machine gives us no further thread."""
+
+
 class WayError(OSError):
     """What stands between us and the service failed, so nothing was learned about the service."""
 
@@ -25,7 +29,7 @@ def verdict_on(exc: OSError, what: str) -> Verdict:
         return Verdict.unknown(reason) if exc.errno in _RESOLVER_BROKEN else Verdict.failed(reason)
     if isinstance(exc, WayError):
         return Verdict.unknown(f"{exc}: {what}")
-    if exc.errno in _OURS:
+    if isinstance(exc, NoThreadError) or exc.errno in _OURS:
         return Verdict.unknown(f"this machine cannot look: {system_words(exc)}")
     return Verdict.failed(f"{words_of(exc)}: {what}")
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.core.model import Verdict
+from svcnode.probes.tools.faults import NoThreadError, verdict_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +37,17 @@ class OwnThread:
         """A look that blocks; while one that outlived its deadline goes on, no second one is begun."""
         if self.is_busy:
             return Verdict.failed("the previous look has not returned yet")
-        return await self.call(function)
+        try:
+            return await self.call(function)
+        except NoThreadError as exc:
+            return verdict_on(exc, self._name)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """When cancelled, the wait ends at once; the thread is left to finish by itself."""
+        """When cancelled, the wait ends at once; the thread is left to finish by itself.
+
+        Raises `NoThreadError` when there is none to be had. That is our own fault, and must not look like an error
+        of whatever is looked at.
+        """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
 
@@ -57,9 +65,9 @@ class OwnThread:
         self._busy_in_pid = os.getpid()
         try:
             threading.Thread(target=run, name=self._name, daemon=True).start()
-        except RuntimeError:  # no more threads to be had
+        except RuntimeError as exc:
             self._busy_in_pid = None
-            raise
+            raise NoThreadError("no threads left") from exc
         return await outcome
 
 

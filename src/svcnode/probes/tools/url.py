@@ -1,4 +1,4 @@
-"""A probe URL in its parts. The password is known to those who need it and shown to nobody."""
+"""A probe URL in its parts. The password and any key are known to those who need them and shown to nobody."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from svcnode.core.errors import ProbeError
-from svcnode.core.redaction import HIDDEN, keep_secret, redacted
+from svcnode.core.redaction import HIDDEN, keep_keys_secret, keep_secret, redacted
 
 _FORM = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
 _AUTHORITY_FORM = re.compile(
@@ -41,7 +41,7 @@ class Url:
 
     @classmethod
     def parse(cls, text: str, *, is_ours: bool = True) -> Url:
-        """Of a URL that somebody else sent, the password is no secret of ours."""
+        """Of a URL that somebody else sent, nothing is a secret of ours."""
         if any(char < " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
             raise ProbeError("a URL must not hold control characters, nor what is not UTF-8 text")
         found = _FORM.fullmatch(text)
@@ -55,6 +55,9 @@ class Url:
             raise ProbeError(f"not a URL of the form {scheme}://host:port/path; is a character missing its %-form?")
         if is_ours:
             keep_secret(unquote(parts["password"] or ""))
+            if parts["host"]:  # else it names a file
+                shown_or_echoed = (parts["username"], parts["path"], parts["query"])
+                keep_keys_secret(unquote("/".join(part or "" for part in shown_or_echoed)))
         return cls(
             scheme=scheme,
             host=_host(parts["host"]),

@@ -10,7 +10,7 @@ import ssl
 import pytest
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.faults import verdict_on, words_of
+from svcnode.probes.tools.faults import NoThreadError, verdict_on, words_of
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,11 @@ from svcnode.probes.tools.faults import verdict_on, words_of
 def test_what_this_machine_lacks_says_nothing_about_the_service(number: int) -> None:
     verdict = verdict_on(OSError(number, os.strerror(number)), "db:5432")
     assert verdict == Verdict.unknown(f"this machine cannot look: {os.strerror(number).lower()}")
+
+
+def test_a_thread_that_is_not_to_be_had_says_nothing_about_the_service() -> None:
+    verdict = verdict_on(NoThreadError("no threads left"), "db:5432")
+    assert verdict == Verdict.unknown("this machine cannot look: no threads left")
 
 
 @pytest.mark.parametrize(

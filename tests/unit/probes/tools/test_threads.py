@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.core.model import Verdict
+from svcnode.probes.tools.faults import NoThreadError
 from svcnode.probes.tools.threads import OwnThread
 
 if TYPE_CHECKING:
@@ -139,17 +141,26 @@ def test_a_call_that_outlives_its_loop_ends_in_silence(
     assert complaints == []
 
 
-def test_a_thread_that_does_not_start_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def refuses(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
+
+def test_a_thread_that_does_not_start_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     own = OwnThread("check")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        with pytest.raises(NoThreadError, match="no threads left"):
             asyncio.run(own.call(lambda: None))
     assert not own.is_busy
     assert asyncio.run(own.call(lambda: 42)) == 42
+
+
+def test_a_look_for_which_no_thread_is_left_says_nothing_about_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = OwnThread("check")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        assert asyncio.run(own.look(Verdict.ready)) == Verdict.unknown("this machine cannot look: no threads left")
+    assert asyncio.run(own.look(Verdict.ready)) == Verdict.ready()
 
 
 def test_a_process_that_was_forked_meanwhile_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:

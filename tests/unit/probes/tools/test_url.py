@@ -141,6 +141,37 @@ def test_a_password_that_somebody_else_sent_is_hidden_and_forgotten() -> None:
     assert redacted("service db is Down") == "service db is Down"
 
 
+HEX_KEY, MIXED_KEY, UUID = "9aa3d95b3bc440fa88ea12eaa4456161", "Xk2-9sDfaZ_q81LpW0vTn3", "6f1c3a52-07de-4b0a-9c1e-2a"
+
+
+@pytest.mark.parametrize("key", [HEX_KEY, MIXED_KEY, UUID])
+@pytest.mark.parametrize("text", ["http://db/v3/{}", "https://db/{}/mainnet", "http://{}@db:1/", "ws://db/bot1:{}"])
+def test_what_looks_like_a_key_is_not_shown_and_is_known_as_a_secret_from_then_on(text: str, key: str) -> None:
+    url = Url.parse(text.format(key))
+    assert str(url) == text.format("***")
+    assert redacted(f"who is {key}?") == "who is ***?"
+
+
+def test_a_key_in_the_query_is_hidden_wherever_it_is_repeated() -> None:
+    Url.parse(f"http://db/?key={HEX_KEY}")
+    assert redacted(f"invalid: {HEX_KEY}") == "invalid: ***"
+
+
+def test_a_key_is_told_from_the_percent_forms_around_it() -> None:
+    assert str(Url.parse(f"http://db/a%20b%3D{HEX_KEY}%3D%3D")) == "http://db/a%20b%3D***%3D%3D"
+    assert redacted(f"a b={HEX_KEY}==") == "a b=***=="
+
+
+def test_a_key_that_somebody_else_sent_is_no_secret_of_ours() -> None:
+    Url.parse(f"http://elsewhere/{HEX_KEY}", is_ours=False)
+    assert redacted(HEX_KEY) == HEX_KEY
+
+
+@pytest.mark.parametrize("text", [f"file:/run/{HEX_KEY}/pid", f"file:///run/{HEX_KEY}/pid", f"disk:/mnt/{UUID}"])
+def test_the_path_of_a_file_is_shown_whatever_it_looks_like(text: str) -> None:
+    assert str(Url.parse(text)).endswith(text.removeprefix("file:").removeprefix("//").removeprefix("disk:"))
+
+
 @pytest.mark.parametrize("text", ["http://db/v3/{}", "exec:/bin/check {}", "http://{}@db", "file:/run/{}"])
 def test_a_secret_in_any_other_place_is_not_shown(text: str) -> None:
     url = Url.parse(resolved_url(text.format("${KEY}"), {"KEY": "top secret"}))
