@@ -7,6 +7,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from svcnode.core.interrupts import is_ctrl_c
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -43,16 +45,22 @@ class ChangeFeed:
     def deliver(self) -> None:
         # One thread at a time delivers. A change that comes while it does is taken along, or seen by the loop's
         # own second look after the release; a listener that causes a change finds it delivered after its own.
-        while self._undelivered and self._delivering.acquire(blocking=False):
+        while self._undelivered and (delivering := self._delivering).acquire(blocking=False):
             try:
                 while self._undelivered:
                     self._tell(self._undelivered.popleft())
             finally:
-                self._delivering.release()
+                delivering.release()  # that one, should a listener have forked
+
+    def come_out_of_fork(self) -> None:
+        """In the child, nobody is there to let go of the locks that other threads held."""
+        self._listeners_lock, self._delivering = threading.Lock(), threading.Lock()
 
     def _tell(self, change: Change) -> None:
         for listener in self._listeners:
             try:
                 listener(change)
-            except Exception:
+            except BaseException as exc:  # whoever made the change must not end by it
+                if is_ctrl_c(exc):
+                    raise
                 log.exception("a listener to the changes of the node failed; the others go on")

@@ -19,10 +19,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from weakref import WeakSet
 
 from svcnode.clock import steady_s
 from svcnode.core import rules
-from svcnode.core.errors import DuplicateServiceError, UnknownServiceError
+from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
 from svcnode.core.model import (
     SPEC_VERSION,
     Change,
@@ -31,6 +32,7 @@ from svcnode.core.model import (
     Evidence,
     Health,
     Identity,
+    Outcome,
     Service,
     ServiceState,
     Status,
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     Observer = Callable[[str, Evidence, ServiceState], None]
 
 F = TypeVar("F", bound="Callable[[], Any]")
+
+_living: WeakSet[Node] = WeakSet()
 
 
 class Handle:
@@ -135,6 +139,7 @@ class Node:
         self._looked_after_in_pid: int | None = None
         self._looking: SupervisorThread | None = None
         self._looking_lock = threading.Lock()
+        _living.add(self)
 
     # ---- registration
 
@@ -211,10 +216,22 @@ class Node:
 
     # ---- evidence
 
-    def report(
+    def report(self, service_id: str, verdict: Verdict) -> ServiceState:
+        """What the program says of a service; returns what is believed after it.
+
+        Of one that is looked at, it cannot say that it works: that would be a claim, and looks are evidence.
+        """
+        if verdict.outcome is Outcome.READY and self.watch(service_id) is not None:
+            raise InvalidValueError(
+                f"service {service_id!r} has a probe, and only its looks can say that it is up: "
+                "do not report that yourself, or register it without a probe"
+            )
+        return self.saw(service_id, verdict)
+
+    def saw(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
-        """Weigh a verdict, reached now or earlier, at `at_s`; returns what is believed after it."""
+        """Weigh what somebody who looked has seen, now or earlier, at `at_s`; returns what is believed after it."""
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
@@ -436,6 +453,26 @@ class Node:
             heapq.heapify(self._lapses)
             self._note_next_lapse()
 
+    def _come_out_of_fork(self) -> None:
+        """In the child, nobody is there to let go of the locks that other threads held, or to end what they began."""
+        was_changing = self._lock.locked()
+        # Whatever that says: a thread may have come to hold the lock, and not yet have been told so.
+        self._lock, self._looking_lock = threading.Lock(), threading.Lock()
+        self._feed.come_out_of_fork()
+        if was_changing:
+            self._recount()
+
+    def _recount(self) -> None:
+        """Make all that follows from the states anew: a thread that was changing one may have got halfway."""
+        self._tally, self._lapses = Tally(), []
+        for entry in self._entries.values():
+            entry.believe(entry.state)
+            entry.is_queued = False
+            self._queue_lapse(entry)
+            self._count(Tally(), entry.weight)
+        self._note_next_lapse()
+        self._publish(ChangeKind.NODE, self._clock())
+
     def _set_condition(self, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
         condition = replace(self._condition, **changes)
         if condition != self._condition:
@@ -473,3 +510,12 @@ def _source(defined: Definition | _Entry) -> tuple[Probe | None, bool]:
     """Where the evidence of a service comes from: its probe, and whether it is to give signs of life itself."""
     probe = None if defined.watch is None else defined.watch.probe
     return probe, defined.service.policy.ttl_s is not None
+
+
+def _come_out_of_fork() -> None:
+    for node in _living:
+        node._come_out_of_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_come_out_of_fork)

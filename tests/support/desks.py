@@ -31,7 +31,7 @@ class Scene:
         self.clock = VirtualClock()
         self.node = Node("validator-7", version="v1.4.2", clock=self.clock, **words)
         self.journal = Journal(self.node)
-        self.vitals = Vitals(started_at_s=STARTED_AT_S)
+        self.vitals = Vitals(started_at_s=STARTED_AT_S, began_s=self.clock.now_s)
         self.history = cast("Any", SimpleNamespace(last_id=0, problem=None))
         no_events = cast("Any", None)
         self.desk = Desk(
@@ -46,7 +46,7 @@ class Scene:
     def see(self, service_id: str, *verdicts: Verdict, every_s: float = 0.0, took_s: float = 0.0) -> None:
         """Each verdict, and then the time that passes."""
         for verdict in verdicts:
-            self.node.report(service_id, verdict, duration_s=took_s)
+            self.node.saw(service_id, verdict, duration_s=took_s)
             self.clock.advance(every_s)
 
     @property

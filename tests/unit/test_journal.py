@@ -49,7 +49,7 @@ def world() -> World:
 
 def test_an_attempt_is_the_evidence_and_the_status_that_came_of_it(world: World) -> None:
     world.clock.advance(5)
-    world.node.report("db", READY, duration_s=0.25)
+    world.node.saw("db", READY, duration_s=0.25)
     (attempt,) = world.record().attempts
     assert (attempt.evidence.verdict, attempt.evidence.at_s, attempt.evidence.duration_s) == (READY, 105.0, 0.25)
     assert attempt.status is Status.UP
@@ -57,14 +57,14 @@ def test_an_attempt_is_the_evidence_and_the_status_that_came_of_it(world: World)
 
 def test_attempts_show_how_a_status_came_about(world: World) -> None:
     for verdict in (READY, FAILED, FAILED, FAILED, READY, READY):
-        world.node.report("db", verdict)
+        world.node.saw("db", verdict)
     up, down = Status.UP, Status.DOWN
     assert world.statuses() == [up, up, up, down, down, up]
 
 
 def test_the_last_twenty_attempts_are_kept_the_newest_last(world: World) -> None:
     for number in range(KEPT_ATTEMPTS + 5):
-        world.node.report("db", Verdict.ready(str(number)))
+        world.node.saw("db", Verdict.ready(str(number)))
     reasons = [attempt.evidence.verdict.reason for attempt in world.record().attempts]
     assert KEPT_ATTEMPTS == 20
     assert reasons == [str(number) for number in range(5, 25)]
@@ -77,7 +77,7 @@ def test_a_service_that_nobody_has_looked_at_has_a_record_without_attempts(world
 
 def test_services_that_were_there_before_are_followed_like_those_that_come(world: World) -> None:
     world.node.register("late").up()
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     assert world.statuses("late") == world.statuses("db") == [Status.UP]
 
 
@@ -86,7 +86,7 @@ def test_services_that_were_there_before_are_followed_like_those_that_come(world
 
 def test_looks_are_counted_by_what_they_saw(world: World) -> None:
     for verdict in (READY, READY, FAILED, Verdict.not_ready("loading"), Verdict.unknown("no files left")):
-        world.node.report("db", verdict)
+        world.node.saw("db", verdict)
     assert world.record().looks == {
         Outcome.READY: 2,
         Outcome.FAILED: 1,
@@ -97,22 +97,22 @@ def test_looks_are_counted_by_what_they_saw(world: World) -> None:
 
 def test_transitions_are_changes_of_status_and_no_others(world: World) -> None:
     for verdict in (READY, READY, FAILED, FAILED, FAILED, FAILED):
-        world.node.report("db", verdict)
+        world.node.saw("db", verdict)
     world.node.replace(define("db", name="Ledger", probe=make_probe(TCP), start_period="0s"))
     assert world.record().transitions == 2
 
 
 def test_silence_that_changes_a_status_is_a_transition_without_an_attempt(world: World) -> None:
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     world.clock.advance(1000)
     assert world.node.status("db") is Status.INITIALIZING
     assert (world.record().transitions, len(world.record().attempts)) == (2, 1)
 
 
 def test_changes_of_the_nodes_health_are_counted(world: World) -> None:
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     assert world.journal.node_transitions == 1
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     world.node.set_issue("disk full")
     world.node.set_issue("and more")
     world.node.clear_issue()
@@ -126,7 +126,7 @@ def test_durations_are_those_of_a_kind_and_not_of_each_service(world: World) -> 
     world.node.register("other", probe="tcp://127.0.0.1:2")
     world.node.register("api", probe="http://127.0.0.1/")
     for service_id in ("db", "other", "api"):
-        world.node.report(service_id, READY, duration_s=0.002)
+        world.node.saw(service_id, READY, duration_s=0.002)
     assert {kind: sum(found.counts) for kind, found in world.journal.durations.items()} == {"tcp": 2, "http": 1}
     assert world.record("db").durations is world.record("other").durations
 
@@ -169,7 +169,7 @@ def test_a_fixed_status_is_no_attempt_and_from_the_start_no_change(world: World)
     record = world.record("own")
     assert record.kind == FIXED
     assert (len(record.attempts), sum(record.looks.values()), record.transitions) == (0, 0, 0)
-    world.node.report("own", Setting.failed(WORDS))
+    world.node.saw("own", Setting.failed(WORDS))
     assert world.record("own") is record
     assert (len(record.attempts), record.transitions) == (0, 1)
 
@@ -183,7 +183,7 @@ def test_a_program_that_reports_in_the_same_words_is_heard(world: World) -> None
 def test_where_a_status_is_fixed_what_was_reported_before_is_another_story(world: World) -> None:
     world.node.register("own", ttl="5s").up()
     world.node.replace(define("own"))
-    world.node.report("own", Setting.failed(WORDS))
+    world.node.saw("own", Setting.failed(WORDS))
     assert (world.record("own").kind, world.statuses("own"), world.record("own").transitions) == (FIXED, [], 0)
 
 
@@ -199,26 +199,26 @@ def test_what_comes_in_the_place_of_a_fixed_status_is_reported(world: World) -> 
 
 
 def test_of_a_service_that_has_left_nothing_is_kept(world: World) -> None:
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     world.node.deregister("db")
     assert world.journal.of("db") is None
 
 
 def test_a_service_that_comes_back_begins_anew(world: World) -> None:
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     world.node.deregister("db")
     world.node.register("db", probe="http://127.0.0.1/")
     assert (world.record().kind, len(world.record().attempts), world.record().transitions) == ("http", 0, 0)
 
 
 def test_another_probe_is_another_story(world: World) -> None:
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     world.node.replace(define("db", probe=make_probe("http://127.0.0.1/")))
     assert (world.record().kind, len(world.record().attempts)) == ("http", 0)
 
 
 def test_another_name_or_policy_is_the_same_story(world: World) -> None:
-    world.node.report("db", READY)
+    world.node.saw("db", READY)
     world.node.replace(define("db", name="Ledger", probe=make_probe(TCP), fall=9))
     assert len(world.record().attempts) == 1
 
@@ -229,7 +229,7 @@ def test_what_is_reported_of_a_service_that_is_just_leaving_is_not_kept() -> Non
     node.register("db")
     node.observe(lambda service_id, *_: node.deregister(service_id))
     journal = Journal(node)
-    node.report("db", READY)
+    node.saw("db", READY)
     assert journal.of("db") is None
 
 

@@ -221,7 +221,7 @@ def probed(service_id: str = "db-1", **words: Any) -> Definition:
 def test_new_words_keep_the_place_and_the_belief(node: Node) -> None:
     node.add(probed(name="old"))
     node.register("cache")
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     before = node.state("db-1")
     node.replace(probed(name="new", description="described", impact="none"))
     (service, state), _ = node
@@ -236,7 +236,7 @@ def test_new_words_keep_the_place_and_the_belief(node: Node) -> None:
 )
 def test_another_probe_starts_the_belief_anew(node: Node, clock: VirtualClock, changed: Definition) -> None:
     node.add(probed())
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     clock.advance(5.0)
     node.replace(changed)
     assert node.state("db-1") == rules.first_state(105.0)
@@ -245,7 +245,7 @@ def test_another_probe_starts_the_belief_anew(node: Node, clock: VirtualClock, c
 @pytest.mark.parametrize("changed", [probed(interval="7s"), probed(fall=9)], ids=["interval", "fall"])
 def test_another_measure_keeps_the_belief(node: Node, clock: VirtualClock, changed: Definition) -> None:
     node.add(probed())
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     clock.advance(5.0)
     node.replace(changed)
     assert node.status("db-1") is Status.UP
@@ -253,7 +253,7 @@ def test_another_measure_keeps_the_belief(node: Node, clock: VirtualClock, chang
 
 def test_a_belief_that_was_kept_is_judged_by_the_new_measure_at_once(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     clock.advance(12.0)
     node.replace(probed(stale_after="11s"))
     assert node.status("db-1") is Status.INITIALIZING
@@ -261,7 +261,7 @@ def test_a_belief_that_was_kept_is_judged_by_the_new_measure_at_once(node: Node,
 
 def test_a_belief_that_had_lapsed_is_not_revived_by_a_more_patient_measure(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="11s"))
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     clock.advance(12.0)
     node.replace(probed(stale_after="20s"))
     assert node.status("db-1") is Status.INITIALIZING
@@ -279,7 +279,7 @@ def test_a_new_weight_counts_at_once(node: Node) -> None:
 
 def test_a_belief_that_was_kept_still_lapses(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     node.replace(probed(stale_after="20s", name="another name"))
     clock.advance(20.0)
     assert node.status("db-1") is Status.INITIALIZING
@@ -308,7 +308,7 @@ def test_what_the_program_says_stands_until_it_says_otherwise(node: Node, clock:
 
 def test_evidence_goes_stale_by_the_clock_alone(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     clock.advance(19.9)
     assert node.health == 200
     clock.advance(0.1)
@@ -329,7 +329,7 @@ def test_evidence_goes_stale_by_the_clock_alone(node: Node, clock: VirtualClock)
 )
 def test_every_way_to_read_judges_the_silence(node: Node, clock: VirtualClock, read: Callable[[Node], bool]) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     clock.advance(20.0)
     assert read(node)
 
@@ -337,7 +337,7 @@ def test_every_way_to_read_judges_the_silence(node: Node, clock: VirtualClock, r
 def test_fresh_evidence_keeps_a_service_up_past_the_first_lapse(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
     for _ in range(10):
-        node.report("db-1", READY)
+        node.saw("db-1", READY)
         clock.advance(15.0)
         assert node.status("db-1") is Status.UP
     clock.advance(5.0)
@@ -368,7 +368,7 @@ def test_a_heartbeat_service_that_never_beats_is_down_after_its_ttl(node: Node, 
 def test_evidence_may_be_older_than_its_report(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
     clock.advance(15.0)
-    node.report("db-1", READY, at_s=110.0)
+    node.saw("db-1", READY, at_s=110.0)
     assert node.status("db-1") is Status.UP
     clock.advance(15.0)
     assert node.state("db-1").status is Status.INITIALIZING
@@ -379,20 +379,20 @@ def test_evidence_that_is_stale_when_it_comes_turns_nothing_green(node: Node, cl
     told: list[Change] = []
     node.subscribe(told.append)
     clock.advance(25.0)
-    node.report("db-1", READY, at_s=105.0)
+    node.saw("db-1", READY, at_s=105.0)
     assert node.status("db-1") is Status.INITIALIZING
     assert told == []
 
 
 def test_evidence_from_before_the_registration_is_about_something_else(node: Node) -> None:
     node.register("worker", ttl="10s")
-    node.report("worker", READY, at_s=99.0)
+    node.saw("worker", READY, at_s=99.0)
     assert node.state("worker") == rules.first_state(100.0)
 
 
 def test_evidence_from_the_future_counts_as_reached_now(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY, at_s=1e9)
+    node.saw("db-1", READY, at_s=1e9)
     clock.advance(20.0)
     assert node.status("db-1") is Status.INITIALIZING
 
@@ -402,11 +402,11 @@ def test_whether_somebody_read_makes_no_difference_to_late_evidence() -> None:
         clock = VirtualClock(0.0)
         node = Node("validator-7", version="v1", clock=clock)
         node.add(probed(stale_after="20s", start_period=0.0, fall=1))
-        node.report("db-1", FAILED)
+        node.saw("db-1", FAILED)
         clock.advance(30.0)
         if is_read_between:
             node.settle()
-        node.report("db-1", READY, at_s=15.0)
+        node.saw("db-1", READY, at_s=15.0)
         return node.state("db-1")
 
     assert down_then_late_ready(is_read_between=True) == down_then_late_ready(is_read_between=False)
@@ -414,10 +414,10 @@ def test_whether_somebody_read_makes_no_difference_to_late_evidence() -> None:
 
 def test_unknown_verdicts_change_no_revision(node: Node) -> None:
     node.add(probed())
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     revision = node.revision
-    node.report("db-1", Verdict.unknown("no file descriptors"))
-    node.report("db-1", READY)
+    node.saw("db-1", Verdict.unknown("no file descriptors"))
+    node.saw("db-1", READY)
     assert node.revision == revision
 
 
@@ -490,6 +490,30 @@ def test_signs_of_life_count_on_when_they_may_be_further_apart(node: Node) -> No
     assert node.status("db-1") is Status.UP
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda node: node.handle("db-1").up(),
+        lambda node: node.handle("db-1").report(READY),
+        lambda node: node.report("db-1", READY),
+        lambda node: node.beat("db-1"),
+    ],
+)
+def test_that_a_service_works_which_is_looked_at_is_not_the_programs_to_say(
+    node: Node, claim: Callable[[Node], object]
+) -> None:
+    node.add(probed())
+    with pytest.raises(InvalidValueError, match="service 'db-1' has a probe, and only its looks can say that it is up"):
+        claim(node)
+    assert (node.status("db-1"), node.health) == (Status.INITIALIZING, Health.PARTIAL)
+
+
+def test_that_a_service_does_not_work_the_program_may_say_of_any(node: Node) -> None:
+    handle = node.add(probed(start_period=0.0, fall=1))
+    handle.down("out of disk")
+    assert node.state("db-1").reason == "out of disk"
+
+
 def test_every_change_is_told_once_and_in_order(node: Node, heard: list[Change]) -> None:
     handle = node.register("db-1")
     handle.up()
@@ -534,7 +558,7 @@ def test_a_service_that_comes_has_no_before_and_one_that_goes_no_after(node: Nod
 
 def test_silence_is_told_when_it_is_noticed(node: Node, clock: VirtualClock, heard: list[Change]) -> None:
     node.add(probed(stale_after="20s"))
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     heard.clear()
     clock.advance(25.0)
     assert heard == []
@@ -574,12 +598,12 @@ def test_a_listener_may_report_and_everybody_hears_both_in_order(node: Node) -> 
 
     def mirrors(change: Change) -> None:
         if change.service_id == "db-1":
-            node.report("mirror", READY)
+            node.saw("mirror", READY)
 
     heard: list[str | None] = []
     node.subscribe(mirrors)
     node.subscribe(lambda change: heard.append(change.service_id))
-    node.report("db-1", READY)
+    node.saw("db-1", READY)
     assert heard == ["db-1", "mirror"]
 
 
@@ -748,7 +772,7 @@ def node_with(service_count: int) -> Node:
     node.subscribe(lambda change: None)
     for place in range(service_count):
         node.add(probed(f"svc-{place}", fall=1, start_period=0.0))
-        node.report(f"svc-{place}", READY)
+        node.saw(f"svc-{place}", READY)
     return node
 
 
@@ -765,8 +789,8 @@ def large() -> Node:
 @pytest.mark.parametrize(
     "work",
     [
-        lambda node: node.report("svc-5", READY),
-        lambda node: (node.report("svc-5", FAILED), node.report("svc-5", Verdict.not_ready("")), node.beat("svc-5")),
+        lambda node: node.saw("svc-5", READY),
+        lambda node: (node.saw("svc-5", FAILED), node.saw("svc-5", Verdict.not_ready("")), node.saw("svc-5", READY)),
         lambda node: (node.set_issue("skew"), node.clear_issue("skew")),
         lambda node: node.health,
         lambda node: node.status("svc-5"),
@@ -788,7 +812,7 @@ def test_the_measure_would_notice_a_walk_over_the_services(small: Node, large: N
 def test_reports_do_not_grow_the_memory_of_lapses(node: Node, clock: VirtualClock) -> None:
     node.add(probed())
     for _ in range(1000):
-        node.report("db-1", READY)
+        node.saw("db-1", READY)
         clock.advance(10.0)
         node.settle()
     assert len(node._lapses) == 1
@@ -878,6 +902,13 @@ def definitions(draw: st.DrawFn) -> Definition:
             return probed(service_id, name=name, impact=impact, fall=draw(st.integers(1, 3)), stale_after=20)
 
 
+def _source(definition: Definition) -> str:
+    """Who gives evidence of a service; there is only one probe in this model."""
+    if definition.watch is not None:
+        return "the probe"
+    return "the program" if definition.service.policy.ttl_s is None else "the service itself"
+
+
 class NodeAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -909,7 +940,7 @@ class NodeAgainstModel(RuleBasedStateMachine):
             return
         self.node.replace(definition)
         old = self.model[service_id]
-        if (old.definition.watch is None) == (definition.watch is None):  # there is only one probe in this model
+        if _source(old.definition) == _source(definition):
             old.definition = definition
             old.happened.append((self.clock(), definition.service.policy))
         else:
@@ -928,9 +959,9 @@ class NodeAgainstModel(RuleBasedStateMachine):
         now_s = self.clock()
         if service_id not in self.model:
             with pytest.raises(UnknownServiceError):
-                self.node.report(service_id, verdict)
+                self.node.saw(service_id, verdict)
             return
-        self.node.report(service_id, verdict, at_s=now_s - age_s)
+        self.node.saw(service_id, verdict, at_s=now_s - age_s)
         self.model[service_id].happened.append((now_s, Evidence(verdict=verdict, at_s=now_s - age_s)))
 
     @rule(by_s=seconds)

@@ -133,7 +133,7 @@ class Supervisor:
             return False
         try:
             # Dated when it began: what was seen cannot be older, and may not be any newer.
-            state = self.node.report(looker.service_id, verdict, duration_s=duration_s, at_s=began_at_s)
+            state = self.node.saw(looker.service_id, verdict, duration_s=duration_s, at_s=began_at_s)
         except UnknownServiceError:
             return False
         except Exception:  # somebody who follows the node, and who must not end the looking

@@ -102,9 +102,9 @@ def test_services_of_fixed_status_are_told_together_and_when_they_change(
 def test_a_service_that_goes_down_is_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.services.change([probed("db")])
     caplog.set_level(logging.INFO, "svcnode")
-    world.node.report("db", Verdict.ready())
+    world.node.saw("db", Verdict.ready())
     for _ in range(3):
-        world.node.report("db", Verdict.failed("refused"))
+        world.node.saw("db", Verdict.failed("refused"))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "service db is Up, was Initializing"),
         ("INFO", "node health is 200, was 206"),

@@ -408,8 +408,8 @@ def test_looks_are_counted_and_reports_are_not(world: World) -> None:
         world.node.register("reported").up()
         async with world.history() as (history, _):
             for verdict in (Verdict.ready(), Verdict.not_ready("syncing"), Verdict.failed("no"), Verdict.unknown("?")):
-                world.node.report("looked-at", verdict, duration_s=0.25)
-            world.node.report("reported", Verdict.failed("no"))
+                world.node.saw("looked-at", verdict, duration_s=0.25)
+            world.node.saw("reported", Verdict.failed("no"))
             bars = await history.bars(["looked-at", "reported"], MINUTES)
         return bars["looked-at"][-1], bars["reported"][-1]
 

@@ -132,9 +132,9 @@ async def test_a_report_says_how_long_the_look_took() -> None:
     class Ledger(Node):
         durations_s: list[float]
 
-        def report(self, service_id: str, verdict: Verdict, **when: Any) -> ServiceState:
+        def saw(self, service_id: str, verdict: Verdict, **when: Any) -> ServiceState:
             self.durations_s.append(when["duration_s"])
-            return super().report(service_id, verdict, **when)
+            return super().saw(service_id, verdict, **when)
 
     node = Ledger("validator-7", version="v1", clock=asyncio.get_running_loop().time)
     node.durations_s = []

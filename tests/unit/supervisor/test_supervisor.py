@@ -252,10 +252,10 @@ async def test_looks_that_take_longer_than_the_transition_interval_follow_each_o
 async def test_a_report_tells_what_is_believed_after_it() -> None:
     node = a_node()
     node.register("db-1", probe=ScriptedProbe(), fall=2)
-    assert node.report("db-1", READY) is node.state("db-1")
-    after = node.report("db-1", FAILED)
+    assert node.saw("db-1", READY) is node.state("db-1")
+    after = node.saw("db-1", FAILED)
     assert (after.status, after.failures_in_a_row) == (Status.UP, 1)
-    assert node.report("db-1", FAILED).status is Status.DOWN
+    assert node.saw("db-1", FAILED).status is Status.DOWN
 
 
 @in_virtual_time
@@ -263,7 +263,7 @@ async def test_a_report_that_comes_too_late_tells_what_silence_has_made_of_it() 
     node = a_node()
     node.register("db-1", probe=ScriptedProbe(), stale_after="20s")
     await asyncio.sleep(30.0)
-    after = node.report("db-1", READY, at_s=5.0)
+    after = node.saw("db-1", READY, at_s=5.0)
     assert (after.status, after.reason) == (Status.INITIALIZING, "no fresh success for 20 s")
 
 

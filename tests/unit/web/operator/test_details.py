@@ -299,9 +299,9 @@ def test_reports_that_come_from_other_threads_meanwhile_break_nothing() -> None:
 
     def churn() -> None:
         while not is_over.is_set():
-            scene.node.report("db", READY)
+            scene.node.saw("db", READY)
             scene.node.register("passing", probe="tcp://db:2")
-            scene.node.report("passing", REFUSED)
+            scene.node.saw("passing", REFUSED)
             scene.node.deregister("passing")
 
     thread = threading.Thread(target=churn)

@@ -117,7 +117,8 @@ def test_the_status_of_a_service_is_one_state_of_a_set(bench: Bench, verdict: Ve
 
 
 def test_a_service_that_nobody_looks_at_any_more_does_not_stay_up(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP, stale_after="30s").report(READY)
+    bench.node.register("ledger", probe=TCP, stale_after="30s")
+    bench.node.saw("ledger", READY)
     bench.clock.advance(31)
     assert bench.value("svcnode_service_status", service_id="ledger", status="Up") == 0
     assert bench.value("svcnode_service_status", service_id="ledger", status="Initializing") == 1
@@ -142,20 +143,20 @@ def test_services_are_counted_by_status_and_weight(bench: Bench) -> None:
 
 
 def test_the_age_of_the_newest_success_grows_through_failures(bench: Bench) -> None:
-    ledger = bench.node.register("ledger", probe=TCP)
+    bench.node.register("ledger", probe=TCP)
     assert bench.ids("svcnode_service_success_age_seconds") == []
-    ledger.report(READY)
+    bench.node.saw("ledger", READY)
     bench.clock.advance(5)
-    ledger.report(REFUSED)
+    bench.node.saw("ledger", REFUSED)
     bench.clock.advance(2)
     assert bench.value("svcnode_service_success_age_seconds", service_id="ledger") == 7
     assert bench.value("svcnode_service_evidence_age_seconds", service_id="ledger") == 2
 
 
 def test_a_look_that_learned_nothing_leaves_evidence_as_old_as_it_is(bench: Bench) -> None:
-    ledger = bench.node.register("ledger", probe=TCP)
+    bench.node.register("ledger", probe=TCP)
     bench.clock.advance(5)
-    ledger.report(BLIND)
+    bench.node.saw("ledger", BLIND)
     bench.clock.advance(2)
     assert bench.value("svcnode_service_evidence_age_seconds", service_id="ledger") == 7
 
@@ -169,9 +170,9 @@ def test_how_old_evidence_may_become_is_shown_where_there_is_a_limit(bench: Benc
 
 
 def test_looks_are_counted_by_verdict(bench: Bench) -> None:
-    ledger = bench.node.register("ledger", probe=TCP)
+    bench.node.register("ledger", probe=TCP)
     for verdict in (READY, READY, READY, SYNCING, REFUSED, REFUSED, BLIND):
-        ledger.report(verdict)
+        bench.node.saw("ledger", verdict)
     bench.node.register("cache")
     looks = bench.values("svcnode_looks_total", "verdict", service_id="ledger")
     assert looks == {"ready": 3, "not_ready": 1, "failed": 2, "unknown": 1}
@@ -190,16 +191,16 @@ def test_the_duration_of_the_latest_look_is_shown_for_what_is_looked_at(bench: B
     bench.node.register("ledger", probe=TCP)
     bench.node.register("cache", probe=TCP)
     bench.node.register("indexer").up()
-    bench.node.report("ledger", READY, duration_s=0.2)
-    bench.node.report("ledger", REFUSED, duration_s=0.03)
+    bench.node.saw("ledger", READY, duration_s=0.2)
+    bench.node.saw("ledger", REFUSED, duration_s=0.03)
     assert bench.values("svcnode_service_look_duration_seconds", "service_id") == {"ledger": 0.03}
 
 
 def test_durations_are_a_histogram_by_kind_and_not_by_service(bench: Bench) -> None:
     for service_id in ("a", "b"):
         bench.node.register(service_id, probe=TCP)
-        bench.node.report(service_id, READY, duration_s=0.003)
-    bench.node.report("a", REFUSED, duration_s=60.0)
+        bench.node.saw(service_id, READY, duration_s=0.003)
+    bench.node.saw("a", REFUSED, duration_s=60.0)
     bench.node.register("c", probe="file:/run/done")
     bench.node.register("reported").up()
     buckets = bench.values("svcnode_look_duration_seconds_bucket", "le", kind="tcp")
@@ -209,7 +210,8 @@ def test_durations_are_a_histogram_by_kind_and_not_by_service(bench: Bench) -> N
 
 
 def test_a_service_that_has_gone_has_no_series(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP).report(READY)
+    bench.node.register("ledger", probe=TCP)
+    bench.node.saw("ledger", READY)
     bench.node.deregister("ledger")
     assert b"ledger" not in asyncio.run(bench.ask()).body
 
