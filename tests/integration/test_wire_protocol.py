@@ -415,6 +415,9 @@ MALFORMED = {
     "a bare CR in a header": b"GET /svc/node HTTP/1.1\r\n" + HOST + b"X: a\rb\r\n\r\n",
     "no Host": b"GET /svc/node HTTP/1.1\r\n\r\n",
     "two Hosts": b"GET /svc/node HTTP/1.1\r\n" + HOST + HOST + b"\r\n",
+    "a Host that is none": b"GET /svc/node HTTP/1.1\r\nHost: a b/@\r\n\r\n",
+    "a Host with a path": b"GET /svc/node HTTP/1.1\r\nHost: node.example/svc\r\n\r\n",
+    "a Host with a user": b"GET /svc/node HTTP/1.1\r\nHost: me@node.example\r\n\r\n",
     "a length and chunks": request("/svc/node", "Content-Length: 5", "Transfer-Encoding: chunked", method="POST"),
     "chunks and a length": request("/svc/node", "Transfer-Encoding: chunked", "Content-Length: 5", method="POST"),
     "two lengths": request("/svc/node", "Content-Length: 5", "Content-Length: 6", method="POST"),
@@ -431,7 +434,6 @@ MALFORMED = {
         "/svc/node", "Transfer-Encoding: chunked", method="POST", body=b"1\r\nabc\r\n0\r\n\r\n"
     ),
     "a TLS handshake": bytes.fromhex("16030100c2010000be0303") + bytes(range(64)),
-    "the preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 }
 
 
@@ -445,6 +447,32 @@ def test_what_is_not_http_is_a_bad_request_and_ends_the_connection(
         assert message_of(answer).startswith("Bad request")
         assert client.ends()
     assert not caplog.records, "a stranger's nonsense is no fault of ours"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "node", "node.example:8420", "127.0.0.1:80", "[::1]:8420", "[fe80::1%25eth0]", "under_score", "%C3%BC:"],
+)
+def test_whatever_can_name_a_host_may_stand_in_the_header_for_it(wire: RunningWire, host: str) -> None:
+    with wire.connect() as client:
+        assert client.ask(f"GET /svc/node HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).code == 200
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        b"HEAD /svc/node HTTP/1.1\r\n\r\n",
+        b"HEAD /svc/node HTTP/1.1\r\n" + HOST + b"X Y: z\r\n\r\n",
+        request("/svc/node", "Content-Length: 1000000", method="HEAD"),
+        request("/svc/node", version="HTTP/2.0", method="HEAD"),
+    ],
+)
+def test_who_asks_for_a_head_alone_is_refused_with_a_head_alone(wire: RunningWire, refused: bytes) -> None:
+    with wire.connect() as client:
+        answer = client.ask(refused, is_head=True)
+        assert answer.code in (400, 413, 505)
+        assert answer.header("Content-Length") != "0"
+        assert client.ends()
 
 
 def test_a_length_with_many_zeros_is_a_length(wire: RunningWire, caplog: pytest.LogCaptureFixture) -> None:
@@ -461,7 +489,14 @@ def test_a_bad_request_behind_good_ones_does_not_spoil_their_answers(wire: Runni
         assert client.ends()
 
 
-@pytest.mark.parametrize("asked", [b"GET /svc/node\r\n\r\n", request("/svc/node", version="HTTP/2.0")])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"GET /svc/node\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        *[request("/svc/node", version=f"HTTP/{version}") for version in ("1.2", "2.0", "2.1", "3.0", "9.9")],
+    ],
+)
 def test_other_versions_of_http_are_named_as_such(wire: RunningWire, asked: bytes) -> None:
     with wire.connect() as client:
         answer = client.ask(asked)

@@ -293,7 +293,8 @@ class Connection(asyncio.Protocol):
     def _say(self, last_word: Answer) -> None:
         """Refuse, and leave the line open for a moment: a reset would destroy the answer before it is read."""
         self._last_word = None
-        self._transport.write(self._server.answers.encode(last_word, connection="close"))
+        is_head = self._reader is not None and self._reader.wants_no_body
+        self._transport.write(self._server.answers.encode(last_word, is_head=is_head, connection="close"))
         if self._transport.can_write_eof():  # TLS has no such half-way house
             self._transport.write_eof()
         self._server.lingering.enter(self, steady_s())

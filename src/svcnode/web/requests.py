@@ -21,14 +21,18 @@ log = logging.getLogger("svcnode.web")
 
 BAD_REQUEST = error_answer(400, "Bad request: not well-formed HTTP/1.1")
 BAD_HOST = error_answer(400, "Bad request: HTTP/1.1 asks for exactly one Host header")
+STRANGE_HOST = error_answer(400, "Bad request: what stands in the Host header is not a host")
 BODY_TOO_LARGE = error_answer(413, "Content too large: no endpoint takes a body")
 LINE_TOO_LONG = error_answer(414, "URI too long")
 HEAD_TOO_LARGE = error_answer(431, "Request header fields too large")
 VERSION_NOT_SUPPORTED = error_answer(505, "HTTP version not supported; use HTTP/1.1 or HTTP/1.0")
 
 _WIRE_BYTES_PER_BODY_BYTE = 8  # more than the smallest chunks need; the rest is padding, to fill our memory
+# RFC 3986, 3.2.2 and 3.2.3; it may be empty, where the target has no authority.
+_HOST = re.compile(rb"(\[[0-9A-Za-z:.%]*\]|[0-9A-Za-z._~%!$&'()*+,;=-]*)(:[0-9]*)?")
 _AFTER_AUTHORITY = re.compile(rb"[/?#]")
-# A request line that is well-formed but for a method that the parser has never heard of.
+# Request lines that are well-formed, but for a version or a method that the parser has never heard of.
+_OTHER_VERSION = re.compile(rb"[A-Z]{1,32} \S{1,4096} HTTP/(?!1\.[01]\r?\n)[0-9]\.[0-9]\r?\n")
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (\S{1,4096}) HTTP/1\.[01]\r?\n")
 
 
@@ -59,6 +63,7 @@ class _Head:
         "header_count",
         "host_count",
         "is_complete",
+        "is_head",
         "kept",
         "url",
         "wants_continue",
@@ -72,6 +77,7 @@ class _Head:
         self.host_count = 0
         self.has_body = False
         self.wants_continue = False
+        self.is_head = False  # in the other sense: the method
         self.is_complete = False
 
 
@@ -118,7 +124,8 @@ class RequestReader:
             self.refuse(self._answer_to_strange_method(data) if is_first_in_data else BAD_REQUEST)
         except httptools.HttpParserError:
             if not self.is_done:  # what follows a "Connection: close" is of no concern
-                self.refuse(BAD_REQUEST)
+                is_other_version = was_between_requests and not self._completed and _OTHER_VERSION.match(data)
+                self.refuse(VERSION_NOT_SUPPORTED if is_other_version else BAD_REQUEST)
         if self.is_in_the_middle:
             self._limit_what_arrives(len(data))
         return self._completed
@@ -126,6 +133,11 @@ class RequestReader:
     @property
     def is_in_the_middle(self) -> bool:
         return not (self.is_between_requests or self.is_done)
+
+    @property
+    def wants_no_body(self) -> bool:
+        """Whether what is arriving asks for a head alone, so that a refusal has no body either."""
+        return self._head.is_head
 
     def takes_invitation(self) -> bool:
         """Whether the client waits to be told to go on with its body; once for each request."""
@@ -181,9 +193,10 @@ class RequestReader:
         self._arrived_bytes = 0
 
     def on_url(self, part: bytes) -> None:
-        head = self._head
+        head, method = self._head, self._parser.get_method()
         head.url += part
-        line_bytes = len(self._parser.get_method()) + len(head.url) + len("  HTTP/1.1")
+        head.is_head = method == b"HEAD"
+        line_bytes = len(method) + len(head.url) + len("  HTTP/1.1")
         if line_bytes > self._server.limits.request_line_bytes:
             raise _RefusedError(LINE_TOO_LONG)
         head.byte_count = line_bytes + len("\r\n\r\n")  # its own end and that of the head
@@ -202,6 +215,8 @@ class RequestReader:
         match name:
             case b"host":
                 head.host_count += 1
+                if _HOST.fullmatch(value) is None:
+                    raise _RefusedError(STRANGE_HOST)
             case b"content-length":  # the parser lets only digits through
                 length = int(value.lstrip(b"0") or b"0")
                 head.has_body = length > 0
