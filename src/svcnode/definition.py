@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Service
+from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Service, check_in_a_row
 from svcnode.core.units import duration_s
 from svcnode.probes import make_probe
 
@@ -75,6 +75,9 @@ def define(  # noqa: PLR0913  each is a word of the service table
 ) -> Definition:
     if probe is not None and ttl is not None:
         raise InvalidValueError("a service has a probe or a ttl, not both: a probe brings its own evidence")
+    # Here, since without a probe nobody else reads them, and to the cache of policies True is 1.
+    check_in_a_row("rise", rise)
+    check_in_a_row("fall", fall)
     if isinstance(probe, str | Mapping):
         probe = make_probe(probe)
     if probe is not None and not hasattr(probe, "look"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import REPORTED, Impact, Verdict
 from svcnode.definition import ServiceWords, define
-from svcnode.probes import KINDS, make_probe
+from svcnode.probes import KINDS, Probe, make_probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import SqliteProbe
 
@@ -74,6 +75,17 @@ def test_a_ttl_is_more_than_nothing(ttl: str | float) -> None:
         define("db-1", ttl=ttl)
 
 
+@pytest.mark.parametrize("probe", [None, SomeProbe()])
+@pytest.mark.parametrize("words", [{"rise": "2"}, {"rise": [2]}, {"fall": 1.5}, {"fall": True}, {"fall": 0}])
+def test_rise_and_fall_are_refused_where_they_are_no_count_of_looks(probe: Probe | None, words: dict[str, Any]) -> None:
+    define("db-1", probe=SomeProbe(), rise=1, fall=1)  # what was kept of it is not taken for True
+    [(word, number)] = words.items()
+    with pytest.raises(InvalidValueError) as refused:
+        define("db-1", probe=probe, **words)
+    assert str(refused.value).startswith(f"{word} counts looks in a row, so it is a whole number from 1 to 1000, not ")
+    assert str(refused.value).endswith(repr(number))
+
+
 def test_a_probed_service_has_the_decided_defaults() -> None:
     definition = define("db-1", probe=SomeProbe())
     policy = definition.service.policy
@@ -104,6 +116,11 @@ def test_evidence_that_would_be_stale_before_the_next_look_is_refused(stale_afte
         match=r'^stale_after \(\d+ s\) must be longer than the interval \(10 s\), .*; set it to "33s", the default',
     ):
         define("db-1", probe=SomeProbe(), interval="10s", stale_after=stale_after)
+
+
+def test_evidence_that_would_count_for_ever_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match=r"^stale_after \(36500 days\) is more than 7 days"):
+        define("db-1", probe=SomeProbe(), stale_after="36500d")
 
 
 def test_evidence_may_be_stale_soon_after_the_next_look_was_due() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -64,9 +65,12 @@ def test_unsubscribing_ends_one_listening_and_no_other() -> None:
     assert (stays.heard, leaves.heard) == ([1, 2], [1])
 
 
-def test_a_listener_that_raises_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, GeneratorExit, SystemExit, BaseException])
+def test_whatever_a_listener_raises_is_logged_and_the_others_go_on(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     def fails(change: Change) -> None:
-        raise ValueError("not today")
+        raise error("not today")
 
     feed, listener = ChangeFeed(), Listener()
     feed.subscribe(fails)
@@ -145,18 +149,15 @@ def test_a_change_that_comes_just_before_the_delivery_ends_is_not_left_behind() 
     assert listener.heard == [1, 2]
 
 
-def test_a_listener_that_ends_the_thread_leaves_the_feed_usable() -> None:
-    class EndOfThread(BaseException):
-        pass
-
-    def ends(change: Change) -> None:
+def test_a_ctrl_c_that_finds_a_listener_at_work_ends_the_program_as_ever_and_leaves_the_feed_usable() -> None:
+    def is_interrupted(change: Change) -> None:
         if change.at_s == 1:
-            raise EndOfThread
+            raise KeyboardInterrupt
 
     feed, listener = ChangeFeed(), Listener()
-    feed.subscribe(ends)
+    feed.subscribe(is_interrupted)
     feed.subscribe(listener)
-    with pytest.raises(EndOfThread):
+    with pytest.raises(KeyboardInterrupt):
         tell(feed, 1)
     tell(feed, 2)
     assert listener.heard == [2]

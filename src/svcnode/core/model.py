@@ -19,6 +19,7 @@ MAX_ID_CHARS = 256
 DOT_IDS = (".", "..")
 MAX_IN_A_ROW = 1000  # with the default interval, half an hour and more until a change is told
 MAX_INTERVAL_S = 86_400.0  # evidence counts for three intervals, and a green light of last month is none
+MAX_STALE_AFTER_S = 7 * 86_400.0  # for the same reason; the default for the longest interval is below
 # A "v" followed by dotted numbers; ASCII digits only, as a client's own pattern would have it.
 VERSION_FORM = re.compile(r"v[0-9]+(\.[0-9]+)*")
 
@@ -88,6 +89,13 @@ class Evidence(NamedTuple):
     duration_s: float = 0.0
 
 
+def check_in_a_row(what: str, number: object) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_IN_A_ROW:
+        raise InvalidValueError(
+            f"{what} counts looks in a row, so it is a whole number from 1 to {MAX_IN_A_ROW}, not {number!r}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """When evidence becomes a change of status, and how long evidence counts."""
@@ -101,13 +109,17 @@ class Policy:
     ttl_s: float | None = None
 
     def __post_init__(self) -> None:
-        if not (1 <= self.rise <= MAX_IN_A_ROW and 1 <= self.fall <= MAX_IN_A_ROW):
-            raise InvalidValueError(f"rise and fall count looks in a row, so they are from 1 to {MAX_IN_A_ROW}")
+        check_in_a_row("rise", self.rise)
+        check_in_a_row("fall", self.fall)
         if self.stale_after_s is not None and self.ttl_s is not None:
             raise InvalidValueError("a service has a stale_after or a ttl, not both")
         for word, limit_s in (("stale_after", self.stale_after_s), ("ttl", self.ttl_s)):
             if limit_s is not None and not limit_s > 0:
                 raise InvalidValueError(f"{word} must be more than 0 seconds, not {limit_s!r}")
+        if self.stale_after_s is not None and self.stale_after_s > MAX_STALE_AFTER_S:
+            raise InvalidValueError(
+                f"stale_after ({self.stale_after_s / 86_400:g} days) is more than 7 days; nothing would be evidence"
+            )
 
 
 # What a program says of its own service holds at once: it knows, so there is nothing to count.

@@ -19,6 +19,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from svcnode.core.interrupts import is_ctrl_c
 from svcnode.core.model import ChangeKind, Outcome
 from svcnode.core.redaction import redacted
 from svcnode.history.backlog import Backlog
@@ -288,7 +289,9 @@ class History:
             for listener in self._listeners:
                 try:
                     listener(transition)
-                except Exception:
+                except BaseException as exc:
+                    if is_ctrl_c(exc):
+                        raise
                     log.exception("a listener to the history failed; the others go on")
         self._is_telling = len(some) == TOLD_AT_ONCE
         if self._is_telling:

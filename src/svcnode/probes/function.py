@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
@@ -13,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.interrupts import is_ctrl_c
 from svcnode.core.model import Verdict
 from svcnode.core.wording import error_words
 from svcnode.probes.tools.faults import NoThreadError, verdict_on
-from svcnode.probes.tools.tasks import OwnTask
+from svcnode.probes.tools.tasks import CancelledByItselfError, OwnTask
 from svcnode.probes.tools.threads import OwnThread
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ class FunctionProbe:
     _task: OwnTask = field(default_factory=OwnTask, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InvalidValueError(
+                f"a check is a function, or something else that can be called, not {self.function!r}; "
+                "hand over the function itself, not what it returns"
+            )
         code = _code_of(self.function)
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
             raise InvalidValueError(
@@ -53,13 +58,13 @@ class FunctionProbe:
             self._task.tell_again()
             return _STILL_RUNS
         if inspect.iscoroutinefunction(self.function):
-            return await self._task.call(lambda: _awaited(self.function))
+            return await self._in_task(self.function)
         try:
             result = await self._thread.call(self._run)
         except NoThreadError as exc:
             return verdict_on(exc, "the check")
         # A callable object or a lambda may still hand back something to await.
-        return result if isinstance(result, Verdict) else await self._task.call(lambda: _awaited(lambda: result))
+        return result if isinstance(result, Verdict) else await self._in_task(lambda: result)
 
     @property
     def held_loop_s(self) -> float:
@@ -68,6 +73,12 @@ class FunctionProbe:
 
     def let_go(self) -> None:
         self._task.drop()
+
+    async def _in_task(self, begin: Callable[[], Any]) -> Verdict:
+        try:
+            return await self._task.call(lambda: _awaited(begin))
+        except CancelledByItselfError:
+            return Verdict.failed("what it waited for was cancelled")
 
     def _run(self) -> object:
         try:
@@ -80,17 +91,12 @@ class FunctionProbe:
 async def _awaited(begin: Callable[[], Any]) -> Verdict:
     try:
         return _verdict_from(_as_python_has_it(await begin()))
-    except (asyncio.CancelledError, GeneratorExit):
-        raise
+    except asyncio.CancelledError:
+        raise  # whose it is, `OwnTask` can tell
     except BaseException as exc:
-        if _is_ctrl_c(exc):
+        if is_ctrl_c(exc):
             raise
         return Verdict.failed(error_words(exc))  # a check says "failed" by raising whatever it likes
-
-
-def _is_ctrl_c(exc: BaseException) -> bool:
-    """That of a person reaches the main thread only; anywhere else the check has raised it."""
-    return isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _code_of(function: Any) -> Any:  # noqa: ANN401  whatever can be called

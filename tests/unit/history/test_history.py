@@ -185,9 +185,12 @@ def test_a_service_that_falls_silent_just_as_history_begins_is_no_trap(
     assert [(one.kind, one.after) for one in told[:2]] == [("started", None), ("status", "Down")]
 
 
-def test_one_that_fails_to_listen_keeps_nobody_else_from_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, SystemExit])
+def test_one_that_fails_to_listen_keeps_nobody_else_from_it(
+    world: World, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(told: Transition) -> None:
-        raise ValueError(told.kind)
+        raise error(told.kind)
 
     async def story() -> int:
         async with History(world.node, world.path) as history:

@@ -117,6 +117,22 @@ def test_a_ctrl_c_that_finds_a_coroutine_at_work_still_ends_the_program() -> Non
         verdict_of(as_coroutine(interrupt))
 
 
+@pytest.mark.parametrize("hands_over", [as_coroutine, lambda check: functools.partial(call, as_coroutine(check))])
+def test_a_cancellation_that_nobody_asked_for_is_failed(hands_over: Any) -> None:
+    def check() -> None:
+        raise asyncio.CancelledError
+
+    assert verdict_of(hands_over(check)) == Verdict.failed("what it waited for was cancelled")
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, BaseException])
+def test_whatever_else_a_coroutine_raises_is_failed(error: type[BaseException]) -> None:
+    def check() -> None:
+        raise error("not today")
+
+    assert verdict_of(as_coroutine(check)) == Verdict.failed(f"{error.__name__}: not today")
+
+
 class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -199,6 +215,16 @@ def test_what_yields_is_refused_with_what_to_write_instead(name: str) -> None:
     assert str(refused.value) == (
         f"{name} cannot be a check: it yields, so a call runs nothing of it; "
         "let it return instead, or write a function that uses it and returns"
+    )
+
+
+@pytest.mark.parametrize("what", [5, None, "db", Verdict.ready()])
+def test_what_cannot_be_called_is_refused_with_what_to_hand_over(what: Any) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        FunctionProbe(what)
+    assert str(refused.value) == (
+        f"a check is a function, or something else that can be called, not {what!r}; "
+        "hand over the function itself, not what it returns"
     )
 
 

@@ -51,6 +51,55 @@ async def test_a_check_that_would_end_the_program_takes_its_service_down_and_not
     assert len(other.began_at_s) == 4
 
 
+@in_virtual_time
+async def test_a_check_whose_client_was_cancelled_takes_its_service_down(caplog: pytest.LogCaptureFixture) -> None:
+    node = a_node()
+    client = asyncio.create_task(asyncio.sleep(HUNG_S))
+
+    @node.check("db-1", interval="10s", fall=2, start_period=0.0)
+    async def check() -> None:
+        if client.done():
+            await client
+
+    async with supervising(node):
+        await asyncio.sleep(5.0)
+        assert node.status("db-1") is Status.UP
+        client.cancel()
+        await asyncio.sleep(20.0)
+        state = node.state("db-1")
+    assert (state.status, state.reason) == (Status.DOWN, "what it waited for was cancelled")
+    assert [record.exc_info for record in caplog.records if record.exc_info] == []
+
+
+@in_virtual_time
+async def test_a_check_that_raises_what_ends_coroutines_is_failed_and_looked_through_again() -> None:
+    node, reasons = a_node(), list[str]()
+    node.observe(lambda _, evidence, __: reasons.append(evidence.verdict.reason))
+
+    @node.check("db-1", interval="10s", start_period=0.0)
+    async def check() -> None:
+        if not reasons:
+            raise GeneratorExit
+
+    async with supervising(node):
+        await asyncio.sleep(15.0)
+    assert reasons[:2] == ["GeneratorExit", ""]
+
+
+@in_virtual_time
+async def test_a_listener_that_would_end_the_looking_does_not() -> None:
+    node, probe = a_node(), ScriptedProbe()
+    node.register("db-1", probe=probe, interval="10s")
+
+    def ends(change: object) -> None:
+        raise asyncio.CancelledError
+
+    node.subscribe(ends)
+    async with supervising(node):
+        await asyncio.sleep(35.0)
+    assert len(probe.began_at_s) == 4
+
+
 BLOCKED = "it blocked the event loop for 1.5 s, its timeout is 0.5 s"
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class CancelledByItselfError(Exception):
+    """A coroutine ended as one that is cut off does, and nobody had cut it off."""
+
+
 class OwnTask:
     """Runs a coroutine in a task of its own. When cut off it may clean up; when cut off again it is left behind."""
 
@@ -32,6 +36,10 @@ class OwnTask:
         return left is not None and not left.done() and left.get_loop() is asyncio.get_running_loop()
 
     async def call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Raises `CancelledByItselfError` for a cancellation that is not the caller's own.
+
+        As a rule, the coroutine awaited a task that had been cancelled. To the caller it would look like its own end.
+        """
         self.held_s, self._is_dropped = 0.0, False
         task = asyncio.get_running_loop().create_task(self._run(begin))
         try:
@@ -43,6 +51,8 @@ class OwnTask:
                 task.result()  # raises what it was cut off with, which may say how far it got
             task.exception()  # it was not left unheard; but what counts is that we are cut off
             raise
+        if task.cancelled():
+            raise CancelledByItselfError
         return task.result()
 
     def tell_again(self) -> None:
