@@ -160,6 +160,9 @@ class Node:
         """
         from svcnode.probes.function import FunctionProbe
 
+        if callable(service_id):
+            raise InvalidValueError('a check needs the id of its service: @node.check("cache"), not @node.check')
+
         def register(function: F) -> F:
             self.register(service_id, probe=FunctionProbe(function), **words)
             return function

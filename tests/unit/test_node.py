@@ -8,7 +8,7 @@ import math
 import sys
 import threading
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import settings
@@ -488,6 +488,13 @@ def test_signs_of_life_count_on_when_they_may_be_further_apart(node: Node) -> No
     node.register("db-1", ttl="10s").up()
     node.replace(define("db-1", ttl="20s"))
     assert node.status("db-1") is Status.UP
+
+
+def test_a_check_without_the_id_of_its_service_is_refused(node: Node) -> None:
+    check = cast("Any", node.check)
+    with pytest.raises(InvalidValueError, match="a check needs the id of its service"):
+        check(lambda: None)
+    assert len(node) == 0
 
 
 @pytest.mark.parametrize(
