@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from svcnode.core.encoding import compact_json
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import Health
+from svcnode.core.model import DOT_IDS, Health
 from svcnode.core.rules import service_health
 
 if TYPE_CHECKING:
@@ -193,6 +193,11 @@ def _checked(prefix: str) -> str:
     bare = prefix.rstrip("/")
     if not PREFIX_FORM.fullmatch(bare):
         raise InvalidValueError(f'"{prefix}" is not a prefix; write a path such as "{PREFIX}"')
+    if any(segment in DOT_IDS for segment in bare.split("/")):
+        raise InvalidValueError(
+            f'"{prefix}" is not a prefix: "." and ".." name another place in a path, and clients and proxies would ask '
+            f'for that instead; write a path such as "{PREFIX}"'
+        )
     return bare
 
 

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 ANOTHER_FILE = "name another file in [store] path"
 
 
+def is_missing(path: Path) -> bool:
+    """Not what nobody lets us see, or what no system could hold: to open it will say that."""
+    try:
+        path.stat()
+    except OSError as exc:
+        return isinstance(exc, FileNotFoundError)
+    return False
+
+
 def open_store(path: Path) -> None:
     """Make sure that there is a store to use at this path."""
     try:

@@ -594,6 +594,213 @@ def test_closed_by_another_thread_it_ends_what_is_under_way() -> None:
         assert time.monotonic() - began_s < 5
 
 
+def told_by(program: str) -> str:
+    """What it prints. It may fork beside its threads, of which newer Pythons warn; a child that hangs ends."""
+    prelude = "import os, signal; os.register_at_fork(after_in_child=lambda: signal.alarm(15))\n"
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", "-c", prelude + program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+NO_FILES_LEFT = """
+import resource
+from svcnode import Client, UnreachableError
+
+client, taken = Client("127.0.0.1:1"), []
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+for free in (0, {free}):
+    for _ in range(free):
+        os.close(taken.pop())
+    try:
+        client.health()
+    except UnreachableError as error:
+        print(error)
+client.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("free", "then"), [(1, "too many open files"), (2, "too many open files"), (10, "connection refused")]
+)
+def test_without_files_to_open_it_says_so_and_can_be_asked_again(free: int, then: str) -> None:
+    told = told_by(NO_FILES_LEFT.format(free=free)).splitlines()
+    assert told == [f"cannot reach http://127.0.0.1:1: {why}" for why in ("too many open files", then)]
+
+
+def test_without_threads_to_start_it_says_so_and_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Client("127.0.0.1:1") as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(UnreachableError, match="can't start new thread"):
+                client.health()
+        with pytest.raises(UnreachableError, match="connection refused"):
+            client.health()
+
+
+# ---- other processes and other loops
+
+
+def answering(peer: Peer) -> None:
+    """On one connection, for as long as somebody asks."""
+    while True:
+        peer.read_until(b"\r\n\r\n")
+        peer.say(reply(200))
+
+
+FORKING = """
+import gc, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from svcnode import Client
+
+client = Client({url!r}, timeout=5, ca={ca!r})
+client.health()
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    print("parent:", client.health().name)
+    client.close()
+    sys.exit()
+"""
+MANY_THREADS = """
+with ThreadPoolExecutor(8) as pool:
+    print(*set(pool.map(lambda _: client.health().name, range(8))))
+assert [one.name for one in threading.enumerate()].count("svcnode client") == 1
+client.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("in_child", "told", "connections"),
+    [
+        ("print(client.health().name)", "HEALTHY\n", 2),
+        ("print(client.health().name); client.close()", "HEALTHY\n", 2),
+        ("print(client.health().name); del client; gc.collect()", "HEALTHY\n", 2),
+        ("print(client.health().name, flush=True); os._exit(0)", "HEALTHY\n", 2),
+        ("client.health(); os.fork() and os.wait(); print(client.health().name)", "HEALTHY\nHEALTHY\n", 3),
+        ("client.close()", "", 1),
+        ("pass", "", 1),
+        pytest.param(MANY_THREADS, "HEALTHY\n", None, id="from many threads"),
+    ],
+)
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+def test_a_forked_process_asks_for_itself_and_leaves_its_parent_alone(
+    in_child: str, told: str, connections: int | None, *, is_tls: bool, tmp_path: Path
+) -> None:
+    made = make_certificate(tmp_path)
+    with Backend(answering, tls=server_tls(made) if is_tls else None) as backend:
+        url = f"{'https' if is_tls else 'http'}://{backend.place}"
+        assert told_by(FORKING.format(url=url, ca=str(made.certificate)) + in_child) == f"{told}parent: HEALTHY\n"
+        assert connections in {None, backend.connection_count}
+
+
+def test_the_timeout_holds_in_a_forked_process() -> None:
+    def answering_the_first(peer: Peer) -> None:
+        (answering if backend.connection_count == 1 else mute)(peer)
+
+    in_child = """
+try:
+    client.health()
+except Exception as error:
+    print(error)
+"""
+    with Backend(answering_the_first) as backend:
+        told = told_by(FORKING.format(url=backend.place, ca=None).replace("timeout=5", "timeout=0.5") + in_child)
+    assert told == f"no whole answer from http://{backend.place}/svc/node/health within 0.5 s\nparent: HEALTHY\n"
+
+
+@pytest.mark.parametrize("before", ["client.health()", "pass"])
+def test_closed_before_a_fork_it_is_closed_after_it(before: str) -> None:
+    program = """
+from svcnode import Client
+
+client = Client({place!r})
+{before}
+client.close()
+if os.fork():
+    assert os.wait()[1] == 0
+else:
+    try:
+        client.health()
+    except RuntimeError as error:
+        print(error)
+"""
+    with Backend(answering) as backend:
+        assert told_by(program.format(place=backend.place, before=before)) == "the client is closed\n"
+
+
+def test_a_loop_that_is_used_on_both_sides_of_a_fork_shares_no_connection() -> None:
+    program = """
+import asyncio
+from svcnode import AsyncClient
+
+client, runner = AsyncClient({place!r}), asyncio.Runner()
+runner.run(client.health())
+is_parent = bool(os.fork())
+assert not is_parent or os.wait()[1] == 0
+print(runner.run(client.health()).name, flush=True)
+if not is_parent:
+    os._exit(0)
+runner.run(client.aclose())
+runner.close()
+"""
+    with Backend(answering) as backend:
+        assert told_by(program.format(place=backend.place)) == "HEALTHY\nHEALTHY\n"
+        assert backend.connection_count == 2
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # true: the loops end before the client is closed
+def test_one_loop_after_another_can_use_it_and_what_they_left_open_does_not_add_up() -> None:
+    def left() -> int:
+        gc.collect()
+        return open_files() - before
+
+    with Backend(answering) as backend:
+        before = open_files()
+        client = AsyncClient(backend.place)
+        for count in (1, 2, 3):
+            assert asyncio.run(client.health()) is Health.HEALTHY
+            assert backend.connection_count == count
+            assert until(lambda: left() == 2)  # both ends of one connection
+        asyncio.run(client.aclose())
+        assert until(lambda: left() == 0)
+
+
+def test_loops_that_take_turns_keep_their_connections() -> None:
+    with Backend(answering) as backend, asyncio.Runner() as one, asyncio.Runner() as other:
+        client = AsyncClient(backend.place)
+        for runner in (one, other, one, other):
+            assert runner.run(client.health()) is Health.HEALTHY
+        assert backend.connection_count == 2
+        for runner in (one, other):
+            runner.run(client.aclose())
+
+
+def test_closed_in_a_loop_it_asks_no_more_in_any() -> None:
+    with node_url() as url:
+        client = AsyncClient(url)
+
+        async def ask_and_close() -> None:
+            async with client:
+                await client.health()
+
+        asyncio.run(ask_and_close())
+        with pytest.raises(RuntimeError, match="the client is closed"):
+            asyncio.run(client.health())
+
+
 # ---- as the documentation shows it
 
 

@@ -207,6 +207,7 @@ def test_services_of_fixed_status_are_told_in_one_line_however_many_they_are(tmp
         assert [message for message in agent.messages if "service" in message and "answers for" not in message] == [
             "301 services have a status that is set in the configuration: 300 Up, 1 Down",
             "1 service has a status that is set in the configuration: 1 Down",
+            "reloaded: no service changed",
         ]
 
 
@@ -255,15 +256,26 @@ def test_the_level_of_the_log_can_be_changed(tmp_path: Path) -> None:
         agent.eventually(lambda: agent.ask("/svc/node").json["node_name"] == "quiet")
         agent.reload("broken")
         assert agent.messages[-1].startswith("not reloaded")
-        assert not any(message == "reloaded" for message in agent.messages)
+        assert not any(message.startswith("reloaded") for message in agent.messages)
 
 
 def test_the_form_of_the_log_can_be_changed(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
         agent.reload('[log]\nformat = "text"\n' + FIXED)
-        assert re.fullmatch(r"\d\d:\d\d:\d\d info    reloaded", agent.lines[-1])
+        assert re.fullmatch(r"\d\d:\d\d:\d\d info    reloaded: no service changed", agent.lines[-1])
         agent.reload('[log]\nformat = "json"\n' + FIXED)
-        assert json.loads(agent.lines[-1])["message"] == "reloaded"
+        assert json.loads(agent.lines[-1])["message"] == "reloaded: no service changed"
+
+
+def test_a_reload_that_turns_the_node_green_says_which_services_it_took_away(tmp_path: Path) -> None:
+    sick = '[[services]]\nid = "ledger"\nstatus = "Down"\nimpact = "critical"\n'
+    with Agent(tmp_path, *ANYWHERE, config=FIXED + sick) as agent:
+        agent.eventually(lambda: agent.health() == 503)
+        agent.reload(FIXED)
+        assert agent.health() == 200
+        told = json.loads(agent.lines[-1])
+        assert told["message"] == "reloaded: removed ledger"
+        assert (told["removed"], told["added"], told["changed"]) == (1, 0, 0)
 
 
 def test_a_bad_file_changes_nothing_and_is_told_with_file_and_line(tmp_path: Path) -> None:
@@ -327,7 +339,7 @@ def test_what_a_reload_that_failed_half_way_left_undone_is_done_by_the_next(tmp_
         agent.hears("reloading failed half-way")
         assert agent.health() == 200
         agent.reload()
-        assert agent.messages[-1] == "reloaded"
+        assert agent.messages[-1] == "reloaded: removed db; added other"
         assert agent.ask("/eigen/node").json["node_name"] == "new"
         assert agent.ask("/eigen/node/services").json["services"][0]["id"] == "other"
         assert agent.ask("/eigen/node/health").code == 503
@@ -381,7 +393,7 @@ def test_an_address_that_cannot_be_had_changes_nothing(tmp_path: Path) -> None:
             assert certificate_seen_by(newcomer) == der(old)
             assert newcomer.ask("/svc/node/services").json["services"][0]["id"] == "db"
         agent.reload(before)
-        assert agent.messages[-1] == "reloaded"
+        assert agent.messages[-1] == "reloaded: no service changed"
 
 
 def test_many_reloads_leave_nothing_behind(tmp_path: Path) -> None:
@@ -520,7 +532,7 @@ def test_a_lost_store_does_not_come_back_empty_with_a_reload(tmp_path: Path) -> 
         store.unlink()
         agent.eventually(lambda: agent.statuses() == {"store": "Down"})
         agent.reload()
-        assert agent.messages[-1] == "reloaded"
+        assert agent.messages[-1] == "reloaded: no service changed"
         assert not store.exists()
         assert agent.health() == 503
 
@@ -543,6 +555,15 @@ def test_a_store_that_cannot_be_made_is_told_and_the_node_serves_on(tmp_path: Pa
         agent.eventually(lambda: agent.health() == 503)
         assert agent.statuses() == {"store": "Down"}
         assert agent.ask("/svc/node").code == 200
+
+
+@pytest.mark.parametrize("variable", ["SVCNODE_STORE_PATH", "XDG_STATE_HOME"])
+def test_a_store_that_cannot_even_be_looked_for_is_told_and_the_node_serves_on(variable: str, tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, environ={**SOON, variable: f"{'x' * 300}/store.db"}) as agent:
+        agent.hears("cannot open the store x+/.*: file name too long; mend that, or name another file in ")
+        agent.eventually(lambda: agent.health() == 503)
+        assert agent.statuses() == {"store": "Down"}
+        assert not any("Traceback" in line for line in agent.lines)
 
 
 def test_one_bad_look_does_not_take_the_store_down(tmp_path: Path) -> None:

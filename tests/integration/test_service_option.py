@@ -73,14 +73,14 @@ def test_a_reload_keeps_what_the_command_line_says(listened: str, tmp_path: Path
     with Agent(tmp_path, *ANYWHERE, "--service", f"db={listened}", environ=SOON) as agent:
         agent.eventually(lambda: agent.statuses() == {"db": "Up"})
         agent.reload('[[services]]\nid = "a"\nstatus = "Up"\n')
-        assert agent.messages[-1] == "reloaded"
+        assert agent.messages[-1] == "reloaded: added a"
         assert agent.statuses() == {"a": "Up", "db": "Up"}
         agent.reload('[[services]]\nid = "db"\nname = "Ledger"\nstatus = "Down"\n')
-        assert agent.messages[-1] == "reloaded"
+        assert agent.messages[-1] == "reloaded: removed a; changed db"
         assert agent.statuses() == {"db": "Up"}
         agent.config_file.unlink()
         agent.reload()
-        assert agent.messages[-1] == "reloaded"
+        assert agent.messages[-1] == "reloaded: changed db"
         assert agent.statuses() == {"db": "Up"}
         assert agent.health() == 200
         assert sum("service db is " in message for message in agent.messages) == 1  # it has not left Up

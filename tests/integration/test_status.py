@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.agents import Agent
 from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
 from tests.support.certificates import make_certificate
 from tests.support.fleets import Fleet, FleetNode
@@ -66,6 +67,17 @@ def test_one_node_is_shown_in_plain_words() -> None:
         "  Initializing  storage  Storage daemon   Keeps the blobs\n"
     )
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_a_node_on_a_unix_socket_is_asked_as_any_other(tmp_path: Path) -> None:
+    config = '[server]\nlisten = "unix:node.sock"\n[[services]]\nid = "db"\nstatus = "Initializing"\n'
+    with Agent(tmp_path, config=config) as agent:
+        agent.hears("answers for")
+        told, unheard = documents(f"unix:{tmp_path}/node.sock", f"unix:{tmp_path}/none.sock")
+    assert (told["url"], told["finding"], told["health"]) == (f"unix:{tmp_path}/node.sock", "partial", 206)
+    assert [service["id"] for service in told["services"]] == ["db"]
+    (error,) = unheard["errors"]
+    assert error["message"] == f"cannot reach unix:{tmp_path}/none.sock: no such file or directory"
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def terminal() -> Iterator[Line]:
 def test_a_node_ends_with_the_terminal_that_it_was_started_from(drain: str, terminal: Line, tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", drain, config=FIXED, terminal=terminal.file) as agent:
         agent.reload()  # as long as it is there, that is what the signal means
-        assert agent.messages[-1] == "reloaded"
+        assert agent.messages[-1] == "reloaded: no service changed"
         terminal.close()
         agent.hears("the terminal was closed")
         assert agent.ends() == 0

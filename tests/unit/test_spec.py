@@ -313,6 +313,16 @@ def test_what_is_no_path_is_no_prefix(prefix: str) -> None:
         prefixes_from(prefix)
 
 
+@pytest.mark.parametrize("prefix", ["/.", "/..", "/../x", "/svc/../x", "/svc/./", "/svc/.."])
+def test_dots_that_name_another_place_are_no_prefix(prefix: str) -> None:
+    with pytest.raises(InvalidValueError, match=r'is not a prefix: "\." and "\.\." name another place'):
+        prefixes_from(prefix)
+
+
+def test_dots_within_a_name_may_stand_in_a_prefix() -> None:
+    assert prefixes_from("/.well-known/v1.2/...") == ("/.well-known/v1.2/...",)
+
+
 def test_a_node_needs_one_prefix_at_least() -> None:
     with pytest.raises(InvalidValueError, match="at least one prefix"):
         prefixes_from([])

@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.errors import StoreError
 from svcnode.probes.sqlite import STORE_APPLICATION_ID
-from svcnode.store import open_store
+from svcnode.store import is_missing, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +20,15 @@ def asked(path: Path, question: str) -> object:
         row = database.execute(question).fetchone()
         database.commit()
     return None if row is None else row[0]
+
+
+def test_a_store_is_missing_only_where_that_can_be_seen(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert is_missing(tmp_path / "no.db")
+    assert is_missing(tmp_path / "no" / "no.db")
+    assert not is_missing(tmp_path / "file")
+    assert not is_missing(tmp_path / "file" / "store.db")
+    assert not is_missing(tmp_path / ("x" * 300) / "store.db")
 
 
 def test_a_missing_store_is_made_with_the_folders_it_needs(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from svcnode.web.wire import Limits, WireServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from svcnode.agent.services import Difference
     from svcnode.config import HistorySettings, Settings
     from svcnode.notify.notifier import Notifier
     from svcnode.notify.settings import NotifySettings
@@ -82,7 +83,7 @@ class Agent:
         self._read_settings = read_settings
         self._signals = Signals(outlives_terminal=outlives_terminal)
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
-        self._vitals = Vitals()
+        self._vitals = Vitals(began_s=self._node.now_s())
         self._notices = Notices()
         self._notifier: Notifier | None = None
         self._has_store = False
@@ -127,10 +128,11 @@ class Agent:
         """A store that cannot be had is no reason not to serve: its service will say so."""
         if not settings.uses_store:
             return
-        from svcnode.store import open_store
+        from svcnode.store import is_missing, open_store
 
         path = settings.store_path
-        log.info("no services are named: watching the node's own store, %s%s", path, "" if path.exists() else " (new)")
+        remark = " (new)" if is_missing(path) else ""
+        log.info("no services are named: watching the node's own store, %s%s", path, remark)
         try:
             open_store(path)
         except StoreError as exc:
@@ -168,7 +170,7 @@ class Agent:
             self._signals.told_to_reload.clear()
             try:
                 # In a thread: what is configured now may need what takes a second to load.
-                await self._apply(await reading.call(self._read_settings))
+                difference = await self._apply(await reading.call(self._read_settings))
             except SvcnodeError as exc:
                 self._vitals.note_reload(str(exc))
                 log.error("not reloaded, the old configuration stays in force: %s", exc)  # noqa: TRY400
@@ -177,9 +179,9 @@ class Agent:
                 log.exception("reloading failed half-way; the next attempt may mend it")
             else:
                 self._vitals.note_reload()
-                log.info("reloaded")
+                log.info("reloaded: %s", difference, extra=difference.counts)
 
-    async def _apply(self, new: Settings) -> None:
+    async def _apply(self, new: Settings) -> Difference:
         """Change what differs and nothing else. What can fail comes first, so a failure changes nothing."""
         old = self._settings
         if new.uses_store and not old.uses_store:
@@ -195,10 +197,11 @@ class Agent:
         set_style(new.log_format)
         self._desk.history.adopt(**_kept(new.history))
         await self._tell_people(new.notify)
-        self._services.change(new.services)
+        difference = self._services.change(new.services)
         if new.store_path != old.store_path or not self._has_store:
             self._prepare_store(new)  # one that was lost while it was watched stays lost: that is for a person to see
         self._settings = new
+        return difference
 
     # ---- stopping
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Change, ChangeKind, Status
 from svcnode.journal import Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from svcnode.config import ServiceSettings
     from svcnode.node import Node
+
+NAMED_IDS = 5
 
 log = logging.getLogger("svcnode")
 
@@ -24,6 +27,23 @@ _FIXED = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Between what was configured and what is now, by id."""
+
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"removed": len(self.removed), "added": len(self.added), "changed": len(self.changed)}
+
+    def __str__(self) -> str:
+        told = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
+        return "; ".join(f"{what} {_spoken_ids(ids)}" for what, ids in told if ids) or "no service changed"
+
+
 class ConfiguredServices:
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -31,16 +51,28 @@ class ConfiguredServices:
         self._fixed: dict[str, Status] = {}
         node.subscribe(self._log_change)
 
-    def change(self, services: Iterable[ServiceSettings]) -> None:
+    def change(self, services: Iterable[ServiceSettings]) -> Difference:
         """Into these; what has not changed is left alone."""
         wanted = {service.id: service for service in services}
+        difference = self._difference(wanted)
         self._tell_fixed({service.id: service.status for service in wanted.values() if service.status is not None})
         # What goes, goes last: the node must not look healthy for a moment because its only sick service left.
         for service in wanted.values():
             self._put(service)
-        for service_id in self._known.keys() - wanted.keys():
+        for service_id in difference.removed:
             self._node.deregister(service_id)
             del self._known[service_id]
+        return difference
+
+    def _difference(self, wanted: Mapping[str, ServiceSettings]) -> Difference:
+        known = self._known
+        return Difference(
+            removed=tuple(service_id for service_id in known if service_id not in wanted),
+            added=tuple(service_id for service_id in wanted if service_id not in known),
+            changed=tuple(
+                service_id for service_id in wanted if service_id in known and known[service_id] != wanted[service_id]
+            ),
+        )
 
     def _put(self, service: ServiceSettings) -> None:
         known = self._known.get(service.id)
@@ -73,6 +105,11 @@ class ConfiguredServices:
             )
         if change.health is not change.health_before:
             log.info("node health is %d, was %d", change.health, change.health_before)
+
+
+def _spoken_ids(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - NAMED_IDS} more" if len(ids) > NAMED_IDS else ""
+    return ", ".join(ids[:NAMED_IDS]) + more
 
 
 def _spoken_fixed(fixed: Mapping[str, Status]) -> str:

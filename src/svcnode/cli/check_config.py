@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from svcnode.config import ServiceSettings
 
 
+PATIENT_INTERVALS = 60  # evidence that counts for longer deserves a word
+
+
 def add_to(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "check-config",
@@ -41,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     where = find_file(arguments.file or arguments.config) or "no file, the embedded default"
     lines = [f"The configuration is fine ({where}): {settings.node_name} {settings.node_version} on {addresses}"]
     lines += map(_line, settings.services)
-    lines += map("Note: {}".format, [*unheard_told(settings), *_unchanging_told(settings.services)])
+    notes = [*unheard_told(settings), *_unchanging_told(settings.services), *_patient_told(settings.services)]
+    lines += map("Note: {}".format, notes)
     show("\n".join(map(one_line, lines)), sys.stdout)
     return 0
 
@@ -60,6 +64,20 @@ def _unchanging_told(services: Sequence[ServiceSettings]) -> Iterator[str]:
         yield (
             "every service that counts has a fixed status, so the health of the node will never change; give a probe "
             "to those that can be looked at"
+        )
+
+
+def _patient_told(services: Sequence[ServiceSettings]) -> Iterator[str]:
+    """What to say of a green light that stays on for long after the last success."""
+    for service in services:
+        about, watch = service.definition.service, service.definition.watch
+        limit_s = about.policy.stale_after_s
+        if watch is None or limit_s is None or limit_s <= PATIENT_INTERVALS * watch.schedule.interval_s:
+            continue
+        yield (
+            f'the evidence of "{about.id}" counts for {limit_s:g} s (stale_after), more than {PATIENT_INTERVALS} '
+            "intervals, so it may long be Up while no look can be made; without stale_after it would be "
+            f"{watch.schedule.default_stale_after_s:g} s"
         )
 
 

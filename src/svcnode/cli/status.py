@@ -32,7 +32,7 @@ def add_to(commands: Commands) -> CommandParser:
 def add_node_arguments(parser: CommandParser) -> None:
     """Which nodes, and how to ask them."""
     add = parser.add_argument
-    add("urls", nargs="*", metavar="URL", help="a node: host:port, or a URL; without a scheme it is http")
+    add("urls", nargs="*", metavar="URL", help="a node: host:port, a URL, or unix:/path; without a scheme it is http")
     add("--from", dest="file", metavar="FILE", help='more of them, one per line, "#" for remarks; "-" is stdin')
     add("--prefix", default="/svc", metavar="PREFIX", help="path prefix of the interface (default: /svc)")
     add("--version", metavar="VERSION", help="ask for this version of the interface")

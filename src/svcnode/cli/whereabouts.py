@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.client.address import node_address
-from svcnode.core.address import Address, address_from
+from svcnode.core.address import UNIX, Address, address_from
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.redaction import keep_secret
 from svcnode.core.wording import system_words
@@ -43,7 +43,7 @@ def place_from(arguments: argparse.Namespace) -> Place:
     if arguments.url is None:
         return _configured_place(arguments, token)
     token = token or _token_of_the_environment()
-    if arguments.url.startswith("unix:"):
+    if arguments.url.startswith(UNIX):
         return _place_of(address_from(arguments.url, has_tls=False), token)
     address = node_address(arguments.url)
     authorization = _bearer(token) or address.authorization

@@ -1,4 +1,4 @@
-"""Where a node is, as people write it: `host`, `host:port`, `https://host/base`."""
+"""Where a node is, as people write it: `host`, `host:port`, `https://host/base`, `unix:/path`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
+from svcnode.core.address import UNIX, address_from
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import HIDDEN, keep_secret
 
@@ -19,6 +20,7 @@ class NodeAddress:
     origin: str  # scheme, host and port
     base: str = ""  # what stands before the prefix
     prefix: str = DEFAULT_PREFIX
+    socket_path: str | None = None  # where it listens, if that is a Unix socket
     login: str = ""  # fit to be shown
     authorization: str = field(default="", repr=False)  # as the header has it
 
@@ -33,6 +35,8 @@ class NodeAddress:
 
     def __str__(self) -> str:
         """As it was written, fit to be shown."""
+        if self.socket_path is not None:
+            return f"{UNIX}{self.socket_path}"
         scheme, _, place = self.origin.partition("://")
         return f"{scheme}://{self.login}{place}{self.base}"
 
@@ -43,6 +47,9 @@ def node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
     need_text("a prefix", prefix)
     prefix = _checked_prefix(prefix)
     text = url.strip()
+    if text.startswith(UNIX):
+        path = address_from(text, has_tls=False).path
+        return NodeAddress(origin="http://localhost", prefix=prefix, socket_path=path)
     if not text or any(char <= " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
         raise _refusal(text, "it is empty, or holds what no URL can hold")
     if "\\" in text:

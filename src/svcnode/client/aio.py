@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote
@@ -19,12 +20,10 @@ from svcnode.client.faults import translated
 from svcnode.client.reading import Answer
 from svcnode.core.errors import InvalidValueError, NotThisInterfaceError, UnreachableError
 from svcnode.core.units import duration_s
-from svcnode.core.wording import system_words
+from svcnode.core.wording import excerpt, system_words
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    import os
-
     from svcnode.client.address import NodeAddress
     from svcnode.client.reading import Operation
     from svcnode.client.results import BackingService
@@ -42,15 +41,16 @@ _HEADERS = {
 _IDLE_S = 60.0
 _MAX_TOLERATED = 100  # what a node does wrong is often the same; what is always something else must not fill the memory
 _RETRY_PAUSE_S = 0.1
+_Owner = tuple[int, asyncio.AbstractEventLoop]  # of connections: a process, and a loop in it
 
 
 class AsyncClient:
     """Asks one node. Every operation raises a ClientError, and nothing else, when it cannot be answered.
 
-    `url` is `host`, `host:port` or a whole URL; without a scheme it is http. `version` asks for that version of the
-    interface, `timeout` (seconds, or "5s") bounds each operation as a whole, `retries` are for connections that
-    cannot be made, `ca` is a PEM file to trust instead of what this machine trusts, and `trust_env` heeds the
-    proxies that the environment names.
+    `url` is `host`, `host:port` or a whole URL; without a scheme it is http. Or it is `unix:/path`. `version` asks for
+    that version of the interface, `timeout` (seconds, or "5s") bounds each operation as a whole, `retries` are for
+    connections that cannot be made, `ca` is a PEM file to trust instead of what this machine trusts, and `trust_env`
+    heeds the proxies that the environment names.
     """
 
     def __init__(  # noqa: PLR0913  all but the first have names and defaults
@@ -72,6 +72,8 @@ class AsyncClient:
         self._tls = _tls(ca, is_used=self._address.speaks_tls or trust_env)
         self._trust_env = trust_env
         self._tolerated: dict[str, None] = {}
+        self._by_owner: dict[_Owner, httpx2.AsyncClient] = {}
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -107,7 +109,11 @@ class AsyncClient:
         return await self._ask(reading.service_health(service_id))
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        """Closes the connections of the running loop, and asks no more in any."""
+        self._is_closed = True
+        self._forget_closed_loops()
+        if http := self._by_owner.pop(_owner(), None):
+            await http.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,17 +123,38 @@ class AsyncClient:
 
     # ---- asking
 
-    @cached_property
+    @property
     def _http(self) -> httpx2.AsyncClient:
-        """Made with the first request: to make those for many nodes takes a while, before any of them is asked."""
+        """That of the running loop in this process: no other loop could use its connections, and a forked process that
+        did would take the answers to its parent's questions for its own."""
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
+        owner = _owner()
+        if owner not in self._by_owner:
+            self._forget_closed_loops()
+            self._by_owner[owner] = self._begun()
+        return self._by_owner[owner]
+
+    def _begun(self) -> httpx2.AsyncClient:
+        """Only with the first request: to make those for many nodes takes a while, before any of them is asked."""
         login = {"Authorization": self._address.authorization} if self._address.authorization else {}
+        path, limits = self._address.socket_path, httpx2.Limits(keepalive_expiry=_IDLE_S)
         return httpx2.AsyncClient(
             verify=self._tls,
             headers=_HEADERS | login,
             timeout=None,  # those of httpx are for each step of a request; ours is for all of it
-            limits=httpx2.Limits(keepalive_expiry=_IDLE_S),
+            limits=limits,
+            transport=httpx2.AsyncHTTPTransport(uds=path, verify=self._tls, limits=limits) if path else None,
             trust_env=self._trust_env,
         )
+
+    def _forget_closed_loops(self) -> None:
+        """Connections that they left open cannot be ended in good order any more, but are closed with that. A loop that
+        is open is left alone: another thread may run it, or the process that this one was forked from."""
+        for owner in tuple(self._by_owner):
+            _, loop = owner
+            if loop.is_closed():
+                self._by_owner.pop(owner, None)  # another thread may have been faster
 
     async def _ask(self, operation: Operation[T]) -> T:
         try:
@@ -164,10 +191,10 @@ class AsyncClient:
         return translated(exc, self.url, has_own_ca=self._has_own_ca)
 
     async def _fetched(self, url: str, shown: str, max_bytes: int, connection: Connection) -> Answer:
-        body = bytearray()
+        body, http = bytearray(), self._http
         try:
             with connection.taken():
-                async with self._http.stream("GET", url, extensions={"trace": connection.trace}) as response:
+                async with http.stream("GET", url, extensions={"trace": connection.trace}) as response:
                     connection.has_answered = True
                     async for chunk in response.aiter_bytes():
                         body += chunk
@@ -175,8 +202,12 @@ class AsyncClient:
         except BaseException:
             body.clear()  # the error keeps this frame for a while, and it may be large
             raise
-        self._http.cookies.clear()
+        http.cookies.clear()
         return Answer(shown, response.status_code, response.headers, bytes(body))
+
+
+def _owner() -> _Owner:
+    return os.getpid(), asyncio.get_running_loop()
 
 
 def _check_size(size: int, max_bytes: int, shown: str) -> None:
@@ -190,7 +221,7 @@ def _askable(address: NodeAddress) -> NodeAddress:
         _ = httpx2.URL(address.root).host  # some names, it refuses only here
     except (httpx2.InvalidURL, UnicodeError) as exc:
         why = "its host is not a name as the network knows them, or it is too long"
-        raise InvalidValueError(f"'{reading.excerpt(str(address))}' is not the URL of a node: {why}") from exc
+        raise InvalidValueError(f"'{excerpt(str(address))}' is not the URL of a node: {why}") from exc
     return address
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from svcnode.client.reading import excerpt
 from svcnode.core.errors import NotThisInterfaceError
+from svcnode.core.wording import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,10 @@ class PromptLoop(asyncio.SelectorEventLoop):
     """Resolves each name on a daemon thread of its own. The pool that loops use for it has few threads, so that names
     which hang would hold up the others, and the end of the program too."""
 
+    def __del__(self) -> None:
+        if hasattr(self, "_ssock"):  # else no more files could be opened, and there is nothing to close
+            super().__del__()
+
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:  # noqa: ANN401
         outcome = self.create_future()
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from svcnode.client.address import need_text, without_secrets
 from svcnode.client.results import BackingService, told_identity
+from svcnode.core.encoding import strict_json, why_no_json
 from svcnode.core.errors import (
     InvalidValueError,
     NodeFailedError,
@@ -22,7 +23,7 @@ from svcnode.core.errors import (
 )
 from svcnode.core.model import VERSION_FORM, Health, Identity, Status
 from svcnode.core.redaction import redacted
-from svcnode.core.wording import one_line
+from svcnode.core.wording import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,9 +34,6 @@ VERSION_NOT_FOUND = "API version not found"
 # What a 404 may say that is not about the id; without an error body it comes from somebody else.
 _NOT_ABOUT_A_SERVICE = (None, VERSION_NOT_FOUND, "Not found")
 MIB = 1024 * 1024
-_EXCERPT_CHARS = 80
-_SEARCHED_CHARS = 4096
-_MAX_DIGITS = 4000  # of a number; of much longer ones, Python makes none
 MAX_ID_CHARS = 2048  # percent-encoded, most servers would refuse a longer one in any case
 _STATUSES = {status.value.lower(): status for status in Status}
 _IDENTITY_FIELDS = ("node_name", "spec_version", "node_version")
@@ -186,9 +184,9 @@ def _document(answer: Answer, notes: _Notes) -> object:
     if answer.code != 200:
         _refuse(answer, "a 200 with JSON")
     try:
-        document = _json(answer.body)
+        document = strict_json(answer.body)
     except ValueError as exc:
-        _refuse(answer, "a 200 with JSON", why=str(exc) if answer.body.lstrip().startswith((b"{", b"[")) else "")
+        _refuse(answer, "a 200 with JSON", why=why_no_json(answer.body, exc))
     if (kind := _media_type(answer)) != "application/json":
         notes.add(f"JSON comes as {excerpt(kind) or 'nothing'} instead of application/json")
     if encoding := _encoding(answer):
@@ -196,16 +194,6 @@ def _document(answer: Answer, notes: _Notes) -> object:
     if charset := _other_charset(answer.body):
         notes.add(f"JSON comes {charset}")
     return document
-
-
-def _json(body: bytes) -> object:
-    """Raises a ValueError that says why, in words for those who made the node."""
-    try:
-        return json.loads(body, object_pairs_hook=_object, parse_int=_integer, parse_constant=_refused_constant)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except UnicodeDecodeError as exc:
-        raise ValueError(f"byte {exc.start} is not {exc.encoding.upper()}") from None
 
 
 def _other_charset(body: bytes) -> str:
@@ -219,28 +207,9 @@ def _other_charset(body: bytes) -> str:
             return f"in {name[:6].upper()} instead of UTF-8"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a field that stands there twice, one may say Down and the other Up, and readers differ in which they take."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        ((twin, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the field {excerpt(twin)} stands there twice")
-    return fields
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a number has {len(digits)} digits")
-    return int(digits)
-
-
-def _refused_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not of JSON")
-
-
 def _message(answer: Answer) -> str | None:
     try:
-        document = _json(answer.body)
+        document = strict_json(answer.body)
     except ValueError:
         return None
     message = document.get("message") if isinstance(document, dict) else None
@@ -312,13 +281,3 @@ def _media_type(answer: Answer) -> str:
 def _encoding(answer: Answer) -> str:
     encoding = answer.headers.get("content-encoding", "").strip().lower()
     return "" if encoding == "identity" else encoding
-
-
-def excerpt(text: str | bytes) -> str:
-    """In one line of fair length, with no secret and nothing in it that steers a terminal."""
-    beginning = text[:_SEARCHED_CHARS]
-    if isinstance(beginning, bytes):
-        beginning = beginning.decode(errors="backslashreplace")
-    # What is shown is looked through with some that follows it: half a secret is one too.
-    line = one_line(" ".join(redacted(beginning)[: 8 * _EXCERPT_CHARS].split()))
-    return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"

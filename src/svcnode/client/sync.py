@@ -7,6 +7,7 @@ its answer byte by byte takes as many steps as it likes.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from concurrent.futures import CancelledError, Future
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from svcnode.client.address import DEFAULT_PREFIX
 from svcnode.client.aio import DEFAULT_TIMEOUT_S, AsyncClient
 from svcnode.client.loops import PromptLoop
+from svcnode.core.errors import UnreachableError
+from svcnode.core.wording import system_words
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Coroutine
 
     from svcnode.client.results import BackingService
@@ -43,9 +45,9 @@ class Client:
         self._asking = AsyncClient(
             url, prefix=prefix, version=version, timeout=timeout, retries=retries, ca=ca, trust_env=trust_env
         )
-        self._thread = _LoopThread(self._asking)
+        self._threads = _LoopThreads(self._asking)
         # A client that is forgotten without having been closed ends as well.
-        self._end = weakref.finalize(self, self._thread.end)
+        self._end = weakref.finalize(self, self._threads.end)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -66,16 +68,16 @@ class Client:
         return self._asking.tolerated
 
     def identity(self) -> Identity:
-        return self._thread.run(self._asking.identity())
+        return self._threads.run(self._asking.identity())
 
     def health(self) -> Health:
-        return self._thread.run(self._asking.health())
+        return self._threads.run(self._asking.health())
 
     def services(self) -> tuple[BackingService, ...]:
-        return self._thread.run(self._asking.services())
+        return self._threads.run(self._asking.services())
 
     def service_health(self, service_id: str) -> Health:
-        return self._thread.run(self._asking.service_health(service_id))
+        return self._threads.run(self._asking.service_health(service_id))
 
     def close(self) -> None:
         self._end()
@@ -87,25 +89,51 @@ class Client:
         self.close()
 
 
-class _LoopThread:
-    """Begins with the first operation; ends what is still under way when it ends."""
+class _LoopThreads:
+    """One for each process: a fork takes no threads along, but it does take locks, which may then be held for ever.
+
+    That of the process which forked is kept, and left alone: its loop and ours share what the system knows of it, so
+    that closing it here would leave it deaf there.
+    """
 
     def __init__(self, asking: AsyncClient) -> None:
         self._asking = asking
+        self._by_process: dict[int, _LoopThread] = {}
+
+    def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        return self._own().run(operation)
+
+    def end(self) -> None:
+        self._own().end()
+
+    def _own(self) -> _LoopThread:
+        process = os.getpid()
+        if process not in self._by_process:
+            is_ended = any(one.is_ended for one in self._by_process.values())
+            # Of threads that come here at once, one is first; what the others made has not begun, and is forgotten.
+            self._by_process.setdefault(process, _LoopThread(self._asking, is_ended=is_ended))
+        return self._by_process[process]
+
+
+class _LoopThread:
+    """Begins with the first operation; ends what is still under way when it ends."""
+
+    def __init__(self, asking: AsyncClient, *, is_ended: bool) -> None:
+        self.is_ended = is_ended
+        self._asking = asking
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._is_ended = False
         self._loop: asyncio.AbstractEventLoop
         self._stopped: asyncio.Event
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
-        with self._lock:
-            if self._is_ended:
-                operation.close()
-                raise RuntimeError("the client is closed")
-            if self._thread is None:
-                self._begin()
-            outcome = asyncio.run_coroutine_threadsafe(operation, self._loop)
+        try:
+            with self._lock:
+                self._need_thread()
+                outcome = asyncio.run_coroutine_threadsafe(operation, self._loop)
+        except BaseException:
+            operation.close()  # it did not begin
+            raise
         try:
             return outcome.result()
         except CancelledError:
@@ -113,25 +141,41 @@ class _LoopThread:
         finally:
             outcome.cancel()  # the wait for it was interrupted
 
-    def _begin(self) -> None:
+    def _need_thread(self) -> None:
+        if self.is_ended:
+            raise RuntimeError("the client is closed")
+        if self._thread is not None:
+            return
         begun: Future[None] = Future()
-        self._thread = threading.Thread(target=self._serve, args=(begun,), name="svcnode client", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._serve, args=(begun,), name="svcnode client", daemon=True)
+        try:
+            self._loop = PromptLoop()  # here, where somebody hears of it if no more files can be opened
+        except OSError as exc:
+            raise self._unreachable(system_words(exc)) from exc
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            self._loop.close()
+            raise self._unreachable(str(exc)) from exc
         begun.result()
+        self._thread = thread
+
+    def _unreachable(self, why: str) -> UnreachableError:
+        return UnreachableError(f"cannot reach {self._asking.url}: {why}")
 
     def _serve(self, begun: Future[None]) -> None:
         async def stay() -> None:
-            self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+            self._stopped = asyncio.Event()
             async with self._asking:
                 begun.set_result(None)
                 await self._stopped.wait()
 
-        with asyncio.Runner(loop_factory=PromptLoop) as runner:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(stay())
 
     def end(self) -> None:
         with self._lock:
-            self._is_ended = True
+            self.is_ended = True
             if self._thread is None:
                 return
             self._loop.call_soon_threadsafe(self._stopped.set)

@@ -46,10 +46,20 @@ DEFAULT_FILE = Path("svcnode.toml")
 
 
 def find_file(named: Path | None) -> Path | None:
-    """The file that was named, or `svcnode.toml` in this folder where there is one."""
+    """The file that was named, or `svcnode.toml` in this folder where there is one.
+
+    Where nobody can tell, as in a folder that we may not look into, there is one: to read it says what is wrong, and
+    no node is healthy for want of the services that it was to look at.
+    """
     if named is not None:
         return named
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+    try:
+        DEFAULT_FILE.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass
+    return DEFAULT_FILE
 
 
 def load(

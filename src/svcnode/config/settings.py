@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
 
 DEFAULT_LISTEN = "127.0.0.1:8420"
+MAX_DRAIN_S = 3600.0
 DEFAULT_HISTORY_AGE, MIN_HISTORY_AGE_S = "400d", 3600.0
 DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 # The first segments of the paths of the operator surface, which no prefix may take.
@@ -129,7 +130,7 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
     with source.blaming("server", "prefix"):
         prefixes = prefixes_from(_listed(server.get("prefix", PREFIX)))
     with source.blaming("server", "drain"):
-        drain_s = duration_s(server["drain"]) if "drain" in server else None
+        drain_s = _drain_s(server["drain"]) if "drain" in server else None
     with source.blaming("server", "listen"):
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
     operator = _operator(table, source, environ, prefixes, listen)
@@ -172,6 +173,13 @@ def _identity(node: NodeTable, source: Source) -> Identity:
     with source.blaming("node", "version"):
         check_version("a version", version)
     return Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
+
+
+def _drain_s(drain: str) -> float:
+    drain_s = duration_s(drain)
+    if drain_s > MAX_DRAIN_S:
+        raise InvalidValueError("must be at most 1h, since the node does not end before it is over")
+    return drain_s
 
 
 def _listed(value: str | list[str]) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX = "SVCNODE_"
 MAX_FILE_BYTES = 4 * 1024 * 1024
+BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file; TOML knows no such thing
 _SET_BY_A_CLUSTER = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?$")
 
 
@@ -116,7 +117,7 @@ class Source:
         import tomllib
 
         try:
-            self._text = _regular_file(file).decode("utf-8")
+            self._text = _regular_file(file).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
             return tomllib.loads(self._text)
         except OSError as exc:
             raise ConfigError(f"cannot read the configuration: {system_words(exc)} ({file})") from exc

@@ -10,6 +10,7 @@ from typing import Literal
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import check_text
 
+UNIX = "unix:"
 _TCP_FORM = re.compile(r"(?:(https?)://)?(\[[^\]]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?", re.ASCII)
 _EXAMPLES = '"127.0.0.1:8420", "[::1]:8420" or "unix:/run/svcnode.sock"'
 
@@ -23,7 +24,7 @@ class Address:
 
     def __str__(self) -> str:
         if self.scheme == "unix":
-            return f"unix:{self.path}"
+            return f"{UNIX}{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
@@ -35,7 +36,7 @@ class Address:
 
 def address_from(text: str, *, has_tls: bool) -> Address:
     """Without a scheme, a TCP address speaks TLS when there is a certificate to do so."""
-    if text.startswith("unix:"):
+    if text.startswith(UNIX):
         return _unix_address(text)
     found = _TCP_FORM.fullmatch(text)
     if found is None:
@@ -50,7 +51,7 @@ def address_from(text: str, *, has_tls: bool) -> Address:
 
 
 def _unix_address(text: str) -> Address:
-    path = text.removeprefix("unix:")
+    path = text.removeprefix(UNIX)
     if not path:
         raise InvalidValueError('a Unix socket needs a path, such as "unix:/run/svcnode.sock"')
     check_text("the path of a Unix socket", path)

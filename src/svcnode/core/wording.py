@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from svcnode.core.redaction import redacted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_EXCERPT_CHARS = 80
+_SEARCHED_CHARS = 4096
 
 KINDS = {
     str: "a string",
@@ -54,3 +59,13 @@ def error_words(exc: BaseException) -> str:
 def one_line(text: str) -> str:
     """What would break the line or steer a terminal is shown instead of done."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def excerpt(text: str | bytes) -> str:
+    """In one line of fair length, with no secret and nothing in it that steers a terminal."""
+    beginning = text[:_SEARCHED_CHARS]
+    if isinstance(beginning, bytes):
+        beginning = beginning.decode(errors="backslashreplace")
+    # What is shown is looked through with some that follows it: half a secret is one too.
+    line = one_line(" ".join(redacted(beginning)[: 8 * _EXCERPT_CHARS].split()))
+    return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"

@@ -2,7 +2,7 @@
 
 ready      more than `min_free` is free, and more than `warn_free` where that is set
 not ready  less than `warn_free` is free
-failed     less than `min_free` is free, or the path is not there
+failed     less than `min_free` is free, the path is not there, or what is there holds no data, as /proc does
 unknown    no file descriptors or threads left here
 """
 
@@ -70,6 +70,8 @@ class DiskProbe(UrlProbe):
             about = os.statvfs(path)
         except OSError as exc:
             return verdict_on(exc, path)
+        if not about.f_blocks:  # any share of nothing would be free
+            return Verdict.failed(f"on a file system of 0 blocks, which holds no data: {path}")
         free_bytes, total_bytes = about.f_bavail * about.f_frsize, about.f_blocks * about.f_frsize
         free = _told(free_bytes, total_bytes)
         if free_bytes < self.min_free.of(total_bytes):

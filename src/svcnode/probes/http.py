@@ -20,7 +20,7 @@ from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.probes.tools.exchange import DEFAULT_PORTS, HttpOptions, Request
 from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.http_answer import NO_JSON, HttpAnswer
+from svcnode.probes.tools.http_answer import HttpAnswer, NoJson
 from svcnode.probes.tools.json_pointer import Expectations, mismatch
 from svcnode.probes.tools.options import Count, RawBytes
 from svcnode.probes.tools.patterns import MATCHED_WITHIN_S, Pattern, is_found
@@ -112,22 +112,26 @@ class HttpProbe(HttpOptions):
         if answer.status not in self.status:
             hint = self._whereto(answer, url) if answer.status in REDIRECTING else ""
             return Verdict.failed(f"answered {answer.status}{hint}: {url}")
-        if self.starting_json and mismatch(answer.document(), self.starting_json) is None:
+        document = answer.document() if self.json or self.starting_json else None
+        if self.starting_json and mismatch(document, self.starting_json) is None:
             return Verdict.not_ready(f"answered {answer.status}, and says that it is starting: {url}")
-        if self._needs_body and (fault := await self._fault_of(answer)):
+        if self._needs_body and (fault := await self._fault_of(answer, document)):
             return Verdict.failed(f"answered {answer.status}, but {fault}: {url}")
         return answer.expiring or READY
 
     def _whereto(self, answer: HttpAnswer, url: Url) -> str:
         """Without a user, a password and a query, which may hold secrets that are not ours to know."""
+        location = answer.headers.get("location")
+        if not location:
+            return ", a redirect that names no place"
         past = " past the limit," if self.redirects else ""
         try:
-            new = _redirected(url, answer.headers.get("location", ""))
+            new = _redirected(url, location)
         except ConnectionError:
             return f", a redirect{past.rstrip(',')}"
         return f", a redirect{past} to {redacted(f'{new.scheme}://{new.place}{new.path}')[:_MAX_SHOWN_CHARS]}"
 
-    async def _fault_of(self, answer: HttpAnswer) -> str | None:
+    async def _fault_of(self, answer: HttpAnswer, document: object) -> str | None:
         text = answer.body.decode("utf-8", "replace")
         if self.contains not in text:
             return f'its body does not hold "{self.contains}"'
@@ -136,10 +140,10 @@ class HttpProbe(HttpOptions):
                 return f'its body does not match "{self.matches}"'
         except TimeoutError:
             return f'its body cannot be held against "{self.matches}" within {MATCHED_WITHIN_S:g} s'
-        if not self.json:
-            return None
-        document = answer.document()
-        return "its body is not JSON" if document is NO_JSON else mismatch(document, self.json)
+        # Where JSON was only to say that it is starting, a page may be ready, but nothing of which half says so.
+        if isinstance(document, NoJson) and (self.json or document.why):
+            return f"its body is not JSON{document.tail}"
+        return mismatch(document, self.json)
 
 
 def _origin(url: Url) -> tuple[str, str, int]:

@@ -1,6 +1,6 @@
 """`sqlite:/path`: a SQLite database that opens and passes its own quick check.
 
-ready      it opens, and `PRAGMA quick_check(1)` finds nothing wrong
+ready      it opens, `PRAGMA quick_check(1)` finds nothing wrong, and nothing is missing at its end
 not ready  it is locked
 failed     it is missing, damaged, no SQLite database, or another program's where `application_id` is set
 unknown    no file descriptors or threads left here
@@ -8,11 +8,14 @@ unknown    no file descriptors or threads left here
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
+import stat
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from svcnode.core.errors import ProbeError
@@ -26,7 +29,7 @@ from svcnode.probes.tools.url import Url
 STORE_APPLICATION_ID = 0x7376636E
 
 _LOCK_WAIT_S = 0.1  # below the deadline of any ordinary look, so that "locked" can still be told
-_FILE_HEADER = b"SQLite format 3\0"
+_SMALLEST_PAGE_BYTES = 512  # and every database has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -54,29 +57,69 @@ class SqliteProbe(UrlProbe):
         # mode=rw: a database that is gone must not come back to life, empty, because somebody looked.
         address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
         try:
-            if not _is_database(self.path):
+            found = self.path.stat()
+            # SQLite takes an empty file for an empty database; for whoever lost what was in it, it is not.
+            if not stat.S_ISREG(found.st_mode) or found.st_size < _SMALLEST_PAGE_BYTES:
                 return Verdict.failed(f"not a SQLite database: {self.path}")
             with closing(sqlite3.connect(address, uri=True, timeout=_LOCK_WAIT_S)) as database:
-                (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()
-                (owner,) = database.execute("PRAGMA application_id").fetchone()
+                database.execute("BEGIN")  # all that follows is about one state of it
+                fault = self._fault_of(database, found)
         except OSError as exc:
             return verdict_on(exc, str(self.path))
         except sqlite3.Error as exc:
             return self._verdict_on(exc)
-        if self.application_id not in (None, owner):
-            return Verdict.failed(f"the database of another program: {self.path}")
-        return Verdict.ready() if answer == "ok" else Verdict.failed(f"quick_check: {answer}: {self.path}")
+        return Verdict.failed(f"{fault}: {self.path}") if fault else Verdict.ready()
+
+    def _fault_of(self, database: sqlite3.Connection, found: os.stat_result) -> str:
+        if self.application_id not in (None, _told(database, "application_id")):
+            return "the database of another program"
+        if (answer := _told(database, "quick_check(1)")) != "ok":
+            return f"quick_check: {answer}"
+        missing_bytes = self._missing_bytes(database, found)
+        return f"its end is missing, {missing_bytes} bytes of it" if missing_bytes else ""
+
+    def _missing_bytes(self, database: sqlite3.Connection, found: os.stat_result) -> int:
+        """At the end of the file. Less than a page of it, SQLite itself does not miss: it reads zeros instead.
+
+        While our transaction lasts, nobody takes anything from the file that belongs to the state that we see.
+        """
+        if _told(database, "journal_mode") == "wal" and _size_bytes(f"{self.path.resolve()}-wal"):
+            return 0  # the end may still stand there
+        now = self.path.stat()
+        if not os.path.samestat(found, now):
+            return 0  # somebody has just put another one in its place
+        whole_bytes: int = _told(database, "page_count") * _told(database, "page_size")
+        return max(0, whole_bytes - now.st_size)
 
     def _verdict_on(self, exc: sqlite3.Error) -> Verdict:
-        if getattr(exc, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        name = getattr(exc, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return Verdict.not_ready(f"the database is locked: {self.path}")
+        if name == "SQLITE_NOTADB":
+            return Verdict.failed(f"not a SQLite database: {self.path}")
+        if name.startswith("SQLITE_CANTOPEN") and (fault := _fault_of_opening(self.path)):
+            return verdict_on(fault, str(self.path))
         return Verdict.failed(f"{exc}: {self.path}")
 
 
-def _is_database(path: Path) -> bool:
-    """SQLite takes an empty file for an empty database; for whoever lost what was in it, it is not."""
-    if not path.is_file():
-        path.stat()  # says why there is nothing
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_FILE_HEADER)) == _FILE_HEADER
+def _told(database: sqlite3.Connection, pragma: str) -> Any:  # noqa: ANN401  a number or words, each in its own way
+    return database.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+
+def _fault_of_opening(path: Path) -> OSError | None:
+    """Why SQLite could not open it, which it does not tell.
+
+    The database is not opened for that: to close it beside SQLite would end all locks that this process has on it.
+    """
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as exc:
+        return exc
+    return None if os.access(path, os.R_OK, effective_ids=True) else PermissionError(errno.EACCES, "")
+
+
+def _size_bytes(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -144,6 +144,7 @@ def node(syncing: bytes) -> Callable[[Received], bytes]:
         reply(200, '{"data": {"sync_distance": "many"}}'),
         reply(200, '{"data": {"sync_distance": "-1"}}'),
         reply(200, '{"data": [{"sync_distance": "0"}]}'),
+        reply(200, '{"data": {"sync_distance": "99", "sync_distance": "0"}}'),
         reply(200, "[" * 100_000),
         reply(200, '{"data": {"sync_distance": "' + "9" * 5000 + '"}}'),
     ],

@@ -303,6 +303,7 @@ def test_what_is_asked(look: Look) -> None:
         ({"status": {**STATUS, "errors": 5}, "health": {"health": "false"}}, "it says that it is not healthy"),
         ({"health": reply(200, "true")}, "it says that it is not healthy"),
         ({"health": {"health": True}}, "it says that it is not healthy"),
+        ({"health": reply(200, '{"health": "false", "health": "true"}')}, "it says that it is not healthy"),
     ],
 )
 def test_an_answer_that_is_not_as_it_should_be_is_failed(look: Look, answers: dict[str, Any], words: str) -> None:
@@ -318,7 +319,12 @@ def test_a_member_that_names_no_leader_is_not_ready(look: Look, leader: dict[str
         assert look(url) == Verdict.not_ready(f"it has no leader: {url}")
 
 
-@pytest.mark.parametrize("status", [b"{}", b"null", b"[1]", b'{"leader": "1"}', b"<html>", b"[" * 100_000, b"\xff"])
+TWO_LEADERS = b'{"header": {}, "leader": "0", "leader": "1"}'
+
+
+@pytest.mark.parametrize(
+    "status", [b"{}", b"null", b"[1]", b'{"leader": "1"}', b"<html>", b"[" * 100_000, b"\xff", TWO_LEADERS]
+)
 def test_what_tells_no_status_is_failed(look: Look, status: bytes) -> None:
     with TalkingBackend(member(reply(200, status))) as backend:
         url = f"etcd://{backend.place}"

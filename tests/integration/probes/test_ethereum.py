@@ -242,7 +242,14 @@ def test_a_node_that_is_syncing_is_not_ready(look: Look, progress: object, words
         ({"eth_syncing": reply(200, "<html>")}, "eth_syncing: answered 200 with what is no JSON-RPC reply"),
         ({"eth_syncing": reply(200, '{"result": false}')}, "eth_syncing: answered 200 with what is no JSON-RPC reply"),
         ({"eth_syncing": reply(200, '[{"result": 0}]')}, "eth_syncing: answered 200 with what is no JSON-RPC reply"),
-        ({"eth_syncing": reply(200, "[" * 100_000)}, "eth_syncing: answered 200 with what is no JSON-RPC reply"),
+        (
+            {"eth_syncing": reply(200, "[" * 100_000)},
+            "eth_syncing: answered 200 with what is no JSON-RPC reply: it is nested too deeply",
+        ),
+        (
+            {"eth_syncing": reply(200, '{"id": 1, "result": {"currentBlock": "0x1"}, "result": false}')},
+            "eth_syncing: answered 200 with what is no JSON-RPC reply: the field result stands there twice",
+        ),
     ],
 )
 def test_an_answer_that_is_not_as_it_should_be_is_failed(look: Look, answers: dict[str, Any], words: str) -> None:

@@ -255,12 +255,37 @@ def test_another_value_at_a_json_pointer_is_failed(look: Look, expected: dict[st
         )
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"ok", b"\xff", b'{"x": 1} {}', b"[" * 200_000, b"9" * 5000])
+@pytest.mark.parametrize("body", [b"", b"ok", b"\xff", b"9" * 5000, b"NaN"])
 def test_a_body_that_is_not_json_is_failed(look: Look, body: bytes) -> None:
     with HttpBackend(reply(200, body)) as backend:
         assert look(f"http://{backend.place}/", json={"/x": 1}) == Verdict.failed(
             f"answered 200, but its body is not JSON: http://{backend.place}/"
         )
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"x": 0, "x": 1}', "the field x stands there twice"),
+        (b'{"x": 1, "y": [{"z": 0, "z": 0}]}', "the field z stands there twice"),
+        (b'{"x": 1, "y": NaN}', "NaN is not of JSON"),
+        (b'{"x": 1, "y": Infinity}', "Infinity is not of JSON"),
+        (b'{"x": 1, "y": "\xff"}', "byte 15 is not UTF-8"),
+        (b'{"x": 1} {}', "Extra data: line 1 column 10 (char 9)"),
+        (b"[" * 200_000, "it is nested too deeply"),
+    ],
+)
+@pytest.mark.parametrize("option", ["json", "starting_json"])
+def test_a_body_that_could_be_read_in_two_ways_is_failed(look: Look, body: bytes, why: str, option: str) -> None:
+    with HttpBackend(reply(200, body)) as backend:
+        assert look(f"http://{backend.place}/", **{option: {"/x": 1}}) == Verdict.failed(
+            f"answered 200, but its body is not JSON: {why}: http://{backend.place}/"
+        )
+
+
+def test_where_json_only_says_that_it_is_starting_a_body_of_words_is_judged_as_any(look: Look) -> None:
+    with HttpBackend(reply(200, "all is well")) as backend:
+        assert look(f"http://{backend.place}/", starting_json={"/status": "syncing"}) == READY
 
 
 def test_a_body_of_any_depth_gives_a_verdict(look: Look) -> None:
@@ -515,6 +540,7 @@ def test_a_redirect_is_not_followed_unasked(look: Look) -> None:
         ("https://me:word@login.example/in?ticket=hush#part", " to https://login.example/in"),
         (f"http://login.example/{'x' * 300}", f" to http://login.example/{'x' * 179}"),
         ("mailto:me@node.example", ""),
+        ("", " that names no place"),
     ],
 )
 def test_where_a_redirect_leads_is_told_without_what_may_be_a_secret(look: Look, location: str, told: str) -> None:
@@ -584,7 +610,7 @@ def test_a_redirect_to_what_is_no_http_url_is_failed(look: Look, location: str) 
 def test_a_redirect_that_names_no_place_is_the_answer(look: Look) -> None:
     with HttpBackend(reply(302)) as backend:
         assert look(f"http://{backend.place}/", redirects=3) == Verdict.failed(
-            f"answered 302, a redirect past the limit: http://{backend.place}/"
+            f"answered 302, a redirect that names no place: http://{backend.place}/"
         )
         assert len(backend.requests) == 1
 

@@ -149,6 +149,7 @@ def test_nothing_is_asked_with_get(look: Look) -> None:
         reply(200, "{}"),
         reply(200, '{"ID": 12}'),
         reply(200, '["ID"]'),
+        reply(200, '{"ID": "a", "ID": "b"}'),
         reply(200, "[" * 100_000),
         reply(200, b"\xff"),
     ],
@@ -159,7 +160,16 @@ def test_a_daemon_that_does_not_tell_its_id_is_failed(look: Look, answer: bytes)
         assert look(url) == Verdict.failed(f"answered 200 and did not tell its id: {url}")
 
 
-@pytest.mark.parametrize("answer", [reply(500, "no"), reply(200, "{}"), reply(200, '{"Peers": 3}'), reply(200, "no")])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(500, "no"),
+        reply(200, "{}"),
+        reply(200, '{"Peers": 3}'),
+        reply(200, "no"),
+        reply(200, '{"Peers": [], "Peers": [{}]}'),
+    ],
+)
 def test_a_daemon_that_does_not_tell_its_peers_is_failed(look: Look, answer: bytes) -> None:
     with TalkingBackend(daemon(answer)) as backend:
         url = f"ipfs+http://{backend.place}"

@@ -140,16 +140,31 @@ def test_a_result_does_not_count_with_another_status(look: Look, status: int) ->
         '{"result": "ok"}',
         '{"id": 1, "error": "no"}',
         '{"id": 1, "error": {"code": 1}}',
-        '{"id": 1, "result": "ok"',
-        "[" * 200_000,
-        '{"id": 1, "result": ' + "[" * 200_000,
-        '{"id": 1, "result": ' + "9" * 5000 + "}",
     ],
 )
 def test_what_is_no_json_rpc_is_failed(look: Look, body: str) -> None:
     with HttpBackend(reply(200, body)) as backend:
         url = f"jsonrpc+http://{backend.place}"
         assert look(url, method="getHealth") == Verdict.failed(NO_REPLY.format(status=200, url=url))
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ('{"id": 1, "result": "bad", "result": "ok"}', "the field result stands there twice"),
+        ('{"id": 1, "result": {"ok": false, "ok": true}}', "the field ok stands there twice"),
+        ('{"id": 1, "result": NaN}', "NaN is not of JSON"),
+        ('{"id": 1, "result": "ok"', "Expecting ',' delimiter: line 1 column 25 (char 24)"),
+        ("[" * 200_000, "it is nested too deeply"),
+        ('{"id": 1, "result": ' + "[" * 200_000, "it is nested too deeply"),
+        ('{"id": 1, "result": ' + "9" * 5000 + "}", "a number has 5000 digits"),
+    ],
+)
+def test_what_looks_like_json_and_is_none_is_failed_with_the_reason(look: Look, body: str, why: str) -> None:
+    with HttpBackend(reply(200, body)) as backend:
+        url = f"jsonrpc+http://{backend.place}"
+        no_reply = "answered 200 with what is no JSON-RPC reply"
+        assert look(url, method="getHealth") == Verdict.failed(f"getHealth: {no_reply}: {why}: {url}")
 
 
 def test_a_reply_of_any_depth_gives_a_verdict(look: Look) -> None:

@@ -62,6 +62,27 @@ def test_what_has_not_changed_is_left_alone(world: World) -> None:
     assert not world.changes
 
 
+def test_what_a_change_came_to_is_told_by_id(world: World) -> None:
+    first = world.services.change([probed("a"), probed("b"), fixed("c"), fixed("d")])
+    assert str(first) == "added a, b, c, d"
+    second = world.services.change([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
+    assert str(second) == "removed a; added e; changed b, c"
+    assert second.counts == {"removed": 1, "added": 1, "changed": 2}
+
+
+def test_that_no_service_has_changed_is_told_as_well(world: World) -> None:
+    services = [probed("a"), fixed("b")]
+    world.services.change(services)
+    assert str(world.services.change(reversed(services))) == "no service changed"
+
+
+def test_of_many_services_a_few_are_named_and_the_others_counted(world: World) -> None:
+    world.services.change([fixed(f"s{number}") for number in range(5)])
+    changed = world.services.change([fixed(f"t{number}") for number in range(1000)])
+    assert str(changed) == "removed s0, s1, s2, s3, s4; added t0, t1, t2, t3, t4 and 995 more"
+    assert changed.counts == {"removed": 5, "added": 1000, "changed": 0}
+
+
 def test_a_change_that_failed_half_way_is_taken_up_where_it_ended(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,10 @@ FIXED = (
     "Note: every service that counts has a fixed status, so the health of the node will never change; give a probe to "
     "those that can be looked at"
 )
+PATIENT = (
+    'Note: the evidence of "db" counts for 601 s (stale_after), more than 60 intervals, so it may long be Up while no '
+    "look can be made; without stale_after it would be 33 s"
+)
 LOOKED_AT, SET = 'probe = "tcp://127.0.0.1:1"', 'status = "Up"'
 
 
@@ -67,3 +71,21 @@ def test_a_health_that_can_never_change_is_noted(
 ) -> None:
     config = "".join(service(f"s{number}", *words) for number, words in enumerate(services))
     assert [line for line in checked(config, tmp_path, capsys) if line.startswith("Note: ")] == notes
+
+
+@pytest.mark.parametrize(
+    ("words", "notes"),
+    [
+        (('stale_after = "600s"',), []),
+        (
+            ('stale_after = "601s"',),
+            [PATIENT],
+        ),
+        (('interval = "1h"', 'stale_after = "1d"'), []),
+    ],
+)
+def test_evidence_that_counts_for_very_many_intervals_is_noted(
+    words: tuple[str, ...], notes: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = checked(service("db", LOOKED_AT, *words) + service("set", SET), tmp_path, capsys)
+    assert [line for line in lines if line.startswith("Note: ")] == notes

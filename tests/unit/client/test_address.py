@@ -59,7 +59,8 @@ def test_an_address_is_understood(url: str, prefix: str, root: str) -> None:
         ("::1", "an IPv6 address stands in brackets"),
         ("[::1", "an IPv6 address stands in brackets"),
         ("ftp://h", "over http or https"),
-        ("unix:///run/x", "over http or https"),
+        ("unix:", "a Unix socket needs a path"),
+        ("unix:/run/\nx", "must not hold control characters"),
         ("http:\\\\127.0.0.1:80", "it has a backslash where a slash belongs"),
         ("h?version=v1", "has a part that no address of a node has"),
         ("h#x", "has a part that no address of a node has"),
@@ -68,6 +69,13 @@ def test_an_address_is_understood(url: str, prefix: str, root: str) -> None:
 def test_what_is_no_address_is_refused_with_the_reason(url: str, why: str) -> None:
     with pytest.raises(InvalidValueError, match=why):
         node_address(url)
+
+
+def test_a_unix_socket_is_an_address_as_well() -> None:
+    address = node_address("unix:/run/my node.sock", "/eigen")
+    assert (address.socket_path, address.root) == ("/run/my node.sock", "http://localhost/eigen")
+    assert str(address) == "unix:/run/my node.sock"
+    assert not address.speaks_tls
 
 
 @pytest.mark.parametrize("prefix", ["svc", "/a?b", "/a#b", "/a\nb"])

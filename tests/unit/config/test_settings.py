@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from svcnode import __version__
 from svcnode.config import HistorySettings, OperatorSettings, Override, Settings, TlsSettings, find_file, load
-from svcnode.config.settings import OPERATOR_NAMES
+from svcnode.config.settings import MAX_DRAIN_S, OPERATOR_NAMES
 from svcnode.config.tables import FileTable, ServiceTable
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
@@ -151,6 +151,20 @@ def test_a_file_in_this_folder_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_file(None) is None
     (tmp_path / "svcnode.toml").touch()
     assert find_file(None) == Path("svcnode.toml")
+
+
+def test_a_file_that_leads_nowhere_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("svcnode.toml").symlink_to("gone.toml")
+    assert find_file(None) == Path("svcnode.toml")
+
+
+def test_where_nobody_can_tell_whether_there_is_a_file_to_read_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = Path("x" * 300) / "svcnode.toml"
+    monkeypatch.setattr("svcnode.config.DEFAULT_FILE", hidden)
+    assert find_file(None) == hidden
+    with pytest.raises(ConfigError, match=r"^cannot read the configuration: file name too long \("):
+        load(find_file(None), {})
 
 
 # ---- services
@@ -553,9 +567,8 @@ DURATIONS = st.builds(
 )
 COUNTS = st.integers(1, MAX_IN_A_ROW)
 VERSIONS = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda parts: "v" + ".".join(map(str, parts)))
-PREFIXES = st.lists(st.text("abcXYZ019._~-", min_size=1, max_size=5), max_size=3).map(
-    lambda segments: "".join(f"/{segment}" for segment in segments)
-)
+SEGMENTS = st.text("abcXYZ019._~-", min_size=1, max_size=5).filter(lambda text: text not in DOT_IDS)
+PREFIXES = st.lists(SEGMENTS, max_size=3).map(lambda segments: "".join(f"/{segment}" for segment in segments))
 ADDRESSES = st.builds(
     lambda host, port: f"{host}:{port}",
     st.sampled_from(["127.0.0.1", "[::1]", "localhost", "0.0.0.0", "node.example"]),
@@ -565,7 +578,7 @@ POLICIES: dict[str, st.SearchStrategy[Any]] = {
     "rise": COUNTS,
     "fall": COUNTS,
     "start_period": DURATIONS,
-    "stale_after": st.integers(1001, 9999).map("{}h".format),  # longer than any interval below
+    "stale_after": st.integers(25, 168).map("{}h".format),  # longer than any interval below
 }
 # What has to stay below the interval or the timeout has tests of its own; this much is below all of them.
 INTERVALS = DURATIONS.filter(lambda text: seconds(text) <= MAX_INTERVAL_S)
@@ -660,7 +673,7 @@ CONFIGURATIONS = tables(
     server=tables(
         listen=st.lists(ADDRESSES, min_size=1, max_size=3, unique=True) | ADDRESSES,
         prefix=st.lists(PREFIXES, min_size=1, max_size=3) | PREFIXES,
-        drain=DURATIONS,
+        drain=DURATIONS.filter(lambda text: seconds(text) <= MAX_DRAIN_S),
         operator=st.booleans(),
     ),
     history=tables(

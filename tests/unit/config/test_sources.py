@@ -204,6 +204,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(refused.value) == f"cannot read the configuration: no such file or directory ({tmp_path / 'no.toml'})"
 
 
+def test_the_mark_that_some_editors_begin_a_file_with_is_no_part_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text('[node]\nname = "a"\n', encoding="utf-8-sig")
+    source = Source(file, {}, ())
+    assert source.data == {"node": {"name": "a"}}
+    assert source.origin_of(("node", "name")) == f" ({file}:2)"
+    assert source.origin_of(("node",)) == f" ({file}:1)"
+
+
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         Source(tmp_path, {}, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import FrozenInstanceError
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import (
     MAX_ID_CHARS,
+    MAX_INTERVAL_S,
     SPEC_VERSION,
     Health,
     Identity,
@@ -189,10 +191,13 @@ def test_an_identity_checks_both_of_its_versions() -> None:
 # ---- policies and schedules
 
 
-@pytest.mark.parametrize("words", [{"rise": 0}, {"fall": 0}, {"rise": -1}, {"rise": 1001}, {"fall": 10**24}])
-def test_rise_and_fall_are_numbers_that_somebody_may_live_to_see(words: dict[str, int]) -> None:
-    with pytest.raises(InvalidValueError, match=r"from 1 to 1000$"):
-        Policy(rise=words.get("rise", 2), fall=words.get("fall", 3))
+@pytest.mark.parametrize("word", ["rise", "fall"])
+@pytest.mark.parametrize("number", [0, -1, 1001, 10**24, 1.5, 2.0, True, "2", None])
+def test_rise_and_fall_are_numbers_that_somebody_may_live_to_see(word: str, number: Any) -> None:
+    said = f"{word} counts looks in a row, so it is a whole number from 1 to 1000, not {number!r}"
+    with pytest.raises(InvalidValueError) as refused:
+        Policy(**{word: number})
+    assert str(refused.value) == said
 
 
 def test_a_policy_has_a_stale_after_or_a_ttl_but_not_both() -> None:
@@ -206,6 +211,18 @@ def test_stale_after_and_ttl_are_more_than_nothing(limit_s: float) -> None:
         Policy(stale_after_s=limit_s)
     with pytest.raises(InvalidValueError, match="ttl must be more than 0 seconds"):
         Policy(ttl_s=limit_s)
+
+
+def test_a_success_of_last_week_is_no_evidence() -> None:
+    Policy(stale_after_s=7 * 86_400.0)
+    for limit_s in (7 * 86_400.0 + 0.1, 36_500 * 86_400.0, float("inf")):
+        with pytest.raises(InvalidValueError, match=r"^stale_after \(\S+ days\) is more than 7 days; nothing would be"):
+            Policy(stale_after_s=limit_s)
+
+
+def test_the_default_of_stale_after_is_allowed_for_every_interval() -> None:
+    longest = Schedule(interval_s=MAX_INTERVAL_S, timeout_s=MAX_INTERVAL_S - 1)
+    Policy(stale_after_s=longest.default_stale_after_s)
 
 
 def test_the_defaults_are_the_decided_ones() -> None:

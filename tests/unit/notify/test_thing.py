@@ -211,7 +211,7 @@ def test_another_probe_for_a_service_is_no_news() -> None:
         node.replace(definition_with_a_new_probe("db"))
         assert node.health is Health.PARTIAL
         world.wait(10)
-        node.handle("db").up()
+        world.up("db")
         world.wait(10)
     assert not world.told
 

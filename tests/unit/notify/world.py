@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from svcnode.core.model import Verdict
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.notify.rules import Rules
@@ -45,7 +46,7 @@ class World:
 
     def up(self, *service_ids: str) -> None:
         for service_id in service_ids:
-            self.node.handle(service_id).up()
+            self.node.saw(service_id, Verdict.ready())
 
     def down(self, *service_ids: str, why: str = "refused") -> None:
         for service_id in service_ids:
@@ -104,5 +105,5 @@ def definition_with_a_new_probe(service_id: str, impact: ImpactWord = "critical"
         rise=1,
         fall=1,
         start_period="0s",
-        stale_after="30d",
+        stale_after="7d",
     )

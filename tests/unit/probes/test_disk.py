@@ -117,12 +117,20 @@ def test_a_reason_says_how_much_is_free_and_how_much_should_be(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("blocks", "told"),
-    [(64 * 256, "32.0 of 64.0 MiB"), (4, "8.0 of 16.0 KiB"), (0, "0.0 of 0.0 KiB"), (256 * 1024, "0.5 of 1.0 GiB")],
+    [(64 * 256, "32.0 of 64.0 MiB"), (4, "8.0 of 16.0 KiB"), (256 * 1024, "0.5 of 1.0 GiB")],
 )
 def test_a_small_disk_is_told_in_a_small_unit(monkeypatch: pytest.MonkeyPatch, blocks: int, told: str) -> None:
     about = os.statvfs_result((BLOCK_BYTES, BLOCK_BYTES, blocks, blocks // 2, blocks // 2, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: about)
     assert look_at("/boot", min_free="5GiB").reason == f"{told} are free, less than min_free, 5GiB: /boot"
+
+
+@pytest.mark.parametrize("path", ["/proc", "/sys"])
+@pytest.mark.parametrize("options", [{}, {"min_free": "0%"}, {"min_free": "0B"}])
+def test_a_file_system_that_holds_no_data_is_failed(path: str, options: dict[str, str]) -> None:
+    """It has no room at all, of which 5 % would always be free."""
+    assert os.statvfs(path).f_blocks == 0
+    assert look_at(path, **options) == Verdict.failed(f"on a file system of 0 blocks, which holds no data: {path}")
 
 
 def test_what_is_kept_for_root_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,15 @@
-"""Real files: fresh, old, missing, of other sorts, and with and without what should stand in them."""
+"""Real files: fresh, old, missing, unreadable, of other sorts, and with and without what should stand in them."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import socket
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +19,11 @@ from svcnode.probes import make_probe
 from svcnode.probes.file import MAX_READ_BYTES, FileProbe
 from svcnode.probes.tools.clocks import CLOCK_SLACK_S
 from tests.support.looks import OUT_OF_FILES, no_files_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOBODY = 65534
 
 
 def look_at(path: Path, **options: object) -> Verdict:
@@ -128,26 +137,75 @@ def test_only_the_beginning_of_a_large_file_is_read(beat: Path) -> None:
 # ---- other sorts
 
 
-def test_a_folder_is_there_but_holds_no_text(tmp_path: Path) -> None:
-    assert look_at(tmp_path, max_age="60s") == Verdict.ready()
-    assert look_at(tmp_path, contains="ok") == Verdict.failed(f'does not hold "ok": {tmp_path}')
-
-
-def test_a_pipe_that_nobody_writes_to_does_not_keep_a_look_waiting(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
+def pipe_at(path: Path) -> None:
     os.mkfifo(path)
-    assert look_at(path) == Verdict.ready()
-    assert look_at(path, contains="ok") == Verdict.failed(f'does not hold "ok": {path}')
 
 
-def test_a_device_without_end_is_not_read(beat: Path) -> None:
+def socket_at(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+def zeros_at(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+SORTS: dict[str, Callable[[Path], None]] = {
+    "directory": Path.mkdir,
+    "pipe": pipe_at,
+    "socket": socket_at,
+    "device": zeros_at,
+}
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("options", [{}, {"max_age": "1s"}, {"contains": "\0"}])
+def test_what_is_no_regular_file_is_failed_and_not_waited_for(tmp_path: Path, sort: str, options: Any) -> None:
+    """A directory in place of a file is what a container is given when nobody made the file first."""
+    path = tmp_path / "beat"
+    SORTS[sort](path)
+    assert look_at(path, **options) == Verdict.failed(f"is a {sort}, not a file: {path}")
+
+
+@pytest.mark.parametrize("sort", ["pipe", "device"])
+def test_what_takes_the_place_of_a_file_while_it_is_opened_is_not_waited_for(
+    beat: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    was = beat.stat()
     beat.unlink()
-    beat.symlink_to("/dev/zero")
-    assert look_at(beat, contains="\0").outcome is Outcome.FAILED
+    SORTS[sort](beat)
+    monkeypatch.setattr(Path, "stat", lambda _: was)
+    assert look_at(beat, contains="\0") == Verdict.failed(f"is a {sort}, not a file: {beat}")
+
+
+def test_a_file_that_cannot_be_read_is_failed(beat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")  # to root, no system says that
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert look_at(beat) == Verdict.failed(f"cannot be read: permission denied: {beat}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_file_that_is_not_for_whom_we_run_as_is_failed() -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "beat").touch(mode=0o000)
+        (folder / "hidden").mkdir(mode=0o700)
+        folder.chmod(0o755)
+        for path in (folder / "beat", folder / "hidden/beat"):
+            probe = make_probe(f"file:{path}")
+            assert isinstance(probe, FileProbe)
+            os.seteuid(NOBODY)
+            try:
+                verdict = probe._look_now()
+            finally:
+                os.seteuid(0)
+            assert verdict == Verdict.failed(f"cannot be read: permission denied: {path}")
 
 
 def test_running_out_of_open_files_is_our_own_fault(beat: Path) -> None:
-    probe = make_probe({"url": f"file:{beat}", "contains": "ok"})
+    probe = make_probe(f"file:{beat}")
     assert isinstance(probe, FileProbe)
     with no_files_left():
         assert probe._look_now() == OUT_OF_FILES

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,6 +20,8 @@ from svcnode.look import look_once
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 from tests.support.looks import OUT_OF_FILES, no_files_left
+
+NOBODY = 65534
 
 
 def look_at(path: Path) -> Verdict:
@@ -112,6 +118,132 @@ def test_a_database_with_a_broken_page_is_failed(ledger: Path) -> None:
 def test_a_database_that_was_cut_short_is_failed(ledger: Path) -> None:
     ledger.write_bytes(ledger.read_bytes()[: 4096 * 5])
     assert look_at(ledger) == Verdict.failed(f"database disk image is malformed: {ledger}")
+
+
+def cut(path: Path, cut_bytes: int) -> None:
+    os.truncate(path, path.stat().st_size - cut_bytes)
+
+
+@pytest.mark.parametrize("mode", ["delete", "truncate", "wal"])
+@pytest.mark.parametrize("page_bytes", [512, 4096, 65536])
+@pytest.mark.parametrize("cut_bytes", [1, 100, 511])
+def test_a_database_that_lost_less_than_a_page_is_failed(
+    tmp_path: Path, mode: str, page_bytes: int, cut_bytes: int
+) -> None:
+    """SQLite reads zeros where the file has ended, and where those were before it finds nothing wrong."""
+    path = with_free_pages_at_its_end(tmp_path / "ledger.db", mode, page_bytes)
+    assert look_at(path) == Verdict.ready()
+    cut(path, cut_bytes)
+    assert look_at(path) == Verdict.failed(f"its end is missing, {cut_bytes} bytes of it: {path}")
+
+
+def with_free_pages_at_its_end(path: Path, mode: str, page_bytes: int = 4096) -> Path:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA page_size = {page_bytes}")
+        database.execute(f"PRAGMA journal_mode = {mode}")
+        with database:
+            database.execute("CREATE TABLE entries (words TEXT)")
+            database.executemany("INSERT INTO entries VALUES (?)", [("lorem " * 100,)] * 500)
+        with database:
+            database.execute("DELETE FROM entries")
+    return path
+
+
+def test_a_database_whose_end_still_stands_in_its_wal_is_ready(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("PRAGMA wal_autocheckpoint = 0")
+        with writer:
+            writer.execute("CREATE TABLE entries (words TEXT)")
+            writer.executemany("INSERT INTO entries VALUES (?)", [("lorem " * 100,)] * 500)
+        assert path.stat().st_size < writer.execute("PRAGMA page_count").fetchone()[0] * 4096
+        assert look_at(path) == Verdict.ready()
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert look_at(path) == Verdict.ready()
+        cut(path, 1)
+        assert look_at(path).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_database_without_tables_is_ready(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA journal_mode = {mode}")
+        database.execute("PRAGMA user_version = 1")
+    assert look_at(path) == Verdict.ready()
+
+
+def test_a_database_with_bytes_behind_its_end_is_ready(ledger: Path) -> None:
+    with ledger.open("ab") as file:
+        file.write(b"more")
+    assert look_at(ledger) == Verdict.ready()
+
+
+def test_a_database_that_is_put_in_the_place_of_another_is_not_held_against_its_size(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smaller = ledger.with_name("smaller.db")
+    with closing(sqlite3.connect(smaller)) as database:
+        database.execute("CREATE TABLE t (x)")
+
+    def replaced(database: sqlite3.Connection, pragma: str) -> object:
+        if pragma == "quick_check(1)":
+            smaller.replace(ledger)
+        return told(database, pragma)
+
+    told = sqlite._told
+    monkeypatch.setattr(sqlite, "_told", replaced)
+    assert look_at(ledger) == Verdict.ready()
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_database_that_grows_and_shrinks_meanwhile_is_never_failed(tmp_path: Path, mode: str) -> None:
+    path, is_over = with_free_pages_at_its_end(tmp_path / "ledger.db", mode, 65536), threading.Event()
+
+    def write() -> None:
+        with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as database:
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute("PRAGMA wal_autocheckpoint = 20")
+            while not is_over.is_set():
+                database.execute("INSERT INTO entries VALUES (zeroblob(3000000))")
+                database.execute("DELETE FROM entries")
+                database.execute("VACUUM")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = [look_at(path) for _ in range(100)]
+    finally:
+        is_over.set()
+        writer.join()
+    assert [verdict for verdict in seen if verdict.outcome is Outcome.FAILED] == []
+    assert Verdict.ready() in seen
+
+
+def test_looking_leaves_the_locks_alone_that_this_process_has(ledger: Path) -> None:
+    """Whoever opens a file and closes it again ends them, and another program would write at the same time."""
+    another = f"import sqlite3; sqlite3.connect({str(ledger)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
+    with closing(sqlite3.connect(ledger)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert look_at(ledger) == Verdict.ready()
+        tried = subprocess.run([sys.executable, "-c", another], capture_output=True, text=True, check=False)
+        assert "database is locked" in tried.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_database_that_is_not_for_whom_we_run_as_is_failed() -> None:
+    with TemporaryDirectory() as name:
+        path = with_free_pages_at_its_end(Path(name) / "ledger.db", "delete")
+        path.chmod(0o000)
+        path.parent.chmod(0o755)
+        probe = SqliteProbe.at(path)
+        os.seteuid(NOBODY)
+        try:
+            verdict = probe._look_now()
+        finally:
+            os.seteuid(0)
+    assert verdict == Verdict.failed(f"permission denied: {path}")
 
 
 @pytest.mark.usefixtures("_no_wait_for_locks")

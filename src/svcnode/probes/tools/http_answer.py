@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import httptools
+
+from svcnode.core.encoding import strict_json, why_no_json
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
@@ -20,7 +22,18 @@ _PART_BYTES = 64 * 1024
 # How much of an answer is waited for. Without the body, the head is the whole answer.
 Needs = Literal["status", "head", "body"]
 
-NO_JSON = object()
+
+@dataclass(frozen=True, slots=True)
+class NoJson:
+    why: str = ""  # in words, where it looks like JSON and others may take it for some
+
+    @property
+    def tail(self) -> str:
+        """Of a sentence that says that it is none."""
+        return f": {self.why}" if self.why else ""
+
+
+NO_JSON = NoJson()
 
 
 class ExchangeError(OSError):
@@ -34,11 +47,11 @@ class HttpAnswer(NamedTuple):  # made for every look, and a frozen dataclass tak
     expiring: Verdict | None = None  # what the server's certificate gives to say
 
     def document(self) -> Any:  # noqa: ANN401  whatever JSON can hold
-        """The body as JSON, or NO_JSON."""
+        """The body as JSON, or a NoJson."""
         try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return NO_JSON
+            return strict_json(self.body)
+        except ValueError as exc:
+            return NoJson(why_no_json(self.body, exc))
 
 
 class StatusClient(asyncio.Protocol):

@@ -46,7 +46,7 @@ def mismatch(document: object, expected: dict[str, Any]) -> str | None:
         if found is _MISSING:
             return f"there is no {pointer}"
         if not _is_same(found, wanted):
-            return f"{pointer or 'the whole'} is {_shown(found)}, expected {_shown(wanted)}"
+            return f"{pointer or 'the whole'} is {shown(found)}, expected {shown(wanted)}"
     return None
 
 
@@ -78,7 +78,7 @@ def _is_same(left: object, right: object) -> bool:
     return left == right
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     try:
         text = redacted(json.dumps(value, ensure_ascii=False, default=str))  # before half of a secret is cut off
     except RecursionError:

@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.redaction import redacted
+from svcnode.probes.tools.http_answer import NoJson
+from svcnode.probes.tools.json_pointer import shown
 
 if TYPE_CHECKING:
     from svcnode.probes.tools.http_answer import HttpAnswer
@@ -25,8 +27,14 @@ def call_of(method: str, params: list[Any] | dict[str, Any]) -> bytes:
 def result_of(answer: HttpAnswer) -> Any:  # noqa: ANN401  whatever JSON can hold
     match answer.document():
         case {"error": {"code": code, "message": message}}:
-            raise RpcError(redacted(f"error {code}: {message}")[:_MAX_SHOWN_CHARS])
+            raise RpcError(redacted(f"error {_told(code)}: {_told(message)}")[:_MAX_SHOWN_CHARS])
         case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:
             return result
-        case _:
-            raise RpcError(f"answered {answer.status} with what is no JSON-RPC reply")
+        case document:
+            why = document.tail if isinstance(document, NoJson) else ""
+            raise RpcError(f"answered {answer.status} with what is no JSON-RPC reply{why}")
+
+
+def _told(value: object) -> str:
+    """Words as they are; what should have been words, as it came."""
+    return value if isinstance(value, str) else shown(value)

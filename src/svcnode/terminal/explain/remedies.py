@@ -251,7 +251,7 @@ _BY_KIND = (
     Remedy("allowed are", "The file is not kept up to date: does the program run that writes it?"),
     Remedy("database is locked", "Another program holds the database: find out which, and why for so long."),
     Remedy(
-        "malformed|quick_check|not a SQLite database|database of another program",
+        "malformed|quick_check|its end is missing|not a SQLite database|database of another program",
         "The file is damaged, or not the one that was meant: check the path, or bring it back from a backup.",
     ),
     # ---- what only some kinds say

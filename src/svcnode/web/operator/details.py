@@ -126,7 +126,8 @@ def _encoded(document: Json | ServiceDetails) -> bytes:
 def node_details(desk: Desk) -> Json:
     """Health and its reason come from one look at the services, so that they cannot contradict each other."""
     last_event_id = desk.history.last_id  # first: whoever follows the events after it misses nothing
-    identity, condition, vitals = desk.node.identity, desk.node.condition, desk.vitals
+    identity, condition, vitals, now = desk.node.identity, desk.node.condition, desk.vitals, Now.of(desk.node)
+    vitals.correct(now.node_s, now.wall_s)
     services = [(service, state.status) for service, state in desk.node]
     health, reason = rules.node_health_with_reason(services, condition)
     return {
@@ -140,7 +141,7 @@ def node_details(desk: Desk) -> Json:
         "draining": condition.draining,
         "issues": [_shown(issue) for issue in condition.issues],
         "started": iso_time(vitals.started_at_s),
-        "uptime_s": round(max(0.0, time() - vitals.started_at_s), 3),
+        "uptime_s": now.ago_s(vitals.began_s),
         "last_event_id": last_event_id,
         "history_problem": _shown(desk.history.problem) if desk.history.problem else None,
         "reload_problem": _shown(vitals.reload_problem) if vitals.reload_problem else None,

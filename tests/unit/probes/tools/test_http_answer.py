@@ -16,6 +16,7 @@ from svcnode.probes.tools.http_answer import (
     BodyClient,
     ExchangeError,
     HttpAnswer,
+    NoJson,
     StatusClient,
 )
 
@@ -156,11 +157,26 @@ def test_a_body_that_nobody_needs_is_read_and_thrown_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "document"), [(b"null", None), (b'{"a": 1}', {"a": 1}), (b"", NO_JSON), (b"{", NO_JSON)]
+    ("body", "document"),
+    [(b"null", None), (b'{"a": 1}', {"a": 1}), (b"", NO_JSON), (b"ok", NO_JSON), (b"NaN", NO_JSON)],
 )
 def test_a_body_is_json_or_is_not(body: bytes, document: object) -> None:
     assert HttpAnswer(200, {}, body).document() == document
 
 
 def test_a_body_that_is_nested_without_an_end_is_no_json() -> None:
-    assert HttpAnswer(200, {}, b"[" * 100_000).document() is NO_JSON
+    assert HttpAnswer(200, {}, b"[" * 100_000).document() == NoJson("it is nested too deeply")
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"status": "down", "status": "ok"}', "the field status stands there twice"),
+        (b'{"lag": NaN}', "NaN is not of JSON"),
+    ],
+)
+def test_a_body_that_could_be_read_in_two_ways_is_no_json_and_says_why(body: bytes, why: str) -> None:
+    document = HttpAnswer(200, {}, body).document()
+    assert document == NoJson(why)
+    assert document.tail == f": {why}"
+    assert NO_JSON.tail == ""

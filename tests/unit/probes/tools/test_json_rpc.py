@@ -44,6 +44,19 @@ def test_an_error_is_told_in_its_words_whatever_the_status(status: int) -> None:
     assert refusal(body, status) == "error -32601: the method does not exist"
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "told"),
+    [
+        (1, {"text": "it's late", "final": True}, 'error 1: {"text": "it\'s late", "final": true}'),
+        (1, ["grün", None], 'error 1: ["grün", null]'),
+        (None, None, "error null: null"),
+        ("E_LATE", "too late", "error E_LATE: too late"),
+    ],
+)
+def test_an_error_that_is_not_made_of_words_is_told_as_json(code: object, message: object, told: str) -> None:
+    assert refusal({"id": 1, "error": {"code": code, "message": message}}) == told
+
+
 def test_an_error_counts_beside_a_result() -> None:
     assert refusal({"id": 1, "result": True, "error": {"code": 1, "message": "no"}}) == "error 1: no"
 
@@ -73,13 +86,24 @@ def test_the_words_of_an_error_are_not_too_many_and_show_no_secret() -> None:
         "result",
         None,
         b"",
-        b"{",
         b"\xff",
-        b"[" * 100_000,
     ],
 )
 def test_anything_else_is_no_reply(body: object) -> None:
     assert refusal(body) == f"answered 200 {NO_REPLY}"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"id": 1, "result": false, "result": true}', "the field result stands there twice"),
+        (b'{"id": 1, "result": {"ok": false, "ok": true}}', "the field ok stands there twice"),
+        (b'{"id": 1, "result": NaN}', "NaN is not of JSON"),
+        (b"[" * 100_000, "it is nested too deeply"),
+    ],
+)
+def test_a_reply_that_could_be_read_in_two_ways_is_none_and_the_reason_says_why(body: bytes, why: str) -> None:
+    assert refusal(body) == f"answered 200 {NO_REPLY}: {why}"
 
 
 @pytest.mark.parametrize("status", [199, 300, 404, 500])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.probes.tools.steps import step, step_cut_short
-from svcnode.probes.tools.tasks import OwnTask
+from svcnode.probes.tools.tasks import CancelledByItselfError, OwnTask
 from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 HUNG_S = 3600.0
 
@@ -109,6 +113,38 @@ async def test_when_cut_off_it_cleans_up_and_says_how_far_it_got() -> None:
         await task
     assert step_cut_short(cut.value) == "exchange"
     assert not own.is_busy
+
+
+async def awaits_what_was_cancelled() -> None:
+    background = asyncio.create_task(asyncio.sleep(HUNG_S))
+    background.cancel()
+    await background
+
+
+async def cancels_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(HUNG_S)
+
+
+@pytest.mark.parametrize("work", [awaits_what_was_cancelled, cancels_itself])
+@in_virtual_time
+async def test_a_cancellation_of_its_own_is_told_from_being_cut_off(
+    work: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    with pytest.raises(CancelledByItselfError):
+        await OwnTask().call(work)
+
+
+@in_virtual_time
+async def test_being_cut_off_in_the_moment_of_a_cancellation_of_its_own_is_being_cut_off() -> None:
+    task = asyncio.create_task(OwnTask().call(cancels_itself))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
 
 
 @in_virtual_time

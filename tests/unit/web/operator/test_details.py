@@ -14,9 +14,10 @@ from svcnode.core.redaction import keep_secret
 from svcnode.journal import Setting
 from svcnode.spec import SERVICE_NOT_FOUND
 from svcnode.version import __version__
-from svcnode.web.operator.details import Now, all_details, one_in_detail, services_details
+from svcnode.web.operator import details
+from svcnode.web.operator.details import Now, all_details, node_details, one_in_detail, services_details
 from svcnode.web.visits import Visit
-from tests.support.desks import Scene
+from tests.support.desks import STARTED_AT_S, Scene
 
 if TYPE_CHECKING:
     from svcnode.spec import Answer
@@ -183,8 +184,29 @@ def test_the_node_is_told_with_all_its_services(scene: Scene) -> None:
     assert (node["name"], node["version"], node["spec_version"]) == ("validator-7", "v1.4.2", "v0.0.1")
     assert node["svcnode"] == __version__
     assert (node["health"], node["health_reason"]) == (503, "db is Down, and critical")
-    assert node["started"] == "2027-01-15T08:00:00.000Z"
     assert (node["history_problem"], node["reload_problem"]) == (None, None)
+
+
+@pytest.mark.parametrize("jitter_s", [0.0, 0.0021, -1.0])
+def test_the_start_is_told_as_one_and_the_same_moment(
+    jitter_s: float, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.clock.advance(90.0)
+    monkeypatch.setattr(details, "time", lambda: STARTED_AT_S + 90.0 + jitter_s)
+    node = node_details(scene.desk)
+    assert (node["started"], node["uptime_s"]) == ("2027-01-15T08:00:00.000Z", 90.0)
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "started"), [(3600.0, "2027-01-15T09:00:00.000Z"), (-86_400.0, "2027-01-14T08:00:00.000Z")]
+)
+def test_a_clock_on_the_wall_that_is_set_changes_when_the_node_began_and_not_for_how_long_it_runs(
+    set_by_s: float, started: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.clock.advance(90.0)
+    monkeypatch.setattr(details, "time", lambda: STARTED_AT_S + 90.0 + set_by_s)
+    node = node_details(scene.desk)
+    assert (node["started"], node["uptime_s"]) == (started, 90.0)
 
 
 def test_what_the_program_says_of_the_node_is_told() -> None:
