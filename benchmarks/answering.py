@@ -77,6 +77,7 @@ def _under_reports(python: Python, seconds: int) -> Figure:
     return Figure(
         title=f"node health of {MANY_SERVICES:,} services, requests/s",
         comparisons=(Comparison(busy, entrant("idle", 0), Bar(0.85)),),
+        turns_per_round=THROUGHPUT_TURNS,
     )
 
 
@@ -90,6 +91,7 @@ def _with_pages(python: Python, seconds: int) -> Figure:
     return Figure(
         title=f"node health of {WATCHED_SERVICES} services, requests/s",
         comparisons=(Comparison(entrant(f"{PAGES} pages open", PAGES), entrant("none", 0), Bar(0.9)),),
+        turns_per_round=THROUGHPUT_TURNS,
     )
 
 
