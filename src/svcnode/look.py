@@ -103,10 +103,11 @@ def own_fault(exc: BaseException) -> Verdict:
 def log_fault(logger: logging.Logger, words: str, fault: BaseException) -> None:
     """With its traceback; as text where it holds a secret, since in an embedding program others write the log."""
     trace = "".join(traceback.format_exception(fault))
-    if trace == redacted(trace):
+    shown = redacted(trace)
+    if shown == trace:
         logger.error(words, exc_info=fault)
     else:
-        logger.error("%s\n%s", words, redacted(trace))
+        logger.error("%s\n%s", words, shown)
 
 
 def let_go(probe: Probe) -> None:

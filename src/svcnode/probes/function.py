@@ -83,14 +83,14 @@ class FunctionProbe:
     def _run(self) -> object:
         try:
             result = self.function()
-            return result if inspect.isawaitable(result) else _verdict_from(_as_python_has_it(result))
+            return result if inspect.isawaitable(result) else _verdict_from(result)
         except BaseException as exc:  # noqa: BLE001  no Ctrl-C comes to a thread, and a check may not end the program
             return Verdict.failed(error_words(exc))
 
 
 async def _awaited(begin: Callable[[], Any]) -> Verdict:
     try:
-        return _verdict_from(_as_python_has_it(await begin()))
+        return _verdict_from(await begin())
     except asyncio.CancelledError:
         raise  # whose it is, `OwnTask` can tell
     except BaseException as exc:
@@ -112,21 +112,21 @@ def _code_of(function: Any) -> Any:  # noqa: ANN401  whatever can be called
             return function
 
 
-def _as_python_has_it(result: object) -> object:
-    """NumPy has a False of its own, of the type `bool_` or `bool`, which is not Python's."""
-    return False if type(result).__name__ in ("bool", "bool_") and not result else result
-
-
 def _verdict_from(result: object) -> Verdict:
     if isinstance(result, Verdict):
         return result
-    if result is False:
+    if _is_false(result):
         return Verdict.failed("the check returned False")
     undone = _undone(result)
     if undone is None:
         return Verdict.ready()
     _close(result)
     return Verdict.failed(f"the check returned {undone}")
+
+
+def _is_false(result: object) -> bool:
+    """NumPy has a False of its own, whose type is called `bool_`, or `bool` as Python's."""
+    return type(result).__name__ in ("bool", "bool_") and not result
 
 
 def _undone(result: object) -> str | None:
