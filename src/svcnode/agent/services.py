@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Change, ChangeKind, Status
+from svcnode.core.wording import first_of
 from svcnode.journal import Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from svcnode.config import ServiceSettings
     from svcnode.node import Node
@@ -41,7 +42,7 @@ class Difference:
 
     def __str__(self) -> str:
         told = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
-        return "; ".join(f"{what} {_spoken_ids(ids)}" for what, ids in told if ids) or "no service changed"
+        return "; ".join(f"{what} {first_of(ids, NAMED_IDS)}" for what, ids in told if ids) or "no service changed"
 
 
 class ConfiguredServices:
@@ -105,11 +106,6 @@ class ConfiguredServices:
             )
         if change.health is not change.health_before:
             log.info("node health is %d, was %d", change.health, change.health_before)
-
-
-def _spoken_ids(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - NAMED_IDS} more" if len(ids) > NAMED_IDS else ""
-    return ", ".join(ids[:NAMED_IDS]) + more
 
 
 def _spoken_fixed(fixed: Mapping[str, Status]) -> str:

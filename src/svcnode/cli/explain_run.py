@@ -24,7 +24,7 @@ from svcnode.core.errors import (
     UnreachableError,
 )
 from svcnode.core.model import Health, Status
-from svcnode.core.wording import nearest
+from svcnode.core.wording import first_of, nearest
 from svcnode.terminal.explain.nodes import node_explained
 from svcnode.terminal.explain.services import service_explained
 from svcnode.version import __version__
@@ -172,5 +172,5 @@ def _unknown(service_id: str, known: Any, place: Place) -> str:  # noqa: ANN401
     ids = [str(service.get("id")) for service in services or () if isinstance(service, dict)]
     near = nearest(service_id, ids)
     hint = f'; did you mean "{near}"?' if near else "."
-    listed = ", ".join(ids[:LISTED_IDS]) + (f" and {len(ids) - LISTED_IDS} more" if len(ids) > LISTED_IDS else "")
-    return f'no service has the id "{service_id}" at {place.shown}{hint} It has: {listed or "none"}'
+    listed = first_of(ids, LISTED_IDS) or "none"
+    return f'no service has the id "{service_id}" at {place.shown}{hint} It has: {listed}'

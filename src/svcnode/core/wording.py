@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.redaction import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _EXCERPT_CHARS = 80
 _SEARCHED_CHARS = 4096
@@ -59,6 +59,12 @@ def error_words(exc: BaseException) -> str:
 def one_line(text: str) -> str:
     """What would break the line or steer a terminal is shown instead of done."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """All of them, or the first and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def excerpt(text: str | bytes) -> str:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from svcnode.core.wording import error_words, excerpt, kind_of, nearest, one_line, suggestion, system_words
+from svcnode.core.wording import error_words, excerpt, first_of, kind_of, nearest, one_line, suggestion, system_words
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,12 @@ def test_an_error_is_told_by_its_kind_and_its_words(error: Exception, words: str
 
 def test_what_would_break_a_line_is_shown_instead() -> None:
     assert one_line("a\nb\x1b[31m ü\u202e") == "a\\nb\\x1b[31m ü\\u202e"
+
+
+def test_of_many_names_the_first_are_told() -> None:
+    assert first_of([], 2) == ""
+    assert first_of(["a", "b"], 2) == "a, b"
+    assert first_of(["a", "b", "c"], 2) == "a, b and 1 more"
 
 
 def test_of_a_strangers_text_one_line_of_fair_length_is_shown() -> None:
