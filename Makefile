@@ -43,13 +43,13 @@ demo: setup
 
 # What decides is tested in every branch. Most of what follows waits for servers, so it waits side by side: a file is
 # never shared out, for its tests share servers. What judges times comes last, and has the machine for itself. The few
-# that fail among so many get a second chance, alone.
+# that fail among so many get a second chance, serial.
 DECIDING := tests/unit/core $(wildcard tests/unit/test_*.py)
 test: setup
 	$(BIN)/python -m pytest -n 2 --cov --cov-report= $(DECIDING)
-	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/spec.py' --fail-under=100
-	$(BIN)/python scripts/second_chance.py -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DECIDING:%=--ignore=%)
-	$(BIN)/python scripts/second_chance.py -m alone --ignore=tests/unit
+	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/api/spec.py' --fail-under=100
+	$(BIN)/python scripts/rerun_failed.py -n 4 --dist loadfile --no-loadscope-reorder -m "not serial" $(DECIDING:%=--ignore=%)
+	$(BIN)/python scripts/rerun_failed.py -m serial --ignore=tests/unit
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import answering, cores, looking, provision, report
-from benchmarks.figures import take
+from benchmarks import cores, probing, provision, report, serving
+from benchmarks.comparison import run_benchmark
 
 if TYPE_CHECKING:
     from benchmarks.provision import Python
 
-FIGURES = {**answering.FIGURES, **looking.FIGURES}
+BENCHMARKS = {**serving.BENCHMARKS, **probing.BENCHMARKS}
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
         return 2
     pythons = [provision.environment(path) for path in options.python]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # through every `finally`, so that no server stays
-    cores.settle()
+    cores.pin_to_load_core()
     rows = [row for python in pythons for row in _measure(python, options)]
     print(report.table(rows))
     if not (options.only or options.quick):
@@ -38,10 +38,10 @@ def main() -> int:
 
 def _measure(python: Python, options: argparse.Namespace) -> list[list[str]]:
     rows = []
-    for key in options.only or FIGURES:
+    for key in options.only or BENCHMARKS:
         print(f"Python {python.version}: {key} …", file=sys.stderr, flush=True)
-        figure = FIGURES[key](python, options.seconds)
-        rows += [report.row(python, outcome) for outcome in take(figure, options.rounds)]
+        figure = BENCHMARKS[key](python, options.seconds)
+        rows += [report.row(python, outcome) for outcome in run_benchmark(figure, options.rounds)]
     return rows
 
 
@@ -50,9 +50,9 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--rounds", type=int, default=5, help="how often each server is measured (%(default)s)")
     add("--seconds", type=int, default=2, help="how long each time (%(default)s)")
-    add("--only", action="append", choices=FIGURES, metavar="FIGURE", help=f"one of: {', '.join(FIGURES)}")
-    add("--python", action="append", type=Path, help="an interpreter; this one, and 3.13 where it is found")
-    add("--quick", action="store_true", help="one short round on this interpreter, to see that all works")
+    add("--only", callback="append", choices=BENCHMARKS, metavar="FIGURE", help=f"one of: {', '.join(BENCHMARKS)}")
+    add("--python", callback="append", type=Path, help="an interpreter; this one, and 3.13 where it is found")
+    add("--quick", callback="store_true", help="one short round on this interpreter, to see that all works")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.seconds = 1, 1

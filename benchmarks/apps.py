@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.answers import EXTRA_HEADERS, HEALTH
+from benchmarks.payloads import EXTRA_HEADERS, HEALTH
 
 _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in EXTRA_HEADERS.items()]
 _START = {"type": "http.response.start", "status": 200, "headers": [*_RAW_HEADERS, (b"content-length", b"0")]}

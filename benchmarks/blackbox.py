@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from benchmarks.load import ANSWER_TIMEOUT_S, watched
+from benchmarks.load import RESPONSE_TIMEOUT_S, register_epoll
 from benchmarks.provision import tool
 
 if TYPE_CHECKING:
@@ -33,39 +33,39 @@ def blackbox(port: int, folder: Path) -> list[str | Path]:
     return ["env", "GOMAXPROCS=1", exporter, f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}"]
 
 
-class Questions:
+class ProbeRequests:
     """On each connection, the next check is asked for as soon as the last one is answered."""
 
     def __init__(self, connections: list[socket.socket], kind: Kind, urls: list[str]) -> None:
-        self._connections, self._answers = watched(connections)
+        self._connections, self._epoll = register_epoll(connections)
         self._requests = cycle([_request(kind, url) for url in urls])
-        self._heard: dict[int, bytes] = {}  # so far, by the number of a connection that waits for an answer
+        self._received: dict[int, bytes] = {}  # so far, by the number of a connection that waits for an answer
 
-    def ask_for(self, seconds: float) -> None:
+    def run_for(self, seconds: float) -> None:
         """Ask for so long, and hear the last answers out."""
         ends_at_s = time.monotonic() + seconds
         for number in self._connections:
-            self._ask(number)
-        while self._heard:
-            for number in self._answered():
-                _require_success(self._heard.pop(number))
+            self._send(number)
+        while self._received:
+            for number in self._receive():
+                _require_success(self._received.pop(number))
                 if time.monotonic() < ends_at_s:
-                    self._ask(number)
+                    self._send(number)
 
-    def _ask(self, number: int) -> None:
+    def _send(self, number: int) -> None:
         self._connections[number].sendall(next(self._requests))
-        self._heard[number] = b""
+        self._received[number] = b""
 
-    def _answered(self) -> list[int]:
-        ready = [number for number, _ in self._answers.poll(ANSWER_TIMEOUT_S)]
+    def _receive(self) -> list[int]:
+        ready = [number for number, _ in self._epoll.poll(RESPONSE_TIMEOUT_S)]
         if not ready:
             raise RuntimeError("the blackbox exporter does not answer")
         for number in ready:
             part = self._connections[number].recv(65536)
             if not part:
                 raise RuntimeError("the blackbox exporter hung up")
-            self._heard[number] += part
-        return [number for number in ready if _is_whole(self._heard[number])]
+            self._received[number] += part
+        return [number for number in ready if _is_complete(self._received[number])]
 
 
 def _request(kind: Kind, url: str) -> bytes:
@@ -73,7 +73,7 @@ def _request(kind: Kind, url: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 
-def _is_whole(answer: bytes) -> bool:
+def _is_complete(answer: bytes) -> bool:
     head, _, body = answer.partition(b"\r\n\r\n")
     size = re.search(rb"(?i)\ncontent-length: *(\d+)", head)
     return body.endswith(b"\r\n0\r\n\r\n") if size is None else len(body) == int(size[1])

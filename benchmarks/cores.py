@@ -16,7 +16,7 @@ SERVER_CORE, LOAD_CORE = CORES[0], CORES[-1]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def settle() -> None:
+def pin_to_load_core() -> None:
     """Move to the load's core, with all that is started from here on."""
     os.sched_setaffinity(0, {LOAD_CORE})
 
@@ -31,7 +31,7 @@ def on_core(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, {LOAD_CORE})
 
 
-class OtherWork:
+class BackgroundLoad:
     """The share of our two cores that went to anything but us and what we started and saw end."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONNECTIONS = 32
-ANSWER_TIMEOUT_S = 10.0
+RESPONSE_TIMEOUT_S = 10.0
 # With Host, which wrk adds: the seven headers of an ordinary request.
 HEADERS = {
     "User-Agent": (
@@ -55,18 +55,18 @@ def requests_per_s(port: int, path: str, seconds: int) -> float:
     return float(found[1])
 
 
-def large_answers_per_s(port: int, path: str, seconds: int) -> float:
+def large_responses_per_s(port: int, path: str, seconds: int) -> float:
     """The same for answers that are large, and all of one size."""
     request = _request(port, path)
     with open_connections(port) as connections:
-        answer_bytes = _answer_bytes(connections[0], request)
+        answer_bytes = _response_bytes(connections[0], request)
         for connection in connections:
             connection.sendall(request)
-        return _count_answers(connections, request, answer_bytes, seconds) / seconds
+        return _count_responses(connections, request, answer_bytes, seconds) / seconds
 
 
-def _count_answers(connections: list[socket.socket], request: bytes, answer_bytes: int, seconds: int) -> int:
-    by_number, answers = watched(connections)
+def _count_responses(connections: list[socket.socket], request: bytes, answer_bytes: int, seconds: int) -> int:
+    by_number, answers = register_epoll(connections)
     missing_bytes = dict.fromkeys(by_number, answer_bytes)
     unused = bytearray(answer_bytes)
     count = 0
@@ -85,7 +85,7 @@ def _count_answers(connections: list[socket.socket], request: bytes, answer_byte
     return count
 
 
-def _answer_bytes(connection: socket.socket, request: bytes) -> int:
+def _response_bytes(connection: socket.socket, request: bytes) -> int:
     """The size of an answer with its head; one is asked for, and read."""
     connection.sendall(request)
     head, blank_line, _ = connection.recv(4096, socket.MSG_PEEK).partition(b"\r\n\r\n")
@@ -106,34 +106,34 @@ def _latencies_s(port: int, path: str, rate_per_s: int, seconds: int) -> list[fl
     with open_connections(port) as connections:
         gc.disable()
         try:
-            return _SteadyLoad(connections, _request(port, path), rate_per_s).run(rate_per_s * seconds)
+            return _ConstantRateLoad(connections, _request(port, path), rate_per_s).run(rate_per_s * seconds)
         finally:
             gc.enable()
 
 
-class _SteadyLoad:
+class _ConstantRateLoad:
     """Requests that fall due at even intervals. One that finds every connection busy waits, and its time runs."""
 
     def __init__(self, connections: list[socket.socket], request: bytes, rate_per_s: int) -> None:
         self._request = request
         self._interval_s = 1 / rate_per_s
-        self._connections, self._answers = watched(connections)
+        self._connections, self._epoll = register_epoll(connections)
         self._free = deque(self._connections)
         self._due_at_s: dict[int, float] = {}  # of the request that each busy connection carries
-        self._taken_s: list[float] = []
+        self._latencies_s: list[float] = []
 
     def run(self, request_count: int) -> list[float]:
         started_at_s = time.perf_counter()
         sent_count = 0
-        while len(self._taken_s) < request_count:
+        while len(self._latencies_s) < request_count:
             due_at_s = started_at_s + sent_count * self._interval_s
             if self._free and sent_count < request_count and due_at_s <= time.perf_counter():
                 self._send(due_at_s)
                 sent_count += 1
             self._receive()
-            if time.perf_counter() > due_at_s + ANSWER_TIMEOUT_S:
-                raise RuntimeError(f"{request_count - len(self._taken_s)} requests were never answered")
-        return self._taken_s
+            if time.perf_counter() > due_at_s + RESPONSE_TIMEOUT_S:
+                raise RuntimeError(f"{request_count - len(self._latencies_s)} requests were never answered")
+        return self._latencies_s
 
     def _send(self, due_at_s: float) -> None:
         number = self._free.popleft()
@@ -141,9 +141,9 @@ class _SteadyLoad:
         self._due_at_s[number] = due_at_s
 
     def _receive(self) -> None:
-        for number, _ in self._answers.poll(0):
+        for number, _ in self._epoll.poll(0):
             answer = self._connections[number].recv(4096)
-            self._taken_s.append(time.perf_counter() - self._due_at_s.pop(number))
+            self._latencies_s.append(time.perf_counter() - self._due_at_s.pop(number))
             if not answer.endswith(b"\r\n\r\n"):
                 raise RuntimeError(f"not one whole answer without a body: {answer!r}")
             self._free.append(number)
@@ -161,7 +161,7 @@ def open_connections(port: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(socket.create_connection(address)) for _ in range(CONNECTIONS)]
 
 
-def watched(connections: list[socket.socket]) -> tuple[dict[int, socket.socket], select.epoll]:
+def register_epoll(connections: list[socket.socket]) -> tuple[dict[int, socket.socket], select.epoll]:
     """The connections by number, and what tells the numbers of those that have something to read."""
     by_number = {connection.fileno(): connection for connection in connections}
     answers = select.epoll()

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from benchmarks.answers import service_words
+from benchmarks.payloads import service_fields
 from svcnode.node import Node
-from svcnode.web.wire import WireServer
+from svcnode.server.server import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,12 +30,12 @@ async def serve(port: int, service_count: int, reports_per_s: int) -> None:
     changes = _changes(handles)
     for _ in handles:
         next(changes)()
-    await WireServer(node, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
+    await HttpServer(node, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
     await _report(changes, reports_per_s)
 
 
 def _register(node: Node, number: int) -> Handle:
-    words = service_words(number)
+    words = service_fields(number)
     return node.register(words["id"], name=words["name"], description=words["description"])
 
 

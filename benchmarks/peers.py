@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from benchmarks import nginx as any_nginx
-from benchmarks.answers import EXTRA_HEADERS, HEALTH, SERVICES, service_words, services_body
+from benchmarks import nginx_config as any_nginx
+from benchmarks.payloads import EXTRA_HEADERS, HEALTH, SERVICES, service_fields, services_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.processes import Command
 
 _NODE_TOML = '[node]\nname = "validator-7"\nversion = "v1.4.2"\n\n[server]\ndrain = "0s"\n'
-_RESTLESS_TOML = 'impact = "none"\ninterval = "500ms"\nstart_period = "0s"\nrise = 1\nfall = 1\n'
+_FLAPPING_TOML = 'impact = "none"\ninterval = "500ms"\nstart_period = "0s"\nrise = 1\nfall = 1\n'
 
 
 def nginx(service_count: int = 3) -> Command:
@@ -51,11 +51,11 @@ def granian(python: Path, app: str) -> Command:
 
 
 def bare(python: Path) -> Command:
-    return lambda port, _: [python, "-m", "benchmarks.bare", str(port)]
+    return lambda port, _: [python, "-m", "benchmarks.bare_loop", str(port)]
 
 
 def svcnode(python: Path, service_count: int = 3) -> Command:
-    return svcnode_with(python, [{**service_words(number), "status": "Up"} for number in range(service_count)])
+    return svcnode_with(python, [{**service_fields(number), "status": "Up"} for number in range(service_count)])
 
 
 def svcnode_with(python: Path, services: Iterable[Mapping[str, str]]) -> Command:
@@ -69,7 +69,7 @@ def svcnode_with(python: Path, services: Iterable[Mapping[str, str]]) -> Command
     return command
 
 
-def watching_node(python: Path, service_count: int) -> Command:
+def probing_node(python: Path, service_count: int) -> Command:
     """`svcnode serve` that looks at a file for every service; but one says something else every second."""
 
     def command(port: int, folder: Path) -> list[str | Path]:
@@ -77,8 +77,8 @@ def watching_node(python: Path, service_count: int) -> Command:
         restless.write_text("#!/bin/sh\nexit $(( $(date +%s) % 2 ))\n")
         restless.chmod(0o755)
         looks = [*[f"file:{file}"] * (service_count - 1), f"exec:{restless}"]
-        tables = [_service_toml({**service_words(number), "probe": probe}) for number, probe in enumerate(looks)]
-        file.write_text(_NODE_TOML + "\n[security]\nallow_exec = true\n" + "".join(tables) + _RESTLESS_TOML)
+        tables = [_service_toml({**service_fields(number), "probe": probe}) for number, probe in enumerate(looks)]
+        file.write_text(_NODE_TOML + "\n[security]\nallow_exec = true\n" + "".join(tables) + _FLAPPING_TOML)
         return [python, "-m", "svcnode", "serve", "--config", file, "--listen", f"127.0.0.1:{port}"]
 
     return command

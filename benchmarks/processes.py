@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from benchmarks.answers import HEALTH
 from benchmarks.cores import SERVER_CORE, on_core
+from benchmarks.payloads import HEALTH
 from benchmarks.provision import ROOT
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
-POLL_EVERY_S = 0.0005
+POLL_INTERVAL_S = 0.0005
 
 _ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
@@ -72,10 +72,10 @@ def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) ->
         process = start(command(port, folder), folder / "errors", core)
         try:
             server = Server(process.pid, port)
-            _wait_for_answer(process, server, path, folder / "errors")
+            _wait_for_response(process, server, path, folder / "errors")
             yield server
         finally:
-            _end(process)
+            _stop(process)
 
 
 def start(command: list[str | Path], errors: Path, core: int = SERVER_CORE) -> subprocess.Popen[bytes]:
@@ -85,20 +85,20 @@ def start(command: list[str | Path], errors: Path, core: int = SERVER_CORE) -> s
         return subprocess.Popen(command, cwd=errors.parent, env=environ, stdout=file, stderr=file)
 
 
-def _wait_for_answer(process: subprocess.Popen[bytes], server: Server, path: str, errors: Path) -> None:
+def _wait_for_response(process: subprocess.Popen[bytes], server: Server, path: str, errors: Path) -> None:
     give_up_at_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < give_up_at_s and process.poll() is None:
         try:
             status, _ = server.get(path)
         except OSError:
-            time.sleep(POLL_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
             continue
         if status in (200, 206):
             return
     raise RuntimeError(f"no answer from {process.args!r}:\n{errors.read_text(errors='replace')}")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT_S)

@@ -11,32 +11,43 @@ from typing import TYPE_CHECKING
 from benchmarks.provision import output_of, tool
 
 if TYPE_CHECKING:
-    from benchmarks.figures import Outcome
+    from benchmarks.comparison import Result
     from benchmarks.provision import Python
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
-HEADINGS = ["Python", "Figure", "Server", "Median", "Beside", "Median", "Ratio (range)", "Bar", "Verdict", "Other work"]
+HEADINGS = [
+    "Python",
+    "Figure",
+    "Server",
+    "Median",
+    "Baseline",
+    "Median",
+    "Ratio (range)",
+    "Threshold",
+    "Verdict",
+    "Background load",
+]
 PACKAGES = ["uvloop", "httptools", "uvicorn", "granian", "fastapi"]
 
 
-def row(python: Python, outcome: Outcome) -> list[str]:
+def row(python: Python, outcome: Result) -> list[str]:
     return [
         python.version,
         outcome.title,
-        outcome.comparison.entrant.name,
+        outcome.comparison.candidate.name,
         _number(median(outcome.values)),
-        *_beside(outcome),
-        str(outcome.comparison.bar or ""),
-        _verdict(outcome),
-        f"{outcome.other_work:.0%}",
+        *_baseline_columns(outcome),
+        str(outcome.comparison.threshold or ""),
+        _threshold_text(outcome),
+        f"{outcome.background_load:.0%}",
     ]
 
 
-def _beside(outcome: Outcome) -> tuple[str, str, str]:
+def _baseline_columns(outcome: Result) -> tuple[str, str, str]:
     baseline = outcome.comparison.baseline
     if baseline is None:
         return "", "", ""
-    ratios = outcome.judged
+    ratios = outcome.compared_values
     return (
         baseline.name,
         _number(median(outcome.baseline_values)),
@@ -71,11 +82,11 @@ Other work is the share of the two cores that went to anything else on the machi
 """)
 
 
-def _verdict(outcome: Outcome) -> str:
-    bar = outcome.comparison.bar
+def _threshold_text(outcome: Result) -> str:
+    bar = outcome.comparison.threshold
     if bar is None:
         return ""
-    return "met" if bar.is_met_by(median(outcome.judged)) else "not met"
+    return "met" if bar.is_met_by(median(outcome.compared_values)) else "not met"
 
 
 def _number(value: float) -> str:

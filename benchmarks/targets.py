@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks import nginx as any_nginx
+from benchmarks import nginx_config as any_nginx
 from benchmarks.cores import LOAD_CORE
 from benchmarks.processes import running
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Kind = Literal["tcp", "http"]  # of a check
 
 BACKLOG = 4096
-MUTE_KEPT = 2000  # of the connections that nobody answers
+MAX_HELD_CONNECTIONS = 2000  # of the connections that nobody answers
 
 _STATUS_PATH = "/status"
 
@@ -84,10 +84,10 @@ def _half_open_resets() -> int:
 
 
 @contextmanager
-def mute_target() -> Iterator[int]:
+def unresponsive_target() -> Iterator[int]:
     """The port of a listener on every address of this machine that accepts, and never says a word."""
     with socket.create_server(("0.0.0.0", 0), backlog=BACKLOG) as listener:
-        accepting = threading.Thread(target=_accept_and_keep, args=(listener,))
+        accepting = threading.Thread(target=_accept_and_hold, args=(listener,))
         accepting.start()
         try:
             yield listener.getsockname()[1]
@@ -96,12 +96,12 @@ def mute_target() -> Iterator[int]:
             accepting.join()
 
 
-def _accept_and_keep(listener: socket.socket) -> None:
+def _accept_and_hold(listener: socket.socket) -> None:
     kept: deque[socket.socket] = deque()
     try:
         while True:
             kept.append(listener.accept()[0])
-            if len(kept) > MUTE_KEPT:
+            if len(kept) > MAX_HELD_CONNECTIONS:
                 kept.popleft().close()
     except OSError:  # the end
         for connection in kept:

@@ -61,5 +61,5 @@ def ledger_can_be_read() -> None:
 
 
 # Paths under /svc are the node's, all others stay Django's.
-wsgi_application = wsgi(node, otherwise=get_wsgi_application())
-asgi_application = asgi(node, otherwise=get_asgi_application())
+wsgi_application = wsgi(node, fallback=get_wsgi_application())
+asgi_application = asgi(node, fallback=get_asgi_application())

@@ -41,4 +41,4 @@ def entries() -> dict[str, int]:
 
 
 # Paths under /svc are the node's, all others stay Flask's. Each worker looks for itself, from its first request on.
-app.wsgi_app = wsgi(node, otherwise=app.wsgi_app)  # type: ignore[assignment, method-assign]
+app.wsgi_app = wsgi(node, fallback=app.wsgi_app)  # type: ignore[assignment, method-assign]

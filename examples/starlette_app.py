@@ -45,7 +45,7 @@ async def lifespan(app: Starlette) -> AsyncIterator[dict[str, sqlite3.Connection
     """What the application opened before there was a node, and the looking inside it."""
     with closing(sqlite3.connect(LEDGER)) as ledger:
         ledger.executescript("CREATE TABLE IF NOT EXISTS entries (amount INTEGER); INSERT INTO entries VALUES (1)")
-        async with node.supervised():
+        async with node.probing():
             yield {"ledger": ledger}
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ("tests/unit", "tests/behaviour", "tests/integration/test_worked_example.py")
-MUST_SHIP = ("svcnode/py.typed", "svcnode/openapi.json")
-WHERE_FROM = "import svcnode; print(svcnode.__file__)"
+REQUIRED_FILES = ("svcnode/py.typed", "svcnode/api/openapi.json")
+PRINT_LOCATION = "import svcnode; print(svcnode.__file__)"
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def build(dist: Path) -> Path:
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, ROOT)
     (wheel,) = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    for must in MUST_SHIP:
+    for must in REQUIRED_FILES:
         if must not in names:
             sys.exit(f"{wheel.name} does not hold {must}")
     strangers = [name for name in names if not name.startswith("svcnode")]
@@ -72,14 +72,16 @@ def test(wheel: Path, python: str, folder: Path) -> None:
     installed = venv / "bin" / "python"
     uv = find_uv()
     locked = ROOT / "requirements" / "dev.txt"
-    run(uv, "venv", "--quiet", "--python", python, "--no-python-downloads", venv, who=version)
-    run(uv, "pip", "sync", "--quiet", "--python", installed, "--require-hashes", locked, who=version)
-    run(uv, "pip", "install", "--quiet", "--python", installed, "--no-deps", wheel, who=version)
-    ask = [str(installed), "-c", WHERE_FROM]
-    place = subprocess.run(ask, cwd=elsewhere, env=clean(), capture_output=True, text=True, check=True).stdout.strip()
+    run(uv, "venv", "--quiet", "--python", python, "--no-python-downloads", venv, label=version)
+    run(uv, "pip", "sync", "--quiet", "--python", installed, "--require-hashes", locked, label=version)
+    run(uv, "pip", "install", "--quiet", "--python", installed, "--no-deps", wheel, label=version)
+    ask = [str(installed), "-c", PRINT_LOCATION]
+    place = subprocess.run(
+        ask, cwd=elsewhere, env=clean_environ(), capture_output=True, text=True, check=True
+    ).stdout.strip()
     if "site-packages" not in place:
         sys.exit(f"svcnode is imported from {place}, not from the wheel")
-    run(installed, ROOT / "scripts" / "second_chance.py", "-q", *TESTS, cwd=elsewhere, who=version)
+    run(installed, ROOT / "scripts" / "rerun_failed.py", "-q", *TESTS, cwd=elsewhere, label=version)
 
 
 def find_uv() -> str:
@@ -88,25 +90,25 @@ def find_uv() -> str:
     return found or sys.exit("uv is neither in .uv/bin nor on PATH; `make setup` puts it there")
 
 
-def run(*command: str | Path, cwd: Path = ROOT, who: str = "build") -> None:
+def run(*command: str | Path, cwd: Path = ROOT, label: str = "build") -> None:
     """Say what is run, run it, and end with its exit code where it fails; `who` stands before every line of it."""
     words = [str(word) for word in command]
-    say(who, f"$ {' '.join(words)}")
+    print_line(label, f"$ {' '.join(words)}")
     with subprocess.Popen(
-        words, cwd=cwd, env=clean(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words, cwd=cwd, env=clean_environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         for line in process.stdout or ():
-            say(who, line.rstrip("\n"))
+            print_line(label, line.rstrip("\n"))
     if process.returncode:
         sys.exit(process.returncode)
 
 
-def say(who: str, line: str) -> None:
+def print_line(who: str, line: str) -> None:
     sys.stdout.write(f"{who}: {line}\n")  # at once, so that no other's line gets into it
     sys.stdout.flush()
 
 
-def clean() -> dict[str, str]:
+def clean_environ() -> dict[str, str]:
     """Without what would lead an interpreter elsewhere."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from svcnode.api.asgi import asgi
+from svcnode.api.wsgi import wsgi
 from svcnode.core.errors import (
     ClientError,
     ConfigError,
@@ -9,12 +11,12 @@ from svcnode.core.errors import (
     InvalidValueError,
     ListenError,
     NodeFailedError,
-    NotThisInterfaceError,
     OptionError,
     ProbeError,
     ServiceNotFoundError,
     StoreError,
     SvcnodeError,
+    UnexpectedResponseError,
     UnknownServiceError,
     UnreachableError,
     VersionNotFoundError,
@@ -34,8 +36,6 @@ from svcnode.core.model import (
 from svcnode.node import Handle, Node
 from svcnode.probes import Probe
 from svcnode.version import __version__
-from svcnode.web.asgi import asgi
-from svcnode.web.wsgi import wsgi
 
 if TYPE_CHECKING:
     from svcnode.client import AsyncClient, BackingService, Client
@@ -57,7 +57,6 @@ __all__ = [
     "ListenError",
     "Node",
     "NodeFailedError",
-    "NotThisInterfaceError",
     "OptionError",
     "Outcome",
     "Probe",
@@ -68,6 +67,7 @@ __all__ = [
     "Status",
     "StoreError",
     "SvcnodeError",
+    "UnexpectedResponseError",
     "UnknownServiceError",
     "UnreachableError",
     "Verdict",

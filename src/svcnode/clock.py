@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _clock() -> Callable[[], float]:
+def _select_clock() -> Callable[[], float]:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     if hasattr(time, "CLOCK_MONOTONIC"):  # as the system means it; on macOS that is not what time.monotonic reads
@@ -22,4 +22,4 @@ def _clock() -> Callable[[], float]:
     return time.monotonic
 
 
-steady_s = _clock()
+monotonic_s = _select_clock()

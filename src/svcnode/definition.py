@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import REPORTED, Impact, Policy, Schedule, Service, check_in_a_row
-from svcnode.core.units import duration_s
+from svcnode.core.model import REPORTED_POLICY, Impact, Policy, Schedule, Service, validate_threshold
+from svcnode.core.units import parse_duration_s
 from svcnode.probes import make_probe
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ Duration = str | float  # "500ms", or a number of seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """How a service is looked at. Two equal watches need no restart of the looking."""
+class ProbeConfig:
+    """How a service is looked at. Two equal probe configurations need no restart of the looking."""
 
     probe: Probe
     schedule: Schedule
@@ -30,11 +30,11 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class Definition:
     service: Service
-    watch: Watch | None = None  # None: somebody reports for it
+    probe_config: ProbeConfig | None = None  # None: somebody reports for it
 
 
-class CheckWords(TypedDict, total=False):
-    """What may be said of a service that a function of the program looks at."""
+class CheckOptions(TypedDict, total=False):
+    """What may be said of a service that a function of the program checks at."""
 
     name: str
     description: str
@@ -49,7 +49,7 @@ class CheckWords(TypedDict, total=False):
     stale_after: Duration
 
 
-class ServiceWords(CheckWords, total=False):
+class ServiceOptions(CheckOptions, total=False):
     """What may be said of a service: the words of the service table, for the type checker's eyes."""
 
     probe: Probe | str | Mapping[str, Any]
@@ -76,21 +76,21 @@ def define(  # noqa: PLR0913  each is a word of the service table
     if probe is not None and ttl is not None:
         raise InvalidValueError("a service has a probe or a ttl, not both: a probe brings its own evidence")
     # Here, since without a probe nobody else reads them, and to the cache of policies True is 1.
-    check_in_a_row("rise", rise)
-    check_in_a_row("fall", fall)
+    validate_threshold("rise", rise)
+    validate_threshold("fall", fall)
     if isinstance(probe, str | Mapping):
         probe = make_probe(probe)
-    if probe is not None and not hasattr(probe, "look"):
-        raise InvalidValueError(f"a probe is a URL, a table with a url, or an object with look(), not {probe!r}")
+    if probe is not None and not hasattr(probe, "check"):
+        raise InvalidValueError(f"a probe is a URL, a table with a url, or an object with check(), not {probe!r}")
     if beats_within_s := getattr(probe, "ttl_s", None):  # a heartbeat: heard, not looked for
         probe, ttl = None, beats_within_s
     if probe is None:
-        watch = None
-        policy = REPORTED if ttl is None else replace(REPORTED, ttl_s=duration_s(ttl))
+        probe_config = None
+        policy = REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
     else:
         schedule = _schedule(interval, timeout, transition_interval)
-        watch = Watch(probe, schedule, _max_latency_s(max_latency, schedule))
-        policy = _policy(rise, fall, duration_s(start_period), _stale_after_s(stale_after, schedule))
+        probe_config = ProbeConfig(probe, schedule, _max_latency_s(max_latency, schedule))
+        policy = _cached_policy(rise, fall, parse_duration_s(start_period), _stale_after_s(stale_after, schedule))
     service = Service(
         id=service_id,
         name=service_id if name is None else name,
@@ -98,33 +98,33 @@ def define(  # noqa: PLR0913  each is a word of the service table
         impact=_impact(impact),
         policy=policy,
     )
-    return Definition(service, watch)
+    return Definition(service, probe_config)
 
 
 # Thousands of services with one schedule and one policy share them: that is less to keep in memory, and in its caches.
-_shared_schedule = lru_cache(maxsize=256)(Schedule)
+_cached_schedule = lru_cache(maxsize=256)(Schedule)
 
 
 @lru_cache(maxsize=256)
-def _policy(rise: int, fall: int, start_period_s: float, stale_after_s: float) -> Policy:
+def _cached_policy(rise: int, fall: int, start_period_s: float, stale_after_s: float) -> Policy:
     return Policy(rise=rise, fall=fall, start_period_s=start_period_s, stale_after_s=stale_after_s)
 
 
 def _schedule(interval: Duration, timeout: Duration | None, transition_interval: Duration | None) -> Schedule:
-    interval_s = duration_s(interval)
+    interval_s = parse_duration_s(interval)
     # A short interval brings its own short timeout unless one was chosen.
-    timeout_s = min(3.0, interval_s / 2) if timeout is None else duration_s(timeout)
-    return _shared_schedule(
+    timeout_s = min(3.0, interval_s / 2) if timeout is None else parse_duration_s(timeout)
+    return _cached_schedule(
         interval_s=interval_s,
         timeout_s=timeout_s,
-        transition_interval_s=None if transition_interval is None else duration_s(transition_interval),
+        transition_interval_s=None if transition_interval is None else parse_duration_s(transition_interval),
     )
 
 
 def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | None:
     if max_latency is None:
         return None
-    limit_s = duration_s(max_latency)
+    limit_s = parse_duration_s(max_latency)
     if not 0 < limit_s < schedule.timeout_s:
         raise InvalidValueError(
             f"max_latency ({limit_s:g} s) must be more than 0 and below the timeout ({schedule.timeout_s:g} s)"
@@ -135,11 +135,11 @@ def _max_latency_s(max_latency: Duration | None, schedule: Schedule) -> float | 
 def _stale_after_s(stale_after: Duration | None, schedule: Schedule) -> float:
     if stale_after is None:
         return schedule.default_stale_after_s
-    limit_s = duration_s(stale_after)
+    limit_s = parse_duration_s(stale_after)
     if limit_s <= schedule.interval_s:
         raise InvalidValueError(
             f"stale_after ({limit_s:g} s) must be longer than the interval ({schedule.interval_s:g} s), or what is Up "
-            "turns Initializing before the next look; "
+            "turns Initializing before the next check; "
             f'set it to "{schedule.default_stale_after_s:g}s", the default here'
         )
     return limit_s

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from svcnode.core.interrupts import is_ctrl_c
+from svcnode.core.errors import is_user_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,8 @@ class ChangeFeed:
     def __init__(self) -> None:
         self._listeners: tuple[Callable[[Change], None], ...] = ()
         self._listeners_lock = threading.Lock()
-        self._undelivered: deque[Change] = deque()
-        self._delivering = threading.Lock()
+        self._pending: deque[Change] = deque()
+        self._delivery_lock = threading.Lock()
 
     @property
     def has_listeners(self) -> bool:
@@ -40,27 +40,27 @@ class ChangeFeed:
 
     def append(self, change: Change) -> None:
         """Take a change in; the caller's own lock sets the order, and `deliver` follows once it is free."""
-        self._undelivered.append(change)
+        self._pending.append(change)
 
     def deliver(self) -> None:
         # One thread at a time delivers. A change that comes while it does is taken along, or seen by the loop's
         # own second look after the release; a listener that causes a change finds it delivered after its own.
-        while self._undelivered and (delivering := self._delivering).acquire(blocking=False):
+        while self._pending and (delivering := self._delivery_lock).acquire(blocking=False):
             try:
-                while self._undelivered:
-                    self._tell(self._undelivered.popleft())
+                while self._pending:
+                    self._call_listeners(self._pending.popleft())
             finally:
                 delivering.release()  # that one, should a listener have forked
 
-    def come_out_of_fork(self) -> None:
+    def after_fork(self) -> None:
         """In the child, nobody is there to let go of the locks that other threads held."""
-        self._listeners_lock, self._delivering = threading.Lock(), threading.Lock()
+        self._listeners_lock, self._delivery_lock = threading.Lock(), threading.Lock()
 
-    def _tell(self, change: Change) -> None:
+    def _call_listeners(self, change: Change) -> None:
         for listener in self._listeners:
             try:
                 listener(change)
             except BaseException as exc:  # whoever made the change must not end by it
-                if is_ctrl_c(exc):
+                if is_user_interrupt(exc):
                     raise
                 log.exception("a listener to the changes of the node failed; the others go on")

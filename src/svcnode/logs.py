@@ -17,14 +17,14 @@ from collections import deque
 from datetime import UTC, datetime
 
 from svcnode.core.redaction import redacted
-from svcnode.core.wording import one_line
+from svcnode.core.text import one_line
 
 STDERR = 2
-MAX_WAITING_BYTES = 4 * 1024**2  # some 20,000 lines
-LAST_LINES_WITHIN_S = 1.0
+MAX_BUFFERED_BYTES = 4 * 1024**2  # some 20,000 lines
+FLUSH_TIMEOUT_S = 1.0
 
-# What a driver has to say about a look, the look says; drivers say it with tracebacks, at every look.
-_DRIVERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
+# What a driver has to say about a check, the check says; drivers say it with tracebacks, at every check.
+_DRIVER_LOGGERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
 
 # What every record has; anything else on it was added by whoever logged, to be read by machines.
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -47,17 +47,17 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": redacted(record.getMessage()),
         }
-        entry.update((key, _shown(value)) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
+        entry.update((key, _json_value(value)) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
         if record.exc_info:
             entry["exception"] = redacted(self.formatException(record.exc_info))
         return json.dumps(entry, ensure_ascii=False)
 
 
-def _shown(value: object) -> object:
+def _json_value(value: object) -> object:
     return value if isinstance(value, int | float | None) else redacted(str(value))
 
 
-class Handler(logging.Handler):
+class NonBlockingHandler(logging.Handler):
     """Lines go out in their order and at once, as long as somebody reads.
 
     Otherwise they wait. Once as much waits as may, whatever comes is dropped until the last of it is out; then one line
@@ -68,46 +68,46 @@ class Handler(logging.Handler):
         super().__init__()
         self.descriptor = descriptor
         self._lines: deque[bytes] = deque()
-        self._waiting_bytes = 0
+        self._buffered_bytes = 0
         self._dropped = 0  # after all that waits
         self._is_writing = False
         self._changed = threading.Condition()
         # A daemon: where nobody reads, it never ends.
-        threading.Thread(target=self._write_for_ever, name="svcnode log", daemon=True).start()
+        threading.Thread(target=self._write_loop, name="svcnode log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self._line(record)
+            line = self._encode_line(record)
         except Exception:  # noqa: BLE001  whatever it is, logging has its way to tell
             self.handleError(record)
             return
         with self._changed:
-            if self._dropped or self._waiting_bytes + len(line) > MAX_WAITING_BYTES:
+            if self._dropped or self._buffered_bytes + len(line) > MAX_BUFFERED_BYTES:
                 self._dropped += 1
             else:
                 self._lines.append(line)
-                self._waiting_bytes += len(line)
+                self._buffered_bytes += len(line)
             self._changed.notify_all()
 
-    def let_out(self, within_s: float) -> None:
+    def flush_within(self, timeout_s: float) -> None:
         """Returns when all has been written, or the time is over."""
         with self._changed:
-            self._changed.wait_for(lambda: not (self._lines or self._dropped or self._is_writing), within_s)
+            self._changed.wait_for(lambda: not (self._lines or self._dropped or self._is_writing), timeout_s)
 
-    def _line(self, record: logging.LogRecord) -> bytes:
+    def _encode_line(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode(_encoding(), "backslashreplace")
 
     # ---- in the thread
 
-    def _write_for_ever(self) -> None:
+    def _write_loop(self) -> None:
         lost = 0  # since the last line that went out
         while True:
-            lines, dropped = self._next()
+            lines, dropped = self._next_batch()
             lost += dropped
-            told = [self._line(_word_of(lost))] if lost else []
+            told = [self._encode_line(_lost_lines_record(lost))] if lost else []
             lost = 0 if self._write(b"".join(told + lines)) else lost + len(lines)
 
-    def _next(self) -> tuple[list[bytes], int]:
+    def _next_batch(self) -> tuple[list[bytes], int]:
         """What to write, or how many lines were dropped here.
 
         Several lines at a time, since in a busy process the turn of this thread comes rarely; but no more than a pipe
@@ -126,7 +126,7 @@ class Handler(logging.Handler):
             while self._lines and size + len(self._lines[0]) <= select.PIPE_BUF:
                 size += len(self._lines[0])
                 lines.append(self._lines.popleft())
-            self._waiting_bytes -= size
+            self._buffered_bytes -= size
             return lines, 0
 
     def _write(self, text: bytes) -> bool:
@@ -150,24 +150,24 @@ def _encoding() -> str:
     return "utf-8" if sys.stderr is None else sys.stderr.encoding
 
 
-def _word_of(lost: int) -> logging.LogRecord:
+def _lost_lines_record(lost: int) -> logging.LogRecord:
     were = "1 line was" if lost == 1 else f"{lost} lines were"
     text = f"{were} lost here: the log could not be written, or nobody read it"
     return logging.LogRecord("svcnode.logs", logging.WARNING, __file__, 0, text, (), None)
 
 
-def set_up(level: str, style: str, descriptor: int = STDERR) -> None:
-    logging.getLogger().handlers[:] = [Handler(descriptor)]
-    for driver in _DRIVERS:
+def configure(level: str, log_format: str, descriptor: int = STDERR) -> None:
+    logging.getLogger().handlers[:] = [NonBlockingHandler(descriptor)]
+    for driver in _DRIVER_LOGGERS:
         logging.getLogger(driver).setLevel(logging.CRITICAL)
-    set_style(style)
+    set_format(log_format)
     set_level(level)
 
 
-def set_style(style: str) -> None:
+def set_format(log_format: str) -> None:
     """Which is "text", "json", or "auto": text on a terminal."""
-    for handler in _ours():
-        is_text = os.isatty(handler.descriptor) if style == "auto" else style == "text"
+    for handler in _installed_handlers():
+        is_text = os.isatty(handler.descriptor) if log_format == "auto" else log_format == "text"
         handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
 
 
@@ -175,11 +175,11 @@ def set_level(level: str) -> None:
     logging.getLogger().setLevel(level.upper())
 
 
-def let_out(within_s: float = LAST_LINES_WITHIN_S) -> None:
+def flush_logs(timeout_s: float = FLUSH_TIMEOUT_S) -> None:
     """The last lines before the end, as far as somebody reads them in time."""
-    for handler in _ours():
-        handler.let_out(within_s)
+    for handler in _installed_handlers():
+        handler.flush_within(timeout_s)
 
 
-def _ours() -> list[Handler]:
-    return [handler for handler in logging.getLogger().handlers if isinstance(handler, Handler)]
+def _installed_handlers() -> list[NonBlockingHandler]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, NonBlockingHandler)]

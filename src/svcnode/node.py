@@ -21,8 +21,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
-from svcnode.clock import steady_s
-from svcnode.core import rules
+from svcnode.clock import monotonic_s
+from svcnode.core import state_machine
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
 from svcnode.core.model import (
     SPEC_VERSION,
@@ -45,16 +45,16 @@ from svcnode.feed import ChangeFeed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from svcnode.definition import CheckWords, Definition, ServiceWords, Watch
+    from svcnode.definition import CheckOptions, Definition, ProbeConfig, ServiceOptions
     from svcnode.probes import Probe
-    from svcnode.supervisor import Supervisor
-    from svcnode.supervisor.thread import SupervisorThread
+    from svcnode.scheduler import ProbeScheduler
+    from svcnode.scheduler.thread import SchedulerThread
 
     Observer = Callable[[str, Evidence, ServiceState], None]
 
 F = TypeVar("F", bound="Callable[[], Any]")
 
-_living: WeakSet[Node] = WeakSet()
+_instances: WeakSet[Node] = WeakSet()
 
 
 class Handle:
@@ -92,21 +92,21 @@ class Handle:
 class _Entry:
     """A service in its place; `is_queued` says whether the lapse heap holds it, which may be for an earlier lapse."""
 
-    __slots__ = ("is_queued", "lapses_at_s", "service", "state", "watch")
+    __slots__ = ("expires_at_s", "is_queued", "probe_config", "service", "state")
 
     def __init__(self, definition: Definition, state: ServiceState) -> None:
         self.service = definition.service
-        self.watch = definition.watch
+        self.probe_config = definition.probe_config
         self.is_queued = False
-        self.believe(state)
+        self.set_state(state)
 
-    def believe(self, state: ServiceState) -> None:
+    def set_state(self, state: ServiceState) -> None:
         self.state = state
-        self.lapses_at_s = rules.lapses_at_s(state, self.service.policy)
+        self.expires_at_s = state_machine.expires_at_s(state, self.service.policy)
 
     @property
-    def weight(self) -> Tally:
-        return rules.weight(self.service.impact, self.state.status)
+    def tally(self) -> Tally:
+        return state_machine.service_tally(self.service.impact, self.state.status)
 
 
 class Node:
@@ -118,7 +118,7 @@ class Node:
         *,
         version: str,
         starting: bool = False,
-        clock: Callable[[], float] = steady_s,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         """With `starting`, the node answers 206 at best until `started()` is called."""
         self._identity = Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
@@ -127,23 +127,23 @@ class Node:
         self._entries: dict[str, _Entry] = {}
         self._tally = Tally()
         self._condition = Condition(starting=starting)
-        self._health = rules.node_health(self._tally, self._condition)
+        self._health = state_machine.node_health(self._tally, self._condition)
         # Grows with every change that a client could see. Silence is one, so whoever compares settles first.
         self.revision = 0
-        self._lapses: list[tuple[float, int, _Entry]] = []
-        self.next_lapse_at_s = math.inf  # until then, silence changes nothing
-        self._ticket = count()  # keeps the heap from comparing entries
+        self._expiry_heap: list[tuple[float, int, _Entry]] = []
+        self.next_expiry_at_s = math.inf  # until then, silence changes nothing
+        self._tiebreaker = count()  # keeps the heap from comparing entries
         self._feed = ChangeFeed()
         self._observers: tuple[Observer, ...] = ()
-        self._supervisor: Supervisor | None = None
-        self._looked_after_in_pid: int | None = None
-        self._looking: SupervisorThread | None = None
-        self._looking_lock = threading.Lock()
-        _living.add(self)
+        self._scheduler: ProbeScheduler | None = None
+        self._probing_pid: int | None = None
+        self._scheduler_thread: SchedulerThread | None = None
+        self._scheduler_thread_lock = threading.Lock()
+        _instances.add(self)
 
     # ---- registration
 
-    def register(self, service_id: str, **words: Unpack[ServiceWords]) -> Handle:
+    def register(self, service_id: str, **words: Unpack[ServiceOptions]) -> Handle:
         """Register a service. With a probe it is looked at; without one the program reports for it.
 
         The words are those of the service table: name, description, impact, probe, interval, timeout, rise,
@@ -152,7 +152,7 @@ class Node:
         """
         return self.add(define(service_id, **words))
 
-    def check(self, service_id: str, **words: Unpack[CheckWords]) -> Callable[[F], F]:
+    def check(self, service_id: str, **words: Unpack[CheckOptions]) -> Callable[[F], F]:
         """Make the decorated function the probe of a service.
 
         The function returns (ready), returns a `Verdict`, or raises (failed). A plain function runs in a
@@ -179,9 +179,9 @@ class Node:
             if service_id in self._entries:
                 raise DuplicateServiceError(service_id)
             now_s = self._clock()
-            entry = self._entries[service_id] = _Entry(definition, rules.first_state(now_s))
-            self._queue_lapse(entry)
-            self._count(Tally(), entry.weight)
+            entry = self._entries[service_id] = _Entry(definition, state_machine.initial_state(now_s))
+            self._queue_expiry(entry)
+            self._update_tally(Tally(), entry.tally)
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
         self._feed.deliver()
         return Handle(self, service_id)
@@ -196,15 +196,15 @@ class Node:
         with self._lock:
             old = self._entry(service_id)
             now_s = self._clock()
-            if _source(definition) == _source(old):
-                state = rules.as_of(old.state, now_s, old.service.policy)
-                state = rules.as_of(state, now_s, definition.service.policy)
+            if _evidence_source(definition) == _evidence_source(old):
+                state = state_machine.as_of(old.state, now_s, old.service.policy)
+                state = state_machine.as_of(state, now_s, definition.service.policy)
             else:
-                state = rules.first_state(now_s)
+                state = state_machine.initial_state(now_s)
             entry = self._entries[service_id] = _Entry(definition, state)
-            self._queue_lapse(entry)
-            self._drop_dead_lapses()
-            self._count(old.weight, entry.weight)
+            self._queue_expiry(entry)
+            self._compact_expiry_heap()
+            self._update_tally(old.tally, entry.tally)
             self._publish(ChangeKind.REPLACED, now_s, service_id, before=old.state, after=state)
         self._feed.deliver()
 
@@ -212,8 +212,8 @@ class Node:
         with self._lock:
             entry = self._entry(service_id)
             del self._entries[service_id]
-            self._drop_dead_lapses()
-            self._count(entry.weight, Tally())
+            self._compact_expiry_heap()
+            self._update_tally(entry.tally, Tally())
             self._publish(ChangeKind.DEREGISTERED, self._clock(), service_id, before=entry.state)
         self._feed.deliver()
 
@@ -224,14 +224,14 @@ class Node:
 
         Of one that is looked at, it cannot say that it works: that would be a claim, and looks are evidence.
         """
-        if verdict.outcome is Outcome.READY and self.watch(service_id) is not None:
+        if verdict.outcome is Outcome.READY and self.probe_config(service_id) is not None:
             raise InvalidValueError(
                 f"service {service_id!r} has a probe, and only its looks can say that it is up: "
                 "do not report that yourself, or register it without a probe"
             )
-        return self.saw(service_id, verdict)
+        return self.record(service_id, verdict)
 
-    def saw(
+    def record(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
         """Weigh what somebody who looked has seen, now or earlier, at `at_s`; returns what is believed after it."""
@@ -242,7 +242,7 @@ class Node:
             evidence = Evidence(verdict, reached_at_s, duration_s)
             # Silence is judged first, so that it makes no difference whether somebody has read in between.
             before = self._as_of(entry, now_s)
-            self._believe(entry, rules.weighed(before, evidence, entry.service.policy), now_s)
+            self._set_state(entry, state_machine.apply_evidence(before, evidence, entry.service.policy), now_s)
             state = entry.state
         for observer in self._observers:
             observer(service_id, evidence, state)
@@ -278,7 +278,7 @@ class Node:
             self._set_condition(draining=True)
         self._feed.deliver()
 
-    def identify(self, *, name: str, version: str) -> None:
+    def set_identity(self, *, name: str, version: str) -> None:
         """Take another name or version."""
         with self._lock:
             self._identity = replace(self._identity, node_name=name, node_version=version)
@@ -299,44 +299,44 @@ class Node:
         """The time by the node's own clock, by which evidence is dated."""
         return self._clock()
 
-    def settle(self) -> None:
+    def expire_stale(self) -> None:
         """Let everything lapse that has gone stale by now. Every read does this; a ticker may, too."""
-        if self._clock() < self.next_lapse_at_s:
+        if self._clock() < self.next_expiry_at_s:
             return
         with self._lock:
             now_s = self._clock()
-            while self._lapses and self._lapses[0][0] <= now_s:
-                entry = heapq.heappop(self._lapses)[2]
+            while self._expiry_heap and self._expiry_heap[0][0] <= now_s:
+                entry = heapq.heappop(self._expiry_heap)[2]
                 entry.is_queued = False
-                if self._is_alive(entry):
-                    self._believe(entry, entry.state, now_s)
-            self._note_next_lapse()
+                if self._is_registered(entry):
+                    self._set_state(entry, entry.state, now_s)
+            self._update_next_expiry()
         self._feed.deliver()
 
     @property
     def health(self) -> Health:
-        self.settle()
+        self.expire_stale()
         return self._health
 
     def state(self, service_id: str) -> ServiceState:
-        self.settle()
+        self.expire_stale()
         return self._entry(service_id).state
 
     def status(self, service_id: str) -> Status | None:
         """The published status; None when no such service is registered."""
-        self.settle()
+        self.expire_stale()
         entry = self._entries.get(service_id)
         return None if entry is None else entry.state.status
 
     def find(self, service_id: str) -> tuple[Service, ServiceState] | None:
         """A service and what is believed of it; None when no such service is registered."""
-        self.settle()
+        self.expire_stale()
         entry = self._entries.get(service_id)
         return None if entry is None else (entry.service, entry.state)
 
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
         """Services in the order of registration, all as of one moment."""
-        self.settle()
+        self.expire_stale()
         with self._lock:
             return iter([(entry.service, entry.state) for entry in self._entries.values()])
 
@@ -349,10 +349,10 @@ class Node:
     def __contains__(self, service_id: object) -> bool:
         return service_id in self._entries
 
-    def watch(self, service_id: str) -> Watch | None:
+    def probe_config(self, service_id: str) -> ProbeConfig | None:
         """How a service is looked at; None when it is not, or not registered."""
         entry = self._entries.get(service_id)
-        return None if entry is None else entry.watch
+        return None if entry is None else entry.probe_config
 
     def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Call `listener` once for every change from now on, in order; returns what ends that.
@@ -368,46 +368,50 @@ class Node:
         """
         self._observers = (*self._observers, observer)
 
-    def next_look_in_s(self, service_id: str) -> float | None:
+    def next_check_in_s(self, service_id: str) -> float | None:
         """How long until a service is looked at again, 0 while it is; None when nobody looks at it."""
-        supervisor = self._supervisor  # which another thread may end meanwhile
-        return None if supervisor is None else supervisor.next_look_in_s(service_id)
+        scheduler = self._scheduler  # which another thread may end meanwhile
+        return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
     # ---- looking, for programs that embed the node
 
     @asynccontextmanager
-    async def supervised(self, *, looks_at_once: int | None = None) -> AsyncIterator[Node]:
+    async def probing(self, *, max_concurrent_checks: int | None = None) -> AsyncIterator[Node]:
         """Look at the services that have a probe for as long as the block runs; inside another one, do nothing."""
-        from svcnode.supervisor import LOOKS_AT_ONCE, Supervisor
+        from svcnode.scheduler import MAX_CONCURRENT_CHECKS, ProbeScheduler
 
-        if self._looked_after_in_pid == os.getpid():  # a fork copies the mark, but not the looking
+        if self._probing_pid == os.getpid():  # a fork copies the mark, but not the looking
             yield self
             return
-        self._looked_after_in_pid = os.getpid()
+        self._probing_pid = os.getpid()
         try:
-            async with Supervisor(self, looks_at_once=looks_at_once or LOOKS_AT_ONCE) as self._supervisor:
+            async with ProbeScheduler(
+                self, max_concurrent_checks=max_concurrent_checks or MAX_CONCURRENT_CHECKS
+            ) as self._scheduler:
                 yield self
         finally:
-            self._looked_after_in_pid = None
-            self._supervisor = None
+            self._probing_pid = None
+            self._scheduler = None
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
         """`supervised`, in the shape that frameworks take: `FastAPI(lifespan=node.lifespan)`."""
-        async with self.supervised():
+        async with self.probing():
             yield
 
     def start(self) -> None:
         """Look from a thread of its own, for programs without an event loop. Starting twice is once."""
-        from svcnode.supervisor.thread import SupervisorThread
+        from svcnode.scheduler.thread import SchedulerThread
 
-        with self._looking_lock:
-            if self._looking is None or not self._looking.is_alive:  # a fork leaves its threads behind
-                self._looking = SupervisorThread(self)
+        with self._scheduler_thread_lock:
+            if (
+                self._scheduler_thread is None or not self._scheduler_thread.is_alive
+            ):  # a fork leaves its threads behind
+                self._scheduler_thread = SchedulerThread(self)
 
     def stop(self) -> None:
-        with self._looking_lock:
-            looking, self._looking = self._looking, None
+        with self._scheduler_thread_lock:
+            looking, self._scheduler_thread = self._scheduler_thread, None
         if looking is not None:
             looking.stop()
 
@@ -420,60 +424,62 @@ class Node:
             raise UnknownServiceError(service_id) from None
 
     def _as_of(self, entry: _Entry, now_s: float) -> ServiceState:
-        if now_s < entry.lapses_at_s:
+        if now_s < entry.expires_at_s:
             return entry.state
-        return rules.as_of(entry.state, now_s, entry.service.policy)
+        return state_machine.as_of(entry.state, now_s, entry.service.policy)
 
-    def _believe(self, entry: _Entry, state: ServiceState, now_s: float) -> None:
+    def _set_state(self, entry: _Entry, state: ServiceState, now_s: float) -> None:
         before = entry.state
-        entry.believe(state)
-        if now_s >= entry.lapses_at_s:  # it was stale when it came; what is published is as of now
+        entry.set_state(state)
+        if now_s >= entry.expires_at_s:  # it was stale when it came; what is published is as of now
             state = self._as_of(entry, now_s)
-            entry.believe(state)
+            entry.set_state(state)
         if not entry.is_queued:
-            self._queue_lapse(entry)
+            self._queue_expiry(entry)
         if state.status is not before.status:
             impact = entry.service.impact
-            self._count(rules.weight(impact, before.status), rules.weight(impact, state.status))
+            self._update_tally(
+                state_machine.service_tally(impact, before.status), state_machine.service_tally(impact, state.status)
+            )
             self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
 
-    def _queue_lapse(self, entry: _Entry) -> None:
-        if entry.lapses_at_s < math.inf:
-            heapq.heappush(self._lapses, (entry.lapses_at_s, next(self._ticket), entry))
+    def _queue_expiry(self, entry: _Entry) -> None:
+        if entry.expires_at_s < math.inf:
+            heapq.heappush(self._expiry_heap, (entry.expires_at_s, next(self._tiebreaker), entry))
             entry.is_queued = True
-            self._note_next_lapse()
+            self._update_next_expiry()
 
-    def _note_next_lapse(self) -> None:
-        self.next_lapse_at_s = self._lapses[0][0] if self._lapses else math.inf
+    def _update_next_expiry(self) -> None:
+        self.next_expiry_at_s = self._expiry_heap[0][0] if self._expiry_heap else math.inf
 
-    def _is_alive(self, entry: _Entry) -> bool:
+    def _is_registered(self, entry: _Entry) -> bool:
         return self._entries.get(entry.service.id) is entry
 
-    def _drop_dead_lapses(self) -> None:
+    def _compact_expiry_heap(self) -> None:
         """Services that come and go must not fill the heap with entries that are due in a week."""
-        if len(self._lapses) > 2 * len(self._entries) + 64:
-            self._lapses = [lapse for lapse in self._lapses if self._is_alive(lapse[2])]
-            heapq.heapify(self._lapses)
-            self._note_next_lapse()
+        if len(self._expiry_heap) > 2 * len(self._entries) + 64:
+            self._expiry_heap = [lapse for lapse in self._expiry_heap if self._is_registered(lapse[2])]
+            heapq.heapify(self._expiry_heap)
+            self._update_next_expiry()
 
-    def _come_out_of_fork(self) -> None:
+    def _after_fork(self) -> None:
         """In the child, nobody is there to let go of the locks that other threads held, or to end what they began."""
         was_changing = self._lock.locked()
         # Whatever that says: a thread may have come to hold the lock, and not yet have been told so.
-        self._lock, self._looking_lock = threading.Lock(), threading.Lock()
-        self._feed.come_out_of_fork()
+        self._lock, self._scheduler_thread_lock = threading.Lock(), threading.Lock()
+        self._feed.after_fork()
         if was_changing:
-            self._recount()
+            self._rebuild()
 
-    def _recount(self) -> None:
+    def _rebuild(self) -> None:
         """Make all that follows from the states anew: a thread that was changing one may have got halfway."""
-        self._tally, self._lapses = Tally(), []
+        self._tally, self._expiry_heap = Tally(), []
         for entry in self._entries.values():
-            entry.believe(entry.state)
+            entry.set_state(entry.state)
             entry.is_queued = False
-            self._queue_lapse(entry)
-            self._count(Tally(), entry.weight)
-        self._note_next_lapse()
+            self._queue_expiry(entry)
+            self._update_tally(Tally(), entry.tally)
+        self._update_next_expiry()
         self._publish(ChangeKind.NODE, self._clock())
 
     def _set_condition(self, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
@@ -482,8 +488,8 @@ class Node:
             self._condition = condition
             self._publish(ChangeKind.NODE, self._clock())
 
-    def _count(self, before: Tally, after: Tally) -> None:
-        self._tally = rules.add(rules.subtract(self._tally, before), after)
+    def _update_tally(self, before: Tally, after: Tally) -> None:
+        self._tally = state_machine.add_tallies(state_machine.subtract_tallies(self._tally, before), after)
 
     def _publish(
         self,
@@ -494,7 +500,7 @@ class Node:
         before: ServiceState | None = None,
         after: ServiceState | None = None,
     ) -> None:
-        health_before, self._health = self._health, rules.node_health(self._tally, self._condition)
+        health_before, self._health = self._health, state_machine.node_health(self._tally, self._condition)
         self.revision += 1
         if self._feed.has_listeners:
             change = Change(
@@ -509,16 +515,16 @@ class Node:
             self._feed.append(change)
 
 
-def _source(defined: Definition | _Entry) -> tuple[Probe | None, bool]:
+def _evidence_source(definition: Definition | _Entry) -> tuple[Probe | None, bool]:
     """Where the evidence of a service comes from: its probe, and whether it is to give signs of life itself."""
-    probe = None if defined.watch is None else defined.watch.probe
-    return probe, defined.service.policy.ttl_s is not None
+    probe = None if definition.probe_config is None else definition.probe_config.probe
+    return probe, definition.service.policy.ttl_s is not None
 
 
-def _come_out_of_fork() -> None:
-    for node in _living:
-        node._come_out_of_fork()
+def _after_fork() -> None:
+    for node in _instances:
+        node._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_come_out_of_fork)
+    os.register_at_fork(after_in_child=_after_fork)

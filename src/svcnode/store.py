@@ -7,13 +7,13 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import StoreError
-from svcnode.core.wording import system_words
+from svcnode.core.text import os_error_text
 from svcnode.probes.sqlite import STORE_APPLICATION_ID
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ANOTHER_FILE = "name another file in [store] path"
+USE_ANOTHER_FILE_HINT = "name another file in [store] path"
 
 
 def is_missing(path: Path) -> bool:
@@ -25,7 +25,7 @@ def is_missing(path: Path) -> bool:
     return False
 
 
-def open_store(path: Path) -> None:
+def ensure_store(path: Path) -> None:
     """Make sure that there is a store to use at this path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,14 +33,14 @@ def open_store(path: Path) -> None:
             (owner,) = database.execute("PRAGMA application_id").fetchone()
             (table_count,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if owner != STORE_APPLICATION_ID and table_count:
-                raise StoreError(f"{path} is a database of another program; {ANOTHER_FILE}")
+                raise StoreError(f"{path} is a database of another program; {USE_ANOTHER_FILE_HINT}")
             # Readers and the one writer do not wait for each other; the file stays sound through a power cut.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
     except (OSError, sqlite3.Error) as exc:
         _remove_if_empty(path)
-        why = system_words(exc) if isinstance(exc, OSError) else exc
-        raise StoreError(f"cannot open the store {path}: {why}; mend that, or {ANOTHER_FILE}") from exc
+        why = os_error_text(exc) if isinstance(exc, OSError) else exc
+        raise StoreError(f"cannot open the store {path}: {why}; mend that, or {USE_ANOTHER_FILE_HINT}") from exc
 
 
 def _remove_if_empty(path: Path) -> None:

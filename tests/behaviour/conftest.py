@@ -1,4 +1,4 @@
-"""One suite over every surface: each test here is asked of all of them."""
+"""One suite over every transport: each test here is asked of all of them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.surfaces import SERVERS, SURFACES, Ask, Surface
+from tests.support.transports import EXTERNAL_SERVERS, TRANSPORTS, Fetch, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _servers() -> Iterator[None]:
+def _external_servers() -> Iterator[None]:
     yield
-    SERVERS.close()
+    EXTERNAL_SERVERS.close()
 
 
-@pytest.fixture(params=SURFACES, ids=str)
-def surface(request: pytest.FixtureRequest) -> Surface:
-    found: Surface = request.param
+@pytest.fixture(params=TRANSPORTS, ids=str)
+def transport(request: pytest.FixtureRequest) -> Transport:
+    found: Transport = request.param
     return found
 
 
 @pytest.fixture
-def ask_in(surface: Surface) -> Iterator[Callable[[str], Ask]]:
-    """How to ask the node of a named world."""
+def fetch_from(transport: Transport) -> Iterator[Callable[[str], Fetch]]:
+    """How to fetch the node of a named node_case."""
     with ExitStack() as opened:
-        yield lambda world_name: opened.enter_context(surface.open(world_name))
+        yield lambda world_name: opened.enter_context(transport.open(world_name))
 
 
 @pytest.fixture
-def ask(ask_in: Callable[[str], Ask]) -> Ask:
-    """How to ask the node of the worked example."""
-    return ask_in("worked example")
+def fetch(fetch_from: Callable[[str], Fetch]) -> Fetch:
+    """How to fetch the node of the worked example."""
+    return fetch_from("worked example")

@@ -8,14 +8,14 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.worlds import IDS, SECRET
+from tests.support.node_cases import ODD_SERVICE_IDS, SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.surfaces import Ask, Reply, Surface
+    from tests.support.transports import Fetch, Response, Transport
 
-    AskIn = Callable[[str], Ask]
+    FetchFrom = Callable[[str], Fetch]
 
 ENDPOINTS = (
     "/svc/node",
@@ -26,7 +26,7 @@ ENDPOINTS = (
 each_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS)
 
 
-def message_of(reply: Reply) -> str:
+def message_of(reply: Response) -> str:
     """The message of an error body that is nothing but that."""
     assert reply.headers["content-type"] == "application/json"
     body = json.loads(reply.body)
@@ -35,7 +35,7 @@ def message_of(reply: Reply) -> str:
     return body["message"]
 
 
-def health_code(reply: Reply) -> int:
+def health_code(reply: Response) -> int:
     """The code of an answer that says nothing else."""
     assert reply.body == b""
     assert "content-type" not in reply.headers
@@ -45,8 +45,8 @@ def health_code(reply: Reply) -> int:
 # ---- the worked example
 
 
-def test_the_identity_has_its_three_fields_in_order(ask: Ask) -> None:
-    reply = ask("GET", "/svc/node")
+def test_the_identity_has_its_three_fields_in_order(fetch: Fetch) -> None:
+    reply = fetch("GET", "/svc/node")
     assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
     assert list(json.loads(reply.body).items()) == [
         ("node_name", "validator-7"),
@@ -55,8 +55,8 @@ def test_the_identity_has_its_three_fields_in_order(ask: Ask) -> None:
     ]
 
 
-def test_the_list_has_every_service_with_its_four_fields_in_order(ask: Ask) -> None:
-    reply = ask("GET", "/svc/node/services")
+def test_the_list_has_every_service_with_its_four_fields_in_order(fetch: Fetch) -> None:
+    reply = fetch("GET", "/svc/node/services")
     assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
     body = json.loads(reply.body)
     assert list(body) == ["services"]
@@ -73,12 +73,12 @@ def test_the_list_has_every_service_with_its_four_fields_in_order(ask: Ask) -> N
 
 
 @pytest.mark.parametrize(("service_id", "code"), [("db", 200), ("indexer", 503), ("storage", 206)])
-def test_the_health_of_a_service_is_a_code_without_a_body(ask: Ask, service_id: str, code: int) -> None:
-    assert health_code(ask("GET", f"/svc/node/services/{service_id}/health")) == code
+def test_the_health_of_a_service_is_a_code_without_a_body(fetch: Fetch, service_id: str, code: int) -> None:
+    assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health")) == code
 
 
 @pytest.mark.parametrize(
-    ("world", "code"),
+    ("node_case", "code"),
     [
         ("worked example", 206),
         ("no services", 200),
@@ -94,12 +94,12 @@ def test_the_health_of_a_service_is_a_code_without_a_body(ask: Ask, service_id: 
         ("starting", 206),
     ],
 )
-def test_the_health_of_the_node_is_a_code_without_a_body(ask_in: AskIn, world: str, code: int) -> None:
-    assert health_code(ask_in(world)("GET", "/svc/node/health")) == code
+def test_the_health_of_the_node_is_a_code_without_a_body(fetch_from: FetchFrom, node_case: str, code: int) -> None:
+    assert health_code(fetch_from(node_case)("GET", "/svc/node/health")) == code
 
 
-def test_a_node_without_services_lists_none(ask_in: AskIn) -> None:
-    assert json.loads(ask_in("no services")("GET", "/svc/node/services").body) == {"services": []}
+def test_a_node_without_services_lists_none(fetch_from: FetchFrom) -> None:
+    assert json.loads(fetch_from("no services")("GET", "/svc/node/services").body) == {"services": []}
 
 
 # ---- versions
@@ -137,26 +137,26 @@ UNSUPPORTED = (
 
 
 @each_endpoint
-def test_a_version_that_is_supported_answers_like_none(ask: Ask, endpoint: str) -> None:
-    plain = ask("GET", endpoint)
+def test_a_version_that_is_supported_answers_like_none(fetch: Fetch, endpoint: str) -> None:
+    plain = fetch("GET", endpoint)
     for query in SUPPORTED:
-        versioned = ask("GET", f"{endpoint}?{query}")
+        versioned = fetch("GET", f"{endpoint}?{query}")
         assert (versioned.code, versioned.body) == (plain.code, plain.body), query
 
 
 @pytest.mark.parametrize("endpoint", [*ENDPOINTS, "/svc/node/services/nobody/health"])
-def test_any_version_that_is_not_supported_is_not_found(ask: Ask, endpoint: str) -> None:
+def test_any_version_that_is_not_supported_is_not_found(fetch: Fetch, endpoint: str) -> None:
     for query in UNSUPPORTED:
-        reply = ask("GET", f"{endpoint}?{query}")
+        reply = fetch("GET", f"{endpoint}?{query}")
         assert (reply.code, message_of(reply)) == (404, "API version not found"), query
 
 
 @each_endpoint
-def test_the_version_is_judged_before_the_method_and_the_rest_of_the_query(ask: Ask, endpoint: str) -> None:
+def test_the_version_is_judged_before_the_method_and_the_rest_of_the_query(fetch: Fetch, endpoint: str) -> None:
     for reply in (
-        ask("POST", f"{endpoint}?version=v9"),
-        ask("OPTIONS", f"{endpoint}?version="),
-        ask("GET", f"{endpoint}?version=v9&partial_status=nonsense"),
+        fetch("POST", f"{endpoint}?version=v9"),
+        fetch("OPTIONS", f"{endpoint}?version="),
+        fetch("GET", f"{endpoint}?version=v9&partial_status=nonsense"),
     ):
         assert (reply.code, message_of(reply)) == (404, "API version not found")
 
@@ -164,40 +164,42 @@ def test_the_version_is_judged_before_the_method_and_the_rest_of_the_query(ask: 
 # ---- ids
 
 
-def test_an_unknown_service_is_not_found(ask: Ask) -> None:
+def test_an_unknown_service_is_not_found(fetch: Fetch) -> None:
     for unknown in ("nobody", "DB", "db%20", "%64b2", "", "%FF", "d%00b"):
-        reply = ask("GET", f"/svc/node/services/{unknown}/health")
+        reply = fetch("GET", f"/svc/node/services/{unknown}/health")
         assert (reply.code, message_of(reply)) == (404, "Service not found"), unknown
 
 
 CODES = {"Up": 200, "Initializing": 206, "Down": 503}
 
 
-def test_any_id_can_be_asked_for_as_it_is_listed(ask_in: AskIn) -> None:
-    ask = ask_in("odd ids")
-    listed = {one["id"]: one["status"] for one in json.loads(ask("GET", "/svc/node/services").body)["services"]}
-    assert listed == {service_id: status.value for service_id, status in IDS.items()}
+def test_any_id_can_be_asked_for_as_it_is_listed(fetch_from: FetchFrom) -> None:
+    fetch = fetch_from("odd ids")
+    listed = {one["id"]: one["status"] for one in json.loads(fetch("GET", "/svc/node/services").body)["services"]}
+    assert listed == {service_id: status.value for service_id, status in ODD_SERVICE_IDS.items()}
     for service_id, status in listed.items():
-        reply = ask("GET", f"/svc/node/services/{quote(service_id, safe='')}/health")
+        reply = fetch("GET", f"/svc/node/services/{quote(service_id, safe='')}/health")
         assert health_code(reply) == CODES[status], service_id
 
 
-def test_an_id_is_decoded_once(ask_in: AskIn) -> None:
-    ask = ask_in("odd ids")
-    assert ask("GET", "/svc/node/services/%252F/health").code == CODES[IDS["%2F"].value]
-    assert ask("GET", "/svc/node/services/%25252F/health").code == 404
-    assert ask("GET", "/svc/node/services/+/health").code == CODES[IDS["+"].value], "a plus is no space in a path"
+def test_an_id_is_decoded_once(fetch_from: FetchFrom) -> None:
+    fetch = fetch_from("odd ids")
+    assert fetch("GET", "/svc/node/services/%252F/health").code == CODES[ODD_SERVICE_IDS["%2F"].value]
+    assert fetch("GET", "/svc/node/services/%25252F/health").code == 404
+    assert fetch("GET", "/svc/node/services/+/health").code == CODES[ODD_SERVICE_IDS["+"].value], (
+        "a plus is no space in a path"
+    )
 
 
-def test_more_of_an_id_may_be_encoded_than_must_be(ask: Ask) -> None:
-    assert ask("GET", "/svc/node/services/%64%62/health").code == 200
-    assert ask("GET", "/svc/%6eode/services/indexer/he%61lth").code == 503
+def test_more_of_an_id_may_be_encoded_than_must_be(fetch: Fetch) -> None:
+    assert fetch("GET", "/svc/node/services/%64%62/health").code == 200
+    assert fetch("GET", "/svc/%6eode/services/indexer/he%61lth").code == 503
 
 
-def test_a_slash_in_an_id_is_not_a_slash_in_the_path(ask_in: AskIn, surface: Surface) -> None:
-    if not surface.keeps_raw_path:
+def test_a_slash_in_an_id_is_not_a_slash_in_the_path(fetch_from: FetchFrom, transport: Transport) -> None:
+    if not transport.keeps_raw_path:
         pytest.skip("a gateway that hands on only the decoded path leaves no difference")
-    reply = ask_in("odd ids")("GET", "/svc/node/services/a/b%20c%25/health")
+    reply = fetch_from("odd ids")("GET", "/svc/node/services/a/b%20c%25/health")
     assert (reply.code, message_of(reply)) == (404, "Not found")
 
 
@@ -205,15 +207,15 @@ def test_a_slash_in_an_id_is_not_a_slash_in_the_path(ask_in: AskIn, surface: Sur
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
-def test_only_get_and_head_are_allowed(ask: Ask, method: str) -> None:
+def test_only_get_and_head_are_allowed(fetch: Fetch, method: str) -> None:
     for endpoint in ENDPOINTS:
-        reply = ask(method, endpoint)
+        reply = fetch(method, endpoint)
         assert (reply.code, reply.headers["allow"]) == (405, "GET, HEAD"), endpoint
         assert "GET" in message_of(reply)
 
 
-def test_the_method_is_judged_before_the_service_is_looked_for(ask: Ask) -> None:
-    assert ask("POST", "/svc/node/services/nobody/health").code == 405
+def test_the_method_is_judged_before_the_service_is_looked_for(fetch: Fetch) -> None:
+    assert fetch("POST", "/svc/node/services/nobody/health").code == 405
 
 
 @pytest.mark.parametrize(
@@ -230,8 +232,8 @@ def test_the_method_is_judged_before_the_service_is_looked_for(ask: Ask) -> None
         "/openapi.json",
     ],
 )
-def test_head_has_the_code_and_the_headers_of_get_and_no_body(ask: Ask, target: str) -> None:
-    got, head = ask("GET", target), ask("HEAD", target)
+def test_head_has_the_code_and_the_headers_of_get_and_no_body(fetch: Fetch, target: str) -> None:
+    got, head = fetch("GET", target), fetch("HEAD", target)
     got.headers.pop("date", None)
     head.headers.pop("date", None)
     assert head == (got.code, got.headers, b"")
@@ -273,43 +275,43 @@ OTHER_PATHS = (
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-def test_every_other_path_is_not_found(ask: Ask, method: str) -> None:
+def test_every_other_path_is_not_found(fetch: Fetch, method: str) -> None:
     for path in OTHER_PATHS:
-        reply = ask(method, path)
+        reply = fetch(method, path)
         assert reply.code == 404, path
         assert method == "HEAD" or message_of(reply) == "Not found", path
         assert "location" not in reply.headers
 
 
-def test_both_of_two_prefixes_are_served(ask_in: AskIn) -> None:
-    ask = ask_in("two prefixes")
+def test_both_of_two_prefixes_are_served(fetch_from: FetchFrom) -> None:
+    fetch = fetch_from("two prefixes")
     for endpoint in ENDPOINTS:
-        first, second = ask("GET", endpoint), ask("GET", endpoint.replace("/svc", "/eigen"))
+        first, second = fetch("GET", endpoint), fetch("GET", endpoint.replace("/svc", "/eigen"))
         assert (first.code, first.body) == (second.code, second.body)
         assert first.code < 300
-    assert ask("GET", "/other/node").code == 404
-    assert ask("GET", "/svc/eigen/node").code == 404
+    assert fetch("GET", "/other/node").code == 404
+    assert fetch("GET", "/svc/eigen/node").code == 404
 
 
-def test_a_prefix_may_be_deep_and_may_be_nothing(ask_in: AskIn) -> None:
-    assert ask_in("deep prefix")("GET", "/api/v1/svc/node").code == 200
-    assert ask_in("deep prefix")("GET", "/svc/node").code == 404
-    assert ask_in("no prefix")("GET", "/node").code == 200
-    assert ask_in("no prefix")("GET", "/svc/node").code == 404
+def test_a_prefix_may_be_deep_and_may_be_nothing(fetch_from: FetchFrom) -> None:
+    assert fetch_from("deep prefix")("GET", "/api/v1/svc/node").code == 200
+    assert fetch_from("deep prefix")("GET", "/svc/node").code == 404
+    assert fetch_from("no prefix")("GET", "/node").code == 200
+    assert fetch_from("no prefix")("GET", "/svc/node").code == 404
 
 
 # ---- how 206 is read
 
 
 @pytest.mark.parametrize("endpoint", ["/svc/node/health", "/svc/node/services/storage/health"])
-def test_the_caller_chooses_the_code_that_stands_for_partly_healthy(ask: Ask, endpoint: str) -> None:
+def test_the_caller_chooses_the_code_that_stands_for_partly_healthy(fetch: Fetch, endpoint: str) -> None:
     for code in (200, 204, 206, 299, 304, 429, 503, 599):
-        assert health_code(ask("GET", f"{endpoint}?partial_status={code}")) == code
+        assert health_code(fetch("GET", f"{endpoint}?partial_status={code}")) == code
 
 
 @pytest.mark.parametrize(("service_id", "code"), [("db", 200), ("indexer", 503)])
-def test_the_other_codes_are_not_the_callers_to_choose(ask: Ask, service_id: str, code: int) -> None:
-    assert health_code(ask("GET", f"/svc/node/services/{service_id}/health?partial_status=418")) == code
+def test_the_other_codes_are_not_the_callers_to_choose(fetch: Fetch, service_id: str, code: int) -> None:
+    assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health?partial_status=418")) == code
 
 
 NO_CODES = (
@@ -334,20 +336,20 @@ NO_CODES = (
 
 
 @pytest.mark.parametrize("service", ["", "/services/db", "/services/nobody"])
-def test_anything_but_one_code_is_a_bad_request(ask: Ask, service: str) -> None:
+def test_anything_but_one_code_is_a_bad_request(fetch: Fetch, service: str) -> None:
     for query in NO_CODES:
-        reply = ask("GET", f"/svc/node{service}/health?{query}")
+        reply = fetch("GET", f"/svc/node{service}/health?{query}")
         expected = (400, "partial_status must be one status code from 200 to 599")
         assert (reply.code, message_of(reply)) == expected, query
 
 
 @pytest.mark.parametrize("endpoint", ["/svc/node", "/svc/node/services"])
-def test_elsewhere_that_parameter_means_nothing(ask: Ask, endpoint: str) -> None:
-    assert ask("GET", f"{endpoint}?partial_status=nonsense").code == 200
+def test_elsewhere_that_parameter_means_nothing(fetch: Fetch, endpoint: str) -> None:
+    assert fetch("GET", f"{endpoint}?partial_status=nonsense").code == 200
 
 
-def test_an_unknown_service_stays_unknown_whatever_code_is_chosen(ask: Ask) -> None:
-    reply = ask("GET", "/svc/node/services/nobody/health?partial_status=200")
+def test_an_unknown_service_stays_unknown_whatever_code_is_chosen(fetch: Fetch) -> None:
+    reply = fetch("GET", "/svc/node/services/nobody/health?partial_status=200")
     assert (reply.code, message_of(reply)) == (404, "Service not found")
 
 
@@ -368,17 +370,17 @@ def test_an_unknown_service_stays_unknown_whatever_code_is_chosen(ask: Ask) -> N
         ("GET", "/openapi.json"),
     ],
 )
-def test_headers_that_every_answer_has(ask: Ask, surface: Surface, method: str, target: str) -> None:
-    reply = ask(method, target)
+def test_headers_that_every_answer_has(fetch: Fetch, transport: Transport, method: str, target: str) -> None:
+    reply = fetch(method, target)
     assert reply.headers["cache-control"] == "no-store"
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["content-length"] == str(len(reply.body))
     assert reply.headers.get("content-type") == ("application/json" if reply.body else None)
-    assert ("date" in reply.headers) == surface.says_date
+    assert ("date" in reply.headers) == transport.sends_date
 
 
-def test_an_answer_without_content_speaks_of_no_length(ask: Ask) -> None:
-    reply = ask("GET", "/svc/node/health?partial_status=204")
+def test_an_answer_without_content_speaks_of_no_length(fetch: Fetch) -> None:
+    reply = fetch("GET", "/svc/node/health?partial_status=204")
     assert (reply.code, reply.body) == (204, b"")
     assert "content-length" not in reply.headers
 
@@ -397,9 +399,9 @@ def test_an_answer_without_content_speaks_of_no_length(ask: Ask) -> None:
     ],
 )
 def test_a_failure_inside_is_said_to_the_log_and_not_to_the_client(
-    ask_in: AskIn, surface: Surface, target: str, code: int, caplog: pytest.LogCaptureFixture
+    fetch_from: FetchFrom, transport: Transport, target: str, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reply = ask_in("broken")("GET", target)
+    reply = fetch_from("broken")("GET", target)
     assert reply.code == code
     if code == 500:
         assert message_of(reply) == "Internal server error"
@@ -407,29 +409,29 @@ def test_a_failure_inside_is_said_to_the_log_and_not_to_the_client(
         assert health_code(reply) == 503
     assert reply.headers["cache-control"] == "no-store"
     assert SECRET not in str(reply)
-    if surface.is_in_this_process:
-        (record,) = (record for record in caplog.records if record.name == "svcnode.web")
+    if transport.is_in_process:
+        (record,) = (record for record in caplog.records if record.name == "svcnode.server")
         assert record.exc_info is not None
         assert str(record.exc_info[1]) == SECRET
 
 
-def test_what_does_not_need_the_node_is_answered_by_a_broken_one_too(ask_in: AskIn) -> None:
-    ask = ask_in("broken")
-    assert ask("GET", "/livez").code == 200
-    assert ask("GET", "/svc/node?version=v9").code == 404
-    assert ask("POST", "/svc/node").code == 405
+def test_what_does_not_need_the_node_is_answered_by_a_broken_one_too(fetch_from: FetchFrom) -> None:
+    fetch = fetch_from("broken")
+    assert fetch("GET", "/livez").code == 200
+    assert fetch("GET", "/svc/node?version=v9").code == 404
+    assert fetch("POST", "/svc/node").code == 405
 
 
 # ---- beside the interface
 
 
-@pytest.mark.parametrize("world", ["all up", "worked example", "all down", "draining"])
-def test_a_live_process_says_so_whatever_its_services_do(ask_in: AskIn, world: str) -> None:
-    assert health_code(ask_in(world)("GET", "/livez")) == 200
+@pytest.mark.parametrize("node_case", ["all up", "worked example", "all down", "draining"])
+def test_a_live_process_says_so_whatever_its_services_do(fetch_from: FetchFrom, node_case: str) -> None:
+    assert health_code(fetch_from(node_case)("GET", "/livez")) == 200
 
 
 @pytest.mark.parametrize(
-    ("world", "ready", "strictly"),
+    ("node_case", "ready", "strictly"),
     [
         ("all up", 200, 200),
         ("worked example", 200, 503),
@@ -439,23 +441,23 @@ def test_a_live_process_says_so_whatever_its_services_do(ask_in: AskIn, world: s
     ],
 )
 def test_readiness_reads_partly_healthy_as_good_unless_asked_to_be_strict(
-    ask_in: AskIn, world: str, ready: int, strictly: int
+    fetch_from: FetchFrom, node_case: str, ready: int, strictly: int
 ) -> None:
-    ask = ask_in(world)
-    assert health_code(ask("GET", "/readyz")) == ready
+    fetch = fetch_from(node_case)
+    assert health_code(fetch("GET", "/readyz")) == ready
     for query in ("strict", "strict=", "strict=1"):
-        assert health_code(ask("GET", f"/readyz?{query}")) == strictly
+        assert health_code(fetch("GET", f"/readyz?{query}")) == strictly
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
-def test_beside_the_interface_only_get_and_head_are_allowed_too(ask: Ask, path: str) -> None:
-    reply = ask("POST", path)
+def test_beside_the_interface_only_get_and_head_are_allowed_too(fetch: Fetch, path: str) -> None:
+    reply = fetch("POST", path)
     assert (reply.code, reply.headers["allow"]) == (405, "GET, HEAD")
     assert message_of(reply)
 
 
-def test_the_interface_describes_itself_under_its_prefixes(ask_in: AskIn) -> None:
-    reply = ask_in("two prefixes")("GET", "/openapi.json")
+def test_the_interface_describes_itself_under_its_prefixes(fetch_from: FetchFrom) -> None:
+    reply = fetch_from("two prefixes")("GET", "/openapi.json")
     assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
     document = json.loads(reply.body)
     assert document["openapi"].startswith("3.")

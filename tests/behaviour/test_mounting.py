@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode import Node, Status, asgi, wsgi
-from tests.support.nodes import worked_example
-from tests.support.surfaces import Asgi, Ask, Wsgi
-from tests.support.wire import PATIENCE_S, until
+from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
+from tests.support.node_cases import worked_example
+from tests.support.transports import AsgiTransport, Fetch, WsgiTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Mount = Callable[..., Ask]
+    Mount = Callable[..., Fetch]
 
 
-def _asgi_below(path: str, node: Node, **words: Any) -> Ask:
-    return Asgi(asgi(node, **words), root_path=path)
+def _asgi_mounted(path: str, node: Node, **words: Any) -> Fetch:
+    return AsgiTransport(asgi(node, **words), root_path=path)
 
 
-def _wsgi_below(path: str, node: Node, **words: Any) -> Ask:
-    return Wsgi(wsgi(node, start=False, **words), script_name=path)
+def _wsgi_mounted(path: str, node: Node, **words: Any) -> Fetch:
+    return WsgiTransport(wsgi(node, start=False, **words), script_name=path)
 
 
-def _raw_wsgi_below(path: str, node: Node, **words: Any) -> Ask:
-    return Wsgi(wsgi(node, start=False, **words), script_name=path, raw_name="RAW_URI")
+def _raw_wsgi_mounted(path: str, node: Node, **words: Any) -> Fetch:
+    return WsgiTransport(wsgi(node, start=False, **words), script_name=path, raw_name="RAW_URI")
 
 
-each_gateway = pytest.mark.parametrize("below", [_asgi_below, _wsgi_below, _raw_wsgi_below])
+each_gateway = pytest.mark.parametrize("below", [_asgi_mounted, _wsgi_mounted, _raw_wsgi_mounted])
 
 
 # ---- below a path
@@ -40,14 +40,14 @@ each_gateway = pytest.mark.parametrize("below", [_asgi_below, _wsgi_below, _raw_
 
 @each_gateway
 def test_a_mounted_node_answers_relative_to_its_mount(below: Mount) -> None:
-    ask = below("/api/v1", worked_example())
-    assert json.loads(ask("GET", "/api/v1/svc/node").body)["node_name"] == "validator-7"
-    assert ask("GET", "/api/v1/svc/node/services/indexer/health").code == 503
-    assert ask("GET", "/api/v1/livez").code == 200
-    assert ask("GET", "/api/v1/svc/node?version=v9").code == 404
-    assert ask("GET", "/api/v1/api/v1/svc/node").code == 404
-    assert ask("GET", "/api/v1").code == 404
-    assert ask("GET", "/api/v1/").code == 404
+    fetch = below("/api/v1", worked_example())
+    assert json.loads(fetch("GET", "/api/v1/svc/node").body)["node_name"] == "validator-7"
+    assert fetch("GET", "/api/v1/svc/node/services/indexer/health").code == 503
+    assert fetch("GET", "/api/v1/livez").code == 200
+    assert fetch("GET", "/api/v1/svc/node?version=v9").code == 404
+    assert fetch("GET", "/api/v1/api/v1/svc/node").code == 404
+    assert fetch("GET", "/api/v1").code == 404
+    assert fetch("GET", "/api/v1/").code == 404
 
 
 @each_gateway
@@ -55,22 +55,22 @@ def test_ids_keep_their_slashes_below_a_mount(below: Mount) -> None:
     node = Node("validator-7", version="v1.4.2")
     for service_id in ("a/b", "ü", "%2F", "a/health"):
         node.register(service_id).down("broken")
-    ask = below("/api", node)
+    fetch = below("/api", node)
     for encoded in ("a%2Fb", "%C3%BC", "%252F", "a%2Fhealth"):
-        assert ask("GET", f"/api/svc/node/services/{encoded}/health").code == 503, encoded
+        assert fetch("GET", f"/api/svc/node/services/{encoded}/health").code == 503, encoded
 
 
 @each_gateway
 def test_a_mount_may_itself_be_encoded(below: Mount) -> None:
-    ask = below("/v1 beta", worked_example())
-    assert ask("GET", "/v1%20beta/svc/node/services/storage/health").code == 206
+    fetch = below("/v1 beta", worked_example())
+    assert fetch("GET", "/v1%20beta/svc/node/services/storage/health").code == 206
 
 
 def test_a_gateway_may_leave_the_mount_out_of_the_path() -> None:
     """As ASGI was once read, and as a proxy that strips its own prefix has it."""
-    ask = _asgi_below("/api", worked_example())
-    assert ask("GET", "/svc/node").code == 200
-    assert ask("GET", "/svc/node/services/indexer/health").code == 503
+    fetch = _asgi_mounted("/api", worked_example())
+    assert fetch("GET", "/svc/node").code == 200
+    assert fetch("GET", "/svc/node/services/indexer/health").code == 503
 
 
 def test_a_gateway_may_keep_no_raw_path() -> None:
@@ -78,54 +78,55 @@ def test_a_gateway_may_keep_no_raw_path() -> None:
         del scope["raw_path"], scope["root_path"]
         await asgi(worked_example())(scope, receive, send)
 
-    ask = Asgi(without_raw_path)
-    assert ask("GET", "/svc/node/services/storage/health").code == 206
+    fetch = AsgiTransport(without_raw_path)
+    assert fetch("GET", "/svc/node/services/storage/health").code == 206
 
 
 # ---- beside other routes
 
 
-async def _asgi_rest(scope: Any, receive: Any, send: Any) -> None:
+async def _asgi_fallback(scope: Any, receive: Any, send: Any) -> None:
     body = f"the rest: {scope['method']} {scope['path']}".encode()
     await send({"type": "http.response.start", "status": 418, "headers": []})
     await send({"type": "http.response.body", "body": body})
 
 
-def _wsgi_rest(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+def _wsgi_fallback(environ: dict[str, Any], start_response: Any) -> list[bytes]:
     start_response("418 I'm a teapot", [("Content-Type", "text/plain")])
     return [f"the rest: {environ['REQUEST_METHOD']} {environ['SCRIPT_NAME']}{environ['PATH_INFO']}".encode()]
 
 
-with_the_rest = pytest.mark.parametrize(
-    ("below", "rest"), [(_asgi_below, _asgi_rest), (_wsgi_below, _wsgi_rest), (_raw_wsgi_below, _wsgi_rest)]
+with_fallback = pytest.mark.parametrize(
+    ("below", "rest"),
+    [(_asgi_mounted, _asgi_fallback), (_wsgi_mounted, _wsgi_fallback), (_raw_wsgi_mounted, _wsgi_fallback)],
 )
 
 
-@with_the_rest
+@with_fallback
 @pytest.mark.parametrize("mount", ["", "/api"])
 def test_what_is_not_under_the_prefix_is_handed_on(below: Mount, rest: Any, mount: str) -> None:
-    ask = below(mount, worked_example(), otherwise=rest)
+    fetch = below(mount, worked_example(), otherwise=rest)
     for path in ("/", "/login", "/svcx", "/livez", "/readyz", "/openapi.json", "/SVC/node", "//svc/node"):
-        reply = ask("POST", mount + path)
+        reply = fetch("POST", mount + path)
         assert (reply.code, reply.body) == (418, f"the rest: POST {mount}{path}".encode())
 
 
-@with_the_rest
+@with_fallback
 @pytest.mark.parametrize("mount", ["", "/api"])
 def test_what_is_under_the_prefix_is_answered_known_or_not(below: Mount, rest: Any, mount: str) -> None:
-    ask = below(mount, worked_example(), otherwise=rest, prefix=["/svc", "/eigen"])
-    assert ask("GET", f"{mount}/svc/node").code == 200
-    assert ask("GET", f"{mount}/eigen/node/health").code == 206
-    assert ask("POST", f"{mount}/svc/node").code == 405
+    fetch = below(mount, worked_example(), otherwise=rest, prefix=["/svc", "/eigen"])
+    assert fetch("GET", f"{mount}/svc/node").code == 200
+    assert fetch("GET", f"{mount}/eigen/node/health").code == 206
+    assert fetch("POST", f"{mount}/svc/node").code == 405
     for path in ("/svc", "/svc/", "/svc/nowhere", "/eigen/node/"):
-        reply = ask("GET", mount + path)
+        reply = fetch("GET", mount + path)
         assert (reply.code, json.loads(reply.body)) == (404, {"message": "Not found"}), path
 
 
 # ---- living with ASGI
 
 
-class Life:
+class LifespanRunner:
     """A server's side of the lifespan of an application."""
 
     def __init__(self, application: Any) -> None:
@@ -133,52 +134,52 @@ class Life:
         self._to_it: asyncio.Queue[dict[str, str]] = asyncio.Queue()
         self._from_it: asyncio.Queue[dict[str, str]] = asyncio.Queue()
 
-    async def __aenter__(self) -> Life:
+    async def __aenter__(self) -> LifespanRunner:
         self._running = asyncio.create_task(
             self._application({"type": "lifespan", "asgi": {"version": "3.0"}}, self._to_it.get, self._from_it.put)
         )
-        assert await self._tell("startup") == "lifespan.startup.complete"
+        assert await self._send("startup") == "lifespan.startup.complete"
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        assert await self._tell("shutdown") == "lifespan.shutdown.complete"
-        await asyncio.wait_for(self._running, PATIENCE_S)
+        assert await self._send("shutdown") == "lifespan.shutdown.complete"
+        await asyncio.wait_for(self._running, WAIT_TIMEOUT_S)
 
-    async def _tell(self, what: str) -> str:
+    async def _send(self, what: str) -> str:
         await self._to_it.put({"type": f"lifespan.{what}"})
-        answer = await asyncio.wait_for(self._from_it.get(), PATIENCE_S)
+        answer = await asyncio.wait_for(self._from_it.get(), WAIT_TIMEOUT_S)
         return answer["type"]
 
 
-class Watched:
+class CheckedNode:
     """A node with one service that somebody must look at to see it Up."""
 
     def __init__(self) -> None:
         self.node = Node("validator-7", version="v1.4.2")
-        self.looks = 0
-        self.node.check("cache", interval="40ms")(self._look)
+        self.check_count = 0
+        self.node.check("cache", interval="40ms")(self._check)
 
-    async def _look(self) -> None:
-        self.looks += 1
+    async def _check(self) -> None:
+        self.check_count += 1
 
-    async def is_looked_at(self) -> bool:
-        looks_before = self.looks
-        return await asyncio.to_thread(until, lambda: self.looks > looks_before + 1, 1.0)
+    async def is_checked(self) -> bool:
+        looks_before = self.check_count
+        return await asyncio.to_thread(becomes_true, lambda: self.check_count > looks_before + 1, 1.0)
 
-    async def is_left_alone(self) -> bool:
-        looks_before = self.looks
+    async def is_idle(self) -> bool:
+        looks_before = self.check_count
         await asyncio.sleep(0.1)
-        return self.looks == looks_before
+        return self.check_count == looks_before
 
 
-def test_a_node_run_by_itself_looks_for_as_long_as_it_is_served() -> None:
+def test_a_node_run_by_itself_checks_for_as_long_as_it_is_served() -> None:
     async def run() -> None:
-        watched = Watched()
-        assert await watched.is_left_alone()
-        async with Life(asgi(watched.node)):
-            assert await watched.is_looked_at()
+        watched = CheckedNode()
+        assert await watched.is_idle()
+        async with LifespanRunner(asgi(watched.node)):
+            assert await watched.is_checked()
             assert watched.node.status("cache") is Status.UP
-        assert await watched.is_left_alone()
+        assert await watched.is_idle()
 
     asyncio.run(run())
 
@@ -193,25 +194,25 @@ def test_the_lifespan_of_the_rest_is_lived_inside_that_of_the_node() -> None:
             await send({"type": f"lifespan.{what}.complete"})
 
     async def run() -> None:
-        watched = Watched()
-        async with Life(asgi(watched.node, otherwise=rest)):
+        watched = CheckedNode()
+        async with LifespanRunner(asgi(watched.node, fallback=rest)):
             assert heard == ["lifespan.startup"]
-            assert await watched.is_looked_at()
+            assert await watched.is_checked()
         assert heard == ["lifespan.startup", "lifespan.shutdown"]
-        assert await watched.is_left_alone()
+        assert await watched.is_idle()
 
     asyncio.run(run())
 
 
-def test_a_node_looks_although_the_rest_knows_no_lifespan() -> None:
+def test_a_node_checks_although_the_rest_knows_no_lifespan() -> None:
     async def rest(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("only HTTP here")
 
     async def run() -> None:
-        watched = Watched()
-        async with Life(asgi(watched.node, otherwise=rest)):
-            assert await watched.is_looked_at()
-        assert await watched.is_left_alone()
+        watched = CheckedNode()
+        async with LifespanRunner(asgi(watched.node, fallback=rest)):
+            assert await watched.is_checked()
+        assert await watched.is_idle()
 
     asyncio.run(run())
 
@@ -222,11 +223,11 @@ def test_a_rest_that_fails_to_start_is_not_passed_over() -> None:
         await send({"type": "lifespan.startup.failed", "message": "no database"})
 
     async def run() -> None:
-        watched = Watched()
+        watched = CheckedNode()
         with pytest.raises(AssertionError, match=r"lifespan\.startup\.failed"):
-            await Life(asgi(watched.node, otherwise=rest)).__aenter__()
+            await LifespanRunner(asgi(watched.node, fallback=rest)).__aenter__()
         await asyncio.sleep(0.01)
-        assert await watched.is_left_alone()
+        assert await watched.is_idle()
 
     asyncio.run(run())
 
@@ -245,7 +246,7 @@ def test_a_websocket_under_the_prefix_is_declined_and_another_handed_on() -> Non
             sent.append(message["type"])
 
         scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
-        await asgi(worked_example(), otherwise=rest)(scope, receive, send)
+        await asgi(worked_example(), fallback=rest)(scope, receive, send)
         return sent
 
     assert asyncio.run(told("/svc/node")) == ["websocket.close"]
@@ -255,24 +256,24 @@ def test_a_websocket_under_the_prefix_is_declined_and_another_handed_on() -> Non
 # ---- living with WSGI
 
 
-def test_the_looking_starts_with_the_first_request_of_a_wsgi_process() -> None:
+def test_probing_starts_with_the_first_request_of_a_wsgi_process() -> None:
     looked = threading.Event()
     node = Node("validator-7", version="v1.4.2")
     node.check("cache", interval="1s")(looked.set)
-    ask = Wsgi(wsgi(node))
+    fetch = WsgiTransport(wsgi(node))
     assert not looked.wait(0.05)
     try:
-        assert ask("GET", "/svc/node/health").code in (200, 206)
-        assert looked.wait(PATIENCE_S)
-        assert until(lambda: ask("GET", "/svc/node/health").code == 200)
+        assert fetch("GET", "/svc/node/health").code in (200, 206)
+        assert looked.wait(WAIT_TIMEOUT_S)
+        assert becomes_true(lambda: fetch("GET", "/svc/node/health").code == 200)
     finally:
         node.stop()
 
 
-def test_the_looking_can_be_left_to_the_program() -> None:
+def test_probing_can_be_left_to_the_program() -> None:
     looked = threading.Event()
     node = Node("validator-7", version="v1.4.2")
     node.check("cache", interval="1s")(looked.set)
-    ask = Wsgi(wsgi(node, start=False))
-    assert ask("GET", "/svc/node/health").code == 206
+    fetch = WsgiTransport(wsgi(node, start=False))
+    assert fetch("GET", "/svc/node/health").code == 206
     assert not looked.wait(0.05)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.browser.sights import Sight
+from tests.browser.page_object import NodePage
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext
 
-ARGUMENTS = [
+CHROMIUM_ARGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 ]
@@ -26,33 +26,33 @@ ARGUMENTS = [
 def browser() -> Iterator[Browser]:
     path = program("chromium", "chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGS)
         yield browser
         browser.close()
 
 
 @pytest.fixture
-def look(browser: Browser) -> Iterator[Callable[..., Sight]]:
+def open_page(browser: Browser) -> Iterator[Callable[..., NodePage]]:
     """Open the page of a node in a context of its own; words are those of a context."""
     contexts: list[BrowserContext] = []
-    sights: list[Sight] = []
+    node_pages: list[NodePage] = []
 
-    def look(url: str, *, clock: bool = False, **words: Any) -> Sight:
+    def open_page(url: str, *, clock: bool = False, **words: Any) -> NodePage:
         words = {"viewport": {"width": 1280, "height": 900}, "locale": "en-GB", **words}
         context = browser.new_context(**words)
         context.set_default_timeout(10_000)
         contexts.append(context)
-        sight = Sight(context.new_page())
-        sights.append(sight)
+        node_page = NodePage(context.new_page())
+        node_pages.append(node_page)
         if clock:
-            sight.page.clock.install()
-        sight.page.goto(url)
+            node_page.page.clock.install()
+        node_page.page.goto(url)
         if words.get("java_script_enabled", True):
-            sight.page.wait_for_selector("main.alive")
-        return sight
+            node_page.page.wait_for_selector("main.enhanced")
+        return node_page
 
-    yield look
+    yield open_page
     for context in contexts:
         context.close()
-    for sight in sights:
-        assert sight.complaints == []
+    for node_page in node_pages:
+        assert node_page.errors == []

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.servers.asking import ask
 from tests.support.servers.base import RealServer
-from tests.support.servers.provision import missing
+from tests.support.servers.http_request import http_request
+from tests.support.servers.provision import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,7 @@ class EigenNode(RealServer):
         return [str(environment()), "-c", self._script, f"{self.host}:{self.port}"]
 
     def is_ready(self) -> bool:
-        code, _ = ask(self.port, "/openapi.json")
+        code, _ = http_request(self.port, "/openapi.json")
         return code == 200
 
 
@@ -82,11 +82,11 @@ def _make(folder: Path) -> None:
     ours = ROOT / ".uv" / "bin" / "uv"
     uv = str(ours) if ours.exists() else shutil.which("uv")
     if uv is None:
-        missing("uv is neither in .uv/bin nor on PATH, and eigensdk needs an environment of its own")
+        skip_or_fail("uv is neither in .uv/bin nor on PATH, and eigensdk needs an environment of its own")
     make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, "--no-python-downloads", str(folder)]
     python = str(folder / "bin" / "python")
     fill = [uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(PINS)]
     for command in (make, fill):
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
         if done.returncode:
-            missing(f"eigensdk could not be installed: {done.stderr[-500:]}")
+            skip_or_fail(f"eigensdk could not be installed: {done.stderr[-500:]}")

@@ -7,35 +7,35 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.conformance.check import Level
-from svcnode.conformance.run import Outcome, Report, judge
+from svcnode.conformance.run import CheckOutcome, Report, check_node
 from tests.conformance.eigensdk import AS_SHIPPED, MOUNTED, EigenNode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def told(report: Report, check: str) -> list[tuple[str, str, str]]:
+def finding_text(report: Report, check: str) -> list[tuple[str, str, str]]:
     (result,) = (result for result in report.failed() if result.check.name == check)
-    return [(str(finding.request), finding.expected, finding.came) for finding in result.findings]
+    return [(str(finding.request), finding.expected, finding.actual) for finding in result.findings]
 
 
 def failed(report: Report) -> dict[str, Level]:
     return {result.check.name: result.check.level for result in report.failed()}
 
 
-def judged(folder: Path, script: str) -> Report:
+def run_conformance(folder: Path, script: str) -> Report:
     with EigenNode(folder, script) as node:
-        return judge(node.url, prefix="/eigen", timeout_s=20.0)
+        return check_node(node.url, prefix="/eigen", timeout_s=20.0)
 
 
 @pytest.fixture(scope="module")
 def as_shipped(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return judged(tmp_path_factory.mktemp("as-shipped"), AS_SHIPPED)
+    return run_conformance(tmp_path_factory.mktemp("as-shipped"), AS_SHIPPED)
 
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    return judged(tmp_path_factory.mktemp("mounted"), MOUNTED)
+    return run_conformance(tmp_path_factory.mktemp("mounted"), MOUNTED)
 
 
 def test_as_shipped_none_of_its_endpoints_is_there(as_shipped: Report) -> None:
@@ -46,21 +46,21 @@ def test_as_shipped_none_of_its_endpoints_is_there(as_shipped: Report) -> None:
         "path-unknown-404": Level.ADVICE,
     }
     not_found = '404 with the body {"detail":"Not Found"}'
-    assert told(as_shipped, "identity-answers") == [("GET /eigen/node", "200", not_found)]
-    assert told(as_shipped, "health-code") == [("GET /eigen/node/health", "200, 206 or 503", not_found)]
-    assert told(as_shipped, "services-answers") == [("GET /eigen/node/services", "200", not_found)]
+    assert finding_text(as_shipped, "identity-answers") == [("GET /eigen/node", "200", not_found)]
+    assert finding_text(as_shipped, "health-code") == [("GET /eigen/node/health", "200, 206 or 503", not_found)]
+    assert finding_text(as_shipped, "services-answers") == [("GET /eigen/node/services", "200", not_found)]
     assert not as_shipped.conforms(Level.MUST)
 
 
 def test_as_shipped_nothing_is_said_of_what_cannot_be_seen(as_shipped: Report) -> None:
-    judged = {result.check.name for result in as_shipped.results if result.outcome is not Outcome.SKIPPED}
+    judged = {result.check.name for result in as_shipped.results if result.outcome is not CheckOutcome.SKIPPED}
     assert judged == {*failed(as_shipped), "path-unknown-refused", "path-trailing-slash"}
-    assert as_shipped.results[1].why == "identity-answers failed"
+    assert as_shipped.results[1].skip_reason == "identity-answers failed"
 
 
 def test_mounted_its_faults_are_exactly_these(mounted: Report) -> None:
     assert failed(mounted) == {
-        "health-heeds-services": Level.SHOULD,
+        "health-reflects-services": Level.SHOULD,
         "service-health-no-body": Level.SHOULD,
         "service-health-agrees": Level.MUST,
         "service-unknown-404": Level.ADVICE,
@@ -78,14 +78,14 @@ def test_mounted_its_faults_are_exactly_these(mounted: Report) -> None:
 def test_mounted_a_service_that_is_down_answers_200_with_a_body(mounted: Report) -> None:
     storage = "GET /eigen/node/services/storage/health"
     expected = '503, since the list says that "storage" is Down'
-    assert (storage, expected, "200") in told(mounted, "service-health-agrees")
+    assert (storage, expected, "200") in finding_text(mounted, "service-health-agrees")
     body = '200 with the body {"service_id":"storage","status":"Down"}'
-    assert (storage, "200 with no body", body) in told(mounted, "service-health-no-body")
+    assert (storage, "200 with no body", body) in finding_text(mounted, "service-health-no-body")
 
 
 def test_mounted_the_node_is_healthy_beside_services_that_are_not(mounted: Report) -> None:
     came = '200 with no body, beside "indexer" which is Initializing and "storage" which is Down'
-    assert told(mounted, "health-heeds-services") == [("GET /eigen/node/health", "206 or 503", came)]
+    assert finding_text(mounted, "health-reflects-services") == [("GET /eigen/node/health", "206 or 503", came)]
 
 
 @pytest.mark.parametrize(
@@ -98,26 +98,26 @@ def test_mounted_the_node_is_healthy_beside_services_that_are_not(mounted: Repor
     ],
 )
 def test_mounted_the_version_is_ignored_everywhere(mounted: Report, endpoint: str, path: str) -> None:
-    ((request, expected, came),) = told(mounted, f"version-unsupported-on-{endpoint}")
+    ((request, expected, came),) = finding_text(mounted, f"version-unsupported-on-{endpoint}")
     assert (request, expected) == (f"GET /eigen{path}?version=v999.0.0", "404")
     assert came.startswith("200 with ")
 
 
 def test_mounted_the_lesser_faults_are_told_too(mounted: Report) -> None:
-    ((request, expected, came),) = told(mounted, "service-unknown-404")
+    ((request, expected, came),) = finding_text(mounted, "service-unknown-404")
     assert request.startswith("GET /eigen/node/services/svcnode-conform-")
     assert expected == '404, application/json, {"message":"…"}'
     assert came == '404 with the body {"detail":"Service not found"}, without a string field message'
-    assert ("HEAD /eigen/node/health", "the code that GET answers", "405") in told(mounted, "head-answered")
+    assert ("HEAD /eigen/node/health", "the code that GET answers", "405") in finding_text(mounted, "head-answered")
     place = mounted.url.removesuffix("/eigen")
     slash = ("GET /eigen/node/health/", "404", f"307 with no body, Location: {place}/eigen/node/health")
-    assert slash in told(mounted, "path-trailing-slash")
-    assert ("GET /eigen/node", "Cache-Control: no-store", "no Cache-Control") in told(mounted, "not-cached")
-    assert [came for _, _, came in told(mounted, "path-unknown-404")] == [
+    assert slash in finding_text(mounted, "path-trailing-slash")
+    assert ("GET /eigen/node", "Cache-Control: no-store", "no Cache-Control") in finding_text(mounted, "not-cached")
+    assert [came for _, _, came in finding_text(mounted, "path-unknown-404")] == [
         '404 with the body {"detail":"Not Found"}, without a string field message'
     ] * 2
 
 
 def test_mounted_what_it_does_right_is_told_as_well(mounted: Report) -> None:
-    passed = {result.check.name for result in mounted.results if result.outcome is Outcome.PASSED}
+    passed = {result.check.name for result in mounted.results if result.outcome is CheckOutcome.PASSED}
     assert {"identity-fields", "services-fields", "service-unknown-refused", "methods-refused"} <= passed

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.conformance.checks import CHECKS
-from tests.conformance.broken import HealthIsSetByHand, NodeNameIsEmpty
-from tests.conformance.right import NodeServer, RightNode
-from tests.support.backends import refusing
+from tests.conformance.conforming_node import ConformingNode, NodeServer
+from tests.conformance.nonconforming_nodes import HealthIsStatic, NodeNameIsEmpty
+from tests.support.backends import closed_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ STYLES = {"imported": (IMPORTED, ()), "by fixture": (BY_FIXTURE, ("-p", "svcnode
 @pytest.mark.parametrize("style", STYLES)
 def test_a_node_that_conforms_passes_one_test_per_check(style: str, tmp_path: Path) -> None:
     text, arguments = STYLES[style]
-    with NodeServer(RightNode().answer) as server:
+    with NodeServer(ConformingNode().respond) as server:
         (tmp_path / "test_mine.py").write_text(text.format(url=server.url, options=""))
         ended = run_pytest(tmp_path, "-v", *arguments)
         asked = len(server.requests)
@@ -70,13 +70,13 @@ def test_a_node_that_conforms_passes_one_test_per_check(style: str, tmp_path: Pa
 @pytest.mark.parametrize("style", STYLES)
 def test_what_fails_is_one_test_whose_text_says_all_and_no_traceback(style: str, tmp_path: Path) -> None:
     text, arguments = STYLES[style]
-    with NodeServer(HealthIsSetByHand().answer) as server:
+    with NodeServer(HealthIsStatic().respond) as server:
         (tmp_path / "test_mine.py").write_text(text.format(url=server.url, options=""))
         ended = run_pytest(tmp_path, "-v", *arguments)
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert {name for name, outcome in outcomes(ended).items() if outcome == "FAILED"} == {"health-heeds-services"}
+    assert {name for name, outcome in outcomes(ended).items() if outcome == "FAILED"} == {"health-reflects-services"}
     assert (
-        "health-heeds-services: should (clause 3)\n"
+        "health-reflects-services: should (clause 3)\n"
         "  demand   The node does not answer 200 while one of its backing services is not Up.\n"
         "  request  GET /svc/node/health\n"
         "  expected 206 or 503\n"
@@ -89,7 +89,7 @@ def test_what_fails_is_one_test_whose_text_says_all_and_no_traceback(style: str,
 
 def test_a_conftest_can_load_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["svcnode.conformance.pytest"]\n')
-    with NodeServer(RightNode().answer) as server:
+    with NodeServer(ConformingNode().respond) as server:
         (tmp_path / "test_mine.py").write_text(BY_FIXTURE.format(url=server.url, options=""))
         ended = run_pytest(tmp_path, "-v", "-k", "identity-fields")
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -97,7 +97,7 @@ def test_a_conftest_can_load_the_plugin(tmp_path: Path) -> None:
 
 
 def test_advice_counts_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    with NodeServer(NodeNameIsEmpty().answer) as server:
+    with NodeServer(NodeNameIsEmpty().respond) as server:
         (tmp_path / "test_mine.py").write_text(IMPORTED.format(url=server.url, options=""))
         ended = run_pytest(tmp_path, "-v")
         (tmp_path / "test_mine.py").write_text(IMPORTED.format(url=server.url, options=', level="advice"'))
@@ -109,7 +109,7 @@ def test_advice_counts_only_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_function_can_say_where_the_node_is_once_the_tests_run(tmp_path: Path) -> None:
-    with NodeServer(RightNode().answer) as server:
+    with NodeServer(ConformingNode().respond) as server:
         script = (
             "from svcnode.conformance.pytest import conform\n"
             "started = []\n"
@@ -127,7 +127,7 @@ def test_a_function_can_say_where_the_node_is_once_the_tests_run(tmp_path: Path)
 @pytest.mark.parametrize("style", STYLES)
 def test_a_node_that_is_not_there_fails_one_test_and_the_others_are_skipped(style: str, tmp_path: Path) -> None:
     text, arguments = STYLES[style]
-    with refusing() as port:
+    with closed_port() as port:
         (tmp_path / "test_mine.py").write_text(text.format(url=f"http://127.0.0.1:{port}", options=""))
         ended = run_pytest(tmp_path, "-v", *arguments)
     assert ended.returncode == 1

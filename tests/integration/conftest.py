@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.fleets import Fleet, FleetNode
-from tests.support.wire import LOOPS
+from tests.support.fake_nodes import FakeNode, FakeNodes
+from tests.support.http_server import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ def loop_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def heeding_ctrl_c() -> Iterator[None]:
+def default_sigint() -> Iterator[None]:
     """Whoever runs the tests in the background of a shell runs them, and what they start, deaf to it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -27,12 +27,12 @@ def heeding_ctrl_c() -> Iterator[None]:
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fake_nodes() -> Iterator[FakeNodes]:
     """One node for each health."""
     nodes = {
-        "well": FleetNode(),
-        "half": FleetNode(health=206, services={"db": "Up", "indexer": "Initializing"}),
-        "ill": FleetNode(health=503, services={"db": "Down"}),
+        "well": FakeNode(),
+        "half": FakeNode(health=206, services={"db": "Up", "indexer": "Initializing"}),
+        "ill": FakeNode(health=503, services={"db": "Down"}),
     }
-    with Fleet(nodes) as running:
+    with FakeNodes(nodes) as running:
         yield running

@@ -30,13 +30,13 @@ from svcnode import (
     Health,
     Identity,
     NodeFailedError,
-    NotThisInterfaceError,
     ServiceNotFoundError,
     Status,
+    UnexpectedResponseError,
     UnreachableError,
     VersionNotFoundError,
 )
-from svcnode.client.loops import PromptLoop
+from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.errors import InvalidValueError
 from tests.support.backends import (
     Backend,
@@ -44,18 +44,18 @@ from tests.support.backends import (
     Peer,
     ProxyBackend,
     close,
+    closed_port,
     full_backlog,
-    mute,
-    open_files,
-    refusing,
-    reply,
+    http_response,
+    open_file_count,
     reset,
-    saying,
+    sending,
     server_tls,
+    unresponsive,
 )
 from tests.support.certificates import make_certificate
-from tests.support.nodes import worked_example
-from tests.support.wire import serving, until
+from tests.support.http_server import becomes_true, running_server
+from tests.support.node_cases import worked_example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,17 +63,17 @@ if TYPE_CHECKING:
     from svcnode import Node
 
 ODD_ID = "a/b ?%#é..;=+"
-WHO = b'{"node_name":"n","spec_version":"v0.0.1","node_version":"v1"}'
+IDENTITY = b'{"node_name":"n","spec_version":"v0.0.1","node_version":"v1"}'
 
 
-class Asked:
+class AnyClient:
     """The asynchronous client, behind the face of the other one."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
         self._client = AsyncClient(url, **options)
 
-    def __enter__(self) -> Asked:
+    def __enter__(self) -> AnyClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,15 +85,15 @@ class Asked:
         return (lambda *arguments: self._runner.run(found(*arguments))) if callable(found) else found
 
 
-@pytest.fixture(params=[Client, Asked], ids=["sync", "async"])
+@pytest.fixture(params=[Client, AnyClient], ids=["sync", "async"])
 def kind(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
 @contextmanager
 def node_url(node: Node | None = None, **options: Any) -> Iterator[str]:
-    with serving(node or worked_example(), **options) as running:
-        host, port = running.place
+    with running_server(node or worked_example(), **options) as running:
+        host, port = running.address
         yield f"{host}:{port}"
 
 
@@ -117,7 +117,7 @@ def test_all_four_operations_have_typed_answers(kind: Any) -> None:
         assert [service.status for service in services] == [Status.UP, Status.DOWN, Status.INITIALIZING]
         healths = [client.service_health(service.id) for service in services]
         assert healths == [Health.HEALTHY, Health.UNHEALTHY, Health.PARTIAL]
-        assert client.tolerated == ()
+        assert client.deviations == ()
 
 
 @pytest.mark.parametrize("odd_id", [ODD_ID, "...", "%2e"])
@@ -131,9 +131,9 @@ def test_an_id_may_hold_anything(odd_id: str, kind: Any) -> None:
 
 @pytest.mark.parametrize(("dots", "segment"), [(".", "%2E"), ("..", "%2E%2E")])
 def test_dots_that_somebody_else_took_for_an_id_are_not_tidied_away(dots: str, segment: str, kind: Any) -> None:
-    with HttpBackend(reply(503)) as backend, kind(f"http://{backend.place}") as client:
+    with HttpBackend(http_response(503)) as backend, kind(f"http://{backend.address}") as client:
         assert client.service_health(dots) is Health.UNHEALTHY
-        assert backend.last.target == f"/svc/node/services/{segment}/health"
+        assert backend.last_request.target == f"/svc/node/services/{segment}/health"
 
 
 def test_a_service_that_is_not_there_is_told(kind: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_prefix_can_be_chosen_and_a_wrong_one_is_told(kind: Any) -> None:
 
 
 def test_one_connection_is_kept_for_many_operations(kind: Any) -> None:
-    with serving(worked_example()) as running, kind("{}:{}".format(*running.place)) as client:
+    with running_server(worked_example()) as running, kind("{}:{}".format(*running.address)) as client:
         for _ in range(5):
             client.identity()
             client.services()
@@ -172,11 +172,11 @@ def test_one_connection_is_kept_for_many_operations(kind: Any) -> None:
 
 def test_nothing_is_left_open(kind: Any) -> None:
     with node_url() as url:
-        before, threads = open_files(), threading.active_count()
+        before, threads = open_file_count(), threading.active_count()
         for _ in range(3):
             with kind(url) as client:
                 client.health()
-        assert until(lambda: (open_files(), threading.active_count()) == (before, threads))
+        assert becomes_true(lambda: (open_file_count(), threading.active_count()) == (before, threads))
 
 
 def test_a_client_that_was_never_used_can_be_closed(kind: Any) -> None:
@@ -199,8 +199,8 @@ def test_a_certificate_is_trusted_only_by_those_who_are_told_to(kind: Any, tmp_p
 
 def test_a_certificate_of_another_name_is_not_trusted(kind: Any, tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
-    with HttpBackend(reply(), tls=server_tls(made), host="127.0.0.2") as other:
-        client = kind(f"https://{other.place}", ca=made.certificate)
+    with HttpBackend(http_response(), tls=server_tls(made), host="127.0.0.2") as other:
+        client = kind(f"https://{other.address}", ca=made.certificate)
         assert "its certificate is not trusted: IP address mismatch" in str(refusal(client))
 
 
@@ -222,7 +222,7 @@ def test_a_ca_that_cannot_be_used_is_refused_at_once(text: str | None, tmp_path:
 
 
 def test_a_port_that_refuses_is_unreachable(kind: Any) -> None:
-    with refusing() as port:
+    with closed_port() as port:
         error = refusal(kind(f"127.0.0.1:{port}"))
     assert isinstance(error, UnreachableError)
     assert str(error) == f"cannot reach http://127.0.0.1:{port}: connection refused"
@@ -239,19 +239,19 @@ def test_a_name_that_is_none_is_unreachable(kind: Any) -> None:
     [
         (close, "the connection was closed without an answer; is it https://?"),
         (reset, "connection reset by peer"),
-        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "was closed before the answer was complete"),
+        (sending(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "was closed before the answer was complete"),
     ],
 )
 def test_a_connection_that_ends_early_is_unreachable(script: Any, why: str, kind: Any) -> None:
     with Backend(script) as backend:
-        error = refusal(kind(backend.place))
+        error = refusal(kind(backend.address))
     assert isinstance(error, UnreachableError)
     assert why in str(error)
 
 
 def greeting(peer: Peer) -> None:
     """As many servers do: it speaks first, and then waits for something that it understands."""
-    peer.say(b"SSH-2.0-Something\r\n")
+    peer.send(b"SSH-2.0-Something\r\n")
     peer.read_to_end()
 
 
@@ -259,71 +259,71 @@ def greeting(peer: Peer) -> None:
     ("script", "what"),
     [
         (greeting, "something else: SSH-2.0-Something"),
-        (saying(b"SSH-2.0-Something\r\n"), "something else: SSH-2.0-Something"),
-        (saying(b"-ERR unknown command\r\n\r\n"), "something else: -ERR unknown command"),
-        (saying(b"\x00\x01\r\n\r\n"), r"something else: \x00\x01"),
-        (saying(b"\x15\x03\x01\x00\x02\x02\x46"), "TLS (is it https://?)"),
+        (sending(b"SSH-2.0-Something\r\n"), "something else: SSH-2.0-Something"),
+        (sending(b"-ERR unknown command\r\n\r\n"), "something else: -ERR unknown command"),
+        (sending(b"\x00\x01\r\n\r\n"), r"something else: \x00\x01"),
+        (sending(b"\x15\x03\x01\x00\x02\x02\x46"), "TLS (is it https://?)"),
     ],
 )
 def test_another_protocol_is_not_this_interface_and_is_told_at_once(script: Any, what: str, kind: Any) -> None:
     with Backend(script) as backend:
-        error = refusal(kind(backend.place, timeout=60))
-    assert isinstance(error, NotThisInterfaceError)
-    assert str(error) == f"expected HTTP, got {what} at http://{backend.place}"
+        error = refusal(kind(backend.address, timeout=60))
+    assert isinstance(error, UnexpectedResponseError)
+    assert str(error) == f"expected HTTP, got {what} at http://{backend.address}"
 
 
 def test_another_protocol_inside_tls_is_told_as_well(kind: Any, tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
-    with Backend(saying(b"SSH-2.0-Something\r\n"), tls=server_tls(made)) as backend:
-        error = refusal(kind(f"https://{backend.place}", ca=made.certificate))
+    with Backend(sending(b"SSH-2.0-Something\r\n"), tls=server_tls(made)) as backend:
+        error = refusal(kind(f"https://{backend.address}", ca=made.certificate))
     assert "expected HTTP, got something else: SSH-2.0-Something at" in str(error)
 
 
-def interim_for_ever(peer: Peer) -> None:
+def endless_interim(peer: Peer) -> None:
     """To the first request it answers; to the next, it goes on saying that an answer will come."""
     peer.read_until(b"\r\n\r\n")
-    peer.say(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    peer.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     peer.read_until(b"\r\n\r\n")
     while True:
-        peer.say(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+        peer.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
 
 
 def test_interim_answers_without_end_are_given_up_long_before_the_timeout(kind: Any) -> None:
-    with Backend(interim_for_ever) as backend, kind(backend.place, timeout=60) as client:
+    with Backend(endless_interim) as backend, kind(backend.address, timeout=60) as client:
         assert client.health() is Health.HEALTHY
         began_s = time.monotonic()
-        with pytest.raises(NotThisInterfaceError, match="got 256 KiB without an answer"):
+        with pytest.raises(UnexpectedResponseError, match="got 256 KiB without an answer"):
             client.health()
         assert time.monotonic() - began_s < 20
         assert backend.connection_count == 1
 
 
 def test_a_redirect_is_not_followed(kind: Any) -> None:
-    with HttpBackend(reply(200, WHO, Content_Type="application/json")) as other:
-        elsewhere = f"http://{other.place}/"
-        with HttpBackend(reply(302, b"", Location=elsewhere)) as backend:
-            error = refusal(kind(backend.place))
+    with HttpBackend(http_response(200, IDENTITY, Content_Type="application/json")) as other:
+        elsewhere = f"http://{other.address}/"
+        with HttpBackend(http_response(302, b"", Location=elsewhere)) as backend:
+            error = refusal(kind(backend.address))
         assert not other.requests
-    assert isinstance(error, NotThisInterfaceError)
+    assert isinstance(error, UnexpectedResponseError)
     assert f"got 302, a redirect to {elsewhere} at" in str(error)
 
 
 def test_a_failure_inside_the_node_is_told(kind: Any) -> None:
-    with HttpBackend(reply(500, b'{"message":"Internal server error"}')) as backend:
-        error = refusal(kind(backend.place))
+    with HttpBackend(http_response(500, b'{"message":"Internal server error"}')) as backend:
+        error = refusal(kind(backend.address))
     assert isinstance(error, NodeFailedError)
 
 
 def test_a_body_without_an_end_is_not_read_to_it(kind: Any) -> None:
     def endless(peer: Peer) -> None:
         peer.read_until(b"\r\n\r\n")
-        peer.say(b"HTTP/1.1 200 OK\r\n\r\n")
+        peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
-            peer.say(b"x" * 65536)
+            peer.send(b"x" * 65536)
 
     with Backend(endless) as backend:
-        error = refusal(kind(backend.place))
-    assert isinstance(error, NotThisInterfaceError)
+        error = refusal(kind(backend.address))
+    assert isinstance(error, UnexpectedResponseError)
     assert "got more than 1 MiB" in str(error)
 
 
@@ -331,10 +331,10 @@ def test_an_error_does_not_keep_the_body_that_was_too_large() -> None:
     """It keeps the frames that it came through, and whoever watches for days sees many errors."""
 
     async def ask() -> None:
-        async with AsyncClient(backend.place) as client:
+        async with AsyncClient(backend.address) as client:
             await client.health()
 
-    with HttpBackend(reply(200, "x" * 2_000_000)) as backend, pytest.raises(NotThisInterfaceError) as raised:
+    with HttpBackend(http_response(200, "x" * 2_000_000)) as backend, pytest.raises(UnexpectedResponseError) as raised:
         asyncio.run(ask())
     kept = [one for frame, _ in traceback.walk_tb(raised.tb) for one in frame.f_locals.values()]
     assert not any(len(one) for one in kept if isinstance(one, bytearray))
@@ -346,20 +346,20 @@ def test_an_error_does_not_keep_the_body_that_was_too_large() -> None:
 def drip(peer: Peer) -> None:
     """A head that goes on for ever, and never long without a sign of life."""
     peer.read_until(b"\r\n\r\n")
-    peer.say(b"HTTP/1.1 200 OK\r\n")
+    peer.send(b"HTTP/1.1 200 OK\r\n")
     while True:
-        peer.say(b"X: y\r\n")
+        peer.send(b"X: y\r\n")
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("script", [mute, drip])
+@pytest.mark.parametrize("script", [unresponsive, drip])
 def test_the_timeout_is_for_the_operation_as_a_whole(script: Any, kind: Any) -> None:
     with Backend(script) as backend:
         began_s = time.monotonic()
-        error = refusal(kind(backend.place, timeout="300ms"))
+        error = refusal(kind(backend.address, timeout="300ms"))
         assert 0.3 <= time.monotonic() - began_s < 1.3
     assert isinstance(error, UnreachableError)
-    assert str(error) == f"no whole answer from http://{backend.place}/svc/node within 0.3 s"
+    assert str(error) == f"no whole answer from http://{backend.address}/svc/node within 0.3 s"
 
 
 def test_the_timeout_holds_while_connecting(kind: Any) -> None:
@@ -390,7 +390,7 @@ def test_the_timeout_holds_while_a_name_is_resolved_and_others_are_not_held_up(
             health = await asyncio.wait_for(client.health(), 0.9)
             return [health, *await asyncio.gather(*asked, return_exceptions=True)]
 
-    with node_url() as url, asyncio.Runner(loop_factory=PromptLoop) as runner:
+    with node_url() as url, asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
         first, *others = runner.run(ask_all(url.replace("127.0.0.1", "localhost")))
     released.set()
     assert first is Health.PARTIAL
@@ -450,17 +450,17 @@ def _answer_once(listener: socket.socket) -> None:
     def is_listening() -> bool:
         return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
-    assert until(is_listening)
+    assert becomes_true(is_listening)
     connection, _ = listener.accept()
     with connection:
         connection.recv(65536)
-        connection.sendall(reply(200))
+        connection.sendall(http_response(200))
         connection.recv(65536)
 
 
-def test_a_kept_connection_that_the_node_has_closed_is_no_fault(kind: Any) -> None:
+def test_a_reused_connection_that_the_node_has_closed_is_no_fault(kind: Any) -> None:
     """It answers once, and closes without having said that it would."""
-    with HttpBackend(reply(200)) as backend, kind(backend.place) as client:
+    with HttpBackend(http_response(200)) as backend, kind(backend.address) as client:
         for _ in range(20):
             assert client.health() is Health.HEALTHY
         assert backend.connection_count == 20
@@ -468,7 +468,7 @@ def test_a_kept_connection_that_the_node_has_closed_is_no_fault(kind: Any) -> No
 
 def test_an_answer_is_never_asked_for_twice(kind: Any) -> None:
     with Backend(close) as backend:
-        assert isinstance(refusal(kind(backend.place, retries=5)), UnreachableError)
+        assert isinstance(refusal(kind(backend.address, retries=5)), UnreachableError)
         assert backend.connection_count == 1
 
 
@@ -476,39 +476,46 @@ def test_an_answer_is_never_asked_for_twice(kind: Any) -> None:
 
 
 def test_a_request_says_who_asks_and_carries_no_body(kind: Any) -> None:
-    with HttpBackend(reply(200, WHO, Content_Type="application/json")) as backend, kind(backend.place) as client:
+    with (
+        HttpBackend(http_response(200, IDENTITY, Content_Type="application/json")) as backend,
+        kind(backend.address) as client,
+    ):
         client.identity()
-    assert (backend.last.method, backend.last.target, backend.last.body) == ("GET", "/svc/node", b"")
-    assert backend.last.headers["user-agent"] == f"svcnode/{svcnode.__version__}"
-    assert "authorization" not in backend.last.headers
-    assert "cookie" not in backend.last.headers
+    assert (backend.last_request.method, backend.last_request.target, backend.last_request.body) == (
+        "GET",
+        "/svc/node",
+        b"",
+    )
+    assert backend.last_request.headers["user-agent"] == f"svcnode/{svcnode.__version__}"
+    assert "authorization" not in backend.last_request.headers
+    assert "cookie" not in backend.last_request.headers
 
 
 def test_a_login_is_sent_and_never_shown(kind: Any) -> None:
-    with HttpBackend(lambda received: reply(200, json.dumps(received.headers))) as backend:
-        client = kind(f"bob:s3cr3t-word@{backend.place}")
+    with HttpBackend(lambda received: http_response(200, json.dumps(received.headers))) as backend:
+        client = kind(f"bob:s3cr3t-word@{backend.address}")
         error = refusal(client)
-    assert backend.last.headers["authorization"] == "Basic Ym9iOnMzY3IzdC13b3Jk"
+    assert backend.last_request.headers["authorization"] == "Basic Ym9iOnMzY3IzdC13b3Jk"
     for text in (str(error), repr(error), repr(client), client.url):
         assert "s3cr3t" not in text
         assert "Ym9iOnMzY3IzdC13b3Jk" not in text
 
 
 def test_cookies_are_not_kept(kind: Any) -> None:
-    with HttpBackend(reply(200, Set_Cookie="a=b")) as backend, kind(backend.place) as client:
+    with HttpBackend(http_response(200, Set_Cookie="a=b")) as backend, kind(backend.address) as client:
         client.health()
         client.health()
-    assert "cookie" not in backend.last.headers
+    assert "cookie" not in backend.last_request.headers
 
 
 def test_proxies_of_the_environment_are_heeded_only_when_asked(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with HttpBackend(reply(206)) as node, ProxyBackend() as proxy:
-        monkeypatch.setenv("http_proxy", f"http://{proxy.place}")
+    with HttpBackend(http_response(206)) as node, ProxyBackend() as proxy:
+        monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
         monkeypatch.delenv("no_proxy", raising=False)
-        with kind(node.place) as client:
+        with kind(node.address) as client:
             assert client.health() is Health.PARTIAL
         assert proxy.requests == []
-        with kind(node.place, trust_env=True) as client:
+        with kind(node.address, trust_env=True) as client:
             assert client.health() is Health.PARTIAL
         assert len(proxy.requests) == 1
 
@@ -518,16 +525,18 @@ def test_proxies_of_the_environment_are_heeded_only_when_asked(kind: Any, monkey
 
 def test_what_was_tolerated_is_told_once_in_order(kind: Any) -> None:
     answers = {
-        "/svc/node": reply(200, WHO, Content_Type="text/plain"),
-        "/svc/node/health": reply(503, b"{}"),
-        "/svc/node/services": reply(200, b'[{"id":"a","name":"A","description":""}]', Content_Type="application/json"),
+        "/svc/node": http_response(200, IDENTITY, Content_Type="text/plain"),
+        "/svc/node/health": http_response(503, b"{}"),
+        "/svc/node/services": http_response(
+            200, b'[{"id":"a","name":"A","description":""}]', Content_Type="application/json"
+        ),
     }
-    with HttpBackend(lambda received: answers[received.target]) as backend, kind(backend.place) as client:
+    with HttpBackend(lambda received: answers[received.target]) as backend, kind(backend.address) as client:
         for _ in range(2):
             client.identity()
             assert client.health() is Health.UNHEALTHY
             assert client.services()[0].status is None
-        assert client.tolerated == (
+        assert client.deviations == (
             "JSON comes as text/plain instead of application/json",
             "a health answer has a body",
             "the list of services is a bare array",
@@ -537,18 +546,18 @@ def test_what_was_tolerated_is_told_once_in_order(kind: Any) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_a_body_that_comes_encoded_unasked_is_read_and_told(encoding: str, kind: Any) -> None:
-    body = gzip.compress(WHO) if encoding == "gzip" else zlib.compress(WHO)
-    answer = reply(200, body, Content_Type="application/json", Content_Encoding=encoding)
-    with HttpBackend(answer) as backend, kind(backend.place) as client:
+    body = gzip.compress(IDENTITY) if encoding == "gzip" else zlib.compress(IDENTITY)
+    answer = http_response(200, body, Content_Type="application/json", Content_Encoding=encoding)
+    with HttpBackend(answer) as backend, kind(backend.address) as client:
         assert client.identity().node_name == "n"
-        assert client.tolerated == (f"JSON comes encoded as {encoding}, which was not asked for",)
-    assert backend.last.headers["accept-encoding"] == "identity"
+        assert client.deviations == (f"JSON comes encoded as {encoding}, which was not asked for",)
+    assert backend.last_request.headers["accept-encoding"] == "identity"
 
 
 def test_a_body_that_is_not_encoded_as_it_says_is_refused(kind: Any) -> None:
-    with HttpBackend(reply(200, WHO, Content_Type="application/json", Content_Encoding="gzip")) as backend:
-        error = refusal(kind(backend.place))
-    assert isinstance(error, NotThisInterfaceError)
+    with HttpBackend(http_response(200, IDENTITY, Content_Type="application/json", Content_Encoding="gzip")) as backend:
+        error = refusal(kind(backend.address))
+    assert isinstance(error, UnexpectedResponseError)
     assert "got a body that is not encoded as its Content-Encoding says" in str(error)
 
 
@@ -581,12 +590,12 @@ def test_forgotten_it_ends() -> None:
         assert threading.active_count() == before + 1
         del client
         gc.collect()
-        assert until(lambda: threading.active_count() == before)
+        assert becomes_true(lambda: threading.active_count() == before)
 
 
 def test_closed_by_another_thread_it_ends_what_is_under_way() -> None:
-    with Backend(mute) as backend:
-        client = Client(backend.place)
+    with Backend(unresponsive) as backend:
+        client = Client(backend.address)
         threading.Timer(0.1, client.close).start()
         began_s = time.monotonic()
         with pytest.raises(RuntimeError, match="the client was closed"):
@@ -594,7 +603,7 @@ def test_closed_by_another_thread_it_ends_what_is_under_way() -> None:
         assert time.monotonic() - began_s < 5
 
 
-def told_by(program: str) -> str:
+def error_text(program: str) -> str:
     """What it prints. It may fork beside its threads, of which newer Pythons warn; a child that hangs ends."""
     prelude = "import os, signal; os.register_at_fork(after_in_child=lambda: signal.alarm(15))\n"
     ended = subprocess.run(
@@ -608,7 +617,7 @@ def told_by(program: str) -> str:
     return ended.stdout
 
 
-NO_FILES_LEFT = """
+NO_DESCRIPTORS = """
 import resource
 from svcnode import Client, UnreachableError
 
@@ -634,7 +643,7 @@ client.close()
     ("free", "then"), [(1, "too many open files"), (2, "too many open files"), (10, "connection refused")]
 )
 def test_without_files_to_open_it_says_so_and_can_be_asked_again(free: int, then: str) -> None:
-    told = told_by(NO_FILES_LEFT.format(free=free)).splitlines()
+    told = error_text(NO_DESCRIPTORS.format(free=free)).splitlines()
     assert told == [f"cannot reach http://127.0.0.1:1: {why}" for why in ("too many open files", then)]
 
 
@@ -658,7 +667,7 @@ def answering(peer: Peer) -> None:
     """On one connection, for as long as somebody asks."""
     while True:
         peer.read_until(b"\r\n\r\n")
-        peer.say(reply(200))
+        peer.send(http_response(200))
 
 
 FORKING = """
@@ -701,14 +710,14 @@ def test_a_forked_process_asks_for_itself_and_leaves_its_parent_alone(
 ) -> None:
     made = make_certificate(tmp_path)
     with Backend(answering, tls=server_tls(made) if is_tls else None) as backend:
-        url = f"{'https' if is_tls else 'http'}://{backend.place}"
-        assert told_by(FORKING.format(url=url, ca=str(made.certificate)) + in_child) == f"{told}parent: HEALTHY\n"
+        url = f"{'https' if is_tls else 'http'}://{backend.address}"
+        assert error_text(FORKING.format(url=url, ca=str(made.certificate)) + in_child) == f"{told}parent: HEALTHY\n"
         assert connections in {None, backend.connection_count}
 
 
 def test_the_timeout_holds_in_a_forked_process() -> None:
     def answering_the_first(peer: Peer) -> None:
-        (answering if backend.connection_count == 1 else mute)(peer)
+        (answering if backend.connection_count == 1 else unresponsive)(peer)
 
     in_child = """
 try:
@@ -717,8 +726,8 @@ except Exception as error:
     print(error)
 """
     with Backend(answering_the_first) as backend:
-        told = told_by(FORKING.format(url=backend.place, ca=None).replace("timeout=5", "timeout=0.5") + in_child)
-    assert told == f"no whole answer from http://{backend.place}/svc/node/health within 0.5 s\nparent: HEALTHY\n"
+        told = error_text(FORKING.format(url=backend.address, ca=None).replace("timeout=5", "timeout=0.5") + in_child)
+    assert told == f"no whole answer from http://{backend.address}/svc/node/health within 0.5 s\nparent: HEALTHY\n"
 
 
 @pytest.mark.parametrize("before", ["client.health()", "pass"])
@@ -738,7 +747,7 @@ else:
         print(error)
 """
     with Backend(answering) as backend:
-        assert told_by(program.format(place=backend.place, before=before)) == "the client is closed\n"
+        assert error_text(program.format(place=backend.address, before=before)) == "the client is closed\n"
 
 
 def test_a_loop_that_is_used_on_both_sides_of_a_fork_shares_no_connection() -> None:
@@ -757,7 +766,7 @@ runner.run(client.aclose())
 runner.close()
 """
     with Backend(answering) as backend:
-        assert told_by(program.format(place=backend.place)) == "HEALTHY\nHEALTHY\n"
+        assert error_text(program.format(place=backend.address)) == "HEALTHY\nHEALTHY\n"
         assert backend.connection_count == 2
 
 
@@ -765,22 +774,22 @@ runner.close()
 def test_one_loop_after_another_can_use_it_and_what_they_left_open_does_not_add_up() -> None:
     def left() -> int:
         gc.collect()
-        return open_files() - before
+        return open_file_count() - before
 
     with Backend(answering) as backend:
-        before = open_files()
-        client = AsyncClient(backend.place)
+        before = open_file_count()
+        client = AsyncClient(backend.address)
         for count in (1, 2, 3):
             assert asyncio.run(client.health()) is Health.HEALTHY
             assert backend.connection_count == count
-            assert until(lambda: left() == 2)  # both ends of one connection
+            assert becomes_true(lambda: left() == 2)  # both ends of one connection
         asyncio.run(client.aclose())
-        assert until(lambda: left() == 0)
+        assert becomes_true(lambda: left() == 0)
 
 
 def test_loops_that_take_turns_keep_their_connections() -> None:
     with Backend(answering) as backend, asyncio.Runner() as one, asyncio.Runner() as other:
-        client = AsyncClient(backend.place)
+        client = AsyncClient(backend.address)
         for runner in (one, other, one, other):
             assert runner.run(client.health()) is Health.HEALTHY
         assert backend.connection_count == 2

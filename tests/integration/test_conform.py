@@ -20,9 +20,14 @@ from xml.etree import ElementTree
 import pytest
 
 from svcnode.conformance.checks import CHECKS
-from tests.conformance.broken import AnyIdIsHealthy, HealthIsSetByHand, IdentityMisspeltAField, NodeNameIsEmpty
-from tests.conformance.right import Asked, NodeServer, Reply, RightNode, error
-from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
+from tests.conformance.conforming_node import ConformingNode, NodeServer, Request, Response, error
+from tests.conformance.nonconforming_nodes import (
+    AnyIdIsHealthy,
+    HealthIsStatic,
+    IdentityMisspeltAField,
+    NodeNameIsEmpty,
+)
+from tests.support.backends import Backend, HttpBackend, closed_port, http_response, server_tls, unresponsive
 from tests.support.certificates import make_certificate
 from tests.support.terminals import Terminal
 
@@ -30,12 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.backends import Received
+    from tests.support.backends import ReceivedRequest
 
 DEADLINE_S = 30.0
 COMMAND = [sys.executable, "-W", "error", "-m", "svcnode", "conform"]
 CONFORMS, FAILS, NOT_JUDGED = 0, 1, 3
-BOB = base64.b64encode(b"bob:s3cr3t-word").decode()
+OTHER_USER = base64.b64encode(b"bob:s3cr3t-word").decode()
 
 
 def conform(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -51,16 +56,16 @@ def conform(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def right() -> Iterator[NodeServer]:
-    with NodeServer(RightNode().answer) as server:
+def conforming_node() -> Iterator[NodeServer]:
+    with NodeServer(ConformingNode().respond) as server:
         yield server
 
 
-def test_a_node_that_conforms_is_told_so_in_one_glance(right: NodeServer) -> None:
-    ended = conform(right.url)
+def test_a_node_that_conforms_is_told_so_in_one_glance(conforming_node: NodeServer) -> None:
+    ended = conform(conforming_node.url)
     assert (ended.returncode, ended.stderr) == (CONFORMS, "")
     lines = ended.stdout.splitlines()
-    assert lines[0] == f"{right.url}/svc, judged by the interface v0.0.1"
+    assert lines[0] == f"{conforming_node.url}/svc, judged by the interface v0.0.1"
     assert lines[2].split() == ["must", "should", "advice", "failed"]
     assert lines[3].split() == ["identity", "6/6", "-", "2/2"]
     assert lines[-1] == f"It conforms at level should: {len(CHECKS)} passed, 0 failed, 0 not judged."
@@ -68,12 +73,12 @@ def test_a_node_that_conforms_is_told_so_in_one_glance(right: NodeServer) -> Non
     assert "\x1b" not in ended.stdout
 
 
-def test_the_scheme_may_be_left_out(right: NodeServer) -> None:
-    assert conform(right.url.removeprefix("http://")).returncode == CONFORMS
+def test_the_scheme_may_be_left_out(conforming_node: NodeServer) -> None:
+    assert conform(conforming_node.url.removeprefix("http://")).returncode == CONFORMS
 
 
-def test_what_fails_is_shown_with_all_that_it_takes_to_mend_it() -> None:
-    with NodeServer(IdentityMisspeltAField().answer) as server:
+def test_what_fails_is_shown_with_all_that_it_takes_to_fix_it() -> None:
+    with NodeServer(IdentityMisspeltAField().respond) as server:
         ended = conform(server.url)
     assert ended.returncode == FAILS
     assert (
@@ -95,7 +100,7 @@ def test_the_gravest_faults_come_first() -> None:
             super().__init__()
             self.identity |= {"node_name": "", "node_version": "1"}
 
-    with NodeServer(Wrong().answer) as server:
+    with NodeServer(Wrong().respond) as server:
         ended = conform(server.url)
     assert re.findall(r"^FAILED ([a-z-]+)", ended.stdout, re.MULTILINE) == [
         "identity-node-version-form",
@@ -108,12 +113,12 @@ def test_the_gravest_faults_come_first() -> None:
     ("node", "codes"),
     [
         (IdentityMisspeltAField, {"must": FAILS, "should": FAILS, "advice": FAILS}),
-        (HealthIsSetByHand, {"must": CONFORMS, "should": FAILS, "advice": FAILS}),
+        (HealthIsStatic, {"must": CONFORMS, "should": FAILS, "advice": FAILS}),
         (NodeNameIsEmpty, {"must": CONFORMS, "should": CONFORMS, "advice": FAILS}),
     ],
 )
-def test_the_level_says_what_counts_and_all_is_shown(node: type[RightNode], codes: dict[str, int]) -> None:
-    with NodeServer(node().answer) as server:
+def test_the_level_says_what_counts_and_all_is_shown(node: type[ConformingNode], codes: dict[str, int]) -> None:
+    with NodeServer(node().respond) as server:
         ended = {level: conform(server.url, "--level", level) for level in codes}
     assert {level: one.returncode for level, one in ended.items()} == codes
     for one in ended.values():
@@ -123,9 +128,9 @@ def test_the_level_says_what_counts_and_all_is_shown(node: type[RightNode], code
 
 
 def test_every_check_is_shown_when_asked_for() -> None:
-    node = RightNode()
+    node = ConformingNode()
     node.services, node.health = [], 200
-    with NodeServer(node.answer) as server:
+    with NodeServer(node.respond) as server:
         ended = conform(server.url, "--verbose")
     rows = re.findall(
         r"^(ok|FAILED|skipped) +(must|should|advice) +([a-z0-9-]+) +(\S+)  (.+)$", ended.stdout, re.MULTILINE
@@ -141,25 +146,25 @@ def test_every_check_is_shown_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize("path", ["/svc", "/svc/node", "/svc/node/health"])
-def test_a_url_may_end_in_an_endpoint_as_it_may_for_status(path: str, right: NodeServer) -> None:
-    ended = conform(f"{right.url}{path}")
+def test_a_url_may_end_in_an_endpoint_as_it_may_for_status(path: str, conforming_node: NodeServer) -> None:
+    ended = conform(f"{conforming_node.url}{path}")
     assert (ended.returncode, ended.stdout.splitlines()[0]) == (
         CONFORMS,
-        f"{right.url}/svc, judged by the interface v0.0.1",
+        f"{conforming_node.url}/svc, judged by the interface v0.0.1",
     )
 
 
-def test_a_wrong_prefix_is_told_once_where_everybody_looks(right: NodeServer) -> None:
-    ended = conform(right.url, "--prefix", "/eigen")
-    remark = f"No endpoint is found below {right.url}/eigen: where the node has another prefix, name it with --prefix."
+def test_a_wrong_prefix_is_told_once_at_the_top(conforming_node: NodeServer) -> None:
+    ended = conform(conforming_node.url, "--prefix", "/eigen")
+    remark = f"No endpoint is found below {conforming_node.url}/eigen: where the node has another prefix, name it with --prefix."
     assert ended.stdout.splitlines()[-1] == remark
     assert ended.stdout.count("--prefix") == 1
-    assert json.loads(conform(right.url, "--prefix", "/eigen", "--json").stdout)["remarks"] == [remark]
+    assert json.loads(conform(conforming_node.url, "--prefix", "/eigen", "--json").stdout)["remarks"] == [remark]
 
 
 def test_another_prefix_is_asked_for() -> None:
-    node = RightNode()
-    answer = lambda asked: node.answer(asked._replace(path=asked.path.replace("/eigen/", "/svc/", 1)))  # noqa: E731
+    node = ConformingNode()
+    answer = lambda asked: node.respond(asked._replace(path=asked.path.replace("/eigen/", "/svc/", 1)))  # noqa: E731
     with NodeServer(answer) as server:
         assert conform(server.url, "--prefix", "/eigen").returncode == CONFORMS
         assert {request.path.split("/")[1] for request in server.requests} == {"eigen"}
@@ -169,7 +174,7 @@ def test_another_prefix_is_asked_for() -> None:
 
 
 def test_json_holds_all_of_it() -> None:
-    with NodeServer(HealthIsSetByHand().answer) as server:
+    with NodeServer(HealthIsStatic().respond) as server:
         ended = conform(server.url, "--json")
     assert (ended.returncode, ended.stderr) == (FAILS, "")
     document = json.loads(ended.stdout)
@@ -183,30 +188,30 @@ def test_json_holds_all_of_it() -> None:
     assert [check["name"] for check in document["checks"]] == [check.name for check in CHECKS]
     (failed,) = (check for check in document["checks"] if check["outcome"] == "failed")
     assert failed.pop("duration_ms") > 0
-    assert failed.pop("mend").startswith("Answer 206 ")
+    assert failed.pop("fix").startswith("Answer 206 ")
     assert failed == {
-        "name": "health-heeds-services",
+        "name": "health-reflects-services",
         "group": "health",
         "level": "should",
         "clause": "3",
         "outcome": "failed",
-        "why": None,
-        "demands": "The node does not answer 200 while one of its backing services is not Up.",
+        "skip_reason": None,
+        "requirement": "The node does not answer 200 while one of its backing services is not Up.",
         "findings": [
             {
                 "request": "GET /svc/node/health",
                 "expected": "206 or 503",
-                "came": '200 with no body, beside "indexer" which is Initializing and "storage" which is Down',
+                "actual": '200 with no body, beside "indexer" which is Initializing and "storage" which is Down',
             }
         ],
         "more_findings": 0,
     }
 
 
-class Gruesome(RightNode):
+class HostileNode(ConformingNode):
     """What XML cannot hold, and what would end it."""
 
-    def answer(self, asked: Asked) -> Reply:
+    def respond(self, asked: Request) -> Response:
         reply = super().answer(asked)
         is_identity = asked.path == "/svc/node" and reply.code == 200
         return error(500, "\x00\x1b]]></failure>&\ud800") if is_identity else reply
@@ -214,7 +219,7 @@ class Gruesome(RightNode):
 
 def test_junit_holds_one_test_per_check_and_can_be_read(tmp_path: Path) -> None:
     file = tmp_path / "conform.xml"
-    with NodeServer(Gruesome().answer) as server:
+    with NodeServer(HostileNode().respond) as server:
         ended = conform(server.url, "--junit", str(file))
     assert ended.returncode == FAILS
     (suite,) = ElementTree.parse(file).getroot()
@@ -236,7 +241,7 @@ def test_junit_holds_one_test_per_check_and_can_be_read(tmp_path: Path) -> None:
 
 def test_junit_is_no_redder_than_the_exit_code(tmp_path: Path) -> None:
     file = tmp_path / "conform.xml"
-    with NodeServer(NodeNameIsEmpty().answer) as server:
+    with NodeServer(NodeNameIsEmpty().respond) as server:
         assert conform(server.url, "--junit", str(file)).returncode == CONFORMS
     (suite,) = ElementTree.parse(file).getroot()
     assert suite.get("failures") == "0"
@@ -244,17 +249,17 @@ def test_junit_is_no_redder_than_the_exit_code(tmp_path: Path) -> None:
     assert str(advice.get("message")).startswith("failed, and does not count: advice")
 
 
-def test_junit_on_stdout_is_all_that_is_there(right: NodeServer) -> None:
-    ended = conform(right.url, "--junit", "-")
+def test_junit_on_stdout_is_all_that_is_there(conforming_node: NodeServer) -> None:
+    ended = conform(conforming_node.url, "--junit", "-")
     (suite,) = ElementTree.fromstring(ended.stdout)
     assert (ended.returncode, suite.get("tests")) == (CONFORMS, str(len(CHECKS)))
 
 
 def test_junit_has_the_remarks_that_people_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "conform.xml"
-    node = RightNode()
+    node = ConformingNode()
     node.services, node.health = [], 200
-    with NodeServer(node.answer) as server:
+    with NodeServer(node.respond) as server:
         ended = conform(server.url, "--junit", str(file))
     (suite,) = ElementTree.parse(file).getroot()
     (remarks,) = suite.findall("testcase[@name='remarks']/system-out")
@@ -265,12 +270,12 @@ def test_junit_has_the_remarks_that_people_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
 def test_junit_on_stdout_can_be_read_whatever_the_terminal_can_spell(encoding: str) -> None:
-    class Foreign(RightNode):
+    class Foreign(ConformingNode):
         def __init__(self) -> None:
             super().__init__()
             self.identity |= {"node_version": "größer"}
 
-    with NodeServer(Foreign().answer) as server:
+    with NodeServer(Foreign().respond) as server:
         ended = subprocess.run(
             [*COMMAND, server.url, "--junit", "-"],
             env={"PATH": os.environ["PATH"], "PYTHONIOENCODING": encoding},
@@ -286,29 +291,31 @@ def test_junit_on_stdout_can_be_read_whatever_the_terminal_can_spell(encoding: s
 def test_a_login_is_sent_with_every_request_and_never_shown() -> None:
     logins = []
 
-    def answer(received: Received) -> bytes:
+    def answer(received: ReceivedRequest) -> bytes:
         logins.append(received.headers.get("authorization"))
-        return reply(401, f"not {received.headers['authorization']} and not s3cr3t-word", WWW_Authenticate="Basic")
+        return http_response(
+            401, f"not {received.headers['authorization']} and not s3cr3t-word", WWW_Authenticate="Basic"
+        )
 
     with HttpBackend(answer) as backend:
         for flags in ([], ["--json"], ["--junit", "-"]):
-            ended = conform(f"bob:s3cr3t-word@{backend.place}", *flags)
+            ended = conform(f"bob:s3cr3t-word@{backend.address}", *flags)
             assert ended.returncode == FAILS
             assert "***" in ended.stdout
             assert "s3cr3t" not in ended.stdout + ended.stderr
-            assert BOB not in ended.stdout + ended.stderr
-    assert set(logins) == {f"Basic {BOB}"}
+            assert OTHER_USER not in ended.stdout + ended.stderr
+    assert set(logins) == {f"Basic {OTHER_USER}"}
 
 
 def test_equal_refusals_of_many_requests_are_one_finding() -> None:
-    class Forbidding(RightNode):
-        def answer(self, asked: Asked) -> Reply:
+    class Forbidding(ConformingNode):
+        def answer(self, asked: Request) -> Response:
             return super().answer(asked) if asked.method in ("GET", "HEAD") else error(403, "Forbidden")
 
     with NodeServer(Forbidding().answer) as server:
         document = json.loads(conform(server.url, "--json").stdout)
     (found,) = (check["findings"] for check in document["checks"] if check["name"] == "methods-405")
-    assert [finding["came"] for finding in found] == [
+    assert [finding["actual"] for finding in found] == [
         (
             '403 with the body {"message": "Forbidden"}; the same for PUT /svc/node, PATCH /svc/node, DELETE /svc/node '
             "and 16 more"
@@ -318,7 +325,7 @@ def test_equal_refusals_of_many_requests_are_one_finding() -> None:
 
 def test_an_unreachable_node_is_an_error_in_junit_and_null_results_in_json(tmp_path: Path) -> None:
     file = tmp_path / "conform.xml"
-    with refusing() as port:
+    with closed_port() as port:
         ended = conform(f"http://127.0.0.1:{port}", "--json", "--junit", str(file))
     assert ended.returncode == NOT_JUDGED
     document = json.loads(ended.stdout)
@@ -332,17 +339,17 @@ def test_an_unreachable_node_is_an_error_in_junit_and_null_results_in_json(tmp_p
 
 
 def test_a_node_that_is_not_there_is_told_in_one_line() -> None:
-    with refusing() as port:
+    with closed_port() as port:
         ended = conform(f"http://127.0.0.1:{port}")
     message = f"http://127.0.0.1:{port}/svc cannot be judged: connection refused\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (NOT_JUDGED, "", message)
 
 
 def test_a_node_that_hangs_is_given_up_after_the_timeout() -> None:
-    with Backend(mute) as backend:
-        ended = conform(f"http://{backend.place}", "--timeout", "300ms")
+    with Backend(unresponsive) as backend:
+        ended = conform(f"http://{backend.address}", "--timeout", "300ms")
     assert ended.returncode == NOT_JUDGED
-    assert ended.stderr == f"http://{backend.place}/svc cannot be judged: no whole answer within 0.3 s\n"
+    assert ended.stderr == f"http://{backend.address}/svc cannot be judged: no whole answer within 0.3 s\n"
 
 
 @pytest.mark.parametrize(
@@ -373,8 +380,8 @@ def test_a_wrong_command_line_is_refused_with_what_to_write_instead(arguments: l
     assert complaint in ended.stderr
 
 
-def test_a_report_that_cannot_be_written_is_a_complaint(right: NodeServer, tmp_path: Path) -> None:
-    ended = conform(right.url, "--junit", str(tmp_path))
+def test_a_report_that_cannot_be_written_is_a_complaint(conforming_node: NodeServer, tmp_path: Path) -> None:
+    ended = conform(conforming_node.url, "--junit", str(tmp_path))
     assert ended.returncode == NOT_JUDGED
     assert ended.stderr == f"svcnode: --junit: cannot write {tmp_path}: is a directory\n"
 
@@ -384,7 +391,7 @@ def test_a_report_that_cannot_be_written_is_a_complaint(right: NodeServer, tmp_p
 
 def test_tls_needs_an_authority_that_is_trusted(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
-    with NodeServer(RightNode().answer, tls=server_tls(made)) as server:
+    with NodeServer(ConformingNode().respond, tls=server_tls(made)) as server:
         ended = conform(server.url)
         assert ended.returncode == NOT_JUDGED
         assert "its certificate is not trusted: self-signed certificate; name its authority with --ca" in ended.stderr
@@ -395,18 +402,18 @@ def test_tls_needs_an_authority_that_is_trusted(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_certificate_is_told_with_advice_that_helps(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     made, other = make_certificate(tmp_path), make_certificate(tmp_path / "other")
-    with HttpBackend(reply(), tls=server_tls(made), host="127.0.0.2") as server:
-        named = conform(f"https://{server.place}", "--ca", str(made.certificate))
-        signed = conform(f"https://{server.place}", "--ca", str(other.certificate))
+    with HttpBackend(http_response(), tls=server_tls(made), host="127.0.0.2") as server:
+        named = conform(f"https://{server.address}", "--ca", str(made.certificate))
+        signed = conform(f"https://{server.address}", "--ca", str(other.certificate))
     mismatch = "IP address mismatch, certificate is not valid for '127.0.0.2'"
     assert named.stderr.endswith(f" cannot be judged: its certificate is not trusted: {mismatch}\n")
     assert signed.stderr.endswith(": self-signed certificate; what --ca names is not its authority\n")
 
 
-def test_http_where_https_is_meant_and_the_reverse_is_told(right: NodeServer, tmp_path: Path) -> None:
-    with NodeServer(RightNode().answer, tls=server_tls(make_certificate(tmp_path))) as server:
+def test_http_where_https_is_meant_and_the_reverse_is_told(conforming_node: NodeServer, tmp_path: Path) -> None:
+    with NodeServer(ConformingNode().respond, tls=server_tls(make_certificate(tmp_path))) as server:
         plain = conform(server.url.replace("https", "http"))
-    encrypted = conform(right.url.replace("http", "https"))
+    encrypted = conform(conforming_node.url.replace("http", "https"))
     assert (plain.returncode, encrypted.returncode) == (NOT_JUDGED, NOT_JUDGED)
     assert "cannot be judged" in plain.stderr
     assert "is it http:// rather than https://?" in encrypted.stderr
@@ -439,7 +446,7 @@ def on_terminal(*arguments: str) -> tuple[int, str]:
 
 
 def test_on_a_terminal_there_are_colours_and_a_bar_that_goes_away() -> None:
-    with NodeServer(IdentityMisspeltAField().answer) as server:
+    with NodeServer(IdentityMisspeltAField().respond) as server:
         code, text = on_terminal(server.url)
     assert code == FAILS
     assert f"/{len(CHECKS)}" in text, "the bar counts"
@@ -449,11 +456,11 @@ def test_on_a_terminal_there_are_colours_and_a_bar_that_goes_away() -> None:
 
 
 def test_on_a_terminal_nothing_that_a_node_sends_steers_it() -> None:
-    class Steering(RightNode):
-        def answer(self, asked: Asked) -> Reply:
+    class Steering(ConformingNode):
+        def answer(self, asked: Request) -> Response:
             reply = super().answer(asked)
             is_identity = asked.path == "/svc/node" and reply.code == 200
-            return Reply(headers=reply.headers, body=b"\x1b]0;gotcha\x07[bold]x[/nothing]") if is_identity else reply
+            return Response(headers=reply.headers, body=b"\x1b]0;gotcha\x07[bold]x[/nothing]") if is_identity else reply
 
     with NodeServer(Steering().answer) as server:
         code, text = on_terminal(server.url)
@@ -467,19 +474,19 @@ def test_on_a_terminal_nothing_that_a_node_sends_steers_it() -> None:
 INTERRUPTED = 128 + signal.SIGINT
 FIRST_OF_VERSIONS = next(place for place, check in enumerate(CHECKS) if check.name.startswith("version-"))
 NOT_MADE = len(CHECKS) - FIRST_OF_VERSIONS
-CUT_SHORT = f"stopped with {NOT_MADE} of {len(CHECKS)} checks not made"
+INTERRUPTED_REPORT = f"stopped with {NOT_MADE} of {len(CHECKS)} checks not made"
 
 
 @contextmanager
-def stalling(node: RightNode, *, from_the_first: bool = False) -> Iterator[tuple[str, threading.Event]]:
+def stalling(node: ConformingNode, *, from_the_first: bool = False) -> Iterator[tuple[str, threading.Event]]:
     """Its URL, and when it stalls: from the first request, or from the first for a version, when others are judged."""
     is_stalled, is_over = threading.Event(), threading.Event()
 
-    def answer(asked: Asked) -> Reply:
+    def answer(asked: Request) -> Response:
         if asked.query or from_the_first:
             is_stalled.set()
             is_over.wait(2 * DEADLINE_S)
-        return node.answer(asked)
+        return node.respond(asked)
 
     with NodeServer(answer) as server:
         try:
@@ -489,8 +496,8 @@ def stalling(node: RightNode, *, from_the_first: bool = False) -> Iterator[tuple
 
 
 @contextmanager
-def judging(
-    node: RightNode, *arguments: str, from_the_first: bool = False, stdout: int = subprocess.PIPE
+def run_until_interrupt(
+    node: ConformingNode, *arguments: str, from_the_first: bool = False, stdout: int = subprocess.PIPE
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """From when the node stalls, which would be waited for much longer than a test is."""
     with stalling(node, from_the_first=from_the_first) as (url, is_stalled):
@@ -512,15 +519,15 @@ def interrupted(process: subprocess.Popen[str]) -> str:
     return shown
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_shows_what_was_judged_and_how_much_was_not() -> None:
-    with judging(RightNode()) as (url, process):
+    with run_until_interrupt(ConformingNode()) as (url, process):
         lines = interrupted(process).splitlines()
     assert lines[0] == f"{url}/svc, judged by the interface v0.0.1"
     assert lines[3].split() == ["identity", "6/6", "-", "2/2"]
     assert lines[7].split() == ["versions", "-", "-", "-"]
     assert lines[-2:] == [
-        f"{CUT_SHORT.capitalize()}.",
+        f"{INTERRUPTED_REPORT.capitalize()}.",
         (
             f"It is not known whether it conforms at level should: {FIRST_OF_VERSIONS} passed, 0 failed, "
             f"{NOT_MADE} not judged (-v says why)."
@@ -528,74 +535,76 @@ def test_ctrl_c_shows_what_was_judged_and_how_much_was_not() -> None:
     ]
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_a_fault_that_was_seen_before_ctrl_c_is_told_and_enough_to_say_that_the_node_does_not_conform() -> None:
-    with judging(IdentityMisspeltAField()) as (_, process):
+    with run_until_interrupt(IdentityMisspeltAField()) as (_, process):
         shown = interrupted(process)
     assert "\nFAILED identity-fields  must (clause 2.1)\n" in shown
-    assert shown.splitlines()[-2] == f"{CUT_SHORT.capitalize()}."
+    assert shown.splitlines()[-2] == f"{INTERRUPTED_REPORT.capitalize()}."
     assert shown.splitlines()[-1].startswith("It does not conform at level should: ")
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_leaves_every_check_that_was_not_made_among_those_that_are_shown_when_asked_for() -> None:
-    with judging(RightNode(), "--verbose") as (_, process):
+    with run_until_interrupt(ConformingNode(), "--verbose") as (_, process):
         shown = interrupted(process)
     skipped = re.findall(r"^skipped .*: stopped before it was judged$", shown, re.MULTILINE)
     assert len(skipped) == NOT_MADE
     assert len(re.findall(r"^ok ", shown, re.MULTILINE)) == FIRST_OF_VERSIONS
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_leaves_json_that_is_whole_and_says_that_the_judgement_is_not() -> None:
-    with judging(RightNode(), "--json") as (_, process):
+    with run_until_interrupt(ConformingNode(), "--json") as (_, process):
         document = json.loads(interrupted(process))
-    assert (document["conforms"], document["cut_short"]) == (False, CUT_SHORT)
-    assert (document["unreachable"], document["unfinished"]) == (None, None), "it is no fault of the node's"
+    assert (document["conforms"], document["interrupted"]) == (False, INTERRUPTED_REPORT)
+    assert (document["unreachable"], document["aborted"]) == (None, None), "it is no fault of the node's"
     assert document["counts"] == {"passed": FIRST_OF_VERSIONS, "failed": 0, "skipped": NOT_MADE}
     assert [check["name"] for check in document["checks"]] == [check.name for check in CHECKS]
-    assert {check["why"] for check in document["checks"][FIRST_OF_VERSIONS:]} == {"stopped before it was judged"}
+    assert {check["skip_reason"] for check in document["checks"][FIRST_OF_VERSIONS:]} == {
+        "stopped before it was judged"
+    }
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 @pytest.mark.parametrize("is_file", [True, False])
 def test_ctrl_c_leaves_junit_with_an_error(tmp_path: Path, *, is_file: bool) -> None:
     file = tmp_path / "conform.xml"
-    with judging(RightNode(), "--junit", str(file) if is_file else "-") as (_, process):
+    with run_until_interrupt(ConformingNode(), "--junit", str(file) if is_file else "-") as (_, process):
         shown = interrupted(process)
     (suite,) = ElementTree.fromstring(file.read_text() if is_file else shown)
     counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
     assert counts == {"tests": str(len(CHECKS) + 1), "failures": "0", "errors": "1", "skipped": str(NOT_MADE)}
     (found,) = suite.findall("testcase[@name='finished']/error")
-    assert found.get("message") == CUT_SHORT
+    assert found.get("message") == INTERRUPTED_REPORT
     assert len(suite.findall("testcase/skipped")) == NOT_MADE
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--junit", "-"]])
 def test_ctrl_c_before_anything_was_judged_says_so_and_no_more(flags: list[str]) -> None:
-    cut_short = f"stopped with {len(CHECKS)} of {len(CHECKS)} checks not made"
-    with judging(RightNode(), *flags, from_the_first=True) as (url, process):
+    interrupted = f"stopped with {len(CHECKS)} of {len(CHECKS)} checks not made"
+    with run_until_interrupt(ConformingNode(), *flags, from_the_first=True) as (url, process):
         process.send_signal(signal.SIGINT)
         shown, told = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == INTERRUPTED
     if not flags:
-        assert (shown, told) == ("", f"{url}/svc was not judged: {cut_short}\n")
+        assert (shown, told) == ("", f"{url}/svc was not judged: {interrupted}\n")
     elif flags == ["--json"]:
         document = json.loads(shown)
-        assert (document["conforms"], document["cut_short"], document["checks"]) == (False, cut_short, [])
+        assert (document["conforms"], document["interrupted"], document["checks"]) == (False, interrupted, [])
     else:
         (suite,) = ElementTree.fromstring(shown)
         (found,) = suite.findall("testcase/error")
-        assert (found.get("message"), suite.get("errors"), suite.get("tests")) == (cut_short, "1", "1")
+        assert (found.get("message"), suite.get("errors"), suite.get("tests")) == (interrupted, "1", "1")
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_a_second_ctrl_c_ends_it_at_once_even_when_nobody_reads_what_it_shows() -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # it does not take what there is to show
     try:
-        with judging(RightNode(), "--json", stdout=writing) as (_, process):
+        with run_until_interrupt(ConformingNode(), "--json", stdout=writing) as (_, process):
             process.send_signal(signal.SIGINT)
             assert select.select([reading], [], [], DEADLINE_S)[0], "it shows what was judged"
             with pytest.raises(subprocess.TimeoutExpired):
@@ -608,33 +617,33 @@ def test_a_second_ctrl_c_ends_it_at_once_even_when_nobody_reads_what_it_shows() 
     assert (process.returncode, told) == (-signal.SIGINT, ""), "which is 130 in a shell"
 
 
-def test_in_the_background_of_a_shell_it_is_deaf_to_ctrl_c(heeding_ctrl_c: None) -> None:
+def test_in_the_background_of_a_shell_it_is_deaf_to_ctrl_c(default_sigint: None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fixture puts it back
-    with judging(RightNode()) as (_, process):
+    with run_until_interrupt(ConformingNode()) as (_, process):
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
 
 
 def test_ctrl_c_takes_the_bar_away_and_leaves_the_terminal_clean(tmp_path: Path) -> None:
-    with stalling(RightNode()) as (url, _), Terminal(tmp_path, columns=120) as terminal:
+    with stalling(ConformingNode()) as (url, _), Terminal(tmp_path, columns=120) as terminal:
         terminal.start(f"svcnode conform {url} --timeout 10m")
-        terminal.sees(f" {FIRST_OF_VERSIONS + 1}/{len(CHECKS)} version-")
+        terminal.wait_for_text(f" {FIRST_OF_VERSIONS + 1}/{len(CHECKS)} version-")
         terminal.press("C-c")
-        screen, code = terminal.ends()
+        screen, code = terminal.wait_for_exit()
         assert code == INTERRUPTED
-        assert terminal.state("cursor_flag") == "1"
+        assert terminal.tmux_variable("cursor_flag") == "1"
     lines = screen.splitlines()
     assert lines[0] == f"{url}/svc, judged by the interface v0.0.1"
-    assert lines[-2] == f"{CUT_SHORT.capitalize()}."
+    assert lines[-2] == f"{INTERRUPTED_REPORT.capitalize()}."
     assert "^C" not in screen
 
 
 # ---- nobody reads
 
 
-def test_a_reader_that_left_is_no_fault(right: NodeServer) -> None:
-    process = subprocess.Popen([*COMMAND, right.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def test_a_reader_that_left_is_no_fault(conforming_node: NodeServer) -> None:
+    process = subprocess.Popen([*COMMAND, conforming_node.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
@@ -653,7 +662,7 @@ def test_the_help_says_what_is_sent_what_counts_and_what_the_codes_mean() -> Non
         "should",
         "advice",
         "POST, PUT, PATCH, DELETE and OPTIONS",
-        "--no-other-methods",
+        "--read-only",
         "exit codes",
         "can be\n     read as HTTP",
         "130  ended by Ctrl-C, with what was judged by then",
@@ -673,10 +682,18 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_judging_loads_neither_what_serves_nor_what_asks_nor_what_it_does_not_show(right: NodeServer) -> None:
-    command = [sys.executable, "-c", LOADED, "conform", right.url]
+def test_judging_loads_neither_what_serves_nor_what_asks_nor_what_it_does_not_show(conforming_node: NodeServer) -> None:
+    command = [sys.executable, "-c", LOADED, "conform", conforming_node.url]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     loaded = set(json.loads(ended.stdout.splitlines()[-1]))
     assert "svcnode.conformance.run" in loaded
-    for module in ("svcnode.agent", "svcnode.web.wire", "svcnode.client", "httpx2", "httptools", "rich", "xml.etree"):
+    for module in (
+        "svcnode.agent",
+        "svcnode.server.server",
+        "svcnode.client",
+        "httpx2",
+        "httptools",
+        "rich",
+        "xml.etree",
+    ):
         assert module not in loaded

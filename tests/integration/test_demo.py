@@ -20,20 +20,19 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from svcnode.core.model import Outcome
-from svcnode.demo.cast import CAST, Role
-from svcnode.demo.script import AT_FIRST, OPENING, ROUND, Mood
-from svcnode.demo.servers import MAX_REQUEST_BYTES, Server
+from svcnode.demo.scenario import INITIAL_MODES, LOOP_STEPS, STARTUP_STEPS, FaultMode
+from svcnode.demo.servers import MAX_REQUEST_BYTES, DemoServer
+from svcnode.demo.services import SERVICES, DemoService
 from svcnode.probes import make_probe
-from tests.support.agents import is_listened_on
-from tests.support.programs import run_to_end
-from tests.support.wire import LOOPS, until
+from tests.support.http_server import LOOPS, becomes_true
+from tests.support.processes import is_listening, run_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
     from svcnode.core.model import Verdict
 
-ROLES = {role.id: role for role in CAST}
+SERVICES = {role.id: role for role in SERVICES}
 SPEED = 8
 DEADLINE_S = 40.0
 LISTENING = "0A"
@@ -48,72 +47,73 @@ def run(loop_name: str, story: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def playing(role: Role, mood: Mood) -> AsyncIterator[Server]:
-    server = role.server()
+async def running_demo(role: DemoService, mood: FaultMode) -> AsyncIterator[DemoServer]:
+    server = role.server_class()
     try:
-        await server.become(mood)
+        await server.set_mode(mood)
         yield server
     finally:
         server.close()
         await asyncio.sleep(0.01)  # uvloop closes in turns of its own
 
 
-async def seen(role: Role, server: Server) -> Verdict:
-    return await asyncio.wait_for(make_probe(role.table(server.port, 1.0)["probe"]).look(), 0.5)
+async def observe(role: DemoService, server: DemoServer) -> Verdict:
+    return await asyncio.wait_for(make_probe(role.config_table(server.port, 1.0)["probe"]).check(), 0.5)
 
 
-MOODS = sorted(
-    {(name, mood) for name, mood in AT_FIRST.items()} | {(act.server, act.mood) for act in (*OPENING, *ROUND)},
+FAULT_MODES = sorted(
+    {(name, mood) for name, mood in INITIAL_MODES.items()}
+    | {(act.server, act.mode) for act in (*STARTUP_STEPS, *LOOP_STEPS)},
     key=str,
 )
-SEEN = {
-    Mood.WELL: Outcome.READY,
-    Mood.SLOW: Outcome.READY,
-    Mood.STARTING: Outcome.NOT_READY,
-    Mood.GONE: Outcome.FAILED,
+OBSERVED = {
+    FaultMode.NONE: Outcome.READY,
+    FaultMode.SLOW: Outcome.READY,
+    FaultMode.NOT_READY: Outcome.NOT_READY,
+    FaultMode.STOPPED: Outcome.FAILED,
 }
 REASONS = {
-    ("chain", Mood.STARTING): r"syncing, at block \d+ of \d+: ",
-    ("indexer", Mood.STARTING): "answered 200, and says that it is starting: ",
-    ("storage", Mood.STARTING): "0 peers, min_peers is 3: ",
+    ("chain", FaultMode.NOT_READY): r"syncing, at block \d+ of \d+: ",
+    ("indexer", FaultMode.NOT_READY): "answered 200, and says that it is starting: ",
+    ("storage", FaultMode.NOT_READY): "0 peers, min_peers is 3: ",
 }
 
 
-@pytest.mark.parametrize(("name", "mood"), MOODS, ids=lambda value: getattr(value, "name", value))
-def test_a_real_probe_sees_each_server_as_the_script_has_it(name: str, mood: Mood, loop_name: str) -> None:
+@pytest.mark.parametrize(("name", "mood"), FAULT_MODES, ids=lambda value: getattr(value, "name", value))
+def test_a_real_probe_sees_each_server_as_the_script_has_it(name: str, mood: FaultMode, loop_name: str) -> None:
     async def story() -> None:
-        role = ROLES[name]
-        async with playing(role, mood) as server:
+        role = SERVICES[name]
+        async with running_demo(role, mood) as server:
             began_s = time.monotonic()
-            if mood is Mood.MUTE:
+            if mood is FaultMode.UNRESPONSIVE:
                 with pytest.raises(TimeoutError):
-                    await seen(role, server)
+                    await observe(role, server)
                 return
-            verdict = await seen(role, server)
-            assert verdict.outcome is SEEN[mood], verdict
-            if mood is Mood.GONE:
+            verdict = await observe(role, server)
+            assert verdict.outcome is OBSERVED[mood], verdict
+            if mood is FaultMode.STOPPED:
                 assert verdict.reason.startswith("connection refused: ")
             assert re.match(REASONS.get((name, mood), ""), verdict.reason)
-            assert mood is not Mood.SLOW or time.monotonic() - began_s >= 0.3
+            assert mood is not FaultMode.SLOW or time.monotonic() - began_s >= 0.3
 
     run(loop_name, story())
 
 
 def test_a_server_comes_and_goes_in_one_place(loop_name: str) -> None:
     async def story() -> None:
-        role = ROLES["indexer"]
-        async with playing(role, Mood.WELL) as server:
-            for mood in (Mood.GONE, Mood.STARTING, Mood.GONE, Mood.WELL, Mood.GONE):
-                await server.become(mood)
+        role = SERVICES["indexer"]
+        async with running_demo(role, FaultMode.NONE) as server:
+            for mood in (FaultMode.STOPPED, FaultMode.NOT_READY, FaultMode.STOPPED, FaultMode.NONE, FaultMode.STOPPED):
+                await server.set_mode(mood)
                 await asyncio.sleep(0.01)
-                assert (await seen(role, server)).outcome is SEEN[mood]
+                assert (await observe(role, server)).outcome is OBSERVED[mood]
 
     run(loop_name, story())
 
 
 def test_while_a_server_is_gone_nobody_else_gets_its_port(loop_name: str) -> None:
     async def story() -> None:
-        async with playing(ROLES["indexer"], Mood.GONE) as server:
+        async with running_demo(SERVICES["indexer"], FaultMode.STOPPED) as server:
             with pytest.raises(OSError, match="in use"):
                 socket.create_server(("127.0.0.1", server.port))
 
@@ -122,18 +122,18 @@ def test_while_a_server_is_gone_nobody_else_gets_its_port(loop_name: str) -> Non
 
 def test_connections_that_are_open_when_a_server_goes_are_cut(loop_name: str) -> None:
     async def story() -> None:
-        async with playing(ROLES["indexer"], Mood.MUTE) as server:
+        async with running_demo(SERVICES["indexer"], FaultMode.UNRESPONSIVE) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(b"GET /status HTTP/1.1\r\n\r\n")
             await asyncio.sleep(0.05)
-            await server.become(Mood.GONE)
+            await server.set_mode(FaultMode.STOPPED)
             assert await asyncio.wait_for(reader.read(), 2) == b""
             writer.close()
 
     run(loop_name, story())
 
 
-@pytest.mark.parametrize("name", list(ROLES))
+@pytest.mark.parametrize("name", list(SERVICES))
 @pytest.mark.parametrize(
     "nonsense",
     [b"\r\n\r\n", b"x y z w\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"x" * (MAX_REQUEST_BYTES + 2)],
@@ -141,11 +141,11 @@ def test_connections_that_are_open_when_a_server_goes_are_cut(loop_name: str) ->
 )
 def test_nonsense_does_not_disturb_a_server(name: str, nonsense: bytes, loop_name: str) -> None:
     async def story() -> None:
-        async with playing(ROLES[name], Mood.WELL) as server:
+        async with running_demo(SERVICES[name], FaultMode.NONE) as server:
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(nonsense)
             await asyncio.sleep(0.02)
-            assert (await seen(ROLES[name], server)).outcome is Outcome.READY
+            assert (await observe(SERVICES[name], server)).outcome is Outcome.READY
             writer.close()
 
     run(loop_name, story())
@@ -189,22 +189,22 @@ class Demo:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def says(self, pattern: str, within_s: float = DEADLINE_S) -> re.Match[str]:
+    def wait_for_log(self, pattern: str, within_s: float = DEADLINE_S) -> re.Match[str]:
         found: list[re.Match[str]] = []
 
         def is_said() -> bool:
             found.extend(match for line in tuple(self.lines) if (match := re.search(pattern, line)))
             return bool(found)
 
-        assert until(is_said, within_s), "\n".join(self.lines)
+        assert becomes_true(is_said, within_s), "\n".join(self.lines)
         return found[0]
 
     @property
     def port(self) -> int:
-        return int(self.says(r"Open  http://.*?:(\d+)/")[1])
+        return int(self.wait_for_log(r"Open  http://.*?:(\d+)/")[1])
 
-    def ask(self, path: str) -> tuple[int, bytes]:
-        self.says("the operator page is at")  # until then, it may be on its way there
+    def request(self, path: str) -> tuple[int, bytes]:
+        self.wait_for_log("the operator page is at")  # until then, it may be on its way there
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -219,7 +219,7 @@ class Demo:
         rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == LISTENING and row[9] in sockets}
 
-    def ends(self, within_s: float) -> int:
+    def wait_for_exit(self, within_s: float) -> int:
         code = self.process.wait(within_s)
         self._listener.join()
         return code
@@ -237,13 +237,13 @@ def _target(file: Path) -> str:
 
 def test_every_status_comes_and_goes_and_nothing_is_left_at_the_end(tmp_path: Path) -> None:
     with Demo(tmp_path, "--listen", "127.0.0.1:0", "--speed", str(SPEED)) as demo:
-        demo.says("answers for demo; services: 5")
-        seen: dict[str, list[str]] = {name: [] for name in ROLES}
+        demo.wait_for_log("answers for demo; services: 5")
+        seen: dict[str, list[str]] = {name: [] for name in SERVICES}
         healths: list[int] = []
 
         def has_shown_all() -> bool:
-            code, _ = demo.ask("/svc/node/health")
-            _, body = demo.ask("/svc/node/services")
+            code, _ = demo.request("/svc/node/health")
+            _, body = demo.request("/svc/node/services")
             _note(healths, code)
             for service in json.loads(body)["services"]:
                 _note(seen[service["id"]], service["status"])
@@ -258,16 +258,16 @@ def test_every_status_comes_and_goes_and_nothing_is_left_at_the_end(tmp_path: Pa
                 and _shows(seen["peer"], "Up", "Down", "Up")
             )
 
-        assert until(has_shown_all, DEADLINE_S), (seen, healths, demo.lines)
-        for act in (*OPENING, *ROUND):
-            assert re.search(rf"^\d\d:\d\d:\d\d script  {re.escape(act.words)}$", "\n".join(demo.lines), re.MULTILINE)
+        assert becomes_true(has_shown_all, DEADLINE_S), (seen, healths, demo.lines)
+        for act in (*STARTUP_STEPS, *LOOP_STEPS):
+            assert re.search(rf"^\d\d:\d\d:\d\d script  {re.escape(act.text)}$", "\n".join(demo.lines), re.MULTILINE)
         used = demo.ports()
         assert len(used) >= 5, "the node and its servers, of which the next may just have gone"
         began_s = time.monotonic()
         demo.process.send_signal(signal.SIGINT)
-        assert demo.ends(5.0) == 0
+        assert demo.wait_for_exit(5.0) == 0
         assert time.monotonic() - began_s < 2.0
-    assert not any(map(is_listened_on, used))
+    assert not any(map(is_listening, used))
     assert demo.left_behind() == []
     assert not any("Traceback" in line or "error" in line for line in demo.lines)
 
@@ -285,13 +285,13 @@ def _shows(seen: list[str], *wanted: str) -> bool:
 
 def test_what_it_says_to_try_works(tmp_path: Path) -> None:
     with Demo(tmp_path, "--listen", "127.0.0.1:0", "--speed", "2") as demo:
-        code, page = demo.ask("/")
+        code, page = demo.request("/")
         assert code == 200
         assert b"<html" in page
-        demo.says("service cache is Up")
-        assert demo.ask("/svc/node/health")[0] in (200, 206)
+        demo.wait_for_log("service cache is Up")
+        assert demo.request("/svc/node/health")[0] in (200, 206)
         (explain,) = (line.split() for line in tuple(demo.lines) if "svcnode explain" in line)
-        ended = run_to_end([sys.executable, "-m", *explain], tmp_path)
+        ended = run_command([sys.executable, "-m", *explain], tmp_path)
         assert ended.returncode in (0, 1, 2), ended.stderr
         assert "indexer" in ended.stdout.lower()
 
@@ -300,29 +300,29 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error_in_one_line(tmp_path
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Demo(tmp_path, "--listen", f"127.0.0.1:{port}") as demo:
-            assert demo.ends(DEADLINE_S) == 1
+            assert demo.wait_for_exit(DEADLINE_S) == 1
             (line,) = demo.lines
             assert f"cannot listen on http://127.0.0.1:{port}: something listens there already" in line
 
 
 def test_beyond_loopback_it_makes_up_a_token_and_says_it(tmp_path: Path) -> None:
     with Demo(tmp_path, "--listen", "0.0.0.0:0") as demo:
-        token = demo.says(r"the password is ([0-9a-f]{32})\)")[1]
-        demo.says("answers for demo")
-        assert demo.ask("/")[0] == 401
+        token = demo.wait_for_log(r"the password is ([0-9a-f]{32})\)")[1]
+        demo.wait_for_log("answers for demo")
+        assert demo.request("/")[0] == 401
         connection = http.client.HTTPConnection("127.0.0.1", demo.port, timeout=DEADLINE_S)
         connection.request("GET", "/details", headers={"Authorization": f"Bearer {token}"})
         assert connection.getresponse().status == 200
         connection.close()
-        assert demo.ask("/svc/node/health")[0] in (200, 206)
+        assert demo.request("/svc/node/health")[0] in (200, 206)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["told to end", "terminal closed"])
 def test_it_ends_with_whoever_started_it(tmp_path: Path, number: signal.Signals) -> None:
     with Demo(tmp_path, "--listen", "127.0.0.1:0") as demo:
-        demo.says("answers for demo")
+        demo.wait_for_log("answers for demo")
         demo.process.send_signal(number)
-        assert demo.ends(5.0) == 0
+        assert demo.wait_for_exit(5.0) == 0
         assert demo.left_behind() == []
 
 

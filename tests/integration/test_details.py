@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.agents import Agent
-from tests.support.backends import Backend, close, refusing
-from tests.support.proxies import nginx_before
-from tests.support.wire import Client, WireAnswer, request
+from tests.support.backends import Backend, close, closed_port
+from tests.support.http_server import RawClient, RawResponse, request
+from tests.support.nginx_proxy import nginx_in_front_of
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +36,9 @@ def fixed(service_id: str, status: str = "Up") -> str:
     return f'[[services]]\nid = {json.dumps(service_id, ensure_ascii=False)}\nstatus = "{status}"\n'
 
 
-def ask(agent: Agent, path: str, **words: Any) -> WireAnswer:
+def ask(agent: Agent, path: str, **words: Any) -> RawResponse:
     with agent.connect() as connected:
-        return Client(connected.sock).ask(
+        return RawClient(connected.sock).request(
             request(path, host="localhost", **words), is_head=words.get("method") == "HEAD"
         )
 
@@ -46,24 +46,24 @@ def ask(agent: Agent, path: str, **words: Any) -> WireAnswer:
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     folder = tmp_path_factory.mktemp("details")
-    with Backend(close) as backend, refusing() as port:
+    with Backend(close) as backend, closed_port() as port:
         services = [
-            service("up", f"tcp://{backend.place}", name="Ledger", impact="critical"),
+            service("up", f"tcp://{backend.address}", name="Ledger", impact="critical"),
             service("down", f"tcp://127.0.0.1:{port}"),
             *map(fixed, ODD_IDS),
         ]
         with Agent(folder, config=config(*services)) as running:
-            running.eventually(lambda: running.statuses()["down"] == "Down" and running.statuses()["up"] == "Up")
+            running.wait_until(lambda: running.statuses()["down"] == "Down" and running.statuses()["up"] == "Up")
             yield running
 
 
-def test_a_service_that_is_looked_at_is_told_in_full(agent: Agent) -> None:
-    details = agent.ask("/details/down").json
+def test_a_checked_service_has_all_fields(agent: Agent) -> None:
+    details = agent.request("/details/down").json
     assert (details["status"], details["health"]) == ("Down", 503)
     assert details["reason"].startswith("connection refused: 127.0.0.1:")
     assert details["probe"].startswith("tcp://127.0.0.1:")
     assert details["counters"]["failures_in_a_row"] >= 3
-    assert 0 <= details["next_look_in_s"] <= 0.6
+    assert 0 <= details["next_check_in_s"] <= 0.6
     assert details["evidence"] == {key: details["attempts"][0][key] for key in details["evidence"]}
     assert 3 <= len(details["attempts"]) <= 20
     assert {one["verdict"] for one in details["attempts"]} == {"failed"}
@@ -72,7 +72,7 @@ def test_a_service_that_is_looked_at_is_told_in_full(agent: Agent) -> None:
 
 
 def test_the_node_and_its_services_agree_with_the_interface(agent: Agent) -> None:
-    told = agent.ask("/details").json
+    told = agent.request("/details").json
     assert {one["id"]: one["status"] for one in told["services"]} == agent.statuses()
     assert told["node"]["health"] == agent.health() == 206
     assert told["node"]["health_reason"] == "down is Down"
@@ -97,8 +97,8 @@ def test_head_is_answered_without_a_body(agent: Agent, path: str) -> None:
 @pytest.mark.parametrize("service_id", ODD_IDS)
 def test_an_id_may_hold_any_character(agent: Agent, service_id: str) -> None:
     segment = quote(service_id, safe="")
-    assert agent.ask(f"/details/{segment}").json["id"] == service_id
-    (found,) = agent.ask(f"/details?id={segment}").json["services"]
+    assert agent.request(f"/details/{segment}").json["id"] == service_id
+    (found,) = agent.request(f"/details?id={segment}").json["services"]
     assert found["id"] == service_id
     badge = ask(agent, f"/badge/{segment}.svg?service")
     assert (badge.code, badge.header("Content-Type")) == (200, "image/svg+xml")
@@ -106,13 +106,13 @@ def test_an_id_may_hold_any_character(agent: Agent, service_id: str) -> None:
 
 @pytest.mark.parametrize("path", ["/details/none", "/badge/none.svg", "/details/%2E%2E"])
 def test_an_unknown_id_is_not_found(agent: Agent, path: str) -> None:
-    answer = agent.ask(path)
+    answer = agent.request(path)
     assert (answer.code, answer.json) == (404, {"message": "Service not found"})
 
 
 @pytest.mark.parametrize("path", ["/details/", "/details/up/", "/badge/", "/badge", "/badge/up", "/details/%ff"])
 def test_what_is_no_path_is_not_found(agent: Agent, path: str) -> None:
-    answer = agent.ask(path)
+    answer = agent.request(path)
     assert (answer.code, answer.json) == (404, {"message": "Not found"})
 
 
@@ -126,13 +126,13 @@ def test_those_who_ask_while_services_come_and_go_are_always_answered(tmp_path: 
     many = [fixed(f"s{number}") for number in range(300)]
     few = many[:3]
     with Agent(tmp_path, config=config(*many)) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         is_over, codes = threading.Event(), set[int]()
 
         def keep_asking() -> None:
             while not is_over.is_set():
                 for path in ("/details?attempts=1", "/details?id=s1&id=s299", "/details/s1", "/badge/s1.svg"):
-                    codes.add(agent.ask(path).code)
+                    codes.add(agent.request(path).code)
 
         asking = threading.Thread(target=keep_asking)
         asking.start()
@@ -154,7 +154,7 @@ def test_a_proxy_can_add_the_token_for_badges_and_nothing_else(tmp_path: Path) -
     security = f'[security]\noperator_token = "{token}"\n'
     everywhere = config(security, fixed("ledger")).replace("127.0.0.1:0", "0.0.0.0:0")
     with Agent(tmp_path, config=everywhere) as agent:
-        assert agent.ask("/badge/ledger.svg").code == 401
-        with nginx_before(agent, location, "10.0.0.7:8420") as port:
-            assert agent.ask("/badge/ledger.svg", port).code == 200
-            assert agent.ask("/details", port).code in (403, 404)  # nginx' own
+        assert agent.request("/badge/ledger.svg").code == 401
+        with nginx_in_front_of(agent, location, "10.0.0.7:8420") as port:
+            assert agent.request("/badge/ledger.svg", port).code == 200
+            assert agent.request("/details", port).code in (403, 404)  # nginx' own

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from svcnode.cli import _parser
-from svcnode.config.tables import FileTable, ServiceTable
+from svcnode.cli import build_parser
+from svcnode.config.schema import FileTable, ServiceTable
 from svcnode.probes import KINDS
-from tests.support.agents import DEADLINE_S
 from tests.support.certificates import make_certificate
-from tests.truth import bounds
-from tests.truth.faults import NAMES
+from tests.support.processes import DEADLINE_S
+from tests.truth import timing
+from tests.truth.faults import FAULT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,9 +97,9 @@ def options_of(scheme: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the documentation speaks of; its absolute paths are to be put below this folder."""
-    folder = tmp_path_factory.mktemp("world")
+    folder = tmp_path_factory.mktemp("config_folder")
     settings, secrets = folder / "etc" / "svcnode", folder / "run" / "secrets"
     settings.mkdir(parents=True)
     secrets.mkdir(parents=True)
@@ -116,9 +116,9 @@ def nats_credentials() -> str:
     return f"-----BEGIN NATS USER JWT-----\na.b.c\n-----BEGIN USER NKEY SEED-----\n{seed}\n"
 
 
-def check(config: str, world: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def check(config: str, config_folder: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     for place in ("/etc/svcnode/", "/run/secrets/"):
-        config = config.replace(place, f"{world}{place}")
+        config = config.replace(place, f"{config_folder}{place}")
     file = folder / "svcnode.toml"
     file.write_text(config)
     secrets = {name: f"the value of {name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", config)}
@@ -145,8 +145,8 @@ def test_the_pages_show_configurations() -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_every_configuration_that_is_shown_can_be_used(config: str, world: Path, tmp_path: Path) -> None:
-    ended = check(config, world, tmp_path)
+def test_every_configuration_that_is_shown_can_be_used(config: str, config_folder: Path, tmp_path: Path) -> None:
+    ended = check(config, config_folder, tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "value of" not in ended.stdout
 
@@ -170,9 +170,9 @@ def test_every_option_of_a_kind_has_a_row_and_no_row_is_left_over(scheme: str) -
     assert own.union(*common) == options
 
 
-def test_every_example_of_an_option_is_accepted(world: Path, tmp_path: Path) -> None:
+def test_every_example_of_an_option_is_accepted(config_folder: Path, tmp_path: Path) -> None:
     probes = [probe for scheme in KINDS for probe in probes_with_every_example(scheme)]
-    ended = check("\n".join(["[security]\nallow_exec = true", *probes]), world, tmp_path)
+    ended = check("\n".join(["[security]\nallow_exec = true", *probes]), config_folder, tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -186,10 +186,12 @@ def probes_with_every_example(scheme: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("scheme", "option"), [(scheme, option) for scheme in REFUSED for option in REFUSED[scheme]])
-def test_what_a_kind_is_said_not_to_take_it_refuses(scheme: str, option: str, world: Path, tmp_path: Path) -> None:
+def test_what_a_kind_is_said_not_to_take_it_refuses(
+    scheme: str, option: str, config_folder: Path, tmp_path: Path
+) -> None:
     (line,) = (examples(section(title))[option] for title in (TLS, HTTP) if option in examples(section(title)))
     probe = f'[[services]]\nid = "x"\n[services.probe]\nurl = "{scheme}://monitor@localhost"\n{line}'
-    ended = check(probe, world, tmp_path)
+    ended = check(probe, config_folder, tmp_path)
     assert ended.returncode == 2
     assert f"services.x.probe.{option}: " in ended.stderr
     assert f"`{option}`" in next(section(title) for title in sections_for(scheme))
@@ -246,12 +248,12 @@ def test_a_kind_of_ones_own_works_as_it_is_shown(tmp_path: Path) -> None:
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    (commands,) = (action for action in build_parser()._callbacks if isinstance(action, argparse._SubParsersAction))
     return dict(commands.choices)
 
 
 def options_known_to(command: str) -> set[str]:
-    return {name for action in command_parsers()[command]._actions for name in action.option_strings}
+    return {name for action in command_parsers()[command]._callbacks for name in action.option_strings}
 
 
 def whole_commands() -> Iterator[Any]:
@@ -271,7 +273,7 @@ def mentioned_commands() -> Iterator[Any]:
 
 @pytest.mark.parametrize("words", list(whole_commands()))
 def test_every_command_that_is_shown_is_understood(words: list[str]) -> None:
-    arguments = _parser().parse_args(words)  # raises SystemExit when it is not
+    arguments = build_parser().parse_args(words)  # raises SystemExit when it is not
     if words[0] == "probe":
         scheme = arguments.url.partition(":")[0]
         assert {option.partition("=")[0] for option in arguments.option} <= options_of(scheme)
@@ -318,13 +320,13 @@ def test_the_reference_has_every_key_of_the_file() -> None:
 def test_the_page_about_the_campaign_has_its_bounds_and_its_conditions() -> None:
     page = (ROOT / "docs" / "truth.md").read_text()
     promised = re.findall(r"^\| .* \| (\d) \| .* \| (\d\.\d\d) s \|$", page, re.MULTILINE)
-    refused, hung, not_ready, ready = bounds.REFUSED_S, bounds.HUNG_S, bounds.NOT_READY_S, bounds.READY_S
-    looks = (bounds.FALL, bounds.FALL, 1, bounds.RISE)
+    refused, hung, not_ready, ready = timing.REFUSED_S, timing.HUNG_S, timing.NOT_READY_S, timing.READY_S
+    looks = (timing.FALL, timing.FALL, 1, timing.RISE)
     times_s = (refused, hung, not_ready, ready)
     assert promised == [(str(count), f"{time_s:.2f}") for count, time_s in zip(looks, times_s, strict=True)]
     table = re.search(r"^\| condition \|.*?\n.*?\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
     assert table
-    assert [row.split(" | ")[0].removeprefix("| ") for row in table[1].splitlines()] == list(NAMES)
+    assert [row.split(" | ")[0].removeprefix("| ") for row in table[1].splitlines()] == list(FAULT_NAMES)
 
 
 # ---- links

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.agents import Agent
-from tests.support.backends import Backend, HttpBackend, Peer, close, mute, refusing, reply, saying
+from tests.support.backends import Backend, HttpBackend, Peer, close, closed_port, http_response, sending, unresponsive
 from tests.support.certificates import make_certificate
+from tests.support.processes import Agent
 from tests.support.servers.base import free_port
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.terminals import Terminal
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PATIENCE_S = 40.0
+WAIT_TIMEOUT_S = 40.0
 TOKEN = "a-token-of-some-length"
 QUICK = '[history]\nkeep = false\n[defaults]\ninterval = "500ms"\nstart_period = "0s"\n'
 
@@ -50,7 +50,7 @@ def explain(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=WAIT_TIMEOUT_S,
         check=False,
     )
 
@@ -79,17 +79,17 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     postgres = PostgresServer(tmp_path_factory.mktemp("postgresql"))
-    with postgres, Backend(close) as good, Backend(mute) as frozen, refusing() as port:
+    with postgres, Backend(close) as good, Backend(unresponsive) as frozen, closed_port() as port:
         services = [
-            probed("ledger", postgres.wrong_url, name="Ledger database", impact="critical", timeout="400ms"),
+            probed("ledger", postgres.bad_credentials_url, name="Ledger database", impact="critical", timeout="400ms"),
             probed("stopped", f"redis://127.0.0.1:{port}"),
-            probed("frozen", f"http://{frozen.place}/ready", timeout="100ms"),
+            probed("frozen", f"http://{frozen.address}/ready", timeout="100ms"),
             probed("lost", "tcp://no-such-host.invalid:5432"),
-            probed("good", f"tcp://{good.place}"),
+            probed("good", f"tcp://{good.address}"),
         ]
         with Agent(tmp_path_factory.mktemp("faulty"), config=config(*services)) as agent:
             wanted = dict.fromkeys(("ledger", "stopped", "frozen", "lost"), "Down") | {"good": "Up"}
-            agent.eventually(lambda: agent.statuses() == wanted)
+            agent.wait_until(lambda: agent.statuses() == wanted)
             yield agent
 
 
@@ -132,7 +132,7 @@ def test_a_server_that_is_well(faulty: Agent) -> None:
     code, text = explained(faulty, "good")
     assert code == 0
     assert text.startswith("good is Up, since ")
-    assert "What to mend" not in text
+    assert "How to fix it" not in text
 
 
 def test_without_an_id_the_node_is_explained(faulty: Agent) -> None:
@@ -156,9 +156,9 @@ def test_as_json_it_is_what_the_node_tells(faulty: Agent) -> None:
 def test_one_that_has_come_back_says_so(tmp_path: Path) -> None:
     port = free_port()
     with Agent(tmp_path, config=config(probed("db", f"tcp://127.0.0.1:{port}", rise=100))) as agent:
-        agent.eventually(lambda: agent.statuses() == {"db": "Down"})
+        agent.wait_until(lambda: agent.statuses() == {"db": "Down"})
         with Backend(close, port=port):
-            agent.eventually(lambda: agent.ask("/details/db").json["counters"]["ready_in_a_row"] > 1)
+            agent.wait_until(lambda: agent.request("/details/db").json["counters"]["ready_in_a_row"] > 1)
             code, text = explained(agent, "db")
     assert code == 2
     assert "It is still Down, since it takes 100 successes in a row (rise = 100) to be Up again, and it has " in text
@@ -171,7 +171,7 @@ def test_one_that_has_come_back_says_so(tmp_path: Path) -> None:
 def test_in_the_folder_of_a_configuration_nothing_need_be_named(tmp_path: Path) -> None:
     port = free_port()
     with Agent(tmp_path, config=config(FIXED, listen=f"127.0.0.1:{port}")) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         done = explain("db-1", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("db-1 is Up, since ")
@@ -192,7 +192,7 @@ def test_a_reload_that_was_refused_is_told_where_the_fault_lies(tmp_path: Path) 
 
 def test_a_unix_socket(tmp_path: Path) -> None:
     with Agent(tmp_path, config=config(FIXED, server='operator_listen = ["unix:operator.sock"]')) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         assert explain("db-1", folder=tmp_path).returncode == 0
         assert explain("--url", f"unix:{tmp_path}/operator.sock").returncode == 0
         assert "has no /details: it is no svcnode, or it shows them elsewhere (operator_listen)" in refused(
@@ -205,8 +205,8 @@ def test_a_node_that_speaks_tls_is_known_by_its_own_certificate(tmp_path: Path) 
     other = make_certificate(tmp_path, "other")
     port = free_port()
     server = f'[server.tls]\ncertificate = "{made.certificate}"\nkey = "{made.key}"\n'
-    with Agent(tmp_path, config=config(FIXED, listen=f"127.0.0.2:{port}", more=server)) as agent:
-        agent.hears("answers for")
+    with Agent(tmp_path, config=config(FIXED, listen=f"127.0.0.2:{port}", more_findings=server)) as agent:
+        agent.wait_for_log("answers for")
         assert explain("db-1", folder=tmp_path).returncode == 0
         url = f"https://127.0.0.2:{port}"
         assert "its certificate is not trusted" in refused(explain("--url", url))
@@ -216,7 +216,7 @@ def test_a_node_that_speaks_tls_is_known_by_its_own_certificate(tmp_path: Path) 
 
 def test_beyond_loopback_the_token_is_asked_for(tmp_path: Path) -> None:
     more = f'[security]\noperator_token = "{TOKEN}"\n'
-    with Agent(tmp_path, config=config(FIXED, listen="0.0.0.0:0", more=more)) as agent:
+    with Agent(tmp_path, config=config(FIXED, listen="0.0.0.0:0", more_findings=more)) as agent:
         url = url_of(agent)
         assert (
             refused(explain("--url", url))
@@ -234,8 +234,8 @@ def test_beyond_loopback_the_token_is_asked_for(tmp_path: Path) -> None:
 def test_where_loopback_is_not_trusted_the_token_is_asked_for_there_too(tmp_path: Path) -> None:
     server, port = 'operator_listen = ["unix:operator.sock", "127.0.0.1:{}"]', free_port()
     more = f'[security]\noperator_token = "{TOKEN}"\ntrust_loopback = false\n'
-    with Agent(tmp_path, config=config(FIXED, server=server.format(port), more=more)) as agent:
-        agent.hears("answers for")
+    with Agent(tmp_path, config=config(FIXED, server=server.format(port), more_findings=more)) as agent:
+        agent.wait_for_log("answers for")
         for url in (f"http://127.0.0.1:{port}", f"unix:{tmp_path}/operator.sock"):
             asked = (
                 f"svcnode: {url} asks for its operator token: give --token, or set SVCNODE_SECURITY_OPERATOR_TOKEN\n"
@@ -256,7 +256,7 @@ def test_beyond_loopback_a_node_without_a_token_tells_nothing(tmp_path: Path) ->
 
 
 def test_nobody_is_there() -> None:
-    with refusing() as port:
+    with closed_port() as port:
         said = refused(explain("--url", f"127.0.0.1:{port}"))
     assert f"cannot reach http://127.0.0.1:{port}: connection refused; is svcnode serve running there?" in said
 
@@ -269,24 +269,24 @@ def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (reply(404, "<h1>no</h1>"), "answers, but has no /details: it is no svcnode"),
-        (reply(200, "<h1>welcome</h1>"), "expected what svcnode tells at /details, got 200"),
-        (reply(200, "[]"), "expected what svcnode tells at /details, got 200"),
-        (reply(200, '{"id": "db"}'), "is not what this svcnode ("),
-        (reply(500, '{"message": "Internal server error"}'), "got 500: Internal server error"),
-        (reply(302, "", Location="/login"), "got 302"),
+        (http_response(404, "<h1>no</h1>"), "answers, but has no /details: it is no svcnode"),
+        (http_response(200, "<h1>welcome</h1>"), "expected what svcnode tells at /details, got 200"),
+        (http_response(200, "[]"), "expected what svcnode tells at /details, got 200"),
+        (http_response(200, '{"id": "db"}'), "is not what this svcnode ("),
+        (http_response(500, '{"message": "Internal server error"}'), "got 500: Internal server error"),
+        (http_response(302, "", Location="/login"), "got 302"),
         (b"SSH-2.0-whatever\r\n", "expected HTTP, got something else: SSH-2.0-whatever at http://"),
     ],
 )
 @pytest.mark.parametrize("words", [(), ("db",)])
 def test_something_else_is_there(answer: bytes, why: str, words: tuple[str, ...]) -> None:
     with HttpBackend(answer) as backend:
-        assert why in refused(explain(*words, "--url", backend.place))
+        assert why in refused(explain(*words, "--url", backend.address))
 
 
 def test_something_else_speaks_before_it_is_asked() -> None:
-    with Backend(saying(b"hello\n")) as backend:
-        assert "expected HTTP, got something else: hello at http://" in refused(explain("--url", backend.place))
+    with Backend(sending(b"hello\n")) as backend:
+        assert "expected HTTP, got something else: hello at http://" in refused(explain("--url", backend.address))
 
 
 def test_something_else_is_at_a_socket(tmp_path: Path) -> None:
@@ -309,16 +309,16 @@ def test_something_else_is_at_a_socket(tmp_path: Path) -> None:
 
 def test_one_who_only_hangs_up_is_told_of_in_whole_sentences() -> None:
     with Backend(hanging_up) as backend:
-        said = refused(explain("--url", backend.place))
+        said = refused(explain("--url", backend.address))
     assert said == (
-        f"svcnode: cannot reach http://{backend.place}: the connection was closed without an answer; is it https://? "
+        f"svcnode: cannot reach http://{backend.address}: the connection was closed without an answer; is it https://? "
         "Is svcnode serve running there? --url names another address\n"
     )
 
 
 def hanging_up(peer: Peer) -> None:
     peer.read_until(b"\r\n\r\n")
-    peer.finish()
+    peer.shutdown_write()
 
 
 def test_an_unknown_id_comes_with_those_that_are_known(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_one_who_stops_reading_sees_no_traceback(tmp_path: Path) -> None:
             ["/bin/bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=WAIT_TIMEOUT_S,
             check=False,
         )
     assert done.stderr == ""

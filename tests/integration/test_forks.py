@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.core import rules
+from svcnode.core import state_machine
 from svcnode.core.model import Health, Status, Tally
 from svcnode.node import Node
-from svcnode.supervisor import thread as looking
+from svcnode.scheduler import thread as looking
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Policy, ServiceState
 
-PATIENCE_S = 5
+WAIT_TIMEOUT_S = 5
 
 # That such forks are dangerous is what Python says of them from 3.12 on, and the point of these tests.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 
-def said_by_child(story: Callable[[], object]) -> str:
+def child_output(story: Callable[[], object]) -> str:
     """What a story comes to in a forked process; nothing where it fails, or hangs."""
     reads, writes = os.pipe()
     if (child := os.fork()) == 0:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(PATIENCE_S)
+            signal.alarm(WAIT_TIMEOUT_S)
             os.write(writes, str(story()).encode())
         finally:
             os._exit(0)
@@ -44,7 +44,7 @@ def said_by_child(story: Callable[[], object]) -> str:
     return said
 
 
-class Halt:
+class PausePoint:
     """Halts every thread but that of the test."""
 
     def __init__(self) -> None:
@@ -54,23 +54,23 @@ class Halt:
     def __call__(self) -> None:
         if threading.current_thread() is not self._passes:
             self._is_reached.set()
-            assert self._may_go_on.wait(PATIENCE_S)
+            assert self._may_go_on.wait(WAIT_TIMEOUT_S)
 
     @contextmanager
     def reached_by(self, work: Callable[[], object]) -> Iterator[None]:
         worker = threading.Thread(target=work)
         worker.start()
-        assert self._is_reached.wait(PATIENCE_S)
+        assert self._is_reached.wait(WAIT_TIMEOUT_S)
         try:
             yield
         finally:
             self._may_go_on.set()
-            worker.join(PATIENCE_S)
+            worker.join(WAIT_TIMEOUT_S)
 
 
 @pytest.fixture
-def halt() -> Halt:
-    return Halt()
+def pause_point() -> PausePoint:
+    return PausePoint()
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def clock() -> VirtualClock:
     return VirtualClock(100.0)
 
 
-def test_a_child_forked_while_another_thread_reports_can_report_and_read(halt: Halt) -> None:
+def test_a_child_forked_while_another_thread_reports_can_report_and_read(pause_point: PausePoint) -> None:
     def clock() -> float:
-        halt()
+        pause_point()
         return 100.0
 
     node = Node("validator-7", version="v1", clock=clock)
@@ -90,24 +90,24 @@ def test_a_child_forked_while_another_thread_reports_can_report_and_read(halt: H
         db.down("gone")
         return node.health
 
-    with halt.reached_by(db.up):
-        assert said_by_child(story) == str(Health.UNHEALTHY)
+    with pause_point.reached_by(db.up):
+        assert child_output(story) == str(Health.UNHEALTHY)
 
 
 def test_what_was_believed_and_not_yet_counted_counts_in_the_child(
-    halt: Halt, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    pause_point: PausePoint, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node("validator-7", version="v1", clock=clock)
     db, other = (node.register(one, impact="critical") for one in ("db", "other"))
     db.up()
     other.up()
-    count = node._count
+    count = node._update_tally
 
     def halting_count(before: Tally, after: Tally) -> None:
-        halt()
+        pause_point()
         count(before, after)
 
-    monkeypatch.setattr(node, "_count", halting_count)
+    monkeypatch.setattr(node, "_update_tally", halting_count)
     healths: list[Health] = []
     node.subscribe(lambda change: healths.append(change.health))
 
@@ -117,40 +117,42 @@ def test_what_was_believed_and_not_yet_counted_counts_in_the_child(
         db.up()
         return [*before, int(node.health), *map(int, healths)]
 
-    with halt.reached_by(lambda: db.down("gone")):
-        assert said_by_child(story) == "[503, 200, 503, 200]"
+    with pause_point.reached_by(lambda: db.down("gone")):
+        assert child_output(story) == "[503, 200, 503, 200]"
     assert node.health is Health.UNHEALTHY
 
 
 def test_what_was_believed_lapses_in_the_child_when_its_own_time_is_over(
-    halt: Halt, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    pause_point: PausePoint, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node("validator-7", version="v1", clock=clock)
     db = node.register("db", impact="critical", ttl="30s")
     db.down("gone")
-    lapses_at_s = rules.lapses_at_s
+    expires_at_s = state_machine.expires_at_s
 
     def halting(state: ServiceState, policy: Policy) -> float:
-        halt()
-        return lapses_at_s(state, policy)
+        pause_point()
+        return expires_at_s(state, policy)
 
-    monkeypatch.setattr(rules, "lapses_at_s", halting)
+    monkeypatch.setattr(state_machine, "expires_at_s", halting)
 
     def story() -> list[int]:
         before = int(node.health)
         clock.advance(31.0)
         return [before, int(node.health)]
 
-    with halt.reached_by(db.up):
-        assert said_by_child(story) == "[200, 503]"
+    with pause_point.reached_by(db.up):
+        assert child_output(story) == "[200, 503]"
 
 
-def test_a_child_forked_while_a_listener_is_told_hears_of_its_own_changes(halt: Halt, clock: VirtualClock) -> None:
+def test_a_child_forked_while_a_listener_is_told_hears_of_its_own_changes(
+    pause_point: PausePoint, clock: VirtualClock
+) -> None:
     node, heard = Node("validator-7", version="v1", clock=clock), list[Status]()
     db = node.register("db")
 
     def listener(change: Change) -> None:
-        halt()
+        pause_point()
         assert change.after is not None
         heard.append(change.after.status)
 
@@ -161,8 +163,8 @@ def test_a_child_forked_while_a_listener_is_told_hears_of_its_own_changes(halt: 
         node.subscribe(listener)()
         return [one.value for one in heard]
 
-    with halt.reached_by(db.up):
-        assert said_by_child(story) == "['Down']"
+    with pause_point.reached_by(db.up):
+        assert child_output(story) == "['Down']"
     assert heard == [Status.UP]
 
 
@@ -181,19 +183,19 @@ def test_a_child_forked_by_a_listener_hears_the_rest(clock: VirtualClock) -> Non
         db.up()
         return heard
 
-    assert said_by_child(story) == "['Down', 'Up']"
+    assert child_output(story) == "['Down', 'Up']"
 
 
-def test_a_child_forked_while_the_looking_is_started_can_start_its_own(
-    halt: Halt, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+def test_a_child_forked_while_probing_is_started_can_start_its_own(
+    pause_point: PausePoint, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Looking:
         def __init__(self, node: Node) -> None:
-            halt()
+            pause_point()
 
         def stop(self) -> None: ...
 
-    monkeypatch.setattr(looking, "SupervisorThread", Looking)
+    monkeypatch.setattr(looking, "SchedulerThread", Looking)
     node = Node("validator-7", version="v1", clock=clock)
 
     def story() -> str:
@@ -201,11 +203,11 @@ def test_a_child_forked_while_the_looking_is_started_can_start_its_own(
         node.stop()
         return "started"
 
-    with halt.reached_by(node.start):
-        assert said_by_child(story) == "started"
+    with pause_point.reached_by(node.start):
+        assert child_output(story) == "started"
 
 
 def test_a_fork_that_finds_no_thread_at_work_changes_nothing(clock: VirtualClock) -> None:
     node = Node("validator-7", version="v1", clock=clock)
     node.register("db").up()
-    assert said_by_child(lambda: node.revision) == str(node.revision)
+    assert child_output(lambda: node.revision) == str(node.revision)

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families_in_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as families_in
 
-from tests.support.agents import Agent
-from tests.support.servers.asking import ask
+from tests.support.processes import Agent
 from tests.support.servers.base import wait_until
+from tests.support.servers.http_request import http_request
 from tests.support.servers.prometheus import DEPLOY, EXAMPLE, RULES, PrometheusServer, promtool
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ keep = false
 
 [notify]
 webhook = "http://127.0.0.1:1/"
-group_within = "50ms"
-quiet = "0s"
+group_wait = "50ms"
+resolve_delay = "0s"
 
 [defaults]
 interval = "300ms"
@@ -72,7 +72,7 @@ DASHBOARD = json.loads((DEPLOY / "grafana" / "svcnode.json").read_text())
 
 
 @dataclass
-class Watched:
+class ScrapedNode:
     """A node that asks for the token, the files that its services are, and the Prometheus that scrapes it."""
 
     agent: Agent
@@ -80,14 +80,14 @@ class Watched:
     prometheus: PrometheusServer
 
     def metrics(self, headers: dict[str, str] | None = None) -> str:
-        code, text = ask(self.agent.port, "/metrics", headers={**BEARER, **(headers or {})})
+        code, text = http_request(self.agent.port, "/metrics", headers={**BEARER, **(headers or {})})
         assert code == 200
         return str(text)
 
-    def take_away(self, service_id: str) -> None:
+    def remove_service(self, service_id: str) -> None:
         (self.folder / service_id).unlink(missing_ok=True)
 
-    def sees(self, expression: str, value: float) -> None:
+    def wait_for_value(self, expression: str, value: float) -> None:
         """Prometheus does, before long."""
         wait_until(lambda: self.prometheus.value(expression) == value, f"{expression} == {value}", SEEN_WITHIN_S)
 
@@ -102,7 +102,7 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def scraped_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScrapedNode]:
     folder = tmp_path_factory.mktemp("node")
     for service_id in ("ledger", "cache"):
         (folder / service_id).touch()
@@ -110,21 +110,21 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with Agent(folder, "--config", "svcnode.toml", config=config) as agent:
         target = f"127.0.0.1:{agent.port}"
         with PrometheusServer(tmp_path_factory.mktemp("prometheus"), target=target, token=TOKEN) as prometheus:
-            yield Watched(agent, folder, prometheus)
+            yield ScrapedNode(agent, folder, prometheus)
 
 
 # ---- what is scraped
 
 
-def test_promtool_finds_no_fault_with_the_metrics_of_a_busy_node(watched: Watched) -> None:
-    assert promtool("check", "metrics", text=watched.metrics()) == (0, "")
+def test_promtool_finds_no_fault_with_the_metrics_of_a_busy_node(scraped_node: ScrapedNode) -> None:
+    assert promtool("check", "metrics", text=scraped_node.metrics()) == (0, "")
 
 
-def test_open_metrics_are_what_a_strict_reader_takes(watched: Watched) -> None:
+def test_open_metrics_are_what_a_strict_reader_takes(scraped_node: ScrapedNode) -> None:
     read: Any = families_in_open_metrics  # it has no types
-    families = {family.name: family for family in read(watched.metrics(OPEN_METRICS))}
+    families = {family.name: family for family in read(scraped_node.metrics(OPEN_METRICS))}
     assert families["svcnode_build"].type == "info"
-    assert families["svcnode_looks"].type == "counter"
+    assert families["svcnode_checks"].type == "counter"
     assert {sample.labels["service_id"] for sample in families["svcnode_service"].samples} == {
         "ledger",
         "cache",
@@ -133,50 +133,50 @@ def test_open_metrics_are_what_a_strict_reader_takes(watched: Watched) -> None:
     }
 
 
-def test_without_the_token_nothing_is_said(watched: Watched) -> None:
+def test_without_the_token_nothing_is_said(scraped_node: ScrapedNode) -> None:
     for headers in ({}, {"Authorization": "Bearer another"}):
-        code, answer = ask(watched.agent.port, "/metrics", headers=headers)
+        code, answer = http_request(scraped_node.agent.port, "/metrics", headers=headers)
         assert (code, list(answer)) == (401, ["message"])
 
 
-def test_prometheus_scrapes_a_node_with_its_token(watched: Watched) -> None:
-    watched.sees('up{job="svcnode"}', 1)
-    watched.sees("svcnode_node_info * on (instance) svcnode_build_info", 1)
-    named = watched.prometheus.query("svcnode_node_info")[0]["metric"]
+def test_prometheus_scrapes_a_node_with_its_token(scraped_node: ScrapedNode) -> None:
+    scraped_node.wait_for_value('up{job="svcnode"}', 1)
+    scraped_node.wait_for_value("svcnode_node_info * on (instance) svcnode_build_info", 1)
+    named = scraped_node.prometheus.query("svcnode_node_info")[0]["metric"]
     assert (named["name"], named["spec_version"]) == ("validator-7", "v0.0.1")
-    ids = {found["metric"]["service_id"] for found in watched.prometheus.query("svcnode_service_info")}
+    ids = {found["metric"]["service_id"] for found in scraped_node.prometheus.query("svcnode_service_info")}
     assert ids == {"ledger", "cache", "chain", ODD_ID}
 
 
-def test_a_critical_service_that_goes_down_is_seen_and_alerted_of(watched: Watched) -> None:
-    watched.sees('svcnode_service_status{service_id="ledger", status="Up"}', 1)
-    watched.take_away("ledger")
-    watched.sees('svcnode_service_status{service_id="ledger", status="Down"}', 1)
-    watched.sees('svcnode_service_status{service_id="ledger", status="Up"}', 0)
-    watched.sees("svcnode_node_health_code", 503)
-    watched.sees('svcnode_node_health{health="unhealthy"}', 1)
+def test_a_critical_service_that_goes_down_is_seen_and_alerted_of(scraped_node: ScrapedNode) -> None:
+    scraped_node.wait_for_value('svcnode_service_status{service_id="ledger", status="Up"}', 1)
+    scraped_node.remove_service("ledger")
+    scraped_node.wait_for_value('svcnode_service_status{service_id="ledger", status="Down"}', 1)
+    scraped_node.wait_for_value('svcnode_service_status{service_id="ledger", status="Up"}', 0)
+    scraped_node.wait_for_value("svcnode_node_health_code", 503)
+    scraped_node.wait_for_value('svcnode_node_health{health="unhealthy"}', 1)
 
-    alert = watched.alerted("SvcnodeCriticalServiceDown")
-    watched.alerted("SvcnodeNodeUnhealthy")
+    alert = scraped_node.alerted("SvcnodeCriticalServiceDown")
+    scraped_node.alerted("SvcnodeNodeUnhealthy")
     assert alert["state"] in ("pending", "firing")
     assert (alert["labels"]["service_id"], alert["labels"]["impact"]) == ("ledger", "critical")
     assert alert["annotations"]["summary"].startswith("Ledger database is Down")
     assert 'svcnode explain "ledger"' in alert["annotations"]["description"]
 
 
-def test_a_message_that_does_not_arrive_is_seen_and_alerted_of(watched: Watched) -> None:
-    watched.sees('svcnode_service_info{service_id="ledger"}', 1)
-    watched.take_away("ledger")
-    watched.sees("svcnode_messages_waiting > bool 0", 1)
-    watched.sees("svcnode_message_failures_total > bool 0", 1)
-    watched.sees('svcnode_messages_total{result="delivered"}', 0)
-    alert = watched.alerted("SvcnodeMessagesNotDelivered")
+def test_a_message_that_does_not_arrive_is_seen_and_alerted_of(scraped_node: ScrapedNode) -> None:
+    scraped_node.wait_for_value('svcnode_service_info{service_id="ledger"}', 1)
+    scraped_node.remove_service("ledger")
+    scraped_node.wait_for_value("svcnode_notifications_queue_length > bool 0", 1)
+    scraped_node.wait_for_value("svcnode_notification_requests_failed_total > bool 0", 1)
+    scraped_node.wait_for_value('svcnode_notifications_total{result="delivered"}', 0)
+    alert = scraped_node.alerted("SvcnodeNotificationsNotDelivered")
     assert "wait. The log of the node has the reason" in alert["annotations"]["description"]
 
 
-def test_the_lag_of_the_event_loop_is_measured(watched: Watched) -> None:
+def test_the_lag_of_the_event_loop_is_measured(scraped_node: ScrapedNode) -> None:
     wait_until(
-        lambda: 0 < (watched.prometheus.value("svcnode_event_loop_lag_seconds") or 0) < 10, "a lag", SEEN_WITHIN_S
+        lambda: 0 < (scraped_node.prometheus.value("svcnode_event_loop_lag_seconds") or 0) < 10, "a lag", SEEN_WITHIN_S
     )
 
 
@@ -203,12 +203,12 @@ def test_the_example_is_a_configuration_of_prometheus() -> None:
     assert code == 0, said
 
 
-def test_prometheus_evaluates_every_rule(watched: Watched) -> None:
+def test_prometheus_evaluates_every_rule(scraped_node: ScrapedNode) -> None:
     named = re.findall(r"alert: (\w+)", RULES.read_text())
     assert len(named) > 10
 
     def rules() -> list[dict[str, Any]]:
-        return watched.prometheus.rules()
+        return scraped_node.prometheus.rules()
 
     wait_until(lambda: all(rule["health"] != "unknown" for rule in rules()), "evaluated", SEEN_WITHIN_S)
     assert {rule["name"]: (rule["health"], rule.get("lastError", "")) for rule in rules()} == dict.fromkeys(
@@ -230,21 +230,21 @@ def expressions() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def changed(watched: Watched) -> Watched:
+def changed(scraped_node: ScrapedNode) -> ScrapedNode:
     """So that there is a change to be shown, and one that Prometheus has seen happen."""
-    watched.sees('svcnode_service_status{service_id="cache", status="Up"}', 1)
-    watched.take_away("cache")
-    watched.sees('svcnode_service_status{service_id="cache", status="Down"}', 1)
-    return watched
+    scraped_node.wait_for_value('svcnode_service_status{service_id="cache", status="Up"}', 1)
+    scraped_node.remove_service("cache")
+    scraped_node.wait_for_value('svcnode_service_status{service_id="cache", status="Down"}', 1)
+    return scraped_node
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_every_panel_of_the_dashboard_has_something_to_show(changed: Watched, expression: str) -> None:
+def test_every_panel_of_the_dashboard_has_something_to_show(changed: ScrapedNode, expression: str) -> None:
     wait_until(lambda: bool(changed.prometheus.query(expression)), expression, SEEN_WITHIN_S)
 
 
-def test_dashboard_and_rules_use_only_what_is_exported(watched: Watched) -> None:
-    exported = {line.partition("{")[0].split(" ")[0] for line in watched.metrics().splitlines() if line[0] != "#"}
+def test_dashboard_and_rules_use_only_what_is_exported(scraped_node: ScrapedNode) -> None:
+    exported = {line.partition("{")[0].split(" ")[0] for line in scraped_node.metrics().splitlines() if line[0] != "#"}
     texts = [json.dumps(DASHBOARD["panels"]), json.dumps(DASHBOARD["templating"]), RULES.read_text()]
     used = {name for text in texts for name in re.findall(r"\b(?:svcnode|process)_\w+", text)}
     assert len(used) > 20
@@ -254,9 +254,9 @@ def test_dashboard_and_rules_use_only_what_is_exported(watched: Watched) -> None
 # ---- the page about it
 
 
-def test_the_page_lists_every_metric_with_its_type_and_labels(watched: Watched) -> None:
+def test_the_page_lists_every_metric_with_its_type_and_labels(scraped_node: ScrapedNode) -> None:
     exported = {}
-    for family in families_in(watched.metrics()):
+    for family in families_in(scraped_node.metrics()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         exported[name] = (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
     rows = re.findall(r"^\| `([a-z_]+)` \| (\w+) \| (.*?)\| .+ \|$", DOCS, re.MULTILINE)

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from tests.support.nodes import worked_example
-from tests.support.wire import serving
+from tests.support.http_server import running_server
+from tests.support.node_cases import worked_example
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,8 +53,8 @@ def filter_query(context, query):
 def test_the_server_keeps_every_promise_of_its_document(tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     (tmp_path / "hooks.py").write_text(HOOKS)
-    with serving(worked_example()) as wire:
-        host, port = wire.place
+    with running_server(worked_example()) as wire:
+        host, port = wire.address
         run = subprocess.run(
             [
                 sys.executable,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.cli import _parser
-from tests.support.agents import Agent
-from tests.support.backends import HttpBackend, reply
+from svcnode.cli import build_parser
+from tests.support.backends import HttpBackend, http_response
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_S = 40.0
+WAIT_TIMEOUT_S = 40.0
 FULL = Path("/dev/full")
 CONFIG = """\
 [node]
@@ -62,8 +62,8 @@ PRINT_NOTHING = {"serve", "watch"}  # one only logs, and the other wants a termi
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     folder = tmp_path_factory.mktemp("node")
     with (
-        HttpBackend(lambda _: reply(204)) as hook,
-        Agent(folder, config=CONFIG.format(hook=f"http://{hook.place}/")) as agent,
+        HttpBackend(lambda _: http_response(204)) as hook,
+        Agent(folder, config=CONFIG.format(hook=f"http://{hook.address}/")) as agent,
     ):
         yield folder, f"http://127.0.0.1:{agent.port}"
 
@@ -74,7 +74,7 @@ def run(node: tuple[Path, str], words: list[str], **options: Any) -> subprocess.
         [sys.executable, "-W", "error", "-m", "svcnode", *(word.format(url=url) for word in words)],
         cwd=folder,
         stderr=subprocess.PIPE,
-        timeout=PATIENCE_S,
+        timeout=WAIT_TIMEOUT_S,
         check=False,
         **options,
     )
@@ -85,7 +85,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def test_every_command_that_prints_is_tried_here() -> None:
-    (commands,) = [action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    (commands,) = [action for action in build_parser()._callbacks if isinstance(action, argparse._SubParsersAction)]
     assert {words[0] for words in COMMANDS.values()} == set(commands.choices) - PRINT_NOTHING
 
 

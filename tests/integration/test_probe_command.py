@@ -31,7 +31,7 @@ LINE = re.compile(r"\d\d:\d\d:\d\d  (ready|not ready|failed|unknown) +[0-9.]+ ms
 
 
 class Port:
-    """A port on loopback that nobody else gets, whether it is listened on or not."""
+    """A port on loopback that nobody else gets, whether it is listening_port on or not."""
 
     def __init__(self) -> None:
         self._keeper = socket.socket()
@@ -48,12 +48,12 @@ class Port:
             self._listener.close()
             self._listener = None
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self.close()
         self._keeper.close()
 
     @contextmanager
-    def in_a_look(self) -> Iterator[None]:
+    def during_check(self) -> Iterator[None]:
         """From the first byte of a request on, which is never answered."""
         assert self._listener is not None
         self._listener.settimeout(DEADLINE_S)
@@ -102,11 +102,11 @@ def port() -> Iterator[Port]:
     """Nobody listens there yet."""
     kept = Port()
     yield kept
-    kept.give_back()
+    kept.release()
 
 
 @pytest.fixture
-def listened(port: Port) -> Port:
+def listening_port(port: Port) -> Port:
     port.open()
     return port
 
@@ -157,7 +157,7 @@ def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def line_that_says(process: subprocess.Popen[str], verdict: str) -> str:
+def wait_for_line(process: subprocess.Popen[str], verdict: str) -> str:
     """The next line with this verdict; returns its reason."""
     assert process.stdout is not None
     for line in process.stdout:
@@ -177,8 +177,8 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 # ---- the exit code says what was seen
 
 
-def test_ready_is_exit_0(listened: Port) -> None:
-    looked = probe(listened.url)
+def test_ready_is_exit_0(listening_port: Port) -> None:
+    looked = probe(listening_port.url)
     assert (looked.returncode, looked.stdout.splitlines()[0], looked.stderr) == (READY, "ready", "")
 
 
@@ -221,7 +221,7 @@ def test_a_success_that_takes_too_long_is_not_ready(limit: str, code: int, verdi
     ],
 )
 @pytest.mark.parametrize("way", [[], ["--watch"]], ids=["once", "watch"])
-def test_what_cannot_be_looked_at_is_told_in_one_line_and_is_exit_3(
+def test_what_cannot_be_checked_is_told_in_one_line_and_is_exit_3(
     way: list[str], arguments: list[str], reason: str
 ) -> None:
     looked = probe(*arguments, *way)
@@ -271,8 +271,8 @@ def test_every_step_is_shown_in_its_order_under_the_verdict(tmp_path: Path) -> N
     assert rows[-1].endswith(f" ms  https://localhost:{number}/200")
 
 
-def test_the_step_that_a_look_got_no_further_than_is_marked(listened: Port, port: Port) -> None:
-    silent = f"http://127.0.0.1:{listened.number}"
+def test_the_step_that_a_check_got_no_further_than_is_marked(listening_port: Port, port: Port) -> None:
+    silent = f"http://127.0.0.1:{listening_port.number}"
     looked = probe(silent, "--timeout", "200ms")
     assert looked.returncode == FAILED
     verdict, connect, exchange, in_all = looked.stdout.splitlines()
@@ -358,37 +358,37 @@ def test_an_option_is_written_as_in_toml_or_as_bare_words(options: list[str], ve
 # ---- look after look
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_watching_goes_on_while_the_service_comes_and_goes(port: Port) -> None:
     with watching(port.url) as process:
-        assert line_that_says(process, "failed") == f"connection refused: 127.0.0.1:{port.number}"
+        assert wait_for_line(process, "failed") == f"connection refused: 127.0.0.1:{port.number}"
         port.open()
-        assert line_that_says(process, "ready") == ""
+        assert wait_for_line(process, "ready") == ""
         port.close()
-        line_that_says(process, "failed")
+        wait_for_line(process, "failed")
         port.open()
-        line_that_says(process, "ready")
+        wait_for_line(process, "ready")
         process.send_signal(signal.SIGINT)
         assert ended(process) == (READY, "")
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
-def test_ctrl_c_ends_the_watching_with_what_the_last_look_came_to(port: Port) -> None:
+@pytest.mark.usefixtures("default_sigint")
+def test_ctrl_c_ends_the_watching_with_what_the_last_check_came_to(port: Port) -> None:
     with watching(port.url) as process:
-        line_that_says(process, "failed")
+        wait_for_line(process, "failed")
         process.send_signal(signal.SIGINT)
         assert ended(process) == (FAILED, "")
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
-def test_ctrl_c_in_the_middle_of_a_look_ends_it_quietly(listened: Port) -> None:
+@pytest.mark.usefixtures("default_sigint")
+def test_ctrl_c_in_the_middle_of_a_check_ends_it_quietly(listening_port: Port) -> None:
     """A look that never ended saw nothing: 3 where looks are watched, and as programs do where there is but one."""
-    silent = f"http://127.0.0.1:{listened.number}"
-    with watching(silent, "--timeout", "1m") as process, listened.in_a_look():
+    silent = f"http://127.0.0.1:{listening_port.number}"
+    with watching(silent, "--timeout", "1m") as process, listening_port.during_check():
         process.send_signal(signal.SIGINT)
         assert ended(process) == (UNKNOWN, "")
     once = subprocess.Popen([*COMMAND, silent, "--timeout", "1m"], env=environment(), stderr=subprocess.PIPE, text=True)
-    with once, listened.in_a_look():
+    with once, listening_port.during_check():
         once.send_signal(signal.SIGINT)
         assert ended(once) == (128 + signal.SIGINT, "")
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.agents import DEADLINE_S, Agent
-from tests.support.backends import HttpBackend, Received, reply, server_tls
+from tests.support.backends import HttpBackend, ReceivedRequest, http_response, server_tls
 from tests.support.certificates import make_certificate
+from tests.support.processes import DEADLINE_S, Agent
 from tests.support.servers.base import free_port
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer
@@ -62,12 +62,12 @@ class Recipe:
             block = block.replace(old, new)
         return block
 
-    def says(self, agent: Agent, event: str, beside: Callable[[], Mapping[str, str]] = dict) -> None:
+    def has_text(self, agent: Agent, event: str, beside: Callable[[], Mapping[str, str]] = dict) -> None:
         """Whether the node comes to say what the row of this event promises; `beside` it, others may be asked."""
         *words, code = self.rows[event]
         statuses = {id_: re.split(r"[,:;]", cell)[0] for id_, cell in zip(self._ids, words, strict=True)}
         self._unseen.discard(event)
-        agent.eventually(lambda: ({**agent.statuses(), **beside()}, str(agent.health())) == (statuses, code))
+        agent.wait_until(lambda: ({**agent.statuses(), **beside()}, str(agent.health())) == (statuses, code))
 
     @contextmanager
     def served(self, folder: Path, changes: Mapping[str, str]) -> Iterator[Agent]:
@@ -102,20 +102,20 @@ def test_a_primary_and_its_replica(tmp_path: Path) -> None:
         with primary.replica(tmp_path / "replica") as replica:
             places = {"10.0.0.5:5432": f"127.0.0.1:{primary.port}", "10.0.0.6:5432": f"127.0.0.1:{replica.port}"}
             with recipe.served(node_folder(tmp_path), places) as agent:
-                recipe.says(agent, "both run")
+                recipe.has_text(agent, "both run")
                 replica.kill()
-                recipe.says(agent, "the replica is killed")
+                recipe.has_text(agent, "the replica is killed")
                 replica.start()
                 replica.wait_until_ready()
-                recipe.says(agent, "both run")
+                recipe.has_text(agent, "both run")
                 primary.kill()
-                recipe.says(agent, "the primary is killed")
+                recipe.has_text(agent, "the primary is killed")
                 replica.psql("SELECT pg_promote()")
-                recipe.says(agent, "then the replica is promoted")
+                recipe.has_text(agent, "then the replica is promoted")
 
                 roles_changed = dict(zip(places, reversed(places.values()), strict=True))
                 agent.reload(recipe.block("toml", roles_changed))
-                agent.eventually(lambda: agent.statuses() == {"ledger": "Up", "ledger-replica": "Down"})
+                agent.wait_until(lambda: agent.statuses() == {"ledger": "Up", "ledger-replica": "Down"})
                 assert agent.health() == 206
 
 
@@ -126,12 +126,12 @@ class Indexer:
         self.code = 200
         self.statuses = [{"synced": True, "health": "healthy"}]
 
-    def __call__(self, request: Received) -> bytes:
+    def __call__(self, request: ReceivedRequest) -> bytes:
         assert (request.method, request.target) == ("POST", "/graphql")
         assert request.headers["content-type"] == "application/json"
         assert json.loads(request.body) == {"query": "{ indexingStatuses { synced health } }"}
         answer = json.dumps({"data": {"indexingStatuses": self.statuses}})
-        return reply(self.code, answer if self.code == 200 else "starting", Content_Type="application/json")
+        return http_response(self.code, answer if self.code == 200 else "starting", Content_Type="application/json")
 
 
 def test_an_indexer_behind_tls(tmp_path: Path) -> None:
@@ -145,21 +145,21 @@ def test_an_indexer_behind_tls(tmp_path: Path) -> None:
         places = {"indexer.internal:8030": f"localhost:{server.port}", "/etc/svcnode/ca.pem": str(ca)}
         with recipe.served(node_folder(tmp_path), places) as agent:
             well = '`synced` is true and `health` is "healthy"'
-            recipe.says(agent, well)
+            recipe.has_text(agent, well)
             indexer.statuses = [{"synced": False, "health": "healthy"}]
-            recipe.says(agent, '`synced` is false, and `health` is "healthy"')
+            recipe.has_text(agent, '`synced` is false, and `health` is "healthy"')
             indexer.code = 503
-            recipe.says(agent, "what stands before it answers 503, as while it is being restarted")
+            recipe.has_text(agent, "what stands before it answers 503, as while it is being restarted")
             indexer.code, indexer.statuses = 200, [{"synced": True, "health": "failed"}]
-            recipe.says(agent, '`health` is "failed"')
+            recipe.has_text(agent, '`health` is "failed"')
             indexer.statuses = [{"synced": True, "health": "healthy"}]
-            recipe.says(agent, well)
+            recipe.has_text(agent, well)
             indexer.statuses = []
-            recipe.says(agent, "no status is listed: nothing is deployed")
+            recipe.has_text(agent, "no status is listed: nothing is deployed")
             indexer.statuses = [{"synced": True, "health": "healthy"}]
-            recipe.says(agent, well)
+            recipe.has_text(agent, well)
             ca.write_bytes(stranger.certificate.read_bytes())
-            recipe.says(agent, "its certificate is one that `ca` did not sign")
+            recipe.has_text(agent, "its certificate is one that `ca` did not sign")
 
 
 def test_an_execution_client_and_its_beacon_node(tmp_path: Path) -> None:
@@ -167,28 +167,28 @@ def test_an_execution_client_and_its_beacon_node(tmp_path: Path) -> None:
     with GanacheServer(tmp_path / "execution") as execution, BeaconServer(tmp_path / "beacon") as beacon:
         places = {"127.0.0.1:8545": f"127.0.0.1:{execution.port}", "127.0.0.1:5052": f"127.0.0.1:{beacon.port}"}
         with recipe.served(node_folder(tmp_path), places) as agent:
-            recipe.says(agent, "the execution client follows another chain")
+            recipe.has_text(agent, "the execution client follows another chain")
             execution.mine()
             agent.reload(recipe.block("toml", {**places, "chain_id = 1": f"chain_id = {CHAIN_ID}"}))
-            recipe.says(agent, "both follow their chain")
+            recipe.has_text(agent, "both follow their chain")
             beacon.set(is_syncing=True, sync_distance=300)
-            recipe.says(agent, "the beacon node is syncing")
+            recipe.has_text(agent, "the beacon node is syncing")
             beacon.reset()
-            recipe.says(agent, "both follow their chain")
+            recipe.has_text(agent, "both follow their chain")
             beacon.set(sync_distance=3)
-            recipe.says(agent, "the beacon node is three slots behind, and says that all is well")
+            recipe.has_text(agent, "the beacon node is three slots behind, and says that all is well")
             beacon.set(sync_distance=2)
-            recipe.says(agent, "both follow their chain")
+            recipe.has_text(agent, "both follow their chain")
             execution.mine(age_s=3600)
-            recipe.says(agent, "the newest block is older than a minute")
+            recipe.has_text(agent, "the newest block is older than a minute")
             execution.mine()
-            recipe.says(agent, "both follow their chain")
+            recipe.has_text(agent, "both follow their chain")
             execution.freeze()
-            recipe.says(agent, "the execution client is frozen")
+            recipe.has_text(agent, "the execution client is frozen")
             execution.thaw()
-            recipe.says(agent, "both follow their chain")
+            recipe.has_text(agent, "both follow their chain")
             execution.kill()
-            recipe.says(agent, "the execution client is killed")
+            recipe.has_text(agent, "the execution client is killed")
 
 
 def test_a_storage_daemon(tmp_path: Path) -> None:
@@ -204,24 +204,24 @@ def test_a_storage_daemon(tmp_path: Path) -> None:
         # No test can fill the disk of this machine; what counts as little is its to say.
         roomy = {**places, '"5GiB"': '"1B"', '"50GiB"': '"2B"'}
         with recipe.served(node_folder(tmp_path), roomy) as agent:
-            recipe.says(agent, "all is well")
+            recipe.has_text(agent, "all is well")
             daemon.set(peers=0)
-            recipe.says(agent, "the daemon has no peers")
+            recipe.has_text(agent, "the daemon has no peers")
             daemon.reset()
-            recipe.says(agent, "all is well")
+            recipe.has_text(agent, "all is well")
             an_old_time_s = time.time() - 27 * 3600
             os.utime(verified, (an_old_time_s, an_old_time_s))
-            recipe.says(agent, "the job has not come to its end since yesterday")
+            recipe.has_text(agent, "the job has not come to its end since yesterday")
             verified.touch()
-            recipe.says(agent, "all is well")
+            recipe.has_text(agent, "all is well")
             agent.reload(recipe.block("toml", {**places, '"5GiB"': '"1B"', '"50GiB"': '"9000TiB"'}))
-            recipe.says(agent, "less than 50 GiB are free")
+            recipe.has_text(agent, "less than 50 GiB are free")
             agent.reload(recipe.block("toml", {**places, '"5GiB"': '"9000TiB"', '"50GiB"': '"9001TiB"'}))
-            recipe.says(agent, "less than 5 GiB are free")
+            recipe.has_text(agent, "less than 5 GiB are free")
             agent.reload(recipe.block("toml", roomy))
-            recipe.says(agent, "all is well")
+            recipe.has_text(agent, "all is well")
             daemon.kill()
-            recipe.says(agent, "the daemon is killed")
+            recipe.has_text(agent, "the daemon is killed")
 
 
 @contextmanager
@@ -238,7 +238,7 @@ def program(text: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def status_in_the_worker(port: int) -> dict[str, str]:
+def worker_status(port: int) -> dict[str, str]:
     """What it says of itself, where it says anything."""
     try:
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)) as connection:
@@ -257,15 +257,15 @@ def test_a_worker_that_beats(tmp_path: Path) -> None:
             program(recipe.block("python", {"8421": str(port)}), tmp_path) as worker,
             recipe.served(node_folder(tmp_path), {"127.0.0.1:8421": f"127.0.0.1:{port}"}) as agent,
         ):
-            recipe.says(agent, "it settles batches", lambda: status_in_the_worker(port))
+            recipe.has_text(agent, "it settles batches", lambda: worker_status(port))
             database.execute("BEGIN EXCLUSIVE")
-            recipe.says(
+            recipe.has_text(
                 agent,
                 "somebody locks the database, and the worker waits for it",
-                lambda: status_in_the_worker(port),
+                lambda: worker_status(port),
             )
             database.execute("ROLLBACK")
-            recipe.says(agent, "the lock is gone", lambda: status_in_the_worker(port))
+            recipe.has_text(agent, "the lock is gone", lambda: worker_status(port))
             worker.kill()
-            recipe.says(agent, "it is killed", lambda: status_in_the_worker(port))
+            recipe.has_text(agent, "it is killed", lambda: worker_status(port))
         assert database.execute("SELECT count(*) FROM batches").fetchone()[0] > 1

@@ -27,8 +27,7 @@ from svcnode import Node
 from svcnode.config import load
 from svcnode.core import redaction
 from svcnode.logs import JsonFormatter
-from tests.support.agents import Agent
-from tests.support.programs import run_to_end
+from tests.support.processes import Agent, run_command
 
 if TYPE_CHECKING:
     import subprocess
@@ -43,13 +42,13 @@ PATHS = ("/svc/node", "/svc/node/services", "/svc/node/health", "/readyz", "/rea
 BROKEN_KIND = """
 from dataclasses import dataclass
 from urllib.parse import unquote
-from svcnode.probes.tools.kind import UrlProbe
+from svcnode.probes.base import UrlProbe
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BrokenProbe(UrlProbe):
     key: str = ""
 
-    async def look(self):
+    async def check(self):
         try:
             raise KeyError(self.key)
         except KeyError as exc:
@@ -104,35 +103,35 @@ class EchoHandler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         how = re.search("/(echo|rpc-error|rpc-result|garbage|moved|hang|ready|503)", self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.heard |= {headers.get("authorization", ""): None}
+        self.server.received |= {headers.get("authorization", ""): None}
         scheme, _, token = headers.get("authorization", "").partition(" ")
         echo = {
             "target": self.path,
             "body": body,
             "headers": headers,
-            "heard": list(self.server.heard),
+            "heard": list(self.server.received),
             "user": base64.b64decode(token).decode() if scheme == "Basic" else "",
         }
         match how and how[1]:
             case "ready" | "echo":
-                self.reply(200, echo)
+                self.handler(200, echo)
             case "rpc-error":
                 words = " ".join(map(str, json.loads(body)["params"]))
-                self.reply(200, {"id": 1, "error": {"code": 1, "message": "x" * 185 + words}})
+                self.handler(200, {"id": 1, "error": {"code": 1, "message": "x" * 185 + words}})
             case "rpc-result":
-                self.reply(200, {"id": 1, "result": json.loads(body)["params"]})
+                self.handler(200, {"id": 1, "result": json.loads(body)["params"]})
             case "garbage":
                 self.wfile.write(f"what is {self.path}?".encode())
             case "moved":
-                self.reply(302, echo, location=self.path.replace("moved", "503"))
+                self.handler(302, echo, location=self.path.replace("moved", "503"))
             case "hang":
-                self.server.is_over.wait()
+                self.server.is_quit.wait()
             case _:
-                self.reply(503, echo)
+                self.handler(503, echo)
 
     do_GET = do_POST = answer  # noqa: N815  as http.server has it
 
-    def reply(self, code: int, document: object, location: str = "") -> None:
+    def handler(self, code: int, document: object, location: str = "") -> None:
         body = json.dumps(document).encode()
         self.send_response(code, f"told {quote(self.path)}")
         self.send_header("Content-Length", str(len(body)))
@@ -150,11 +149,11 @@ class EchoServer(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), EchoHandler)
-        self.is_over = threading.Event()
-        self.heard: dict[str, None] = {}  # each Authorization that ever came, in their order
+        self.is_quit = threading.Event()
+        self.received: dict[str, None] = {}  # each Authorization that ever came, in their order
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"127.0.0.1:{self.server_port}"
 
 
@@ -166,7 +165,7 @@ def echoing_http() -> Iterator[EchoServer]:
         try:
             yield server
         finally:
-            server.is_over.set()
+            server.is_quit.set()
             server.shutdown()
             thread.join()
 
@@ -192,10 +191,10 @@ def echoing_tcp() -> Iterator[str]:
             thread.join()
 
 
-# ---- the world under test
+# ---- the secrets_setup under test
 
 
-class World:
+class SecretsSetup:
     """Services by their ids, each with a secret, and the words in which the log tells what became of them."""
 
     def __init__(self, folder: Path, http: str, tcp: str) -> None:
@@ -203,7 +202,7 @@ class World:
         self.secrets = Secrets(folder)
         self._install_kind()
         self.probes: dict[str, Any] = {}
-        self.said: dict[str, str] = {}
+        self.output: dict[str, str] = {}
         self._fill(self.secrets, http, tcp)
 
     def _install_kind(self) -> None:
@@ -227,7 +226,7 @@ class World:
         return "\n".join(lines)
 
     def add(self, service_id: str, said: str, probe: Any) -> None:
-        self.probes[service_id], self.said[service_id] = probe, said
+        self.probes[service_id], self.output[service_id] = probe, said
 
     def _fill(self, secret: Secrets, http: str, tcp: str) -> None:
         add, wrong = self.add, "wrong"
@@ -337,7 +336,7 @@ class World:
         })  # fmt: skip
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_to_end([sys.executable, "-m", "svcnode", *arguments], self.folder, **self.environ)
+        return run_command([sys.executable, "-m", "svcnode", *arguments], self.folder, **self.environ)
 
 
 def toml(value: Any) -> str:
@@ -351,34 +350,38 @@ def toml(value: Any) -> str:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def secrets_setup(tmp_path: Path) -> Iterator[SecretsSetup]:
     with echoing_http() as http, echoing_tcp() as tcp:
-        yield World(tmp_path, http.place, tcp)
+        yield SecretsSetup(tmp_path, http.address, tcp)
 
 
 @pytest.fixture
-def _secrets_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is loaded in this process must not blot out the words of other tests."""
     monkeypatch.setattr(redaction, "_secrets", set())
-    monkeypatch.setattr(redaction, "_lengths", {})
+    monkeypatch.setattr(redaction, "_lengths_by_prefix", {})
 
 
 # ---- a running node
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_running_node_shows_no_secret_whatever_becomes_of_its_services(world: World, log_format: str) -> None:
+def test_a_running_node_shows_no_secret_whatever_becomes_of_its_services(
+    secrets_setup: SecretsSetup, log_format: str
+) -> None:
     flags = ("--listen", "127.0.0.1:0", "--drain", "0s", "--log-level", "debug", "--log-format", log_format)
-    with Agent(world.folder, *flags, config=world.config, environ=world.environ) as agent:
-        for service_id, said in world.said.items():
-            agent.hears(f"service {service_id} .*{said}".replace("$", MESSAGE_END))
-        agent.hears("the probe of service 'broken' failed by itself")
-        answers = [agent.ask(path).body for path in PATHS]
-        answers += [agent.ask(f"/svc/node/services/{service_id}/health").body for service_id in world.probes]
+    with Agent(secrets_setup.folder, *flags, config=secrets_setup.config, environ=secrets_setup.environ) as agent:
+        for service_id, said in secrets_setup.output.items():
+            agent.wait_for_log(f"service {service_id} .*{said}".replace("$", MESSAGE_END))
+        agent.wait_for_log("the probe of service 'broken' failed by itself")
+        answers = [agent.request(path).body for path in PATHS]
+        answers += [
+            agent.request(f"/svc/node/services/{service_id}/health").body for service_id in secrets_setup.probes
+        ]
         assert agent.stop() == 0
-        assert world.secrets.found_in("\n".join(agent.lines)) == set()
-        assert world.secrets.found_in(b"\n".join(answers).decode()) == set()
-        assert {"ready", "sent-and-heard"} <= world.probes.keys()
+        assert secrets_setup.secrets.found_in("\n".join(agent.lines)) == set()
+        assert secrets_setup.secrets.found_in(b"\n".join(answers).decode()) == set()
+        assert {"ready", "sent-and-heard"} <= secrets_setup.probes.keys()
         if log_format == "json":
             assert all({"time", "level", "logger", "message"} <= json.loads(line).keys() for line in agent.lines)
 
@@ -388,48 +391,48 @@ def test_a_secret_that_is_rotated_is_used_and_neither_the_old_nor_the_new_one_is
     old, new = secrets.new(), secrets.new()
     (tmp_path / "key").write_text(old, encoding="utf-8")
     with echoing_http() as http:
-        probe = {"url": f"http://{http.place}/echo", "bearer": {"file": "key"}, "json": {"/heard": "wrong"}}
+        probe = {"url": f"http://{http.address}/echo", "bearer": {"file": "key"}, "json": {"/heard": "wrong"}}
         config = f'[defaults]\ninterval = "200ms"\nfall = 1\n[[services]]\nid = "db"\nprobe = {toml(probe)}'
         with Agent(tmp_path, "--listen", "127.0.0.1:0", "--log-level", "debug", config=config) as agent:
-            agent.hears(r"service db failed a look: .*/heard is \[.\"Bearer \*\*\*.\"\]")
+            agent.wait_for_log(r"service db failed a look: .*/heard is \[.\"Bearer \*\*\*.\"\]")
             (tmp_path / "key").write_text(new, encoding="utf-8")
             agent.reload()
-            agent.hears(r"service db failed a look: .*/heard is \[.\"Bearer \*\*\*.\", .\"Bearer \*\*\*.\"\]")
-            assert list(http.heard) == [f"Bearer {old}", f"Bearer {new}"]
+            agent.wait_for_log(r"service db failed a look: .*/heard is \[.\"Bearer \*\*\*.\", .\"Bearer \*\*\*.\"\]")
+            assert list(http.received) == [f"Bearer {old}", f"Bearer {new}"]
             (tmp_path / "key").write_text(f"{secrets.new()}\nof two lines", encoding="utf-8")
             agent.signal(signal.SIGHUP)
-            agent.hears(r"not reloaded, .*\.bearer: is not one line of text that a header can carry")
+            agent.wait_for_log(r"not reloaded, .*\.bearer: is not one line of text that a header can carry")
             assert secrets.found_in("\n".join(agent.lines)) == set()
 
 
 # ---- commands
 
 
-def test_checking_a_configuration_shows_no_secret(world: World) -> None:
-    (world.folder / "svcnode.toml").write_text(world.config, encoding="utf-8")
-    done = world.run("check-config")
+def test_checking_a_configuration_shows_no_secret(secrets_setup: SecretsSetup) -> None:
+    (secrets_setup.folder / "svcnode.toml").write_text(secrets_setup.config, encoding="utf-8")
+    done = secrets_setup.run("check-config")
     assert done.returncode == 0, done.stderr
-    assert all(service_id in done.stdout for service_id in world.probes)
-    assert world.secrets.found_in(done.stdout + done.stderr) == set()
+    assert all(service_id in done.stdout for service_id in secrets_setup.probes)
+    assert secrets_setup.secrets.found_in(done.stdout + done.stderr) == set()
 
 
-def test_looking_once_shows_no_secret(world: World) -> None:
-    for place, (service_id, probe) in enumerate(world.probes.items()):
+def test_checking_once_shows_no_secret(secrets_setup: SecretsSetup) -> None:
+    for place, (service_id, probe) in enumerate(secrets_setup.probes.items()):
         options = probe if isinstance(probe, dict) else {"url": probe}
         if not isinstance(options.get("url"), str):
             continue  # a command line has no place for a file
         words = [f"-o{key}={toml(value)}" for key, value in options.items() if key != "url"]
         words += ["--timeout", "300ms" if service_id == "timed-out" else "5s", "--allow-exec"]
-        done = world.run("probe", options["url"], *words, *["--json"] * (place % 2))
+        done = secrets_setup.run("probe", options["url"], *words, *["--json"] * (place % 2))
         shown = done.stdout + done.stderr
         assert done.stdout, shown
-        assert world.secrets.found_in(shown) == set(), shown
-        assert ("***" in shown) or r"\*" not in world.said[service_id], shown
+        assert secrets_setup.secrets.found_in(shown) == set(), shown
+        assert ("***" in shown) or r"\*" not in secrets_setup.output[service_id], shown
 
 
 # ---- what is refused
 
-NEXT_TO_A_FAULT = [
+ERROR_CONTEXTS = [
     "tcp://127.0.0.1:{}",
     "tcp://me:{}@127.0.0.1:1",
     "tcp://127.0.0.1:1/{}",
@@ -466,15 +469,19 @@ def with_secrets(value: Any, secrets: Secrets) -> Any:
     return value.replace("{}", secrets.env())
 
 
-@pytest.mark.parametrize("place", range(len(NEXT_TO_A_FAULT)))
-def test_no_error_of_a_configuration_shows_the_secret_next_to_the_fault(place: int, world: World) -> None:
-    probe = with_secrets(NEXT_TO_A_FAULT[place], world.secrets)
-    (world.folder / "svcnode.toml").write_text(f'[[services]]\nid = "db"\nprobe = {toml(probe)}', encoding="utf-8")
-    done = world.run("check-config")
+@pytest.mark.parametrize("place", range(len(ERROR_CONTEXTS)))
+def test_no_error_of_a_configuration_shows_the_secret_next_to_the_fault(
+    place: int, secrets_setup: SecretsSetup
+) -> None:
+    probe = with_secrets(ERROR_CONTEXTS[place], secrets_setup.secrets)
+    (secrets_setup.folder / "svcnode.toml").write_text(
+        f'[[services]]\nid = "db"\nprobe = {toml(probe)}', encoding="utf-8"
+    )
+    done = secrets_setup.run("check-config")
     assert done.returncode == 2, done.stdout
     assert done.stderr.startswith("svcnode: services.db.probe")
     assert done.stderr.count("\n") == 1
-    assert world.secrets.found_in(done.stderr) == set(), done.stderr
+    assert secrets_setup.secrets.found_in(done.stderr) == set(), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -493,7 +500,7 @@ def test_no_error_shows_the_literal_password_of_a_url_that_is_refused(command: s
     secrets = Secrets(tmp_path)
     url = url.format(secrets.literal())
     arguments = ("probe", url) if command == "probe" else ("serve", "--service", f"db={url}")
-    done = run_to_end([sys.executable, "-m", "svcnode", *arguments], tmp_path)
+    done = run_command([sys.executable, "-m", "svcnode", *arguments], tmp_path)
     assert done.returncode == (3 if command == "probe" else 2)
     assert done.stderr.startswith("svcnode: ")
     assert secrets.found_in(done.stdout + done.stderr) == set(), done.stderr
@@ -502,30 +509,32 @@ def test_no_error_shows_the_literal_password_of_a_url_that_is_refused(command: s
 # ---- inside a program
 
 
-@pytest.mark.usefixtures("_secrets_of_its_own")
-def test_nothing_that_a_program_can_print_shows_a_secret(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(world.folder))
+@pytest.mark.usefixtures("_isolated_secrets")
+def test_nothing_that_a_program_can_print_shows_a_secret(
+    secrets_setup: SecretsSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(secrets_setup.folder))
     monkeypatch.delitem(sys.modules, "broken_kind", raising=False)
-    (world.folder / "svcnode.toml").write_text(world.config, encoding="utf-8")
-    settings = load(world.folder / "svcnode.toml", world.environ)
+    (secrets_setup.folder / "svcnode.toml").write_text(secrets_setup.config, encoding="utf-8")
+    settings = load(secrets_setup.folder / "svcnode.toml", secrets_setup.environ)
     node = Node("validator-7", version="v1")
     changes: list[object] = []
     node.subscribe(changes.append)
     handles = [node.add(service.definition) for service in settings.services]
 
     async def look() -> None:
-        async with node.supervised():
-            while not all(state.counted_at_s or service.id in UNCOUNTED for service, state in node):  # noqa: ASYNC110
+        async with node.probing():
+            while not all(state.last_evidence_at_s or service.id in UNCOUNTED for service, state in node):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     asyncio.run(look())
     shown: list[object] = [settings, node, handles, changes, list(node)]
     for service in settings.services:
-        watch = service.definition.watch
+        watch = service.definition.probe_config
         assert watch is not None
         probe: Any = watch.probe
         shown += [service, service.definition, watch, probe, probe.url, getattr(probe, "_request", None)]
-    assert world.secrets.found_in(" ".join(f"{one!r} {one!s}" for one in shown)) == set()
+    assert secrets_setup.secrets.found_in(" ".join(f"{one!r} {one!s}" for one in shown)) == set()
     assert "***" in repr(list(node))
 
 
@@ -536,10 +545,10 @@ UNCOUNTED = {"broken", "exec-missing"}
 # ---- secrets that look like something else
 
 
-@pytest.mark.usefixtures("_secrets_of_its_own")
+@pytest.mark.usefixtures("_isolated_secrets")
 @pytest.mark.parametrize("secret", ["message", "level", '": "', "info", "2026", '", "', "\\n\\n"])
 def test_a_secret_that_looks_like_a_part_of_a_log_line_does_not_break_it(secret: str) -> None:
-    redaction.keep_secret(secret)
+    redaction.register_secret(secret)
     record = logging.makeLogRecord(
         {"msg": f"wrong: {secret}", "name": "svcnode", "levelname": "INFO", "created": 1_767_225_600.0}
     )

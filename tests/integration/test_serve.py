@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents import DEADLINE_S, Agent, Answer, Client, connect_unix, has_ipv6, is_listened_on
 from tests.support.certificates import Certificate, make_certificate
+from tests.support.processes import DEADLINE_S, Agent, Client, Response, connect_unix, has_ipv6, is_listening
 
 ANYWHERE = ("--listen", "127.0.0.1:0")
 FIXED = '[[services]]\nid = "db"\nstatus = "Up"\n'
@@ -80,8 +80,8 @@ def run(folder: Path, *arguments: str, environ: dict[str, str] | None = None) ->
 
 def test_it_says_what_it_listens_on_and_answers_there(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--name", "validator-7", "--node-version", "v1.4.2", config=FIXED) as agent:
-        told = agent.hears(r"listening on http://127\.0\.0\.1:(\d+)(/svc/node)\b")
-        answer = agent.ask(told.group(2), int(told.group(1)))
+        told = agent.wait_for_log(r"listening on http://127\.0\.0\.1:(\d+)(/svc/node)\b")
+        answer = agent.request(told.group(2), int(told.group(1)))
         assert answer.code == 200
         assert answer.json == {"node_name": "validator-7", "spec_version": "v0.0.1", "node_version": "v1.4.2"}
         assert agent.statuses() == {"db": "Up"}
@@ -90,7 +90,7 @@ def test_it_says_what_it_listens_on_and_answers_there(tmp_path: Path) -> None:
 
 def test_elsewhere_than_on_a_terminal_every_line_is_json(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         assert agent.stop() == 0
         entries = [json.loads(line) for line in agent.lines]
         assert all({"time", "level", "logger", "message"} == entry.keys() for entry in entries)
@@ -99,7 +99,7 @@ def test_elsewhere_than_on_a_terminal_every_line_is_json(tmp_path: Path) -> None
 
 def test_on_a_terminal_every_line_is_text_and_the_end_comes_at_once(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED, on_terminal=True) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         assert agent.stop() == 0
         assert all(re.match(r"\d\d:\d\d:\d\d (info|warning) ", line) for line in agent.lines), agent.lines
         assert not any("draining" in line for line in agent.lines)
@@ -107,20 +107,20 @@ def test_on_a_terminal_every_line_is_text_and_the_end_comes_at_once(tmp_path: Pa
 
 def test_elsewhere_than_on_a_terminal_the_end_comes_after_5_seconds(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         agent.signal(signal.SIGTERM)
-        agent.hears("draining for 5 s: health answers 503; a second signal stops at once")
+        agent.wait_for_log("draining for 5 s: health answers 503; a second signal stops at once")
         agent.signal(signal.SIGTERM)
-        assert agent.ends() == 128 + signal.SIGTERM
+        assert agent.wait_for_exit() == 128 + signal.SIGTERM
 
 
 def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
     config = '[node]\nname = "file"\nversion = "v1"\n[server]\nprefix = "/file"\n' + FIXED
     environ = {"SVCNODE_NODE_VERSION": "v2", "SVCNODE_SERVER_PREFIX": "/environment", "SVCNODE_SERVER_LISTEN": "x"}
     with Agent(tmp_path, *ANYWHERE, "--prefix", "/flag", config=config, environ=environ) as agent:
-        who = agent.ask("/flag/node").json
+        who = agent.request("/flag/node").json
         assert (who["node_name"], who["node_version"]) == ("file", "v2")
-        assert agent.ask("/environment/node").code == agent.ask("/file/node").code == 404
+        assert agent.request("/environment/node").code == agent.request("/file/node").code == 404
 
 
 # ---- stopping
@@ -131,12 +131,12 @@ def test_a_node_told_to_stop_is_unhealthy_for_a_while_and_answers_to_the_end(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "1s", config=FIXED) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         assert agent.health() == 200
         agent.signal(number)
-        agent.hears("draining for 1 s")
-        codes = {path: agent.ask(path).code for path in ("/svc/node/health", "/svc/node", "/svc/node/services")}
-        codes |= {path: agent.ask(path).code for path in ("/svc/node/services/db/health", "/livez", "/readyz")}
+        agent.wait_for_log("draining for 1 s")
+        codes = {path: agent.request(path).code for path in ("/svc/node/health", "/svc/node", "/svc/node/services")}
+        codes |= {path: agent.request(path).code for path in ("/svc/node/services/db/health", "/livez", "/readyz")}
         assert codes == {
             "/svc/node/health": 503,
             "/svc/node": 200,
@@ -145,31 +145,31 @@ def test_a_node_told_to_stop_is_unhealthy_for_a_while_and_answers_to_the_end(
             "/livez": 200,
             "/readyz": 503,
         }
-        assert agent.ends() == 0
+        assert agent.wait_for_exit() == 0
         assert agent.messages[-1] == "stopped"
 
 
 @pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
 def test_a_second_signal_ends_it_at_once(first: signal.Signals, second: signal.Signals, tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "60s", config=FIXED) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         agent.signal(first)
-        agent.hears("draining for 60 s")
+        agent.wait_for_log("draining for 60 s")
         agent.signal(second)
-        assert agent.ends() == 128 + second
+        assert agent.wait_for_exit() == 128 + second
         assert agent.messages[-1] == "stopped at once by a second signal"
 
 
 def test_a_request_in_flight_is_answered_before_the_end(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent, agent.connect() as client:
-        assert client.ask("/svc/node").code == 200
+        assert client.request("/svc/node").code == 200
         client.sock.sendall(b"GET /svc/node HTTP/1.1\r\n")
-        agent.eventually(lambda: agent.health() == 200)  # so that the half request has arrived
+        agent.wait_until(lambda: agent.health() == 200)  # so that the half request has arrived
         agent.signal(signal.SIGTERM)
-        agent.eventually(lambda: not is_listened_on(agent.port))
+        agent.wait_until(lambda: not is_listening(agent.port))
         client.sock.sendall(b"Host: localhost\r\n\r\n")
         assert client.sock.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
-        assert agent.ends() == 0
+        assert agent.wait_for_exit() == 0
 
 
 # ---- reloading
@@ -186,9 +186,9 @@ def test_services_come_go_and_change_without_a_restart(tmp_path: Path) -> None:
         assert agent.statuses() == {"goes": "Up", "stays": "Up", "changes": "Up"}
         agent.reload(after)
         assert agent.statuses() == {"stays": "Up", "changes": "Initializing", "comes": "Down"}
-        names = {one["id"]: one["name"] for one in agent.ask("/svc/node/services").json["services"]}
+        names = {one["id"]: one["name"] for one in agent.request("/svc/node/services").json["services"]}
         assert names["changes"] == "new"
-        assert agent.ask("/svc/node/services/goes/health").code == 404
+        assert agent.request("/svc/node/services/goes/health").code == 404
         assert agent.health() == 206
         assert sum("service stays " in message for message in agent.messages) == 1  # it has not left Up
 
@@ -200,7 +200,7 @@ def test_services_of_fixed_status_are_told_in_one_line_however_many_they_are(tmp
         )
 
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=fixed(*["Up"] * 300, "Down")) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         agent.reload(fixed("Down"))
         agent.reload(fixed("Down"))
         assert agent.stop() == 0
@@ -217,7 +217,7 @@ def test_a_service_can_change_from_fixed_to_probed_and_back(tmp_path: Path) -> N
     with Agent(tmp_path, *ANYWHERE, config='[[services]]\nid = "db"\nstatus = "Down"\n') as agent:
         assert agent.statuses() == {"db": "Down"}
         agent.reload('[[services]]\nid = "db"\nprobe = "sqlite:ledger.db"\n')
-        agent.eventually(lambda: agent.statuses() == {"db": "Up"})
+        agent.wait_until(lambda: agent.statuses() == {"db": "Up"})
         agent.reload('[[services]]\nid = "db"\nstatus = "Initializing"\n')
         assert agent.statuses() == {"db": "Initializing"}
 
@@ -226,11 +226,11 @@ def test_name_version_and_prefix_change_under_a_connection_that_stays_open(tmp_p
     before = '[node]\nname = "old"\nversion = "v1"\n' + FIXED
     after = '[node]\nname = "new"\nversion = "v2"\n[server]\nprefix = ["/svc", "/eigen"]\n' + FIXED
     with Agent(tmp_path, *ANYWHERE, config=before) as agent, agent.connect() as client:
-        assert client.ask("/svc/node").json["node_name"] == "old"
-        assert client.ask("/eigen/node").code == 404
+        assert client.request("/svc/node").json["node_name"] == "old"
+        assert client.request("/eigen/node").code == 404
         agent.reload(after)
         for prefix in ("/svc", "/eigen"):
-            who = client.ask(f"{prefix}/node").json
+            who = client.request(f"{prefix}/node").json
             assert (who["node_name"], who["node_version"]) == ("new", "v2")
 
 
@@ -238,22 +238,22 @@ def test_addresses_come_and_go_while_connections_stay(loop: dict[str, str], tmp_
     with Agent(tmp_path, config='[server]\nlisten = "127.0.0.1:0"\n' + FIXED, environ=loop) as agent:
         before = agent.port
         with agent.connect(before) as client:
-            assert client.ask("/svc/node").code == 200
+            assert client.request("/svc/node").code == 200
             agent.reload('[server]\nlisten = "localhost:0"\nprefix = "/eigen"\n' + FIXED)
-            agent.hears(r"listening on http://.*/eigen/node", times=1)
+            agent.wait_for_log(r"listening on http://.*/eigen/node", times=1)
             after = agent.port
             assert after != before
-            assert agent.ask("/eigen/node", after).code == 200
-            assert client.ask("/eigen/node").code == 200
-            agent.eventually(lambda: not is_listened_on(before))
+            assert agent.request("/eigen/node", after).code == 200
+            assert client.request("/eigen/node").code == 200
+            agent.wait_until(lambda: not is_listening(before))
 
 
 def test_the_level_of_the_log_can_be_changed(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         agent.config_file.write_text('[node]\nname = "quiet"\n[log]\nlevel = "error"\n' + FIXED)
         agent.signal(signal.SIGHUP)
-        agent.eventually(lambda: agent.ask("/svc/node").json["node_name"] == "quiet")
+        agent.wait_until(lambda: agent.request("/svc/node").json["node_name"] == "quiet")
         agent.reload("broken")
         assert agent.messages[-1].startswith("not reloaded")
         assert not any(message.startswith("reloaded") for message in agent.messages)
@@ -270,7 +270,7 @@ def test_the_form_of_the_log_can_be_changed(tmp_path: Path) -> None:
 def test_a_reload_that_turns_the_node_green_says_which_services_it_took_away(tmp_path: Path) -> None:
     sick = '[[services]]\nid = "ledger"\nstatus = "Down"\nimpact = "critical"\n'
     with Agent(tmp_path, *ANYWHERE, config=FIXED + sick) as agent:
-        agent.eventually(lambda: agent.health() == 503)
+        agent.wait_until(lambda: agent.health() == 503)
         agent.reload(FIXED)
         assert agent.health() == 200
         told = json.loads(agent.lines[-1])
@@ -280,21 +280,21 @@ def test_a_reload_that_turns_the_node_green_says_which_services_it_took_away(tmp
 
 def test_a_bad_file_changes_nothing_and_is_told_with_file_and_line(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "-c", "svcnode.toml", config='[node]\nname = "old"\n' + FIXED) as agent:
-        assert agent.ask("/svc/node").json["node_name"] == "old"
+        assert agent.request("/svc/node").json["node_name"] == "old"
         agent.reload('[node]\nname = "new"\n[[services]]\nid = "other"\nstatus = "up"\n')
         assert agent.messages[-1] == (
             "not reloaded, the old configuration stays in force: "
             'services.other.status: must be one of "Up", "Down", "Initializing", not "up"; did you mean "Up"? '
             "(svcnode.toml:5)"
         )
-        assert agent.ask("/svc/node").json["node_name"] == "old"
+        assert agent.request("/svc/node").json["node_name"] == "old"
         assert agent.statuses() == {"db": "Up"}
         agent.config_file.unlink()
         agent.reload()
         assert agent.messages[-1].endswith("cannot read the configuration: no such file or directory (svcnode.toml)")
         assert agent.health() == 200
         agent.reload('[node]\nname = "new"\n' + FIXED)
-        assert agent.ask("/svc/node").json["node_name"] == "new"
+        assert agent.request("/svc/node").json["node_name"] == "new"
 
 
 def test_a_file_that_was_emptied_does_not_turn_a_sick_node_green(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_sick_service_that_leaves_does_not_make_the_node_look_well_for_a_momen
 
 def test_a_configuration_that_would_never_end_is_not_read(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         agent.config_file.unlink()
         os.mkfifo(agent.config_file)
         agent.reload()
@@ -324,25 +324,25 @@ def test_a_configuration_that_would_never_end_is_not_read(tmp_path: Path) -> Non
 
 def test_what_a_reload_that_failed_half_way_left_undone_is_done_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "from svcnode.web.wire import WireServer\n"
-        "set_prefixes = WireServer.set_prefixes\n"
+        "from svcnode.server.server import HttpServer\n"
+        "set_prefixes = HttpServer.set_prefixes\n"
         "def fail_once(server, prefixes):\n"
-        "    WireServer.set_prefixes = set_prefixes\n"
+        "    HttpServer.set_prefixes = set_prefixes\n"
         "    raise OSError('out of luck')\n"
-        "WireServer.set_prefixes = fail_once\n"
+        "HttpServer.set_prefixes = fail_once\n"
     )
     after = '[node]\nname = "new"\n[server]\nprefix = "/eigen"\n[[services]]\nid = "other"\nstatus = "Down"\n'
     with Agent(tmp_path, *ANYWHERE, config=FIXED, environ={"PYTHONPATH": str(tmp_path)}) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         agent.config_file.write_text(after)
         agent.signal(signal.SIGHUP)
-        agent.hears("reloading failed half-way")
+        agent.wait_for_log("reloading failed half-way")
         assert agent.health() == 200
         agent.reload()
         assert agent.messages[-1] == "reloaded: removed db; added other"
-        assert agent.ask("/eigen/node").json["node_name"] == "new"
-        assert agent.ask("/eigen/node/services").json["services"][0]["id"] == "other"
-        assert agent.ask("/eigen/node/health").code == 503
+        assert agent.request("/eigen/node").json["node_name"] == "new"
+        assert agent.request("/eigen/node/services").json["services"][0]["id"] == "other"
+        assert agent.request("/eigen/node/health").code == 503
 
 
 def test_a_file_written_while_the_node_runs_is_found_by_the_next_reload(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_a_reload_that_comes_too_early_ends_nothing(tmp_path: Path) -> None:
 def test_a_probe_that_fails_at_the_start_is_told_before_it_counts(tmp_path: Path) -> None:
     config = '[[services]]\nid = "ledger"\nprobe = "sqlite:/nowhere/ledger.db"\n'
     with Agent(tmp_path, *ANYWHERE, config=config) as agent:
-        agent.hears("service ledger failed a look: no such file or directory: /nowhere/ledger.db")
+        agent.wait_for_log("service ledger failed a look: no such file or directory: /nowhere/ledger.db")
         assert agent.statuses() == {"ledger": "Initializing"}
 
 
@@ -388,10 +388,10 @@ def test_an_address_that_cannot_be_had_changes_nothing(tmp_path: Path) -> None:
             "something listens there already; stop it, or choose another place with listen in [server]"
         )
         assert not (tmp_path / "a.sock").exists()
-        assert client.ask("/svc/node").json["node_name"] != "new"
+        assert client.request("/svc/node").json["node_name"] != "new"
         with agent.connect(port, tls=trusting(old)) as newcomer:
             assert certificate_seen_by(newcomer) == der(old)
-            assert newcomer.ask("/svc/node/services").json["services"][0]["id"] == "db"
+            assert newcomer.request("/svc/node/services").json["services"][0]["id"] == "db"
         agent.reload(before)
         assert agent.messages[-1] == "reloaded: no service changed"
 
@@ -404,9 +404,9 @@ def test_many_reloads_leave_nothing_behind(tmp_path: Path) -> None:
         before = _descriptors(agent)
         for _ in range(10):
             agent.reload()
-        agent.eventually(lambda: _descriptors(agent) <= before)
+        agent.wait_until(lambda: _descriptors(agent) <= before)
         with connect_unix(tmp_path / "a.sock") as client:
-            assert client.ask("/svc/node").code == 200
+            assert client.request("/svc/node").code == 200
 
 
 def _descriptors(agent: Agent) -> int:
@@ -419,12 +419,12 @@ def _descriptors(agent: Agent) -> int:
 def test_https_is_spoken_where_there_is_a_certificate(loop: dict[str, str], tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     with Agent(tmp_path, *ANYWHERE, config=tls_table(made) + FIXED, environ=loop) as agent:
-        agent.hears(r"listening on https://127\.0\.0\.1:\d+/svc/node")
+        agent.wait_for_log(r"listening on https://127\.0\.0\.1:\d+/svc/node")
         with agent.connect(tls=trusting(made)) as client:
-            assert client.ask("/svc/node/health").code == 200
-            assert client.ask("/svc/node/services").json["services"][0]["id"] == "db"
+            assert client.request("/svc/node/health").code == 200
+            assert client.request("/svc/node/services").json["services"][0]["id"] == "db"
         with agent.connect() as in_clear, pytest.raises(ConnectionError):
-            in_clear.ask("/svc/node/health")
+            in_clear.request("/svc/node/health")
 
 
 @pytest.mark.parametrize("becomes_rsa", [False, True])
@@ -437,13 +437,13 @@ def test_a_new_certificate_is_seen_by_new_connections_while_old_ones_live_on(
         port = agent.port
         with agent.connect(tls=trusting(made)) as before:
             first = certificate_seen_by(before)
-            assert before.ask("/svc/node").code == 200
+            assert before.request("/svc/node").code == 200
             make_certificate(tmp_path, is_rsa=becomes_rsa)
             agent.reload()
             with agent.connect(port, tls=trusting(made)) as after:
                 assert certificate_seen_by(after) == der(made) != first
-                assert after.ask("/svc/node").code == 200
-            assert before.ask("/svc/node").code == 200
+                assert after.request("/svc/node").code == 200
+            assert before.request("/svc/node").code == 200
 
 
 def test_a_broken_certificate_changes_nothing(tmp_path: Path) -> None:
@@ -464,11 +464,11 @@ def test_a_port_can_begin_to_speak_tls(loop: dict[str, str], tmp_path: Path) -> 
     with Agent(tmp_path, config='[server]\nlisten = "127.0.0.1:0"\n' + FIXED, environ=loop) as agent:
         port = agent.port
         with agent.connect() as in_clear:
-            assert in_clear.ask("/svc/node").code == 200
+            assert in_clear.request("/svc/node").code == 200
             agent.reload('[server]\nlisten = "127.0.0.1:0"\n' + tls_table(made) + FIXED)
             with agent.connect(port, tls=trusting(made)) as client:
-                assert client.ask("/svc/node").code == 200
-            assert in_clear.ask("/svc/node").code == 200
+                assert client.request("/svc/node").code == 200
+            assert in_clear.request("/svc/node").code == 200
 
 
 # ---- the embedded store
@@ -476,8 +476,8 @@ def test_a_port_can_begin_to_speak_tls(loop: dict[str, str], tmp_path: Path) -> 
 
 def test_with_nothing_configured_the_node_answers_for_a_real_sqlite_store(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE) as agent:
-        agent.eventually(lambda: agent.health() == 200)
-        assert agent.ask("/svc/node/services").json == {
+        agent.wait_until(lambda: agent.health() == 200)
+        assert agent.request("/svc/node/services").json == {
             "services": [
                 {
                     "id": "store",
@@ -512,25 +512,25 @@ def test_a_store_that_is_lost_takes_the_node_down_and_back_up_when_it_returns(ha
     assert callable(harm)
     store = tmp_path / "store.db"
     with Agent(tmp_path, *ANYWHERE, environ={**SOON, "SVCNODE_STORE_PATH": str(store)}) as agent:
-        agent.eventually(lambda: agent.health() == 200)
+        agent.wait_until(lambda: agent.health() == 200)
         shutil.copy(store, tmp_path / "aside.db")
         harm(store)
-        agent.eventually(lambda: agent.statuses() == {"store": "Down"})
+        agent.wait_until(lambda: agent.statuses() == {"store": "Down"})
         assert agent.health() == 503
-        assert agent.ask("/svc/node/services/store/health").code == 503
-        agent.hears("service store is Down, was Up: .+")
+        assert agent.request("/svc/node/services/store/health").code == 503
+        agent.wait_for_log("service store is Down, was Up: .+")
         assert harm is not delete or not store.exists(), "looking has brought it back to life"
         (tmp_path / "aside.db").replace(store)
-        agent.eventually(lambda: agent.statuses() == {"store": "Up"})
+        agent.wait_until(lambda: agent.statuses() == {"store": "Up"})
         assert agent.health() == 200
 
 
 def test_a_lost_store_does_not_come_back_empty_with_a_reload(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     with Agent(tmp_path, *ANYWHERE, config="", environ={**SOON, "SVCNODE_STORE_PATH": str(store)}) as agent:
-        agent.eventually(lambda: agent.health() == 200)
+        agent.wait_until(lambda: agent.health() == 200)
         store.unlink()
-        agent.eventually(lambda: agent.statuses() == {"store": "Down"})
+        agent.wait_until(lambda: agent.statuses() == {"store": "Down"})
         agent.reload()
         assert agent.messages[-1] == "reloaded: no service changed"
         assert not store.exists()
@@ -542,7 +542,7 @@ def test_the_database_of_another_program_is_no_store(tmp_path: Path) -> None:
     with closing(sqlite3.connect(store)) as database:
         database.execute("CREATE TABLE theirs (id INTEGER)")
     with Agent(tmp_path, *ANYWHERE, environ={**SOON, "SVCNODE_STORE_PATH": str(store)}) as agent:
-        agent.eventually(lambda: agent.statuses() == {"store": "Down"})
+        agent.wait_until(lambda: agent.statuses() == {"store": "Down"})
         assert agent.health() == 503
 
 
@@ -551,26 +551,26 @@ def test_a_store_that_cannot_be_made_is_told_and_the_node_serves_on(tmp_path: Pa
     environ = {**SOON, "SVCNODE_STORE_PATH": "file/store.db"}
     with Agent(tmp_path, *ANYWHERE, environ=environ) as agent:
         assert agent.health() != 200
-        agent.hears("cannot open the store file/store.db: ")
-        agent.eventually(lambda: agent.health() == 503)
+        agent.wait_for_log("cannot open the store file/store.db: ")
+        agent.wait_until(lambda: agent.health() == 503)
         assert agent.statuses() == {"store": "Down"}
-        assert agent.ask("/svc/node").code == 200
+        assert agent.request("/svc/node").code == 200
 
 
 @pytest.mark.parametrize("variable", ["SVCNODE_STORE_PATH", "XDG_STATE_HOME"])
 def test_a_store_that_cannot_even_be_looked_for_is_told_and_the_node_serves_on(variable: str, tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, environ={**SOON, variable: f"{'x' * 300}/store.db"}) as agent:
-        agent.hears("cannot open the store x+/.*: file name too long; mend that, or name another file in ")
-        agent.eventually(lambda: agent.health() == 503)
+        agent.wait_for_log("cannot open the store x+/.*: file name too long; mend that, or name another file in ")
+        agent.wait_until(lambda: agent.health() == 503)
         assert agent.statuses() == {"store": "Down"}
         assert not any("Traceback" in line for line in agent.lines)
 
 
-def test_one_bad_look_does_not_take_the_store_down(tmp_path: Path) -> None:
+def test_one_bad_check_does_not_take_the_store_down(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     environ = {**SOON, "SVCNODE_DEFAULTS_INTERVAL": "60s", "SVCNODE_DEFAULTS_STALE_AFTER": "1h"}
     with Agent(tmp_path, *ANYWHERE, environ={**environ, "SVCNODE_STORE_PATH": str(store)}) as agent:
-        agent.eventually(lambda: agent.statuses() == {"store": "Up"})
+        agent.wait_until(lambda: agent.statuses() == {"store": "Up"})
         store.unlink()
         assert agent.statuses() == {"store": "Up"}
 
@@ -581,16 +581,16 @@ def test_one_bad_look_does_not_take_the_store_down(tmp_path: Path) -> None:
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_it_listens_on_ipv6(tmp_path: Path) -> None:
     with Agent(tmp_path, "--listen", "[::1]:0", config=FIXED) as agent:
-        port = int(agent.hears(r"listening on http://\[::1\]:(\d+)/svc/node").group(1))
+        port = int(agent.wait_for_log(r"listening on http://\[::1\]:(\d+)/svc/node").group(1))
         with agent.connect(port, host="::1") as client:
-            assert client.ask("/svc/node").code == 200
+            assert client.request("/svc/node").code == 200
 
 
 def test_it_listens_on_a_unix_socket_and_takes_it_away_in_the_end(loop: dict[str, str], tmp_path: Path) -> None:
     with Agent(tmp_path, "--listen", "unix:a.sock", "--drain", "0s", config=FIXED, environ=loop) as agent:
-        agent.hears("listening on unix:a.sock \\(path /svc/node\\)")
+        agent.wait_for_log("listening on unix:a.sock \\(path /svc/node\\)")
         with connect_unix(tmp_path / "a.sock") as client:
-            assert client.ask("/svc/node").code == 200
+            assert client.request("/svc/node").code == 200
         assert agent.stop() == 0
     assert not (tmp_path / "a.sock").exists()
 
@@ -598,32 +598,32 @@ def test_it_listens_on_a_unix_socket_and_takes_it_away_in_the_end(loop: dict[str
 def test_a_socket_left_over_by_a_crash_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "a.sock"
     with Agent(tmp_path, "--listen", "unix:a.sock", config=FIXED) as crashing:
-        crashing.hears("listening on")
+        crashing.wait_for_log("listening on")
     assert path.is_socket()
     with Agent(tmp_path, "--listen", "unix:a.sock", config=FIXED) as alive:
-        alive.hears("listening on")
+        alive.wait_for_log("listening on")
         with Agent(tmp_path, "--listen", "unix:a.sock", config=FIXED) as late:
-            assert late.ends() == 1
+            assert late.wait_for_exit() == 1
             assert "something listens there already" in late.lines[0]
         with connect_unix(path) as client:
-            assert client.ask("/svc/node").code == 200
+            assert client.request("/svc/node").code == 200
 
 
 def test_it_listens_in_several_places_under_several_prefixes(tmp_path: Path) -> None:
     arguments = ("--listen", "unix:a.sock", *ANYWHERE, "--prefix", "/svc", "--prefix", "/eigen")
     with Agent(tmp_path, *arguments, config=FIXED) as agent, agent.connect() as tcp:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         with connect_unix(tmp_path / "a.sock") as unix:
-            answers = {client.ask(f"{prefix}/node") for client in (tcp, unix) for prefix in ("/svc", "/eigen")}
+            answers = {client.request(f"{prefix}/node") for client in (tcp, unix) for prefix in ("/svc", "/eigen")}
         assert len(answers) == 1
-        assert tcp.ask("/other/node") == Answer(404, b'{"message":"Not found"}')
+        assert tcp.request("/other/node") == Response(404, b'{"message":"Not found"}')
 
 
 def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         with Agent(tmp_path, "--listen", "unix:a.sock", "--listen", f"127.0.0.1:{taken}", config=FIXED) as agent:
-            assert agent.ends() == 1
+            assert agent.wait_for_exit() == 1
             (only_line,) = agent.messages
             assert only_line == (
                 f"cannot listen on http://127.0.0.1:{taken}: "
@@ -638,7 +638,7 @@ def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:
 def test_it_serves_without_uvloop(without_uvloop: dict[str, str], tmp_path: Path) -> None:
     arguments = (*ANYWHERE, "--drain", "0s", "--log-level", "debug")
     with Agent(tmp_path, *arguments, config=FIXED, environ=without_uvloop) as agent:
-        agent.hears("Using selector: ")  # asyncio's own loop says so
+        agent.wait_for_log("Using selector: ")  # asyncio's own loop says so
         assert agent.health() == 200
         agent.reload()
         assert agent.stop() == 0
@@ -647,14 +647,14 @@ def test_it_serves_without_uvloop(without_uvloop: dict[str, str], tmp_path: Path
 def test_it_serves_on_when_nobody_reads_its_log(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
         port = agent.port
-        agent.hears("answers for")
-        agent.deafen()
+        agent.wait_for_log("answers for")
+        agent.close_stderr()
         for _ in range(3):
             agent.signal(signal.SIGHUP)
-            assert agent.ask("/svc/node/health", port).code == 200
+            assert agent.request("/svc/node/health", port).code == 200
         agent.config_file.write_text('[node]\nname = "new"\n' + FIXED)
         agent.signal(signal.SIGHUP)
-        agent.eventually(lambda: agent.ask("/svc/node", port).json["node_name"] == "new")
+        agent.wait_until(lambda: agent.request("/svc/node", port).json["node_name"] == "new")
         agent.signal(signal.SIGTERM)
         assert agent.process.wait(DEADLINE_S) == 0
 
@@ -722,7 +722,7 @@ def test_a_service_whose_beats_nobody_can_hear_is_named(tmp_path: Path) -> None:
     assert f"\nNote: {words}" in checked.stdout
     assert '"db"' not in checked.stdout
     with Agent(tmp_path, *ANYWHERE, config=config) as agent:
-        agent.hears(r"svcnode serve cannot hear the beats of .*indexer")
+        agent.wait_for_log(r"svcnode serve cannot hear the beats of .*indexer")
 
 
 def test_an_empty_name_in_the_environment_names_no_configuration(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.agents import DEADLINE_S, Agent
+from tests.support.processes import DEADLINE_S, Agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,46 +32,48 @@ ALLOW_EXEC = (
 
 
 @pytest.fixture
-def listened() -> Iterator[str]:
+def listening_port() -> Iterator[str]:
     """The URL of something that is there."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_services_are_looked_at_without_any_file(listened: str, tmp_path: Path) -> None:
+def test_services_are_checked_without_any_file(listening_port: str, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    arguments = ("--service", f"db={listened}", "--service", f"sync=file:{state}")
+    arguments = ("--service", f"db={listening_port}", "--service", f"sync=file:{state}")
     with Agent(tmp_path, *ANYWHERE, *arguments, environ=SOON) as agent:
-        agent.eventually(lambda: agent.statuses() == {"db": "Up", "sync": "Down"})
+        agent.wait_until(lambda: agent.statuses() == {"db": "Up", "sync": "Down"})
         assert agent.health() == 206
         state.touch()
-        agent.eventually(lambda: agent.statuses() == {"db": "Up", "sync": "Up"})
+        agent.wait_until(lambda: agent.statuses() == {"db": "Up", "sync": "Up"})
         assert agent.health() == 200
         assert not list(tmp_path.rglob("store.db")), "a node with services of its own needs no store"
 
 
 @pytest.mark.parametrize("service_id", ["a/b c", "a=b", "tcp://x:1", "%2F", "é☃"])
-def test_an_id_with_odd_characters_is_answered_for(service_id: str, listened: str, tmp_path: Path) -> None:
-    with Agent(tmp_path, *ANYWHERE, f"--service={service_id}={listened}", environ={**SOON, "PYTHONUTF8": "1"}) as agent:
-        agent.eventually(lambda: agent.statuses() == {service_id: "Up"})
-        assert agent.ask(f"/svc/node/services/{quote(service_id, safe='')}/health").code == 200
+def test_an_id_with_odd_characters_is_answered_for(service_id: str, listening_port: str, tmp_path: Path) -> None:
+    with Agent(
+        tmp_path, *ANYWHERE, f"--service={service_id}={listening_port}", environ={**SOON, "PYTHONUTF8": "1"}
+    ) as agent:
+        agent.wait_until(lambda: agent.statuses() == {service_id: "Up"})
+        assert agent.request(f"/svc/node/services/{quote(service_id, safe='')}/health").code == 200
 
 
-def test_a_service_stands_beside_those_of_the_file_or_looks_at_one_of_them(listened: str, tmp_path: Path) -> None:
+def test_a_service_stands_beside_those_of_the_file_or_checks_one_of_them(listening_port: str, tmp_path: Path) -> None:
     config = (
         '[[services]]\nid = "fixed"\nname = "Fixed"\nstatus = "Down"\n'
         '[[services]]\nid = "other"\nname = "Other"\nstatus = "Up"\n'
     )
-    arguments = ("--service", f"fixed={listened}", "--service", f"more={listened}")
+    arguments = ("--service", f"fixed={listening_port}", "--service", f"more={listening_port}")
     with Agent(tmp_path, *ANYWHERE, *arguments, config=config, environ=SOON) as agent:
-        agent.eventually(lambda: agent.statuses() == {"fixed": "Up", "other": "Up", "more": "Up"})
-        names = {one["id"]: one["name"] for one in agent.ask("/svc/node/services").json["services"]}
+        agent.wait_until(lambda: agent.statuses() == {"fixed": "Up", "other": "Up", "more": "Up"})
+        names = {one["id"]: one["name"] for one in agent.request("/svc/node/services").json["services"]}
         assert names == {"fixed": "Fixed", "other": "Other", "more": "more"}
 
 
-def test_a_reload_keeps_what_the_command_line_says(listened: str, tmp_path: Path) -> None:
-    with Agent(tmp_path, *ANYWHERE, "--service", f"db={listened}", environ=SOON) as agent:
-        agent.eventually(lambda: agent.statuses() == {"db": "Up"})
+def test_a_reload_keeps_what_the_command_line_says(listening_port: str, tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--service", f"db={listening_port}", environ=SOON) as agent:
+        agent.wait_until(lambda: agent.statuses() == {"db": "Up"})
         agent.reload('[[services]]\nid = "a"\nstatus = "Up"\n')
         assert agent.messages[-1] == "reloaded: added a"
         assert agent.statuses() == {"a": "Up", "db": "Up"}
@@ -89,8 +91,8 @@ def test_a_reload_keeps_what_the_command_line_says(listened: str, tmp_path: Path
 def test_a_program_is_run_where_that_is_allowed(tmp_path: Path) -> None:
     arguments = ("--allow-exec", "--service", "yes=exec:/bin/true", "--service", "no=exec:/bin/false")
     with Agent(tmp_path, *ANYWHERE, *arguments, environ=SOON) as agent:
-        agent.eventually(lambda: agent.statuses() == {"yes": "Up", "no": "Down"})
-        agent.hears("service no is Down, was Initializing: exit 1")
+        agent.wait_until(lambda: agent.statuses() == {"yes": "Up", "no": "Down"})
+        agent.wait_for_log("service no is Down, was Initializing: exit 1")
 
 
 @pytest.mark.parametrize(

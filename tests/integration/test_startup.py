@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode import probes
-from tests.support.programs import run_to_end
+from tests.support.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 20.0
 
 # Each is heavy, or is for something else than answering; whoever needs one loads it then.
-NOT_ON_THE_WAY = {
+NOT_LOADED = {
     "click",
     "difflib",
     "email",
@@ -92,23 +92,23 @@ import os, signal, sys
 from svcnode import agent
 from svcnode.cli import main
 
-look_and_answer = agent.Agent._look_and_answer
+probe_and_serve = agent.Agent._probe_and_serve
 
-async def look_answer_and_stop(self):
+async def probe_serve_and_stop(self):
     os.kill(os.getpid(), signal.SIGTERM)
-    return await look_and_answer(self)
+    return await probe_and_serve(self)
 
-agent.Agent._look_and_answer = look_answer_and_stop
+agent.Agent._probe_and_serve = probe_serve_and_stop
 assert main(["serve", "--listen", "127.0.0.1:0", "--drain", "0s", *sys.argv[1:]]) == 0
 """
-LOOK = """
+PROBE = """
 import sys
 from svcnode.cli import main
 main(["probe", *sys.argv[1:]])
 """
 # History is written in a thread of its own, which brings SQLite along; what else is loaded is seen without it.
 NO_HISTORY = {"SVCNODE_HISTORY_KEEP": "false"}
-TELL = "\nimport sys; modules = sorted(sys.modules); import json; print(json.dumps(modules))"
+PRINT_MODULES = "\nimport sys; modules = sorted(sys.modules); import json; print(json.dumps(modules))"
 
 
 def modules_after(script: str, folder: Path, *arguments: str, environ: Mapping[str, str] = NO_HISTORY) -> set[str]:
@@ -117,7 +117,7 @@ def modules_after(script: str, folder: Path, *arguments: str, environ: Mapping[s
 
 
 def _modules(script: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> set[str]:
-    ended = run_to_end([sys.executable, "-P", "-c", script + TELL, *arguments], folder, **environ)
+    ended = run_command([sys.executable, "-P", "-c", script + PRINT_MODULES, *arguments], folder, **environ)
     assert ended.returncode == 0, ended.stderr
     return set(json.loads(ended.stdout.splitlines()[-1]))
 
@@ -143,9 +143,15 @@ def configured(tmp_path: Path) -> Path:
 def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) -> None:
     modules = modules_after(IMPORT, tmp_path)
     assert third_party(modules) == {"svcnode"}
-    assert not modules & (NOT_ON_THE_WAY | {"tomllib", "argparse"})
+    assert not modules & (NOT_LOADED | {"tomllib", "argparse"})
     assert not modules & {"asyncio", "socket", "ssl", "subprocess"}
-    assert not modules & {"svcnode.agent", "svcnode.cli", "svcnode.config", "svcnode.web.wire", "svcnode.supervisor"}
+    assert not modules & {
+        "svcnode.agent",
+        "svcnode.cli",
+        "svcnode.config",
+        "svcnode.server.server",
+        "svcnode.scheduler",
+    }
     assert not {module for module in modules if module.startswith("svcnode.probes.")}
 
 
@@ -155,19 +161,19 @@ def test_serving_loads_two_other_packages(configured: Path) -> None:
 
 def test_serving_loads_nothing_that_it_does_not_need(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
-    assert not modules & NOT_ON_THE_WAY
-    assert not modules & {"svcnode.cli.init_run", "svcnode.cli.probe_run", "svcnode.discovery", "svcnode.store"}
+    assert not modules & NOT_LOADED
+    assert not modules & {"svcnode.cli.init", "svcnode.cli.probe", "svcnode.discovery", "svcnode.store"}
     assert kinds(modules) == set()
 
 
 def test_sqlite_is_loaded_when_a_service_needs_it(tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path)
-    assert modules & NOT_ON_THE_WAY == {"sqlite3"}
+    assert modules & NOT_LOADED == {"sqlite3"}
     assert kinds(modules) == {"sqlite"}
 
 
 def test_history_brings_sqlite_and_nothing_else_and_no_sooner_than_it_begins(configured: Path) -> None:
-    assert modules_after(SERVE, configured, environ={}) & NOT_ON_THE_WAY == {"sqlite3"}
+    assert modules_after(SERVE, configured, environ={}) & NOT_LOADED == {"sqlite3"}
     assert "sqlite3" not in modules_after("import svcnode.agent", configured, environ={})
 
 
@@ -177,7 +183,7 @@ def test_a_kind_is_loaded_alone_and_only_when_a_service_uses_it(url: str, tmp_pa
     modules = modules_after(SERVE, tmp_path, "--allow-exec", "--service", f"x={url}")
     kind = KINDS[url]
     assert kinds(modules) == {kind}
-    assert modules & (NOT_ON_THE_WAY | {"tomllib"}) == ({"sqlite3"} if kind == "sqlite" else set())
+    assert modules & (NOT_LOADED | {"tomllib"}) == ({"sqlite3"} if kind == "sqlite" else set())
     assert ("shlex" in modules) == (kind == "exec")
     assert third_party(modules) == {"svcnode", "httptools", "uvloop"}
 
@@ -196,12 +202,12 @@ def test_the_lists_of_urls_here_name_every_kind() -> None:
     assert named == rows - {"jsonrpc"}, "jsonrpc has an option that it needs, and --service gives none"
 
 
-def test_one_look_from_the_command_line_loads_no_server(tmp_path: Path) -> None:
-    modules = modules_after(LOOK, tmp_path, "tcp://127.0.0.1:1")
+def test_one_check_from_the_command_line_loads_no_server(tmp_path: Path) -> None:
+    modules = modules_after(PROBE, tmp_path, "tcp://127.0.0.1:1")
     assert kinds(modules) == {"tcp"}
     assert third_party(modules) == {"svcnode"}
-    assert not modules & NOT_ON_THE_WAY
-    assert not modules & {"svcnode.agent", "svcnode.config", "svcnode.web.wire"}
+    assert not modules & NOT_LOADED
+    assert not modules & {"svcnode.agent", "svcnode.config", "svcnode.server.server"}
 
 
 def test_toml_is_read_only_where_there_is_a_file(configured: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -215,4 +221,4 @@ def test_the_lines_of_the_file_are_counted_only_when_something_is_wrong(configur
 
 def test_checking_a_configuration_starts_no_server(configured: Path) -> None:
     modules = modules_after('from svcnode.cli import main; main(["check-config", "/dev/null"])', configured)
-    assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.web.wire"}
+    assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.server.server"}

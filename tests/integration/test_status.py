@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.agents import Agent
-from tests.support.backends import Backend, HttpBackend, mute, refusing, reply, server_tls
+from tests.support.backends import Backend, HttpBackend, closed_port, http_response, server_tls, unresponsive
 from tests.support.certificates import make_certificate
-from tests.support.fleets import Fleet, FleetNode
-from tests.support.nodes import worked_example
+from tests.support.fake_nodes import FakeNode, FakeNodes
+from tests.support.http_server import becomes_true, running_server
+from tests.support.node_cases import worked_example
+from tests.support.processes import Agent
 from tests.support.terminals import Terminal
-from tests.support.wire import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.backends import Received
+    from tests.support.backends import ReceivedRequest
 
-PATIENCE_S = 40.0
+WAIT_TIMEOUT_S = 40.0
 
 
 def status(*arguments: str, stdin: str = "", environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,7 @@ def status(*arguments: str, stdin: str = "", environ: dict[str, str] | None = No
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=WAIT_TIMEOUT_S,
         check=False,
     )
 
@@ -55,8 +55,8 @@ def documents(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_one_node_is_shown_in_plain_words() -> None:
-    with serving(worked_example()) as running:
-        place = "{}:{}".format(*running.place)
+    with running_server(worked_example()) as running:
+        place = "{}:{}".format(*running.address)
         ended = status(place)
     assert ended.stdout == (
         f"partial  validator-7  v1.4.2  interface v0.0.1  1/3 up  http://{place}\n"
@@ -72,9 +72,9 @@ def test_one_node_is_shown_in_plain_words() -> None:
 def test_a_node_on_a_unix_socket_is_asked_as_any_other(tmp_path: Path) -> None:
     config = '[server]\nlisten = "unix:node.sock"\n[[services]]\nid = "db"\nstatus = "Initializing"\n'
     with Agent(tmp_path, config=config) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         told, unheard = documents(f"unix:{tmp_path}/node.sock", f"unix:{tmp_path}/none.sock")
-    assert (told["url"], told["finding"], told["health"]) == (f"unix:{tmp_path}/node.sock", "partial", 206)
+    assert (told["url"], told["overall_health"], told["health"]) == (f"unix:{tmp_path}/node.sock", "partial", 206)
     assert [service["id"] for service in told["services"]] == ["db"]
     (error,) = unheard["errors"]
     assert error["message"] == f"cannot reach unix:{tmp_path}/none.sock: no such file or directory"
@@ -91,39 +91,39 @@ def test_a_node_on_a_unix_socket_is_asked_as_any_other(tmp_path: Path) -> None:
         (["ill", "half", "well"], 2),
     ],
 )
-def test_the_exit_code_is_that_of_the_worst(names: list[str], code: int, fleet: Fleet) -> None:
-    assert status(*map(fleet.url, names)).returncode == code
+def test_the_exit_code_is_that_of_the_worst(names: list[str], code: int, fake_nodes: FakeNodes) -> None:
+    assert status(*map(fake_nodes.url, names)).returncode == code
 
 
-def test_unreachable_is_worse_than_unhealthy(fleet: Fleet) -> None:
-    with refusing() as port:
-        ended = status(fleet.url("ill"), f"127.0.0.1:{port}")
+def test_unreachable_is_worse_than_unhealthy(fake_nodes: FakeNodes) -> None:
+    with closed_port() as port:
+        ended = status(fake_nodes.url("ill"), f"127.0.0.1:{port}")
     assert ended.returncode == 3
     assert f"    cannot reach http://127.0.0.1:{port}: connection refused\n" in ended.stdout
     assert ended.stdout.endswith("\n\n2 nodes: 1 unhealthy, 1 unreachable\n")
 
 
 def test_a_server_that_says_200_to_everything_is_no_healthy_node() -> None:
-    with HttpBackend(reply(200, "<html>Welcome</html>", Content_Type="text/html")) as web:
-        ended = status(web.place)
+    with HttpBackend(http_response(200, "<html>Welcome</html>", Content_Type="text/html")) as web:
+        ended = status(web.address)
     assert ended.returncode == 3
     assert ended.stdout.startswith("not a node ")
     assert "got 200 with text/html: <html>Welcome</html> at" in ended.stdout
     assert "its health answer is 200 (healthy)" in ended.stdout
 
 
-def test_nodes_are_shown_in_the_order_given(fleet: Fleet) -> None:
+def test_nodes_are_shown_in_the_order_given(fake_nodes: FakeNodes) -> None:
     names = ["well", "ill", "half", "well"]
-    found = documents(*map(fleet.url, names))
+    found = documents(*map(fake_nodes.url, names))
     assert [one["identity"]["node_name"] for one in found] == names
 
 
-def test_json_has_all_that_a_node_told(fleet: Fleet) -> None:
-    (found,) = documents(fleet.url("half"))
+def test_json_has_all_that_a_node_told(fake_nodes: FakeNodes) -> None:
+    (found,) = documents(fake_nodes.url("half"))
     assert found.pop("duration_ms") > 0
     assert found == {
-        "url": f"http://{fleet.url('half')}",
-        "finding": "partial",
+        "url": f"http://{fake_nodes.url('half')}",
+        "overall_health": "partial",
         "health": 206,
         "identity": {"node_name": "half", "spec_version": "v0.0.1", "node_version": "v1.4.2"},
         "services": [
@@ -131,16 +131,21 @@ def test_json_has_all_that_a_node_told(fleet: Fleet) -> None:
             {"id": "indexer", "name": "Indexer", "description": "", "status": "Initializing"},
         ],
         "errors": [],
-        "cut_short": None,
+        "interrupted": None,
         "remarks": [],
-        "tolerated": [],
+        "deviations": [],
     }
 
 
 def test_json_says_of_what_kind_an_error_is() -> None:
-    with refusing() as port:
+    with closed_port() as port:
         (found,) = documents(f"127.0.0.1:{port}")
-    assert (found["finding"], found["health"], found["identity"], found["services"]) == ("unclear", None, None, None)
+    assert (found["overall_health"], found["health"], found["identity"], found["services"]) == (
+        "unknown",
+        None,
+        None,
+        None,
+    )
     (error,) = found["errors"]
     assert error == {
         "kind": "UnreachableError",
@@ -150,13 +155,13 @@ def test_json_says_of_what_kind_an_error_is() -> None:
 
 def test_what_was_tolerated_is_told() -> None:
     answers = {
-        "/eigen/node": reply(200, '{"node_name":"n","spec_version":"v1","node_version":"v1"}'),
-        "/eigen/node/health": reply(200, "ok"),
-        "/eigen/node/services": reply(200, "[]", Content_Type="application/json"),
+        "/eigen/node": http_response(200, '{"node_name":"n","spec_version":"v1","node_version":"v1"}'),
+        "/eigen/node/health": http_response(200, "ok"),
+        "/eigen/node/services": http_response(200, "[]", Content_Type="application/json"),
     }
     with HttpBackend(lambda received: answers[received.target]) as node:
-        (found,) = documents(node.place, "--prefix", "/eigen")
-    assert (found["finding"], found["tolerated"]) == (
+        (found,) = documents(node.address, "--prefix", "/eigen")
+    assert (found["overall_health"], found["deviations"]) == (
         "healthy",
         [
             "JSON comes as nothing instead of application/json",
@@ -166,20 +171,20 @@ def test_what_was_tolerated_is_told() -> None:
     )
 
 
-def test_a_200_beside_a_service_that_is_down_is_remarked_and_changes_no_exit_code(fleet: Fleet) -> None:
-    fleet.nodes["ill"].health = 200
+def test_a_200_beside_a_service_that_is_down_is_remarked_and_changes_no_exit_code(fake_nodes: FakeNodes) -> None:
+    fake_nodes.nodes["ill"].health = 200
     remark = "it says 200 although 1 of its services is not Up"
-    for urls in ([fleet.url("ill")], fleet.urls[:1] + fleet.urls[-1:]):
+    for urls in ([fake_nodes.url("ill")], fake_nodes.urls[:1] + fake_nodes.urls[-1:]):
         ended = status(*urls)
         assert f"\n    remark: {remark}\n" in ended.stdout
         assert ended.returncode == 0
-    (found,) = documents(fleet.url("ill"))
-    assert (found["finding"], found["remarks"]) == ("healthy", [remark])
+    (found,) = documents(fake_nodes.url("ill"))
+    assert (found["overall_health"], found["remarks"]) == ("healthy", [remark])
 
 
 def test_a_version_can_be_asked_for() -> None:
-    with serving(worked_example()) as running:
-        place = "{}:{}".format(*running.place)
+    with running_server(worked_example()) as running:
+        place = "{}:{}".format(*running.address)
         assert status(place, "--version", "v0.0.1").returncode == 1
         ended = status(place, "--version", "v9")
     assert ended.returncode == 3
@@ -188,29 +193,29 @@ def test_a_version_can_be_asked_for() -> None:
 
 def test_a_ca_can_be_trusted(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
-    with serving(worked_example(), tls=server_tls(made)) as running:
-        place = "https://{}:{}".format(*running.place)
+    with running_server(worked_example(), tls=server_tls(made)) as running:
+        place = "https://{}:{}".format(*running.address)
         assert status(place, "--ca", str(made.certificate)).returncode == 1
         assert "self-signed certificate; name its authority with ca (--ca)\n" in status(place).stdout
         assert "is it https://?" in status(place.replace("https", "http")).stdout
 
 
-def test_nodes_may_come_from_a_file_and_from_stdin(fleet: Fleet, tmp_path: Path) -> None:
+def test_nodes_may_come_from_a_file_and_from_stdin(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     file = tmp_path / "nodes"
-    file.write_text(f"# ours\n{fleet.url('well')}\n{fleet.url('half')}  # slow\n")
+    file.write_text(f"# ours\n{fake_nodes.url('well')}\n{fake_nodes.url('half')}  # slow\n")
     assert status("--from", str(file)).stdout.endswith("2 nodes: 1 healthy, 1 partial\n")
-    assert status("--from", "-", stdin=fleet.url("ill")).returncode == 2
+    assert status("--from", "-", stdin=fake_nodes.url("ill")).returncode == 2
 
 
-def test_a_password_is_never_shown(fleet: Fleet) -> None:
-    for url in (f"bob:s3cr3t-word@{fleet.url('well')}", "bob:s3cr3t-word@127.0.0.1:1", "bob:s3cr3t-word@h:x"):
+def test_a_password_is_never_shown(fake_nodes: FakeNodes) -> None:
+    for url in (f"bob:s3cr3t-word@{fake_nodes.url('well')}", "bob:s3cr3t-word@127.0.0.1:1", "bob:s3cr3t-word@h:x"):
         for flags in ([], ["--json"]):
             ended = status(url, *flags)
             assert "s3cr3t" not in ended.stdout + ended.stderr
             assert "Traceback" not in ended.stderr
 
 
-def echoing(received: Received) -> bytes:
+def echoing(received: ReceivedRequest) -> bytes:
     """A node that says what it was asked with, wherever it says something."""
     said = base64.b64decode(received.headers["authorization"].removeprefix("Basic ")).decode()
     body: dict[str, Any]
@@ -220,15 +225,15 @@ def echoing(received: Received) -> bytes:
         case "/services":
             body = {"services": [{"id": said, "name": said, "description": f"is {said}", "status": said}]}
         case _:
-            return reply(200)
-    return reply(200, json.dumps(body), Content_Type="application/json")
+            return http_response(200)
+    return http_response(200, json.dumps(body), Content_Type="application/json")
 
 
 @pytest.mark.parametrize("login", ["bob:s3cr3t-word", "s3cr3t-word", "s3cr3t-word:"])
 def test_what_a_node_echoes_of_a_login_is_not_shown(login: str) -> None:
     with HttpBackend(echoing) as node:
         for arguments in (["--json"], [], ["x.invalid", "--all"]):
-            ended = status(f"{login}@{node.place}", *arguments)
+            ended = status(f"{login}@{node.address}", *arguments)
             assert "s3cr3t" not in ended.stdout + ended.stderr
             assert "***" in ended.stdout
 
@@ -241,15 +246,17 @@ def test_a_query_is_refused_without_being_repeated(url: str) -> None:
     assert "is not the URL of a node" in ended.stderr
 
 
-def test_a_reader_that_leaves_early_is_no_fault(fleet: Fleet) -> None:
-    command = f"{sys.executable} -m svcnode status {' '.join(fleet.urls * 30)} --all --json | head -1"
-    ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert json.loads(ended.stdout)["finding"] == "healthy"
+def test_a_reader_that_leaves_early_is_no_fault(fake_nodes: FakeNodes) -> None:
+    command = f"{sys.executable} -m svcnode status {' '.join(fake_nodes.urls * 30)} --all --json | head -1"
+    ended = subprocess.run(
+        ["/bin/sh", "-c", command], capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, check=False
+    )
+    assert json.loads(ended.stdout)["overall_health"] == "healthy"
     assert ended.stderr == ""
 
 
-def test_a_pipe_gets_no_colours_even_when_a_terminal_is_known(fleet: Fleet) -> None:
-    ended = status(*fleet.urls, environ={"TERM": "xterm-256color", "COLORTERM": "truecolor"})
+def test_a_pipe_gets_no_colours_even_when_a_terminal_is_known(fake_nodes: FakeNodes) -> None:
+    ended = status(*fake_nodes.urls, environ={"TERM": "xterm-256color", "COLORTERM": "truecolor"})
     assert "\x1b" not in ended.stdout + ended.stderr
     assert ended.stdout.isascii()
 
@@ -257,47 +264,49 @@ def test_a_pipe_gets_no_colours_even_when_a_terminal_is_known(fleet: Fleet) -> N
 # ---- many, and some of them hang
 
 
-def test_a_node_that_hangs_ends_with_its_timeout(fleet: Fleet) -> None:
-    with Backend(mute) as hung:
+def test_a_node_that_hangs_ends_with_its_timeout(fake_nodes: FakeNodes) -> None:
+    with Backend(unresponsive) as hung:
         began_s = time.monotonic()
-        ended = status(fleet.url("well"), hung.place, "--timeout", "1s")
+        ended = status(fake_nodes.url("well"), hung.address, "--timeout", "1s")
         assert time.monotonic() - began_s < 5
     assert ended.returncode == 3
-    assert f"    no whole answer from http://{hung.place} within 1 s\n" in ended.stdout
+    assert f"    no whole answer from http://{hung.address} within 1 s\n" in ended.stdout
     assert ended.stdout.startswith("healthy ")
 
 
 def test_one_slow_endpoint_does_not_hide_the_others_and_is_named() -> None:
     is_over = threading.Event()
-    answers = {"/svc/node/health": reply(200), "/svc/node/services": reply(200, '{"services":[]}')}
+    answers = {"/svc/node/health": http_response(200), "/svc/node/services": http_response(200, '{"services":[]}')}
 
-    def answer(received: Received) -> bytes:
+    def answer(received: ReceivedRequest) -> bytes:
         if received.target == "/svc/node":
-            is_over.wait(PATIENCE_S)
+            is_over.wait(WAIT_TIMEOUT_S)
         return answers.get(received.target, b"")
 
     with HttpBackend(answer) as node:
-        ended = status(node.place, "--timeout", "2s")
+        ended = status(node.address, "--timeout", "2s")
         is_over.set()
     assert ended.returncode == 3
-    assert ended.stdout.startswith(f"unclear  -  -  0/0 up  http://{node.place}\n")
-    assert f"\n    no whole answer from http://{node.place}/svc/node within 2 s\n" in ended.stdout
+    assert ended.stdout.startswith(f"unknown  -  -  0/0 up  http://{node.address}\n")
+    assert f"\n    no whole answer from http://{node.address}/svc/node within 2 s\n" in ended.stdout
     assert "\n    its health answer is 200 (healthy)\n" in ended.stdout
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_five_hundred_nodes_of_which_fifty_hang_take_the_timeout_and_no_more_than_a_second() -> None:
     """From the start of the program to its end. Busy with other things, a machine may need another attempt."""
     timeout_s = 10.0
-    nodes = {f"n{number}": FleetNode(hangs=number % 10 == 9) for number in range(500)}
-    with Fleet(nodes) as fleet:
+    nodes = {f"n{number}": FakeNode(hangs=number % 10 == 9) for number in range(500)}
+    with FakeNodes(nodes) as fake_nodes:
         for attempt in range(1, 4):
             began_s = time.monotonic()
-            ended = status("--from", "-", "--timeout", f"{timeout_s:g}s", stdin="\n".join(fleet.urls))
+            ended = status("--from", "-", "--timeout", f"{timeout_s:g}s", stdin="\n".join(fake_nodes.urls))
             took_s = time.monotonic() - began_s
             assert ended.stdout.endswith("\n500 nodes: 450 healthy, 50 unreachable\n")
             assert ended.returncode == 3
-            assert fleet.connection_count <= (450 + 50 * 3) * attempt, "one for each; of those that hang, per question"
+            assert fake_nodes.connection_count <= (450 + 50 * 3) * attempt, (
+                "one for each; of those that hang, per question"
+            )
             if took_s < timeout_s + 1.0:
                 break
     assert timeout_s <= took_s < timeout_s + 1.0
@@ -309,8 +318,8 @@ def test_five_hundred_nodes_of_which_fifty_hang_take_the_timeout_and_no_more_tha
 def test_on_a_terminal_there_are_symbols_and_colours_at_80_by_24(tmp_path: Path) -> None:
     node = worked_example()
     node.register("archive", name="Archive", description="Keeps all that ever was, and that is a lot to keep").up()
-    with serving(node) as running, Terminal(tmp_path) as terminal:
-        place = "{}:{}".format(*running.place)
+    with running_server(node) as running, Terminal(tmp_path) as terminal:
+        place = "{}:{}".format(*running.address)
         screen, code = terminal.run(f"svcnode status {place}")
         styled = terminal.styled
     assert screen.splitlines() == [
@@ -331,8 +340,8 @@ def test_on_a_terminal_there_are_symbols_and_colours_at_80_by_24(tmp_path: Path)
 def test_what_a_terminal_cannot_spell_stops_nothing(encoding: str, size: str, tmp_path: Path) -> None:
     node = worked_example()
     node.register("cold", name="größe ☃", description="Keeps all that ever was, and that is a lot to keep").up()
-    with serving(node) as running, Terminal(tmp_path, environ={"PYTHONIOENCODING": encoding}) as terminal:
-        screen, code = terminal.run("svcnode status {}:{}".format(*running.place))
+    with running_server(node) as running, Terminal(tmp_path, environ={"PYTHONIOENCODING": encoding}) as terminal:
+        screen, code = terminal.run("svcnode status {}:{}".format(*running.address))
     assert code == 1
     assert screen.splitlines()[0].startswith("~ partial  validator-7 ")
     assert screen.splitlines()[-1].startswith(f"  + Up            cold     {size}")
@@ -343,20 +352,20 @@ def test_a_long_name_leaves_the_count_and_the_address_in_sight_at_80_columns(tmp
     name = f"validator  v9  9/9 up  http://other{' ' * 40}● healthy  other"
     who = {"node_name": name, "spec_version": "v0.0.1", "node_version": "v1.4.2"}
     answers = {
-        "/svc/node": reply(200, json.dumps(who), Content_Type="application/json"),
-        "/svc/node/health": reply(200),
-        "/svc/node/services": reply(200, '{"services":[]}', Content_Type="application/json"),
+        "/svc/node": http_response(200, json.dumps(who), Content_Type="application/json"),
+        "/svc/node/health": http_response(200),
+        "/svc/node/services": http_response(200, '{"services":[]}', Content_Type="application/json"),
     }
     with HttpBackend(lambda received: answers[received.target]) as node, Terminal(tmp_path) as terminal:
-        alone, _ = terminal.run(f"svcnode status {node.place}")
-        beside, _ = terminal.run(f"svcnode status {node.place} {node.place}")
+        alone, _ = terminal.run(f"svcnode status {node.address}")
+        beside, _ = terminal.run(f"svcnode status {node.address} {node.address}")
     assert alone.splitlines() == [
         "● healthy  validator v9 9/9 up http://othe…  v1.4.2  interface v0.0.1  0/0 up",
-        f"    http://{node.place}",
+        f"    http://{node.address}",
     ]
     for line in beside.splitlines()[:2]:
         assert line.startswith("● healthy  validator v9 9/9 up ht")
-        assert line.endswith(f"…  v1.4.2  0/0 up  http://{node.place}")
+        assert line.endswith(f"…  v1.4.2  0/0 up  http://{node.address}")
         assert len(line) <= 80
 
 
@@ -369,11 +378,11 @@ def test_the_end_of_one_command_is_not_taken_for_the_end_of_the_next(tmp_path: P
         assert terminal.run("(exit 7)") == ("", 7)
 
 
-def test_many_nodes_are_one_glance(fleet: Fleet, tmp_path: Path) -> None:
-    with refusing() as port, Terminal(tmp_path) as terminal:
-        (tmp_path / "nodes").write_text("\n".join([*fleet.urls, f"no-such-host.invalid:{port}"]))
+def test_many_nodes_are_one_glance(fake_nodes: FakeNodes, tmp_path: Path) -> None:
+    with closed_port() as port, Terminal(tmp_path) as terminal:
+        (tmp_path / "nodes").write_text("\n".join([*fake_nodes.urls, f"no-such-host.invalid:{port}"]))
         screen, _ = terminal.run("svcnode status --from nodes")
-    place = f"http://127.0.0.1:{fleet.port}"
+    place = f"http://127.0.0.1:{fake_nodes.port}"
     assert screen.splitlines()[:6] == [
         f"● healthy      well  v1.4.2  1/1 up  {place}/well",
         f"◐ partial      half  v1.4.2  1/2 up  {place}/half",
@@ -387,28 +396,28 @@ def test_many_nodes_are_one_glance(fleet: Fleet, tmp_path: Path) -> None:
     assert screen.splitlines()[7].startswith("    ")
 
 
-def test_without_colours_the_words_and_symbols_say_it_all(fleet: Fleet, tmp_path: Path) -> None:
+def test_without_colours_the_words_and_symbols_say_it_all(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path, environ={"NO_COLOR": "1"}) as terminal:
-        screen, _ = terminal.run(f"svcnode status {' '.join(fleet.urls)}")
+        screen, _ = terminal.run(f"svcnode status {' '.join(fake_nodes.urls)}")
         styled = terminal.styled
     assert "✖ unhealthy" in screen
     assert not any(f"\x1b[{colour}m" in styled for colour in range(30, 38))
 
 
-def test_a_bar_is_shown_past_a_second_and_is_gone_when_it_is_done(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.nodes["ill"].hangs = True
+def test_a_bar_is_shown_past_a_second_and_is_gone_when_it_is_done(fake_nodes: FakeNodes, tmp_path: Path) -> None:
+    fake_nodes.nodes["ill"].hangs = True
     with Terminal(tmp_path) as terminal:
-        terminal.start(f"svcnode status {' '.join(fleet.urls)} --timeout 4s")
-        waiting = terminal.sees(r"^asking nodes .* 2/3 0:00:0\d$")
+        terminal.start(f"svcnode status {' '.join(fake_nodes.urls)} --timeout 4s")
+        waiting = terminal.wait_for_text(r"^asking nodes .* 2/3 0:00:0\d$")
         assert "healthy" not in waiting
-        terminal.sees(r"^3 nodes: 1 healthy, 1 partial, 1 unreachable$")
+        terminal.wait_for_text(r"^3 nodes: 1 healthy, 1 partial, 1 unreachable$")
         assert "asking nodes" not in terminal.screen
-        assert terminal.state("cursor_flag") == "1"
+        assert terminal.tmux_variable("cursor_flag") == "1"
 
 
-def test_a_bar_does_not_stand_in_a_pipe_and_is_not_shown_for_a_moment(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_bar_does_not_stand_in_a_pipe_and_is_not_shown_for_a_moment(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
-        terminal.run(f"svcnode status {fleet.url('well')} 2>told >/dev/null")
+        terminal.run(f"svcnode status {fake_nodes.url('well')} 2>told >/dev/null")
     assert (tmp_path / "told").read_text() == ""
 
 
@@ -416,9 +425,11 @@ def test_a_bar_does_not_stand_in_a_pipe_and_is_not_shown_for_a_moment(fleet: Fle
 
 
 @contextmanager
-def asking(fleet: Fleet, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+def requests_seen(
+    fake_nodes: FakeNodes, *arguments: str, stdout: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     """From when all have answered but those that hang, which would be waited for much longer than a test is."""
-    hung = sum(node.hangs for node in fleet.nodes.values())
+    hung = sum(node.hangs for node in fake_nodes.nodes.values())
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "svcnode", "status", "--from", "-", "--timeout", "10m", *arguments],
         env={"PATH": os.environ["PATH"]},
@@ -430,84 +441,89 @@ def asking(fleet: Fleet, *arguments: str, stdout: int = subprocess.PIPE) -> Iter
     with process:
         try:
             assert process.stdin is not None
-            process.stdin.write("\n".join(fleet.urls))
+            process.stdin.write("\n".join(fake_nodes.urls))
             process.stdin.close()
             process.stdin = None  # communicate() would flush it
-            answers = 3 * (len(fleet.nodes) - hung)
-            assert until(lambda: fleet.answer_count == answers and fleet.open_count == hung, PATIENCE_S)
+            answers = 3 * (len(fake_nodes.nodes) - hung)
+            assert becomes_true(
+                lambda: fake_nodes.response_count == answers and fake_nodes.open_count == hung, WAIT_TIMEOUT_S
+            )
             yield process
         finally:
             process.kill()
 
 
-def many(*, of_which_hang: int) -> dict[str, FleetNode]:
-    return {f"n{number}": FleetNode(hangs=number < of_which_hang) for number in range(200)}
+def many(*, of_which_hang: int) -> dict[str, FakeNode]:
+    return {f"n{number}": FakeNode(hangs=number < of_which_hang) for number in range(200)}
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_shows_what_is_known_and_who_was_not_heard() -> None:
-    with Fleet(many(of_which_hang=80)) as fleet, asking(fleet) as process:
+    with FakeNodes(many(of_which_hang=80)) as fake_nodes, requests_seen(fake_nodes) as process:
         process.send_signal(signal.SIGINT)
-        shown, told = process.communicate(timeout=PATIENCE_S)
+        shown, told = process.communicate(timeout=WAIT_TIMEOUT_S)
     assert (process.returncode, told) == (130, "")
     lines = shown.splitlines()
     assert lines[-1] == "200 nodes: 120 healthy, 80 cut short"
-    assert lines[0] == f"cut short  -     -       -       http://{fleet.url('n0')}"
+    assert lines[0] == f"cut short  -     -       -       http://{fake_nodes.url('n0')}"
     assert re.fullmatch(r"    stopped after \d+\.\d s, before it had answered", lines[1])
-    assert lines[160] == f"healthy    n80   v1.4.2  1/1 up  http://{fleet.url('n80')}"
+    assert lines[160] == f"healthy    n80   v1.4.2  1/1 up  http://{fake_nodes.url('n80')}"
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_marks_in_json_who_was_not_heard() -> None:
-    with Fleet(many(of_which_hang=80)) as fleet, asking(fleet, "--json") as process:
+    with FakeNodes(many(of_which_hang=80)) as fake_nodes, requests_seen(fake_nodes, "--json") as process:
         process.send_signal(signal.SIGINT)
-        shown, told = process.communicate(timeout=PATIENCE_S)
+        shown, told = process.communicate(timeout=WAIT_TIMEOUT_S)
     assert (process.returncode, told) == (130, "")
     found = [json.loads(line) for line in shown.splitlines()]
-    assert [one["url"] for one in found] == [f"http://{url}" for url in fleet.urls]
-    assert [one["finding"] for one in found] == ["unclear"] * 80 + ["healthy"] * 120
-    assert all(re.fullmatch("stopped after .* s, before it had answered", one["cut_short"]) for one in found[:80])
-    assert [one["cut_short"] for one in found[80:]] == [None] * 120
+    assert [one["url"] for one in found] == [f"http://{url}" for url in fake_nodes.urls]
+    assert [one["overall_health"] for one in found] == ["unknown"] * 80 + ["healthy"] * 120
+    assert all(re.fullmatch("stopped after .* s, before it had answered", one["interrupted"]) for one in found[:80])
+    assert [one["interrupted"] for one in found[80:]] == [None] * 120
     assert [one["errors"] for one in found] == [[]] * 200, "it is no fault of theirs"
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
+@pytest.mark.usefixtures("default_sigint")
 def test_a_second_ctrl_c_ends_it_at_once_even_when_nobody_reads_what_it_shows() -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)  # it does not take what there is to show
     try:
-        with Fleet(many(of_which_hang=80)) as fleet, asking(fleet, "--json", stdout=writing) as process:
+        with (
+            FakeNodes(many(of_which_hang=80)) as fake_nodes,
+            requests_seen(fake_nodes, "--json", stdout=writing) as process,
+        ):
             process.send_signal(signal.SIGINT)
-            assert select.select([reading], [], [], PATIENCE_S)[0], "it shows what is known"
+            assert select.select([reading], [], [], WAIT_TIMEOUT_S)[0], "it shows what is known"
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.5)
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=PATIENCE_S)
+            _, told = process.communicate(timeout=WAIT_TIMEOUT_S)
     finally:
         os.close(reading)
         os.close(writing)
     assert (process.returncode, told) == (-signal.SIGINT, ""), "which is 130 in a shell"
 
 
-def test_in_the_background_of_a_shell_it_is_deaf_to_ctrl_c(fleet: Fleet, heeding_ctrl_c: None) -> None:
-    fleet.nodes["ill"].hangs = True
+def test_in_the_background_of_a_shell_it_is_deaf_to_ctrl_c(fake_nodes: FakeNodes, default_sigint: None) -> None:
+    fake_nodes.nodes["ill"].hangs = True
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fixture puts it back
-    with asking(fleet) as process:
+    with requests_seen(fake_nodes) as process:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
 
 
-def test_ctrl_c_takes_the_bar_away_and_leaves_the_terminal_clean(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.nodes["ill"].hangs = True
+def test_ctrl_c_takes_the_bar_away_and_leaves_the_terminal_clean(fake_nodes: FakeNodes, tmp_path: Path) -> None:
+    fake_nodes.nodes["ill"].hangs = True
     with Terminal(tmp_path) as terminal:
-        terminal.start(f"svcnode status {' '.join(fleet.urls)} --timeout 60s")
-        terminal.sees("^asking nodes .* 2/3 ")
+        terminal.start(f"svcnode status {' '.join(fake_nodes.urls)} --timeout 60s")
+        terminal.wait_for_text("^asking nodes .* 2/3 ")
         terminal.press("C-c")
-        screen, code = terminal.ends()
+        screen, code = terminal.wait_for_exit()
         assert code == 130
-        assert terminal.state("cursor_flag") == "1"
-    place = f"http://127.0.0.1:{fleet.port}"
+        assert terminal.tmux_variable("cursor_flag") == "1"
+    place = f"http://127.0.0.1:{fake_nodes.port}"
     *lines, why, _, summary = screen.splitlines()
     assert lines == [
         f"● healthy    well  v1.4.2  1/1 up  {place}/well",
@@ -519,21 +535,21 @@ def test_ctrl_c_takes_the_bar_away_and_leaves_the_terminal_clean(fleet: Fleet, t
     assert summary == "3 nodes: 1 healthy, 1 partial, 1 cut short"
 
 
-def test_ctrl_c_before_there_is_a_bar_leaves_the_first_line_as_it_is(fleet: Fleet, tmp_path: Path) -> None:
+def test_ctrl_c_before_there_is_a_bar_leaves_the_first_line_as_it_is(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     """The terminal writes ^C where the cursor is."""
-    fleet.nodes["ill"].hangs = True
+    fake_nodes.nodes["ill"].hangs = True
     patient = tmp_path / "patient.py"
     patient.write_text(
         "import sys\n"
         "from svcnode.cli import main\n"
         "from svcnode.terminal import progress\n"
-        "progress.PATIENCE_S = 600.0\n"
+        "progress.SHOW_AFTER_S = 600.0\n"
         "sys.exit(main(['status', *sys.argv[1:]]))\n"
     )
     with Terminal(tmp_path) as terminal:
-        terminal.start(f"{sys.executable} {patient} {' '.join(fleet.urls)} --timeout 60s")
-        terminal.eventually(lambda: fleet.answer_count == 6 and fleet.open_count == 1)
+        terminal.start(f"{sys.executable} {patient} {' '.join(fake_nodes.urls)} --timeout 60s")
+        terminal.wait_until(lambda: fake_nodes.response_count == 6 and fake_nodes.open_count == 1)
         terminal.press("C-c")
-        screen, code = terminal.ends()
+        screen, code = terminal.wait_for_exit()
     assert code == 130
-    assert screen.splitlines()[:2] == ["^C", f"● healthy    well  v1.4.2  1/1 up  http://{fleet.url('well')}"]
+    assert screen.splitlines()[:2] == ["^C", f"● healthy    well  v1.4.2  1/1 up  http://{fake_nodes.url('well')}"]

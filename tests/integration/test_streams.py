@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.agents import DEADLINE_S, Agent, is_listened_on
-from tests.support.programs import run_to_end
+from tests.support.processes import DEADLINE_S, Agent, is_listening, run_command
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 ANYWHERE = ("--listen", "127.0.0.1:0")
 FIXED = '[[services]]\nid = "db"\nstatus = "Up"\n'
-AT_ONCE_S = 0.8  # what is in a hurry waits less than for the last lines
+IMMEDIATE_S = 0.8  # what is in a hurry waits less than for the last lines
 
 
 def many(round_: int) -> str:
@@ -35,20 +34,20 @@ def many(round_: int) -> str:
     return f'[node]\nname = "round-{round_}"\n[log]\nlevel = "debug"\n{services}'
 
 
-def unread(agent: Agent) -> int:
+def unread_pipe(agent: Agent) -> int:
     """Its port; from here on nobody reads its log."""
     port = agent.port
-    agent.hears("answers for")
+    agent.wait_for_log("answers for")
     agent.stop_reading()
     return port
 
 
-def play(agent: Agent, port: int, rounds: range) -> None:
+def run_demo(agent: Agent, port: int, rounds: range) -> None:
     """Let it log a lot, without reading any of it."""
     for round_ in rounds:
         agent.config_file.write_text(many(round_))
         agent.signal(signal.SIGHUP)
-        agent.eventually(lambda: agent.ask("/svc/node", port).json["node_name"] == f"round-{round_}")  # noqa: B023
+        agent.wait_until(lambda: agent.request("/svc/node", port).json["node_name"] == f"round-{round_}")  # noqa: B023
 
 
 # ---- a log that nobody reads
@@ -56,36 +55,36 @@ def play(agent: Agent, port: int, rounds: range) -> None:
 
 def test_a_node_answers_and_ends_though_its_log_is_not_read(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=many(0)) as agent:
-        port = unread(agent)
-        play(agent, port, range(1, 3))
-        assert agent.ask("/svc/node/health", port).code == 200
+        port = unread_pipe(agent)
+        run_demo(agent, port, range(1, 3))
+        assert agent.request("/svc/node/health", port).code == 200
         agent.signal(signal.SIGTERM)
         assert agent.process.wait(DEADLINE_S) == 0
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_second_signal_ends_it_at_once_though_its_log_is_not_read(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "60s", config=many(0)) as agent:
-        port = unread(agent)
-        play(agent, port, range(1, 3))
+        port = unread_pipe(agent)
+        run_demo(agent, port, range(1, 3))
         agent.signal(signal.SIGTERM)
-        agent.eventually(lambda: agent.ask("/svc/node/health", port).code == 503)
+        agent.wait_until(lambda: agent.request("/svc/node/health", port).code == 503)
         agent.signal(signal.SIGTERM)
         began_s = time.monotonic()
         assert agent.process.wait(DEADLINE_S) == 128 + signal.SIGTERM
-        assert time.monotonic() - began_s < AT_ONCE_S
+        assert time.monotonic() - began_s < IMMEDIATE_S
 
 
 def test_who_reads_again_is_told_how_much_was_lost(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=many(0)) as agent:
-        port = unread(agent)
-        play(agent, port, range(1, 15))
-        agent.read_on()
-        lost = int(agent.hears(r'"(\d+) lines were lost here: the log could not be written').group(1))
+        port = unread_pipe(agent)
+        run_demo(agent, port, range(1, 15))
+        agent.resume_reading()
+        lost = int(agent.wait_for_log(r'"(\d+) lines were lost here: the log could not be written').group(1))
         assert lost > 1000
         agent.config_file.write_text(FIXED)
         agent.signal(signal.SIGHUP)
-        agent.hears("1 service has a status that is set in the configuration: 1 Up")
+        agent.wait_for_log("1 service has a status that is set in the configuration: 1 Up")
         assert agent.stop() == 0
         assert agent.messages[-1] == "stopped"
         messages = agent.messages
@@ -99,19 +98,19 @@ def test_who_reads_again_is_told_how_much_was_lost(tmp_path: Path) -> None:
 
 def test_a_terminal_that_is_held_holds_nothing_else(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED, on_terminal=True) as agent:
-        port = unread(agent)
-        play(agent, port, range(1, 3))
-        assert agent.ask("/svc/node/health", port).code == 200
+        port = unread_pipe(agent)
+        run_demo(agent, port, range(1, 3))
+        assert agent.request("/svc/node/health", port).code == 200
         agent.signal(signal.SIGINT)
         assert agent.process.wait(DEADLINE_S) == 0
 
 
 def test_the_last_lines_come_out_though_they_are_many(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=many(0)) as agent:
-        agent.hears("answers for")
+        agent.wait_for_log("answers for")
         agent.config_file.write_text(many(1))
         agent.signal(signal.SIGHUP)
-        agent.hears("is Down, was Up")
+        agent.wait_for_log("is Down, was Up")
         assert agent.stop() == 0
         assert agent.messages[-1] == "stopped"
 
@@ -143,7 +142,7 @@ def test_a_node_serves_and_stops_whatever_stream_is_closed(closed: str, port: in
     )
     with process:
         deadline_s = time.monotonic() + DEADLINE_S
-        while not is_listened_on(port):
+        while not is_listening(port):
             assert process.poll() is None
             assert time.monotonic() < deadline_s
             time.sleep(0.02)
@@ -156,13 +155,13 @@ def test_a_node_serves_and_stops_whatever_stream_is_closed(closed: str, port: in
 
 @pytest.mark.parametrize("arguments", [("explain", "nope"), ("serve", "--no-such-option"), ("serve", "-c", "none")])
 def test_an_error_goes_nowhere_else_where_stderr_is_closed(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    ended = run_to_end(command("2>&-", *arguments), tmp_path)
+    ended = run_command(command("2>&-", *arguments), tmp_path)
     assert ended.returncode in (2, 3)
     assert (ended.stdout, ended.stderr) == ("", "")
 
 
 def test_a_list_of_nodes_from_a_closed_stdin_is_still_refused(tmp_path: Path) -> None:
-    ended = run_to_end(command("<&-", "status", "--from", "-"), tmp_path)
+    ended = run_command(command("<&-", "status", "--from", "-"), tmp_path)
     assert "--from: stdin is closed" in ended.stderr
 
 
@@ -173,17 +172,17 @@ def test_a_node_started_by_a_shell_leaves_the_port_when_the_terminal_is_closed(p
     (tmp_path / "svcnode.toml").write_text(FIXED)
     with Terminal(tmp_path, columns=120) as terminal:
         terminal.start(f"svcnode serve --listen 127.0.0.1:{port}")
-        terminal.sees("answers for")
-        assert is_listened_on(port)
-    terminal.eventually(lambda: not is_listened_on(port))
+        terminal.wait_for_text("answers for")
+        assert is_listening(port)
+    terminal.wait_until(lambda: not is_listening(port))
 
 
-class Line:
+class PseudoTerminal:
     """A terminal that a process can be started from."""
 
     def __init__(self) -> None:
         self._ends = list(pty.openpty())
-        self.file = os.ttyname(self._ends[1])
+        self.fd = os.ttyname(self._ends[1])
 
     def close(self) -> None:
         while self._ends:
@@ -191,26 +190,28 @@ class Line:
 
 
 @pytest.fixture
-def terminal() -> Iterator[Line]:
-    with closing(Line()) as made:
+def terminal() -> Iterator[PseudoTerminal]:
+    with closing(PseudoTerminal()) as made:
         yield made
 
 
 @pytest.mark.parametrize("drain", ["0s", "1s"])
-def test_a_node_ends_with_the_terminal_that_it_was_started_from(drain: str, terminal: Line, tmp_path: Path) -> None:
-    with Agent(tmp_path, *ANYWHERE, "--drain", drain, config=FIXED, terminal=terminal.file) as agent:
+def test_a_node_ends_with_the_terminal_that_it_was_started_from(
+    drain: str, terminal: PseudoTerminal, tmp_path: Path
+) -> None:
+    with Agent(tmp_path, *ANYWHERE, "--drain", drain, config=FIXED, terminal=terminal.fd) as agent:
         agent.reload()  # as long as it is there, that is what the signal means
         assert agent.messages[-1] == "reloaded: no service changed"
         terminal.close()
-        agent.hears("the terminal was closed")
-        assert agent.ends() == 0
+        agent.wait_for_log("the terminal was closed")
+        assert agent.wait_for_exit() == 0
         assert agent.messages[-1] == "stopped"
 
 
-def test_a_node_under_nohup_outlives_its_terminal_and_reloads_on(terminal: Line, tmp_path: Path) -> None:
-    with Agent(tmp_path, *ANYWHERE, config=FIXED, terminal=terminal.file, under_nohup=True) as agent:
-        agent.hears("answers for")
+def test_a_node_under_nohup_outlives_its_terminal_and_reloads_on(terminal: PseudoTerminal, tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, config=FIXED, terminal=terminal.fd, under_nohup=True) as agent:
+        agent.wait_for_log("answers for")
         terminal.close()
-        agent.hears("reloaded")  # for that, too, is told by the signal
+        agent.wait_for_log("reloaded")  # for that, too, is told by the signal
         agent.reload('[node]\nname = "new"\n' + FIXED)
-        assert agent.ask("/svc/node").json["node_name"] == "new"
+        assert agent.request("/svc/node").json["node_name"] == "new"

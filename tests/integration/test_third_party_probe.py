@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.agents import Agent
-from tests.support.examples import EXAMPLES
+from tests.support.example_apps import EXAMPLES
+from tests.support.processes import Agent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ def test_its_own_tests_pass(installed: Path, tmp_path: Path) -> None:
         (4, (1, "not_ready", "3 files or more wait there: {}")),
     ],
 )
-def test_the_command_looks_with_it(
+def test_the_command_checks_with_it(
     installed: Path, tmp_path: Path, spool: Path, files: int, seen: tuple[int, str, str]
 ) -> None:
     fill(spool, files)
@@ -167,13 +167,13 @@ def test_a_list_of_the_schemes_holds_it_where_it_is_installed_and_only_there(ins
 def test_a_node_follows_a_service_of_its_kind(installed: Path, tmp_path: Path, spool: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--service", f"outbox=spool:{spool}")
     with Agent(tmp_path, *arguments, environ={"PYTHONPATH": str(installed), **SOON}) as agent:
-        agent.eventually(lambda: agent.statuses() == {"outbox": "Up"})
+        agent.wait_until(lambda: agent.statuses() == {"outbox": "Up"})
         fill(spool, 100)
-        agent.eventually(lambda: agent.statuses() == {"outbox": "Initializing"})
+        agent.wait_until(lambda: agent.statuses() == {"outbox": "Initializing"})
         shutil.rmtree(spool)
-        agent.eventually(lambda: agent.statuses() == {"outbox": "Down"})
+        agent.wait_until(lambda: agent.statuses() == {"outbox": "Down"})
         spool.mkdir()
-        agent.eventually(lambda: agent.statuses() == {"outbox": "Up"})
+        agent.wait_until(lambda: agent.statuses() == {"outbox": "Up"})
 
 
 def test_a_file_may_set_its_options_and_a_wrong_one_is_found_by_its_line(

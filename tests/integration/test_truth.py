@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.servers.provision import missing
+from tests.support.servers.provision import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.serial
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 150  # it takes half a minute, and longer where servers must be installed first
 
@@ -30,9 +30,9 @@ def campaign(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
 
-def assert_it_was_judged(done: subprocess.CompletedProcess[str]) -> None:
+def skip_if_not_installed(done: subprocess.CompletedProcess[str]) -> None:
     if absent := re.search(r"not judged: (.* is not installed: .*)", done.stdout):
-        missing(absent.group(1))
+        skip_or_fail(absent.group(1))
 
 
 def totals(done: subprocess.CompletedProcess[str]) -> tuple[int, ...]:
@@ -42,10 +42,10 @@ def totals(done: subprocess.CompletedProcess[str]) -> tuple[int, ...]:
 
 
 @pytest.mark.timeout(WITHIN_S + 10)
-@pytest.mark.usefixtures("lied_about")
+@pytest.mark.usefixtures("lying_campaign")
 def test_a_node_says_nothing_untrue_of_real_servers_that_are_killed_frozen_or_locked(tmp_path: Path) -> None:
     done = campaign("--short", "--output", str(tmp_path / "matrix.md"))
-    assert_it_was_judged(done)
+    skip_if_not_installed(done)
     assert done.returncode == 0, done.stdout + done.stderr
     assert totals(done) == (0, 0)
     kinds = [line.split("|")[1].strip() for line in (tmp_path / "matrix.md").read_text().splitlines() if "| Up" in line]
@@ -55,7 +55,7 @@ def test_a_node_says_nothing_untrue_of_real_servers_that_are_killed_frozen_or_lo
 # ---- the campaign can fail
 
 
-class Liar(BaseHTTPRequestHandler):
+class LyingNode(BaseHTTPRequestHandler):
     """Its list says that all is Down, and its healths that all is well; one of them is a lie at any time."""
 
     protocol_version = "HTTP/1.1"
@@ -73,8 +73,8 @@ class Liar(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def liar() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Liar) as server:
+def lying_node_url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), LyingNode) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -83,18 +83,18 @@ def liar() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def lied_about(liar: str) -> Iterator[Future[subprocess.CompletedProcess[str]]]:
-    """A campaign against the liar, beside the one against our node: both mostly wait, and this one has no node."""
+def lying_campaign(lying_node_url: str) -> Iterator[Future[subprocess.CompletedProcess[str]]]:
+    """A campaign against the lying_node_url, beside the one against our node: both mostly wait, and this one has no node."""
     with ThreadPoolExecutor() as pool:
-        yield pool.submit(campaign, "--short", "--only", "nginx", "--node", liar)
+        yield pool.submit(campaign, "--short", "--only", "nginx", "--node", lying_node_url)
 
 
 @pytest.mark.timeout(WITHIN_S + 10)
 def test_a_node_that_lies_about_a_real_server_is_found_out_in_both_ways(
-    lied_about: Future[subprocess.CompletedProcess[str]],
+    lying_campaign: Future[subprocess.CompletedProcess[str]],
 ) -> None:
-    done = lied_about.result()
-    assert_it_was_judged(done)
+    done = lying_campaign.result()
+    skip_if_not_installed(done)
     assert "not judged" not in done.stdout, done.stdout
     assert done.returncode == 1
     false_200s, false_downs = totals(done)

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.agents import Agent
-from tests.support.backends import refusing
-from tests.support.fleets import Fleet, FleetNode
+from tests.support.backends import closed_port
+from tests.support.fake_nodes import FakeNode, FakeNodes
+from tests.support.processes import Agent
 from tests.support.servers.base import free_port
 from tests.support.terminals import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PATIENCE_S = 20.0
+WAIT_TIMEOUT_S = 20.0
 FAST = "--interval 200ms"
 # A machine that is busy for a moment leaves the service Up, and a failure counts from the beginning.
 AGENT = """
@@ -49,8 +49,8 @@ status = "Up"
 """
 
 
-def watched(fleet: Fleet) -> str:
-    return f"svcnode watch {FAST} {' '.join(fleet.urls)}"
+def watched(fake_nodes: FakeNodes) -> str:
+    return f"svcnode watch {FAST} {' '.join(fake_nodes.urls)}"
 
 
 def names(terminal: Terminal) -> list[str]:
@@ -64,27 +64,27 @@ def is_clean(terminal: Terminal, folder: Path) -> bool:
     """Nothing is left of us; keys and what is typed are the shell's again."""
     terminal.type("stty -a >settings; mv settings stty")
     terminal.press("Enter")
-    terminal.eventually((folder / "stty").exists)
+    terminal.wait_until((folder / "stty").exists)
     return (
         {"echo", "icanon", "isig", "ixon"} <= set((folder / "stty").read_text().replace(";", " ").split())
         and "stty -a >settings" in terminal.screen
-        and terminal.state("alternate_on") == "0"
-        and terminal.state("cursor_flag") == "1"
-        and terminal.state("wrap_flag") == "1"
+        and terminal.tmux_variable("alternate_on") == "0"
+        and terminal.tmux_variable("cursor_flag") == "1"
+        and terminal.tmux_variable("wrap_flag") == "1"
     )
 
 
 # ---- what is seen
 
 
-def test_a_service_that_goes_down_is_highlighted_and_its_age_begins_anew(tmp_path: Path) -> None:
+def test_a_service_that_goes_down_is_highlighted_and_its_age_begins_again(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", free_port())) as backend, ExitStack() as stack:
         config = AGENT.format(backend.getsockname()[1])
         agent = stack.enter_context(Agent(tmp_path, "--listen", "127.0.0.1:0", config=config))
-        agent.eventually(lambda: agent.health() == 200)
+        agent.wait_until(lambda: agent.health() == 200)
         terminal = stack.enter_context(Terminal(tmp_path))
         terminal.start(f"svcnode watch {FAST} 127.0.0.1:{agent.port}")
-        terminal.sees(r"^  ● healthy        validator-7        v1\.4\.2     2/2        >1s +▇▇?$")
+        terminal.wait_for_text(r"^  ● healthy        validator-7        v1\.4\.2     2/2        >1s +▇▇?$")
         lines = terminal.lines
         assert lines[:2] == [
             "1 node: 1 healthy                                                    every 0.2 s",
@@ -96,120 +96,122 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_begins_anew(tmp_pat
         assert lines[23].startswith("q quit  s sort: as given  / filter  Enter services  ? help ")
 
         backend.close()
-        terminal.sees(r"^ \*  ✖ Down         db                 Ledger                 [01]s +▇?▁$")
-        terminal.sees(r"^ \*◐ partial        validator-7        v1\.4\.2     1/2         \ds +▇?▄$")
+        terminal.wait_for_text(r"^ \*  ✖ Down         db                 Ledger                 [01]s +▇?▁$")
+        terminal.wait_for_text(r"^ \*◐ partial        validator-7        v1\.4\.2     1/2         \ds +▇?▄$")
         (down,) = (line for line in terminal.styled.splitlines() if "✖ Down" in line)
         assert re.search(r"\x1b\[[0-9;]*\b7m(\x1b\[[0-9;]*m)*✖ Down\x1b", down)
         terminal.press("q")
-        assert terminal.ends() == ("", 0)
+        assert terminal.wait_for_exit() == ("", 0)
 
 
 def test_a_node_that_is_gone_says_why(tmp_path: Path) -> None:
-    with refusing() as port, Terminal(tmp_path) as terminal:
+    with closed_port() as port, Terminal(tmp_path) as terminal:
         terminal.start(f"svcnode watch {FAST} --timeout 1s 127.0.0.1:{port}")
-        terminal.sees(rf"^  ! unreachable +127\.0\.0\.1:{port} +connection refused +>\ds +!$")
-        terminal.sees(rf"^    cannot reach http://127\.0\.0\.1:{port}: connection refused$")
+        terminal.wait_for_text(rf"^  ! unreachable +127\.0\.0\.1:{port} +connection refused +>\ds +!$")
+        terminal.wait_for_text(rf"^    cannot reach http://127\.0\.0\.1:{port}: connection refused$")
 
 
 def test_a_200_beside_a_service_that_is_down_is_remarked_and_a_password_is_not_shown(
-    fleet: Fleet, tmp_path: Path
+    fake_nodes: FakeNodes, tmp_path: Path
 ) -> None:
-    fleet.nodes["s3cr3t-word"] = FleetNode(services={"db": "Up", "s3cr3t-word": "Down"})
+    fake_nodes.nodes["s3cr3t-word"] = FakeNode(services={"db": "Up", "s3cr3t-word": "Down"})
     with Terminal(tmp_path) as terminal:
-        terminal.start(f"svcnode watch {FAST} bob:s3cr3t-word@{fleet.url('s3cr3t-word')}")
-        terminal.sees(r"^  ● healthy +\*\*\* +v1\.4\.2 +1/2 ")
-        terminal.sees(r"^    remark: it says 200 although 1 of its services is not Up$")
-        terminal.sees(r"^    ✖ Down +\*\*\* ")
+        terminal.start(f"svcnode watch {FAST} bob:s3cr3t-word@{fake_nodes.url('s3cr3t-word')}")
+        terminal.wait_for_text(r"^  ● healthy +\*\*\* +v1\.4\.2 +1/2 ")
+        terminal.wait_for_text(r"^    remark: it says 200 although 1 of its services is not Up$")
+        terminal.wait_for_text(r"^    ✖ Down +\*\*\* ")
         terminal.press("Down", "End")
-        terminal.sees(r"^\*\*\* ")
+        terminal.wait_for_text(r"^\*\*\* ")
         assert "s3cr3t" not in terminal.screen
 
 
-def test_a_node_that_hangs_holds_up_nobody(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_node_that_hangs_holds_up_nobody(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
-        terminal.start(f"{watched(fleet)} --timeout 4s")
-        terminal.sees("^3 nodes: 1 unhealthy, 1 partial, 1 healthy")
-        fleet.nodes["well"].hangs = True
-        terminal.sees(r"^  ● healthy +well +waiting for [23]s ")
-        fleet.nodes["ill"].health = 200
-        assert "waiting for " in terminal.sees(r"^ \*● healthy +ill ")
-        terminal.sees(r"^ \*! unreachable +well +no whole answer w… ")
-        fleet.nodes["well"].hangs = False
-        terminal.sees(r"^ \*● healthy +well ")
+        terminal.start(f"{watched(fake_nodes)} --timeout 4s")
+        terminal.wait_for_text("^3 nodes: 1 unhealthy, 1 partial, 1 healthy")
+        fake_nodes.nodes["well"].hangs = True
+        terminal.wait_for_text(r"^  ● healthy +well +waiting for [23]s ")
+        fake_nodes.nodes["ill"].health = 200
+        assert "waiting for " in terminal.wait_for_text(r"^ \*● healthy +ill ")
+        terminal.wait_for_text(r"^ \*! unreachable +well +no whole answer w… ")
+        fake_nodes.nodes["well"].hangs = False
+        terminal.wait_for_text(r"^ \*● healthy +well ")
 
 
 # ---- keys
 
 
-def test_keys_sort_filter_and_open(fleet: Fleet, tmp_path: Path) -> None:
+def test_keys_sort_filter_and_open(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
-        terminal.start(watched(fleet))
-        terminal.sees("^3 nodes: 1 unhealthy, 1 partial, 1 healthy ")
+        terminal.start(watched(fake_nodes))
+        terminal.wait_for_text("^3 nodes: 1 unhealthy, 1 partial, 1 healthy ")
         assert names(terminal) == ["well", "half", "ill"]
         terminal.press("s")
-        terminal.sees("s sort: worst first")
+        terminal.wait_for_text("s sort: worst first")
         assert names(terminal) == ["ill", "half", "well"]
 
         terminal.press("Down", "j", "Enter")
-        terminal.sees(r"^> ◐ partial +half .*\n    ◐ Initializing indexer .*\n    ● Up +db ")
-        terminal.sees(rf"^http://{fleet.url('half')}  half  v1\.4\.2  interface v0\.0\.1  answered in \d+ ms$")
+        terminal.wait_for_text(r"^> ◐ partial +half .*\n    ◐ Initializing indexer .*\n    ● Up +db ")
+        terminal.wait_for_text(
+            rf"^http://{fake_nodes.url('half')}  half  v1\.4\.2  interface v0\.0\.1  answered in \d+ ms$"
+        )
         terminal.press("Down")
-        terminal.sees("^>   ◐ Initializing indexer ")
-        terminal.sees("^indexer  Indexer$")
+        terminal.wait_for_text("^>   ◐ Initializing indexer ")
+        terminal.wait_for_text("^indexer  Indexer$")
         terminal.press("Enter")
-        terminal.eventually(lambda: "Initializing" not in terminal.screen)
+        terminal.wait_until(lambda: "Initializing" not in terminal.screen)
 
         terminal.type("/down")
-        terminal.sees("^/down█ ")
+        terminal.wait_for_text("^/down█ ")
         assert names(terminal) == ["ill"]
-        terminal.sees(r"^[ >]   ✖ Down         db")
+        terminal.wait_for_text(r"^[ >]   ✖ Down         db")
         terminal.press("Enter")
-        terminal.sees(r"filter: down  every 0\.2 s$")
+        terminal.wait_for_text(r"filter: down  every 0\.2 s$")
         terminal.press("Escape")
-        terminal.eventually(lambda: names(terminal) == ["ill", "half", "well"])
+        terminal.wait_until(lambda: names(terminal) == ["ill", "half", "well"])
 
         terminal.press("?")
-        terminal.sees("Any key goes back")
+        terminal.wait_for_text("Any key goes back")
         terminal.press("Space")
-        terminal.sees("s sort: worst first")
+        terminal.wait_for_text("s sort: worst first")
         terminal.press("q")
-        assert terminal.ends() == ("", 0)
+        assert terminal.wait_for_exit() == ("", 0)
 
 
 def test_200_nodes_are_scrolled_at_80x24_and_the_screen_may_be_resized(tmp_path: Path) -> None:
-    nodes = {f"n{number}": FleetNode() for number in range(200)}
-    with Fleet(nodes) as fleet, Terminal(tmp_path) as terminal:
-        (tmp_path / "nodes").write_text("\n".join(fleet.urls))
+    nodes = {f"n{number}": FakeNode() for number in range(200)}
+    with FakeNodes(nodes) as fake_nodes, Terminal(tmp_path) as terminal:
+        (tmp_path / "nodes").write_text("\n".join(fake_nodes.urls))
         terminal.start("svcnode watch --from nodes --timeout 1s")
-        terminal.sees("^200 nodes: 200 healthy +every 2 s$")
+        terminal.wait_for_text("^200 nodes: 200 healthy +every 2 s$")
         for number in range(7, 200, 40):
             nodes[f"n{number}"].hangs = True
         fixed = terminal.lines[1]
         assert names(terminal) == [f"n{number}" for number in range(20)]
         assert terminal.lines[-1].endswith(" 1-20 of 200")
         terminal.press("NPage", "NPage")
-        terminal.sees(" 22-41 of 200$")
+        terminal.wait_for_text(" 22-41 of 200$")
         terminal.press("End")
-        terminal.sees(" 181-200 of 200$")
+        terminal.wait_for_text(" 181-200 of 200$")
         assert names(terminal) == [f"n{number}" for number in range(180, 200)]
         assert terminal.lines[1] == fixed
-        terminal.sees("^> ● healthy +n199 ")
+        terminal.wait_for_text("^> ● healthy +n199 ")
 
         terminal.resize(120, 40)
-        terminal.sees(" 165-200 of 200$")
+        terminal.wait_for_text(" 165-200 of 200$")
         assert names(terminal) == [f"n{number}" for number in range(164, 200)]
         assert len(terminal.lines) == 40
         assert len(terminal.lines[-1]) == 120
         terminal.resize(80, 24)
-        terminal.eventually(lambda: len(lines := terminal.lines) == 24 and lines[1] == fixed)
-        terminal.sees("^> ● healthy +n199 ")
+        terminal.wait_until(lambda: len(lines := terminal.lines) == 24 and lines[1] == fixed)
+        terminal.wait_for_text("^> ● healthy +n199 ")
 
         terminal.press("Escape")
-        terminal.sees("^200 nodes: 5 unreachable, 195 healthy ")
+        terminal.wait_for_text("^200 nodes: 5 unreachable, 195 healthy ")
         terminal.press("s")
-        terminal.eventually(lambda: names(terminal)[:6] == ["n7", "n47", "n87", "n127", "n167", "n0"])
+        terminal.wait_until(lambda: names(terminal)[:6] == ["n7", "n47", "n87", "n127", "n167", "n0"])
         terminal.press("C-c")
-        assert terminal.ends() == ("", 0)
+        assert terminal.wait_for_exit() == ("", 0)
 
 
 # ---- the end
@@ -217,63 +219,63 @@ def test_200_nodes_are_scrolled_at_80x24_and_the_screen_may_be_resized(tmp_path:
 
 @pytest.mark.parametrize(("way", "code"), [("q", 0), ("C-c", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_however_it_ends_the_terminal_is_as_it_was(
-    way: str | signal.Signals, code: int, fleet: Fleet, tmp_path: Path
+    way: str | signal.Signals, code: int, fake_nodes: FakeNodes, tmp_path: Path
 ) -> None:
-    fleet.nodes["ill"].hangs = True
+    fake_nodes.nodes["ill"].hangs = True
     with Terminal(tmp_path) as terminal:
-        terminal.start(f"""sh -c 'echo $$ >pid; exec "$@"' - {watched(fleet)}""")
-        terminal.sees("^3 nodes: 1 partial, 1 healthy, 1 asking")
-        assert terminal.state("alternate_on") == "1"
-        assert terminal.state("cursor_flag") == "0"
+        terminal.start(f"""sh -c 'echo $$ >pid; exec "$@"' - {watched(fake_nodes)}""")
+        terminal.wait_for_text("^3 nodes: 1 partial, 1 healthy, 1 asking")
+        assert terminal.tmux_variable("alternate_on") == "1"
+        assert terminal.tmux_variable("cursor_flag") == "0"
         if isinstance(way, str):
             terminal.press(way)
         else:
             os.kill(int((tmp_path / "pid").read_text()), way)
-        assert terminal.ends() == ("", code)
+        assert terminal.wait_for_exit() == ("", code)
         assert is_clean(terminal, tmp_path)
 
 
-def test_a_fault_inside_is_told_on_a_clean_terminal(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_fault_inside_is_told_on_a_clean_terminal(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     script = tmp_path / "faulty.py"
     script.write_text(
         "import sys\n"
         "from svcnode.cli import main\n"
-        "from svcnode.terminal.watch import live\n"
-        "draw, drawn = live.draw, []\n"
+        "from svcnode.terminal.watch import app\n"
+        "draw, drawn = app.draw, []\n"
         "def draw_once(*arguments):\n"
         "    drawn.append(1)\n"
         "    return draw(*arguments) if len(drawn) < 3 else 1 / 0\n"
-        "live.draw = draw_once\n"
+        "app.draw = draw_once\n"
         "sys.exit(main(['watch', *sys.argv[1:]]))\n"
     )
     with Terminal(tmp_path, rows=50) as terminal:
-        terminal.start(f"{sys.executable} {script} {FAST} {fleet.url('well')}")
-        screen, code = terminal.ends()
+        terminal.start(f"{sys.executable} {script} {FAST} {fake_nodes.url('well')}")
+        screen, code = terminal.wait_for_exit()
         assert "ZeroDivisionError" in screen
         assert code == 1
         assert is_clean(terminal, tmp_path)
 
 
-def test_it_can_be_put_aside_and_brought_back(fleet: Fleet, tmp_path: Path) -> None:
+def test_it_can_be_put_aside_and_brought_back(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
-        terminal.start(watched(fleet))
-        terminal.sees("^3 nodes: 1 unhealthy, 1 partial, 1 healthy ")
+        terminal.start(watched(fake_nodes))
+        terminal.wait_for_text("^3 nodes: 1 unhealthy, 1 partial, 1 healthy ")
         terminal.press("C-z")
-        terminal.sees("Stopped")
+        terminal.wait_for_text("Stopped")
         assert is_clean(terminal, tmp_path)
         (tmp_path / "stty").unlink()
-        fleet.nodes["ill"].health = 200
+        fake_nodes.nodes["ill"].health = 200
         terminal.start("fg")
-        terminal.sees("^3 nodes: 1 partial, 2 healthy ")
+        terminal.wait_for_text("^3 nodes: 1 partial, 2 healthy ")
         terminal.press("q")
-        terminal.ends()
+        terminal.wait_for_exit()
         assert is_clean(terminal, tmp_path)
 
 
-def test_it_ends_with_its_terminal(fleet: Fleet) -> None:
+def test_it_ends_with_its_terminal(fake_nodes: FakeNodes) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "svcnode", "watch", *fleet.urls],
+        [sys.executable, "-W", "error", "-m", "svcnode", "watch", *fake_nodes.urls],
         env={"PATH": os.environ["PATH"], "TERM": "xterm", "LANG": "C.UTF-8"},
         stdin=theirs,
         stdout=theirs,
@@ -283,12 +285,12 @@ def test_it_ends_with_its_terminal(fleet: Fleet) -> None:
     os.close(theirs)
     try:
         shown = b""
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + WAIT_TIMEOUT_S
         while b"3 nodes: 1 unhealthy" not in shown:
             assert select.select([ours], [], [], deadline_s - time.monotonic())[0], shown
             shown += os.read(ours, 65536)
         os.close(ours)
-        _, told = process.communicate(timeout=PATIENCE_S)
+        _, told = process.communicate(timeout=WAIT_TIMEOUT_S)
     finally:
         process.kill()
         process.wait()
@@ -298,23 +300,23 @@ def test_it_ends_with_its_terminal(fleet: Fleet) -> None:
 # ---- other terminals
 
 
-def test_nodes_may_be_piped_in_and_keys_still_be_pressed(fleet: Fleet, tmp_path: Path) -> None:
+def test_nodes_may_be_piped_in_and_keys_still_be_pressed(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path, environ={"NO_COLOR": "1"}) as terminal:
-        (tmp_path / "nodes").write_text("\n".join(fleet.urls))
+        (tmp_path / "nodes").write_text("\n".join(fake_nodes.urls))
         terminal.start("svcnode watch --from - < nodes")
-        terminal.sees("^3 nodes: 1 unhealthy, 1 partial, 1 healthy ")
+        terminal.wait_for_text("^3 nodes: 1 unhealthy, 1 partial, 1 healthy ")
         assert not re.findall(r"\x1b\[[0-9;]*\b3[0-7]\b", terminal.styled)  # NO_COLOR
         terminal.press("q")
-        assert terminal.ends() == ("", 0)
+        assert terminal.wait_for_exit() == ("", 0)
         assert is_clean(terminal, tmp_path)
 
 
-def test_where_a_terminal_cannot_spell_it_gets_other_signs(fleet: Fleet, tmp_path: Path) -> None:
+def test_where_a_terminal_cannot_spell_it_gets_other_signs(fake_nodes: FakeNodes, tmp_path: Path) -> None:
     with Terminal(tmp_path, environ={"PYTHONIOENCODING": "ascii"}) as terminal:
-        terminal.start(f"svcnode watch {fleet.url('ill')} {fleet.url('half')}")
-        terminal.sees(r"^  x unhealthy +ill +v1\.4\.2 +0/1 +>\ds +_$")
+        terminal.start(f"svcnode watch {fake_nodes.url('ill')} {fake_nodes.url('half')}")
+        terminal.wait_for_text(r"^  x unhealthy +ill +v1\.4\.2 +0/1 +>\ds +_$")
         terminal.type("/検")
-        terminal.sees(r"^/\?\?_ ")
+        terminal.wait_for_text(r"^/\?\?_ ")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def test_nothing_that_was_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
-    tally = campaign(tmp_path / "history.db", kills=5, acknowledged=1000, chance=random.Random())
-    assert tally.faults == []
+    tally = campaign(tmp_path / "history.db", kills=5, acknowledged=1000, rng=random.Random())
+    assert tally.errors == []
     assert tally.lost == set()
     assert tally.kills >= 5
     assert len(tally.acknowledged) >= 1000

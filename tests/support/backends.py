@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from tests.support.certificates import Certificate
-from tests.support.wire import PATIENCE_S
+from tests.support.http_server import WAIT_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,10 +67,10 @@ class Peer:
             raise ConnectionError("the other end has closed")
         self._received += data
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
-    def finish(self) -> None:
+    def shutdown_write(self) -> None:
         """Nothing more to say; closing at once could take back what was said."""
         self.sock.shutdown(socket.SHUT_WR)
 
@@ -92,64 +92,64 @@ class Backend:
         self._listener = socket.create_server((self.host, port), family=family)
         self.port: int = self._listener.getsockname()[1]
         self.connection_count = 0
-        self._is_ending = False
-        self._faults: list[Exception] = []
-        self._threads: list[threading.Thread] = []
-        self._accepting = threading.Thread(target=self._accept, name=f"backend {self.port}")
+        self._is_closing = False
+        self._errors: list[Exception] = []
+        self._loop_threads: list[threading.Thread] = []
+        self._accept_thread = threading.Thread(target=self._accept, name=f"backend {self.port}")
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
-        self._accepting.start()
+        self._accept_thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_ending = True
+        self._is_closing = True
         with socket.socket(self._listener.family) as waker:
             waker.connect((self.host, self.port))
-        self._accepting.join()
+        self._accept_thread.join()
         self._listener.close()
-        for thread in self._threads:
+        for thread in self._loop_threads:
             thread.join()
-        assert not self._faults, self._faults
+        assert not self._errors, self._errors
 
     def _accept(self) -> None:
         while True:
             sock, _ = self._listener.accept()
-            sock.settimeout(4 * PATIENCE_S)  # those who look give up before
-            if self._is_ending:
+            sock.settimeout(4 * WAIT_TIMEOUT_S)  # those who look give up before
+            if self._is_closing:
                 sock.close()
                 return
             self.connection_count += 1
             thread = threading.Thread(target=self._serve, args=(sock,))
             thread.start()
-            self._threads.append(thread)
+            self._loop_threads.append(thread)
 
     def _serve(self, sock: socket.socket) -> None:
         try:
             with sock:
                 if self._tls is None:
-                    self._play(sock)
+                    self._run_script(sock)
                     return
                 with self._tls.wrap_socket(sock, server_side=True) as encrypted:
-                    self._play(encrypted)
+                    self._run_script(encrypted)
         except TimeoutError:
-            self._faults.append(TimeoutError("a connection was left open"))
+            self._errors.append(TimeoutError("a connection was left open"))
         except OSError:
             pass  # whoever looked has seen enough
         except Exception as exc:  # noqa: BLE001  told at the end
-            self._faults.append(exc)
+            self._errors.append(exc)
 
-    def _play(self, sock: socket.socket) -> None:
+    def _run_script(self, sock: socket.socket) -> None:
         self._script(Peer(sock))
         if sock.fileno() >= 0:
             while sock.recv(65536):
                 pass
 
 
-def mute(peer: Peer) -> None:
+def unresponsive(peer: Peer) -> None:
     """Accept, and say nothing."""
 
 
@@ -157,26 +157,26 @@ def reset(peer: Peer) -> None:
     peer.reset()
 
 
-def reset_when_asked(peer: Peer) -> None:
+def reset_on_data(peer: Peer) -> None:
     """Not before: a reset at once may come while the other end still connects, or asks."""
     peer.read_exactly(1)
     peer.reset()
 
 
 def close(peer: Peer) -> None:
-    peer.finish()
+    peer.shutdown_write()
 
 
-def saying(data: bytes) -> Callable[[Peer], None]:
+def sending(data: bytes) -> Callable[[Peer], None]:
     def script(peer: Peer) -> None:
-        peer.say(data)
-        peer.finish()
+        peer.send(data)
+        peer.shutdown_write()
 
     return script
 
 
 @contextmanager
-def refusing() -> Iterator[int]:
+def closed_port() -> Iterator[int]:
     """A port that is taken, so that nobody else can, but not listened on."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -202,7 +202,7 @@ def full_backlog() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def open_files() -> int:
+def open_file_count() -> int:
     return len(os.listdir("/dev/fd"))  # noqa: PTH208  it holds numbers, not paths
 
 
@@ -210,7 +210,7 @@ def open_files() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedRequest:
     """A request as it came."""
 
     method: str
@@ -219,7 +219,7 @@ class Received:
     body: bytes
 
     @classmethod
-    def read(cls, peer: Peer) -> Received:
+    def read(cls, peer: Peer) -> ReceivedRequest:
         request_line, *lines = peer.read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         method, _, rest = request_line.partition(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
@@ -231,24 +231,24 @@ class HttpBackend(Backend):
     """Answers every request with the bytes it was given, or that it makes of the request, and ends the connection."""
 
     def __init__(
-        self, answer: bytes | Callable[[Received], bytes], *, tls: ssl.SSLContext | None = None, host: str = ""
+        self, answer: bytes | Callable[[ReceivedRequest], bytes], *, tls: ssl.SSLContext | None = None, host: str = ""
     ) -> None:
-        super().__init__(self._answer_one, tls=tls, host=host)
-        self._answer = answer
-        self.requests: list[Received] = []
+        super().__init__(self._respond, tls=tls, host=host)
+        self._response = answer
+        self.requests: list[ReceivedRequest] = []
 
     @property
-    def last(self) -> Received:
+    def last_request(self) -> ReceivedRequest:
         return self.requests[-1]
 
-    def _answer_one(self, peer: Peer) -> None:
-        request = Received.read(peer)
+    def _respond(self, peer: Peer) -> None:
+        request = ReceivedRequest.read(peer)
         self.requests.append(request)
-        peer.say(self._answer if isinstance(self._answer, bytes) else self._answer(request))
-        peer.finish()
+        peer.send(self._response if isinstance(self._response, bytes) else self._response(request))
+        peer.shutdown_write()
 
 
-def reply(status: int = 200, body: bytes | str = b"", **headers: str) -> bytes:
+def http_response(status: int = 200, body: bytes | str = b"", **headers: str) -> bytes:
     """An answer with its length; `Content_Type="…"` is the header Content-Type."""
     raw = body.encode() if isinstance(body, str) else body
     lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(raw)}"]
@@ -261,21 +261,21 @@ class ProxyBackend(Backend):
 
     def __init__(self) -> None:
         super().__init__(self._forward)
-        self.requests: list[Received] = []
+        self.requests: list[ReceivedRequest] = []
 
     def _forward(self, peer: Peer) -> None:
-        request = Received.read(peer)
+        request = ReceivedRequest.read(peer)
         self.requests.append(request)
         if request.method == "CONNECT":
             host, _, port = request.target.rpartition(":")
-            with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as upstream:
-                peer.say(b"HTTP/1.1 200 Connection established\r\nVia: us\r\n\r\n")
+            with socket.create_connection((host.strip("[]"), int(port)), WAIT_TIMEOUT_S) as upstream:
+                peer.send(b"HTTP/1.1 200 Connection established\r\nVia: us\r\n\r\n")
                 _relay(peer.sock, upstream)
             return
         url = urlsplit(request.target)
         assert url.scheme == "http", request.target
         assert url.hostname is not None
-        with socket.create_connection((url.hostname, url.port or 80), PATIENCE_S) as upstream:
+        with socket.create_connection((url.hostname, url.port or 80), WAIT_TIMEOUT_S) as upstream:
             lines = [f"{request.method} {url.path} HTTP/1.1", *(f"{name}: {v}" for name, v in request.headers.items())]
             upstream.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + request.body)
             _copy(upstream, peer.sock)

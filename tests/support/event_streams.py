@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.support.wire import PATIENCE_S, Client, WireAnswer, request
+from tests.support.http_server import WAIT_TIMEOUT_S, RawClient, RawResponse, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ class Event:
     data: Any
 
     @property
-    def about(self) -> tuple[str, str | None, str | None]:
+    def summary(self) -> tuple[str, str | None, str | None]:
         """What came to pass, at which service, and what it is now."""
         return self.data["kind"], self.data["service_id"], self.data["after"]
 
@@ -33,12 +33,12 @@ class EventReader:
         sock = socket.socket()
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.settimeout(PATIENCE_S)
+        sock.settimeout(WAIT_TIMEOUT_S)
         sock.connect(place)
         self.sock = sock
         headers = [] if after is None else [f"Last-Event-ID: {after}"]
-        client = Client(sock)
-        self.head: WireAnswer = client.ask(request(f"/events{query}", *headers, host="localhost"), is_head=True)
+        client = RawClient(sock)
+        self.head: RawResponse = client.request(request(f"/events{query}", *headers, host="localhost"), is_head=True)
         self._received = client.unread
 
     def __enter__(self) -> Self:
@@ -59,24 +59,24 @@ class EventReader:
             if not block.startswith(b"retry:"):
                 return _event(block.decode())
 
-    def take(self, count: int) -> list[Event]:
+    def read_many(self, count: int) -> list[Event]:
         return [self.read() for _ in range(count)]
 
-    def take_until(self, is_last: Callable[[Event], bool]) -> list[Event]:
+    def read_until(self, is_last: Callable[[Event], bool]) -> list[Event]:
         """Up to and with the first that is the one."""
         events = [self.read()]
         while not is_last(events[-1]):
             events.append(self.read())
         return events
 
-    def take_to_end(self) -> list[Event]:
+    def read_all(self) -> list[Event]:
         events = []
         with suppress(EOFError):
             while True:
                 events.append(self.read())
         return events
 
-    def is_ended(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the server has closed; what was sent before is read over."""
         try:
             while self.sock.recv(65536):

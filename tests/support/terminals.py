@@ -53,7 +53,7 @@ class Terminal:
     def __enter__(self) -> Self:
         settings = ("set-option", "-g", "status", "off", ";", "set-option", "-g", "default-terminal", "screen-256color")
         self._call(*settings, ";", "new-session", "-d", *self._size, "-c", str(self._folder), "/bin/sh")
-        self.sees(PROMPT)
+        self.wait_for_text(PROMPT)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +86,7 @@ class Terminal:
     def run(self, command: str) -> tuple[str, int]:
         """What a command leaves on a clean screen, and its exit code."""
         self.start(command)
-        return self.ends()
+        return self.wait_for_exit()
 
     def start(self, command: str) -> None:
         """Without waiting for its end."""
@@ -94,10 +94,10 @@ class Terminal:
         self.type(f'clear; {command}; echo "[end {self._started}: $?]"')
         self.press("Enter")
 
-    def ends(self) -> tuple[str, int]:
+    def wait_for_exit(self) -> tuple[str, int]:
         """Wait for the end of what was last started; returns what it has left on the screen, and its exit code."""
         end = rf"^\[end {self._started}: (\d+)\]\n{PROMPT}"
-        left, code, _ = re.split(end, self.sees(end), maxsplit=1, flags=re.MULTILINE)
+        left, code, _ = re.split(end, self.wait_for_text(end), maxsplit=1, flags=re.MULTILINE)
         return left.rstrip("\n"), int(code)
 
     def resize(self, columns: int, rows: int) -> None:
@@ -119,17 +119,17 @@ class Terminal:
         """The screen with the sequences that colour it."""
         return self._call("capture-pane", "-p", "-e").rstrip()
 
-    def state(self, what: str) -> str:
+    def tmux_variable(self, what: str) -> str:
         """By tmux' own words, such as cursor_flag, alternate_on, mouse_any_flag."""
         return self._call("display-message", "-p", f"#{{{what}}}").strip()
 
-    def sees(self, pattern: str, within_s: float = DEADLINE_S) -> str:
+    def wait_for_text(self, pattern: str, timeout_s: float = DEADLINE_S) -> str:
         """Wait until the screen holds the pattern, in which ^ and $ are the ends of lines; returns the screen."""
-        self.eventually(lambda: bool(re.search(pattern, self.screen, re.MULTILINE)), within_s)
+        self.wait_until(lambda: bool(re.search(pattern, self.screen, re.MULTILINE)), timeout_s)
         return self.screen
 
-    def eventually(self, is_so: Callable[[], bool], within_s: float = DEADLINE_S) -> None:
-        deadline_s = time.monotonic() + within_s
+    def wait_until(self, is_so: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
+        deadline_s = time.monotonic() + timeout_s
         while not is_so():
             assert time.monotonic() < deadline_s, f"it did not come to pass; the screen is\n{self.screen}"
             time.sleep(0.02)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 
-PATIENCE_S = 10.0  # real seconds to wait for another thread when there is no timer to jump to
+WAIT_TIMEOUT_S = 10.0  # real seconds to wait for another thread when there is no timer to jump to
 
 
 class VirtualClock:
@@ -53,7 +53,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._clock = clock
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0 if timeout is not None else PATIENCE_S)
+        ready = super().select(0 if timeout is not None else WAIT_TIMEOUT_S)
         if not ready and timeout is None:
             raise RuntimeError("everybody waits for something that will never happen")
         if not ready and timeout is not None:

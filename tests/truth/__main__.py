@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.truth import matrix
-from tests.truth.campaign import Options, Outcome, run
+from tests.truth.campaign import KindResult, Options, run
 from tests.truth.kinds import KINDS, SHORT_KINDS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.truth.judge import Row
+    from tests.truth.evaluate import Row
 
-AT_ONCE = 3  # more would starve each other on a machine with two cores, and a node that is starved may see ghosts
+MAX_CONCURRENT_KINDS = (
+    3  # more would starve each other on a machine with two cores, and a node that is starved may see ghosts
+)
 
 
 def main() -> int:
@@ -33,59 +35,64 @@ def main() -> int:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):  # through every `with`, so that no server stays
         signal.signal(number, lambda *_: stopping.set())
-    options = Options(is_short=arguments.short, reuses=arguments.reuse, node_url=arguments.node, stopping=stopping)
+    options = Options(is_short=arguments.short, reuse=arguments.reuse, node_url=arguments.node, stopping=stopping)
     began_s = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="svcnode-truth-", ignore_cleanup_errors=True) as folder,
-        ThreadPoolExecutor(arguments.at_once) as pool,
+        ThreadPoolExecutor(arguments.jobs) as pool,
     ):
-        outcomes = list(pool.map(lambda kind: judge(kind, Path(folder), options), _chosen(arguments)))
+        outcomes = list(pool.map(lambda kind: run_kind(kind, Path(folder), options), _selected_kinds(arguments)))
     return report(outcomes, arguments.output, time.monotonic() - began_s)
 
 
-def _chosen(arguments: argparse.Namespace) -> Sequence[Kind]:
+def _selected_kinds(arguments: argparse.Namespace) -> Sequence[Kind]:
     names = arguments.only or (SHORT_KINDS if arguments.short else list(KINDS))
     return [KINDS[name] for name in names]
 
 
-def judge(kind: Kind, folder: Path, options: Options) -> Outcome | str:
+def run_kind(kind: Kind, folder: Path, options: Options) -> KindResult | str:
     """Or why there is none."""
     if options.stopping.is_set():
         return f"{kind.name}: stopped"
-    _tell(f"{kind.name} …")
+    _log(f"{kind.name} …")
     try:
         outcome = run(kind, folder / kind.name.replace(" ", "-"), options)
     except (pytest.skip.Exception, pytest.fail.Exception) as exc:  # so speaks whoever cannot have a server
         return f"{kind.name}: {exc}"
     except Exception as exc:  # noqa: BLE001  the others go on
         return f"{kind.name}: {type(exc).__name__}: {exc}"
-    _tell(f"{kind.name}: {'right' if all(row.is_right for row in outcome.rows) else 'WRONG'}")
+    _log(f"{kind.name}: {'right' if all(row.is_correct for row in outcome.rows) else 'WRONG'}")
     return outcome
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def report(found: Sequence[Outcome | str], output: Path | None, took_s: float) -> int:
-    outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]
+def report(found: Sequence[KindResult | str], output: Path | None, took_s: float) -> int:
+    outcomes = [outcome for outcome in found if isinstance(outcome, KindResult)]
     not_judged = [outcome for outcome in found if isinstance(outcome, str)]
     rows = [row for outcome in outcomes for row in outcome.rows]
-    is_right = bool(rows) and not not_judged and all(row.is_right for row in rows)
+    is_right = bool(rows) and not not_judged and all(row.is_correct for row in rows)
     for outcome in outcomes:
-        if not all(row.is_right for row in outcome.rows):
-            _tell("\n".join([f"what the node of {outcome.kind} said:", *outcome.node_log]))
+        if not all(row.is_correct for row in outcome.rows):
+            _log("\n".join([f"what the node of {outcome.kind} said:", *outcome.node_log]))
     notes = [
         f"{kind.name}: {kind.note}" for kind in KINDS.values() if kind.note and kind.name in {row.kind for row in rows}
     ]
-    closing = [*notes, *(f"not judged: {why}" for why in not_judged), *_effort(outcomes, took_s), *_totals(rows)]
+    closing = [
+        *notes,
+        *(f"not judged: {why}" for why in not_judged),
+        *_sample_statistics(outcomes, took_s),
+        *_totals(rows),
+    ]
     print("\n".join([matrix.plain(rows), "", *closing]))
     if output is not None:
         output.write_text("\n\n".join([matrix.markdown(rows), *closing, ""]))
     return 0 if is_right else 1
 
 
-def _effort(outcomes: Sequence[Outcome], took_s: float) -> list[str]:
+def _sample_statistics(outcomes: Sequence[KindResult], took_s: float) -> list[str]:
     if not outcomes:
         return []
     samples = sum(row.sample_count for outcome in outcomes for row in outcome.rows)
@@ -103,11 +110,11 @@ def _totals(rows: Sequence[Row]) -> list[str]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.truth", description=__doc__)
     add = parser.add_argument
-    add("--short", action="store_true", help=f"{', '.join(SHORT_KINDS)} only, and few faults")
+    add("--short", callback="store_true", help=f"{', '.join(SHORT_KINDS)} only, and few faults")
     add("--only", nargs="+", choices=KINDS, metavar="KIND", help=f"some of: {', '.join(KINDS)}")
-    add("--reuse", action="store_true", help="with probes that keep their connections")
+    add("--reuse", callback="store_true", help="with probes that keep their connections")
     add("--output", type=Path, metavar="FILE", help="write the matrix there, too, in Markdown")
-    add("--at-once", type=int, default=AT_ONCE, metavar="COUNT", help="kinds at the same time (%(default)s)")
+    add("--jobs", type=int, default=MAX_CONCURRENT_KINDS, metavar="COUNT", help="kinds at the same time (%(default)s)")
     add("--node", metavar="URL", help="ask this node, instead of one that watches the servers")
     return parser.parse_args()
 

@@ -9,18 +9,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.support.agents import Agent
-from tests.truth.bounds import (
+from tests.support.processes import Agent
+from tests.truth.evaluate import DOWN, INITIALIZING, UP, Phase, Row, evaluate_phase, merge_rows
+from tests.truth.faults import EXHAUSTED, NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
+from tests.truth.sampler import Sampler
+from tests.truth.timing import (
     DEFAULTS,
-    HEALTHY_S,
-    NEVER_LET_IN_S,
+    FAULT_HOLD_S,
+    HEALTHY_HOLD_S,
+    NEVER_AUTHENTICATED_S,
     NEVER_STARTED_S,
-    OBSERVED_S,
     READY_S,
 )
-from tests.truth.faults import EXHAUSTED, NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
-from tests.truth.judge import DOWN, INITIALIZING, UP, Phase, Row, judged, merged
-from tests.truth.sampler import Sampler
 
 if TYPE_CHECKING:
     import threading
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from tests.truth.kinds import Kind
 
 
-class StoppedError(Exception):
+class CampaignStoppedError(Exception):
     """Somebody wants the campaign to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     is_short: bool
-    reuses: bool  # the probes keep their connections
+    reuse: bool  # the probes keep their connections
     node_url: str | None  # asked instead of a node of our own
     stopping: threading.Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class KindResult:
     """What became of one kind."""
 
     kind: str
@@ -55,28 +55,28 @@ class Outcome:
     node_log: list[str]
 
 
-def run(kind: Kind, folder: Path, options: Options) -> Outcome:
+def run(kind: Kind, folder: Path, options: Options) -> KindResult:
     with ExitStack() as stack:
         server = kind.make(folder / "server", stack)
         if options.is_short:
             stack.enter_context(server)
-        probes = _probes(kind, server, reuses=options.reuses)
+        probes = _probes(kind, server, reuse=options.reuse)
         node_folder = folder / "node"
         node_folder.mkdir()
         node = stack.enter_context(_node(node_folder, probes, options))
         sampler = stack.enter_context(Sampler(node.url, list(probes)))
-        course = Course(kind, server, options)
+        course = FaultSequence(kind, server, options)
         if options.is_short:
             course.run_short()
         else:
             course.run(stack)
-    rows = [judged(phase, sampler.samples) for phase in course.phases]
-    return Outcome(
+    rows = [evaluate_phase(phase, sampler.samples) for phase in course.phases]
+    return KindResult(
         kind=kind.name,
-        rows=merged(rows),
+        rows=merge_rows(rows),
         rounds_per_s=sampler.rounds_per_s,
         longest_gap_s=sampler.longest_gap_s,
-        node_log=node.said(),
+        node_log=node.log_lines(),
     )
 
 
@@ -84,11 +84,11 @@ def run(kind: Kind, folder: Path, options: Options) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchingNode:
+class NodeUnderTest:
     url: str
     agent: Agent | None
 
-    def said(self) -> list[str]:
+    def log_lines(self) -> list[str]:
         return [] if self.agent is None else [_shortened(line) for line in self.agent.lines]
 
 
@@ -101,13 +101,13 @@ def _shortened(line: str) -> str:
 
 
 @contextmanager
-def _node(folder: Path, probes: Mapping[str, Mapping[str, Any]], options: Options) -> Iterator[WatchingNode]:
+def _node(folder: Path, probes: Mapping[str, Mapping[str, Any]], options: Options) -> Iterator[NodeUnderTest]:
     if options.node_url is not None:
-        yield WatchingNode(options.node_url, None)
+        yield NodeUnderTest(options.node_url, None)
         return
     services = [f"[[services]]\nid = {_toml(key)}\nprobe = {_toml(probe)}\n" for key, probe in probes.items()]
     with Agent(folder, "--listen", "127.0.0.1:0", config="\n".join([DEFAULTS, *services])) as agent:
-        yield WatchingNode(f"http://127.0.0.1:{agent.port}", agent)
+        yield NodeUnderTest(f"http://127.0.0.1:{agent.port}", agent)
         assert agent.process.poll() is None, "the node has ended by itself:\n" + "\n".join(agent.lines)
 
 
@@ -121,8 +121,8 @@ def _probes(kind: Kind, server: RealServer, *, reuses: bool) -> dict[str, dict[s
     """By service id."""
     probes = {_service_id(kind): {"url": server.url, **kind.options, "reuse": reuses}}
     if kind.has_credentials:
-        wrong_url: str = server.wrong_url  # type: ignore[attr-defined]  # those with credentials have it
-        probes[_wrong_id(kind)] = {"url": wrong_url, **kind.options}
+        wrong_url: str = server.bad_credentials_url  # type: ignore[attr-defined]  # those with credentials have it
+        probes[_bad_credentials_id(kind)] = {"url": wrong_url, **kind.options}
     return probes
 
 
@@ -130,14 +130,14 @@ def _service_id(kind: Kind) -> str:
     return re.sub(r"\W+", "-", kind.name.lower())
 
 
-def _wrong_id(kind: Kind) -> str:
+def _bad_credentials_id(kind: Kind) -> str:
     return f"{_service_id(kind)}-with-wrong-credentials"
 
 
 # ---- the course
 
 
-class Course:
+class FaultSequence:
     def __init__(self, kind: Kind, server: RealServer, options: Options) -> None:
         self._kind = kind
         self._server = server
@@ -145,55 +145,57 @@ class Course:
         self.phases: list[Phase] = []
 
     def run(self, stack: ExitStack) -> None:
-        self._pass(NOT_STARTED, INITIALIZING, DOWN, bound_s=NEVER_STARTED_S, was_up=False)
+        self._hold_phase(NOT_STARTED, INITIALIZING, DOWN, bound_s=NEVER_STARTED_S, was_up=False)
         stack.enter_context(self._server)
-        self._ready_first()
+        self._run_initial_ready()
         for fault in self._kind.faults:
-            if fault is EXHAUSTED and self._options.reuses:
+            if fault is EXHAUSTED and self._options.reuse:
                 continue  # whoever holds a connection needs no other
-            self._suffer(fault)
+            self._run_fault(fault)
 
     def run_short(self) -> None:
-        self._ready_first()
+        self._run_initial_ready()
         for fault in self._kind.faults:
             if fault in SHORT_FAULTS:
-                self._suffer(fault)
+                self._run_fault(fault)
 
-    def _ready_first(self) -> None:
+    def _run_initial_ready(self) -> None:
         """The service with the wrong credentials is watched beside the one with the right ones."""
         if not self._kind.has_credentials:
-            self._pass(READY, UP, bound_s=READY_S)
+            self._hold_phase(READY, UP, bound_s=READY_S)
             return
-        phase = self._pass(READY, UP, bound_s=READY_S, lasts_s=max(READY_S + HEALTHY_S, NEVER_LET_IN_S + OBSERVED_S))
+        phase = self._hold_phase(
+            READY, UP, bound_s=READY_S, duration_s=max(READY_S + HEALTHY_HOLD_S, NEVER_AUTHENTICATED_S + FAULT_HOLD_S)
+        )
         self.phases.append(
             replace(
                 phase,
-                fault=WRONG_CREDENTIALS,
-                service_id=_wrong_id(self._kind),
+                error=WRONG_CREDENTIALS,
+                service_id=_bad_credentials_id(self._kind),
                 expected=(DOWN,),
-                bound_s=NEVER_LET_IN_S,
+                bound_s=NEVER_AUTHENTICATED_S,
                 was_up=False,
             )
         )
 
-    def _suffer(self, fault: Fault) -> None:
-        with fault.inflict(self._server):
-            self._pass(fault.name, fault.expected, bound_s=fault.bound_s)
+    def _run_fault(self, fault: Fault) -> None:
+        with fault.inject(self._server):
+            self._hold_phase(fault.name, fault.expected, bound_s=fault.bound_s)
         self._server.wait_until_ready()
-        self._pass(fault.then, UP, bound_s=READY_S)
+        self._hold_phase(fault.state_after, UP, bound_s=READY_S)
 
-    def _pass(
-        self, fault: str, *expected: str, bound_s: float, was_up: bool = True, lasts_s: float | None = None
+    def _hold_phase(
+        self, fault: str, *expected: str, bound_s: float, was_up: bool = True, duration_s: float | None = None
     ) -> Phase:
         """Let time pass in the condition that the server is in now."""
         began_s = time.monotonic()
-        if lasts_s is None:
-            lasts_s = bound_s + (HEALTHY_S if expected == (UP,) else OBSERVED_S)
-        if self._options.stopping.wait(lasts_s):
-            raise StoppedError
+        if duration_s is None:
+            duration_s = bound_s + (HEALTHY_HOLD_S if expected == (UP,) else FAULT_HOLD_S)
+        if self._options.stopping.wait(duration_s):
+            raise CampaignStoppedError
         phase = Phase(
             kind=self._kind.name,
-            fault=fault,
+            error=fault,
             service_id=_service_id(self._kind),
             expected=expected,
             began_s=began_s,

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from tests.support import backends
 from tests.support.backends import Backend
 from tests.support.servers.base import wait_until
-from tests.truth.bounds import HUNG_S, NOT_READY_S, REFUSED_S
-from tests.truth.judge import DOWN, INITIALIZING
+from tests.truth.evaluate import DOWN, INITIALIZING
+from tests.truth.timing import HUNG_S, NOT_READY_S, REFUSED_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.support.servers.base import RealServer
 
-    Infliction = Callable[[Any], AbstractContextManager[None]]  # on a server that can be hurt so
+    Injector = Callable[[Any], AbstractContextManager[None]]  # on a server that can be hurt so
 
 # The replicas are told to give a silent primary up after 2 or 3 s, and see to it once a second or so. Before that, they
 # do not know themselves that they are cut off.
-SILENCE_S = 5.0
+REPLICATION_TIMEOUT_S = 5.0
 
 READY, RESTARTED = "ready", "restarted"
 NOT_STARTED, WRONG_CREDENTIALS = "not started yet", "wrong credentials"
@@ -30,10 +30,10 @@ NOT_STARTED, WRONG_CREDENTIALS = "not started yet", "wrong credentials"
 @dataclass(frozen=True, slots=True)
 class Fault:
     name: str
-    inflict: Infliction
+    inject: Injector
     expected: str
     bound_s: float
-    then: str = READY  # what the server is when it is over
+    state_after: str = READY  # what the server is when it is over
 
 
 @contextmanager
@@ -51,9 +51,9 @@ def frozen(server: RealServer) -> Iterator[None]:
 
 
 @contextmanager
-def mute(server: RealServer) -> Iterator[None]:
+def unresponsive(server: RealServer) -> Iterator[None]:
     server.kill()
-    with Backend(backends.mute, port=server.port):
+    with Backend(backends.unresponsive, port=server.port):
         yield
     server.start()
 
@@ -74,32 +74,32 @@ def exhausted(server: Any) -> Iterator[None]:
 
 @contextmanager
 def recovering(server: Any) -> Iterator[None]:
-    server.start_held_in_recovery()
+    server.start_stalled_recovery()
     yield
-    server.let_recovery_end()
+    server.finish_recovery()
 
 
 @contextmanager
 def loading(server: Any) -> Iterator[None]:
-    server.start_held_loading()
+    server.start_stalled_loading()
     yield
-    server.let_loading_end()
+    server.finish_loading()
 
 
-def saying(what: Mapping[str, object], usually: Mapping[str, object]) -> Infliction:
+def with_state(what: Mapping[str, object], defaults: Mapping[str, object]) -> Injector:
     """Of servers that say of themselves what they are told to."""
 
     @contextmanager
     def told(server: Any) -> Iterator[None]:
         server.set(**what)
         yield
-        server.set(**usually)
+        server.set(**defaults)
 
     return told
 
 
 @contextmanager
-def behind(server: Any) -> Iterator[None]:
+def stale_block(server: Any) -> Iterator[None]:
     """Its newest block is one of two hours ago, as while it catches up with its chain."""
     server.mine(age_s=7200)
     yield
@@ -107,7 +107,7 @@ def behind(server: Any) -> Iterator[None]:
 
 
 @contextmanager
-def cut_off(replica: Any) -> Iterator[None]:
+def primary_killed(replica: Any) -> Iterator[None]:
     replica.primary.kill()
     yield
     replica.primary.start()
@@ -116,7 +116,7 @@ def cut_off(replica: Any) -> Iterator[None]:
 
 
 @contextmanager
-def silenced(replica: Any) -> Iterator[None]:
+def primary_frozen(replica: Any) -> Iterator[None]:
     """Nothing comes from its primary any more, not even the end of their connection."""
     replica.primary.freeze()
     yield
@@ -125,49 +125,49 @@ def silenced(replica: Any) -> Iterator[None]:
 
 
 @contextmanager
-def outvoted(member: Any) -> Iterator[None]:
+def without_quorum(member: Any) -> Iterator[None]:
     """Of three members one is left. It takes an election that nobody wins until it knows."""
-    for other in member.others:
+    for other in member.other_members:
         other.kill()
     member.wait_until_leaderless()
     yield
-    for other in member.others:
+    for other in member.other_members:
         other.start()
 
 
-def starting(inflict: Infliction, then: str = READY) -> Fault:
+def starting(inflict: Injector, then: str = READY) -> Fault:
     return Fault("starting", inflict, INITIALIZING, NOT_READY_S, then)
 
 
 KILLED = Fault("killed", killed, DOWN, REFUSED_S, RESTARTED)
 FROZEN = Fault("frozen", frozen, DOWN, HUNG_S)
-MUTE = Fault("port open but mute", mute, DOWN, HUNG_S, RESTARTED)
+UNRESPONSIVE = Fault("port open, no response", unresponsive, DOWN, HUNG_S, RESTARTED)
 RESETS = Fault("accepts and resets", resetting, DOWN, REFUSED_S, RESTARTED)
 EXHAUSTED = Fault("out of connections", exhausted, DOWN, HUNG_S)
-CUT_OFF = Fault("replica cut off", cut_off, INITIALIZING, NOT_READY_S)
-SILENCED = replace(CUT_OFF, inflict=silenced, bound_s=NOT_READY_S + SILENCE_S)
-OUTVOTED = replace(CUT_OFF, inflict=outvoted)
+REPLICA_DISCONNECTED = Fault("replica disconnected", primary_killed, INITIALIZING, NOT_READY_S)
+PRIMARY_FROZEN = replace(REPLICA_DISCONNECTED, inject=primary_frozen, bound_s=NOT_READY_S + REPLICATION_TIMEOUT_S)
+WITHOUT_QUORUM = replace(REPLICA_DISCONNECTED, inject=without_quorum)
 RECOVERING = starting(recovering, RESTARTED)
 LOADING = starting(loading, RESTARTED)
-SYNCING = starting(saying({"is_syncing": True}, {"is_syncing": False}))
-WITHOUT_PEERS = starting(saying({"peers": 0}, {"peers": 3}))
-NOT_SERVING = starting(saying({"status": "NOT_SERVING"}, {"status": "SERVING"}))
-BEHIND = starting(behind)
+SYNCING = starting(with_state({"is_syncing": True}, {"is_syncing": False}))
+WITHOUT_PEERS = starting(with_state({"peers": 0}, {"peers": 3}))
+NOT_SERVING = starting(with_state({"status": "NOT_SERVING"}, {"status": "SERVING"}))
+STALE_BLOCK = starting(stale_block)
 
 # Beside the wrong credentials, which cost no time.
 SHORT_FAULTS = (KILLED, FROZEN)
 
 # The columns of the matrix.
-NAMES = (
+FAULT_NAMES = (
     NOT_STARTED,
     RECOVERING.name,
     READY,
     KILLED.name,
     FROZEN.name,
-    MUTE.name,
+    UNRESPONSIVE.name,
     RESETS.name,
     WRONG_CREDENTIALS,
     EXHAUSTED.name,
     RESTARTED,
-    CUT_OFF.name,
+    REPLICA_DISCONNECTED.name,
 )

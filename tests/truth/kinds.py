@@ -18,20 +18,20 @@ from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import RabbitServer
 from tests.support.servers.redis import RedisServer
 from tests.truth.faults import (
-    BEHIND,
-    CUT_OFF,
     EXHAUSTED,
     FROZEN,
     KILLED,
     LOADING,
-    MUTE,
     NOT_SERVING,
-    OUTVOTED,
+    PRIMARY_FROZEN,
     RECOVERING,
+    REPLICA_DISCONNECTED,
     RESETS,
-    SILENCED,
+    STALE_BLOCK,
     SYNCING,
+    UNRESPONSIVE,
     WITHOUT_PEERS,
+    WITHOUT_QUORUM,
     Fault,
 )
 
@@ -55,15 +55,15 @@ class Kind:
     note: str = ""
 
 
-EVERY = (KILLED, FROZEN, MUTE, RESETS)
-OF_OUR_OWN = "no server to be had: a test server written from the protocol's documentation"
+COMMON_FAULTS = (KILLED, FROZEN, UNRESPONSIVE, RESETS)
+FAKE_SERVER_NOTE = "no server to be had: a test server written from the protocol's documentation"
 
 
-def alone(made_by: Callable[[Path], RealServer]) -> Make:
+def standalone(made_by: Callable[[Path], RealServer]) -> Make:
     return lambda folder, _: made_by(folder)
 
 
-def following(made_by: Callable[[Path], Any]) -> Make:
+def replica_of(made_by: Callable[[Path], Any]) -> Make:
     """A replica, whose primary runs."""
 
     def make(folder: Path, stack: ExitStack) -> RealServer:
@@ -79,15 +79,15 @@ class EtcdMember(EtcdServer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "m1", member="m1")
-        self.others = [EtcdServer(folder / member, member=member) for member in ("m2", "m3")]
-        cluster = ",".join(each.cluster for each in (self, *self.others))
-        for each in (self, *self.others):
+        self.other_members = [EtcdServer(folder / member, member=member) for member in ("m2", "m3")]
+        cluster = ",".join(each.cluster for each in (self, *self.other_members))
+        for each in (self, *self.other_members):
             each.cluster = cluster
 
 
 def _etcd_member(folder: Path, stack: ExitStack) -> RealServer:
     member = EtcdMember(folder)
-    for other in member.others:
+    for other in member.other_members:
         stack.callback(other.kill)
         other.start()
     return member
@@ -96,68 +96,68 @@ def _etcd_member(folder: Path, stack: ExitStack) -> RealServer:
 _ALL = (
     Kind(
         name="PostgreSQL",
-        make=alone(PostgresServer),
-        faults=(*EVERY, EXHAUSTED, RECOVERING),
+        make=standalone(PostgresServer),
+        faults=(*COMMON_FAULTS, EXHAUSTED, RECOVERING),
         has_credentials=True,
     ),
     Kind(
         name="PostgreSQL replica",
-        make=following(PostgresServer),
-        faults=(*EVERY, CUT_OFF, SILENCED),
+        make=replica_of(PostgresServer),
+        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
         has_credentials=True,
         options={"max_lag": "1s"},
     ),
-    Kind(name="RabbitMQ", make=alone(RabbitServer), faults=(*EVERY, EXHAUSTED), has_credentials=True),
-    Kind(name="MariaDB", make=alone(MariaDbServer), faults=(*EVERY, EXHAUSTED), has_credentials=True),
+    Kind(name="RabbitMQ", make=standalone(RabbitServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind(name="MariaDB", make=standalone(MariaDbServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
         name="MariaDB replica",
-        make=following(MariaDbServer),
-        faults=(*EVERY, CUT_OFF, SILENCED),
+        make=replica_of(MariaDbServer),
+        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
         has_credentials=True,
         options={"max_lag": "1s"},
     ),
     Kind(
         name="Redis",
-        make=alone(lambda folder: RedisServer(folder, password="let-me-in")),
-        faults=(*EVERY, EXHAUSTED, LOADING),
+        make=standalone(lambda folder: RedisServer(folder, password="let-me-in")),
+        faults=(*COMMON_FAULTS, EXHAUSTED, LOADING),
         has_credentials=True,
     ),
     Kind(
         name="Redis replica",
-        make=following(lambda folder: RedisServer(folder, password="let-me-in")),
-        faults=(*EVERY, CUT_OFF, SILENCED),
+        make=replica_of(lambda folder: RedisServer(folder, password="let-me-in")),
+        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
         has_credentials=True,
     ),
-    Kind(name="memcached", make=alone(MemcachedServer), faults=(*EVERY, EXHAUSTED)),
-    Kind(name="NATS", make=alone(NatsServer), faults=(*EVERY, EXHAUSTED), has_credentials=True),
+    Kind(name="memcached", make=standalone(MemcachedServer), faults=(*COMMON_FAULTS, EXHAUSTED)),
+    Kind(name="NATS", make=standalone(NatsServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
         name="etcd",
-        make=alone(lambda folder: EtcdServer(folder, is_guarded=True)),
-        faults=EVERY,
+        make=standalone(lambda folder: EtcdServer(folder, requires_auth=True)),
+        faults=COMMON_FAULTS,
         has_credentials=True,
     ),
-    Kind(name="etcd member", make=_etcd_member, faults=(*EVERY, OUTVOTED)),
-    Kind(name="nginx", make=alone(NginxServer), faults=(*EVERY, EXHAUSTED), has_credentials=True),
+    Kind(name="etcd member", make=_etcd_member, faults=(*COMMON_FAULTS, WITHOUT_QUORUM)),
+    Kind(name="nginx", make=standalone(NginxServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
         name="gRPC health",
-        make=alone(GrpcHealthServer),
-        faults=(*EVERY, NOT_SERVING),
+        make=standalone(GrpcHealthServer),
+        faults=(*COMMON_FAULTS, NOT_SERVING),
         options={"starting_status": "NOT_SERVING"},
     ),
     Kind(
         name="Ethereum",
-        make=alone(GanacheServer),
-        faults=(*EVERY, BEHIND),
+        make=standalone(GanacheServer),
+        faults=(*COMMON_FAULTS, STALE_BLOCK),
         options={"max_block_age": "1h"},
         note="ganache",
     ),
-    Kind(name="beacon", make=alone(BeaconServer), faults=(*EVERY, SYNCING), note=OF_OUR_OWN),
+    Kind(name="beacon", make=standalone(BeaconServer), faults=(*COMMON_FAULTS, SYNCING), note=FAKE_SERVER_NOTE),
     Kind(
         name="IPFS",
-        make=alone(IpfsServer),
-        faults=(*EVERY, WITHOUT_PEERS),
+        make=standalone(IpfsServer),
+        faults=(*COMMON_FAULTS, WITHOUT_PEERS),
         options={"min_peers": 1},
-        note=OF_OUR_OWN,
+        note=FAKE_SERVER_NOTE,
     ),
 )
 KINDS = {kind.name: kind for kind in _ALL}

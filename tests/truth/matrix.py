@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.truth.faults import NAMES
+from tests.truth.faults import FAULT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.truth.judge import Row
+    from tests.truth.evaluate import Row
 
 HEADINGS = ("kind", "fault", "expected", "seen", "seconds", "bound", "200 past it", "false Downs", "")
-NOTHING = "—"
+EMPTY_CELL = "—"
 
 
 def totals(rows: Sequence[Row]) -> tuple[int, int]:
@@ -31,22 +31,22 @@ def _line(row: Row) -> tuple[str, ...]:
     is_healthy = row.expected == ("Up",)
     return (
         row.kind,
-        row.fault,
+        row.error,
         _statuses(row.expected),
-        _statuses(row.seen),
+        _statuses(row.observed),
         _seconds(row),
         f"{row.bound_s:.2f}",
-        NOTHING if is_healthy else str(row.false_200s),
-        str(row.false_downs) if is_healthy else NOTHING,
-        _complaint(row),
+        EMPTY_CELL if is_healthy else str(row.false_200s),
+        str(row.false_downs) if is_healthy else EMPTY_CELL,
+        _problem_text(row),
     )
 
 
 def _absent(rows: Sequence[Row]) -> list[str]:
     lines = []
     for kind in dict.fromkeys(row.kind for row in rows):
-        absent = [name for name in NAMES if name not in {row.fault for row in rows if row.kind == kind}]
-        lines += [f"{kind}: {NOTHING} {', '.join(absent)}"] if absent else []
+        absent = [name for name in FAULT_NAMES if name not in {row.error for row in rows if row.kind == kind}]
+        lines += [f"{kind}: {EMPTY_CELL} {', '.join(absent)}"] if absent else []
     return ["", *lines] if lines else []
 
 
@@ -55,29 +55,29 @@ def _statuses(statuses: tuple[str, ...]) -> str:
 
 
 def _seconds(row: Row) -> str:
-    return NOTHING if row.detected_s is None else f"{row.detected_s:.2f}"
+    return EMPTY_CELL if row.detected_s is None else f"{row.detected_s:.2f}"
 
 
-def _complaint(row: Row) -> str:
-    if row.is_right:
+def _problem_text(row: Row) -> str:
+    if row.is_correct:
         return ""
     said = [f"{row.disagreements} times, list and health disagree"] if row.disagreements else []
-    return "; ".join(["WRONG", *said, *([] if row.is_enough else ["too few samples"])])
+    return "; ".join(["WRONG", *said, *([] if row.has_enough_samples else ["too few samples"])])
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """One line for each kind: what was seen of each fault and after how many seconds, and its two totals."""
-    by_place = {(row.kind, row.fault): row for row in rows}
-    lines = [["kind", *NAMES, "200 past the bound", "false Downs"]]
+    by_place = {(row.kind, row.error): row for row in rows}
+    lines = [["kind", *FAULT_NAMES, "200 past the bound", "false Downs"]]
     lines += [["---"] * len(lines[0])]
     for kind in dict.fromkeys(row.kind for row in rows):
-        found = [by_place.get((kind, fault)) for fault in NAMES]
+        found = [by_place.get((kind, fault)) for fault in FAULT_NAMES]
         sums = totals([row for row in found if row is not None])
-        lines += [[kind, *(NOTHING if row is None else _cell(row) for row in found), *map(str, sums)]]
+        lines += [[kind, *(EMPTY_CELL if row is None else _cell(row) for row in found), *map(str, sums)]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cell(row: Row) -> str:
-    if row.is_right:
-        return f"{_statuses(row.seen)} {_seconds(row)} s"
-    return f"**{_statuses(row.seen)}**, expected {_statuses(row.expected)}"
+    if row.is_correct:
+        return f"{_statuses(row.observed)} {_seconds(row)} s"
+    return f"**{_statuses(row.observed)}**, expected {_statuses(row.expected)}"

@@ -9,13 +9,13 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, urlsplit
 
-from tests.truth.bounds import ASK_EVERY_S
-from tests.truth.judge import HEALTH, LIST, STATUS_OF_CODE, Sample
+from tests.truth.evaluate import HEALTH, LIST, STATUS_BY_CODE, Sample
+from tests.truth.timing import POLL_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 
 
 class Sampler:
@@ -24,55 +24,55 @@ class Sampler:
     def __init__(self, url: str, service_ids: Sequence[str]) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
-        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_S)
+        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
         self._service_ids = service_ids
         self.samples: list[Sample] = []
         self.round_count = 0
         self.longest_gap_s = 0.0
-        self._began_s = self._ended_s = 0.0
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._ask_on, name="sampler")
+        self._started_s = self._ended_s = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll_loop, name="sampler")
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over.set()
+        self._stop.set()
         self._thread.join()
         self._connection.close()
 
     @property
     def rounds_per_s(self) -> float:
-        return self.round_count / max(self._ended_s - self._began_s, ASK_EVERY_S)
+        return self.round_count / max(self._ended_s - self._started_s, POLL_INTERVAL_S)
 
-    def _ask_on(self) -> None:
-        self._began_s = last_s = due_s = time.monotonic()
-        while not self._is_over.wait(due_s - time.monotonic()):
+    def _poll_loop(self) -> None:
+        self._started_s = last_s = due_s = time.monotonic()
+        while not self._stop.wait(due_s - time.monotonic()):
             now_s = time.monotonic()
             self.longest_gap_s = max(self.longest_gap_s, now_s - last_s)
             last_s = now_s
-            self._ask_once()
-            due_s = max(due_s + ASK_EVERY_S, time.monotonic())  # what was missed is not made up for
+            self._poll_once()
+            due_s = max(due_s + POLL_INTERVAL_S, time.monotonic())  # what was missed is not made up for
         self._ended_s = time.monotonic()
 
-    def _ask_once(self) -> None:
+    def _poll_once(self) -> None:
         self.round_count += 1
         asked_s = time.monotonic()
         statuses = self._statuses()
         answered_s = time.monotonic()
         for service_id in self._service_ids:
             said = statuses.get(service_id, "not listed") if isinstance(statuses, dict) else statuses
-            self._keep(service_id, LIST, asked_s, answered_s, said)
+            self._record(service_id, LIST, asked_s, answered_s, said)
         for service_id in self._service_ids:
             asked_s = time.monotonic()
             code, _ = self._get(f"/svc/node/services/{quote(service_id, safe='')}/health")
-            said = STATUS_OF_CODE.get(code, str(code)) if code else "no answer"
-            self._keep(service_id, HEALTH, asked_s, time.monotonic(), said)
+            said = STATUS_BY_CODE.get(code, str(code)) if code else "no answer"
+            self._record(service_id, HEALTH, asked_s, time.monotonic(), said)
 
-    def _keep(self, service_id: str, source: str, asked_s: float, answered_s: float, said: str) -> None:
+    def _record(self, service_id: str, source: str, asked_s: float, answered_s: float, said: str) -> None:
         self.samples.append(
-            Sample(service_id=service_id, source=source, asked_s=asked_s, answered_s=answered_s, said=said)
+            Sample(service_id=service_id, source=source, requested_s=asked_s, answered_s=answered_s, reported=said)
         )
 
     def _statuses(self) -> dict[str, str] | str:

@@ -6,7 +6,7 @@ from svcnode.core import redaction
 
 
 @pytest.fixture(autouse=True)
-def _secrets_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A secret that one test keeps must not blot out the words of another."""
     monkeypatch.setattr(redaction, "_secrets", set())
-    monkeypatch.setattr(redaction, "_lengths", {})
+    monkeypatch.setattr(redaction, "_lengths_by_prefix", {})

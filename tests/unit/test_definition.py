@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
-from svcnode.core.model import REPORTED, Impact, Verdict
-from svcnode.definition import ServiceWords, define
+from svcnode.core.model import REPORTED_POLICY, Impact, Verdict
+from svcnode.definition import ServiceOptions, define
 from svcnode.probes import KINDS, Probe, make_probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import SqliteProbe
@@ -20,7 +20,7 @@ from svcnode.probes.sqlite import SqliteProbe
 class SomeProbe:
     target: str = "somewhere"
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         raise AssertionError("nobody looks in these tests")
 
 
@@ -51,15 +51,15 @@ def test_an_unknown_impact_is_refused_with_the_known_ones() -> None:
 
 def test_without_a_probe_what_is_reported_holds_at_once_and_for_ever() -> None:
     definition = define("db-1")
-    assert definition.watch is None
-    assert definition.service.policy == REPORTED
-    assert (REPORTED.rise, REPORTED.fall, REPORTED.start_period_s) == (1, 1, 0.0)
-    assert (REPORTED.stale_after_s, REPORTED.ttl_s) == (None, None)
+    assert definition.probe_config is None
+    assert definition.service.policy == REPORTED_POLICY
+    assert (REPORTED_POLICY.rise, REPORTED_POLICY.fall, REPORTED_POLICY.start_period_s) == (1, 1, 0.0)
+    assert (REPORTED_POLICY.stale_after_s, REPORTED_POLICY.ttl_s) == (None, None)
 
 
 def test_a_ttl_limits_how_long_a_report_holds() -> None:
     definition = define("db-1", ttl="30s")
-    assert definition.watch is None
+    assert definition.probe_config is None
     assert (definition.service.policy.ttl_s, definition.service.policy.stale_after_s) == (30.0, None)
     assert (definition.service.policy.rise, definition.service.policy.fall) == (1, 1)
 
@@ -89,8 +89,8 @@ def test_rise_and_fall_are_refused_where_they_are_no_count_of_looks(probe: Probe
 def test_a_probed_service_has_the_decided_defaults() -> None:
     definition = define("db-1", probe=SomeProbe())
     policy = definition.service.policy
-    assert definition.watch is not None
-    assert (definition.watch.schedule.interval_s, definition.watch.schedule.timeout_s) == (10.0, 3.0)
+    assert definition.probe_config is not None
+    assert (definition.probe_config.schedule.interval_s, definition.probe_config.schedule.timeout_s) == (10.0, 3.0)
     assert (policy.rise, policy.fall, policy.start_period_s) == (2, 3, 30.0)
     assert policy.stale_after_s == 3 * 10.0 + 3.0
 
@@ -100,8 +100,8 @@ def test_every_word_of_the_schedule_and_the_policy_is_heard() -> None:
         "db-1", probe=SomeProbe(), interval="5s", timeout="500ms", rise=4, fall=5, start_period="2m", stale_after="1h"
     )
     policy = definition.service.policy
-    assert definition.watch is not None
-    assert (definition.watch.schedule.interval_s, definition.watch.schedule.timeout_s) == (5.0, 0.5)
+    assert definition.probe_config is not None
+    assert (definition.probe_config.schedule.interval_s, definition.probe_config.schedule.timeout_s) == (5.0, 0.5)
     assert (policy.rise, policy.fall, policy.start_period_s, policy.stale_after_s) == (4, 5, 120.0, 3600.0)
 
 
@@ -128,13 +128,13 @@ def test_evidence_may_be_stale_soon_after_the_next_look_was_due() -> None:
 
 
 def test_without_looks_there_is_nothing_that_stale_after_could_be_too_short_for() -> None:
-    words: ServiceWords = {"interval": "10s", "stale_after": "1s"}
-    for how in (ServiceWords(), ServiceWords(ttl="30s"), ServiceWords(probe="heartbeat:30s")):
+    words: ServiceOptions = {"interval": "10s", "stale_after": "1s"}
+    for how in (ServiceOptions(), ServiceOptions(ttl="30s"), ServiceOptions(probe="heartbeat:30s")):
         assert define("db-1", **(words | how)).service.policy.stale_after_s is None
 
 
 def test_a_short_interval_brings_its_own_short_timeout() -> None:
-    watch = define("db-1", probe=SomeProbe(), interval="1s").watch
+    watch = define("db-1", probe=SomeProbe(), interval="1s").probe_config
     assert watch is not None
     assert watch.schedule.timeout_s == 0.5
 
@@ -145,14 +145,14 @@ def test_a_timeout_that_does_not_fit_the_interval_is_refused() -> None:
 
 
 def test_looks_may_be_more_frequent_while_a_change_is_pending() -> None:
-    watch = define("db-1", probe=SomeProbe(), interval="10s", transition_interval="500ms").watch
+    watch = define("db-1", probe=SomeProbe(), interval="10s", transition_interval="500ms").probe_config
     assert watch is not None
     assert watch.schedule.wait_s(is_change_pending=True) == 0.5
     assert watch.schedule.wait_s(is_change_pending=False) == 10.0
 
 
 def test_without_a_word_they_are_five_times_as_frequent() -> None:
-    watch = define("db-1", probe=SomeProbe(), interval="20s").watch
+    watch = define("db-1", probe=SomeProbe(), interval="20s").probe_config
     assert watch is not None
     assert watch.schedule.wait_s(is_change_pending=True) == 4.0
 
@@ -164,7 +164,7 @@ def test_a_transition_interval_longer_than_the_interval_is_refused() -> None:
 
 @pytest.mark.parametrize(("words", "seconds"), [("250ms", 0.25), (2, 2.0), (None, None)])
 def test_how_long_a_success_may_take_is_part_of_the_looking(words: str | float | None, seconds: float | None) -> None:
-    watch = define("db-1", probe=SomeProbe(), max_latency=words).watch
+    watch = define("db-1", probe=SomeProbe(), max_latency=words).probe_config
     assert watch is not None
     assert watch.max_latency_s == seconds
 
@@ -184,13 +184,15 @@ def test_equal_words_make_equal_definitions() -> None:
 
 
 def test_a_probe_may_be_named_by_its_url() -> None:
-    watch = define("db-1", probe="sqlite:/var/lib/ledger.db").watch
+    watch = define("db-1", probe="sqlite:/var/lib/ledger.db").probe_config
     assert watch is not None
-    assert watch.probe == SqliteProbe.at(Path("/var/lib/ledger.db"))
+    assert watch.probe == SqliteProbe.for_path(Path("/var/lib/ledger.db"))
 
 
 def test_a_probe_may_be_a_table_with_its_url_and_its_options() -> None:
-    watch = define("api", probe={"url": "http://127.0.0.1:8080/health", "status": [200, "204"], "method": "HEAD"}).watch
+    watch = define(
+        "api", probe={"url": "http://127.0.0.1:8080/health", "status": [200, "204"], "method": "HEAD"}
+    ).probe_config
     assert watch is not None
     assert isinstance(watch.probe, HttpProbe)
     assert (watch.probe.url.path, watch.probe.method, watch.probe.status) == ("/health", "HEAD", frozenset({200, 204}))
@@ -242,7 +244,7 @@ def test_a_program_is_not_run_because_a_url_says_so(probe: str | dict[str, objec
 
 def test_a_program_may_be_run_by_whoever_made_its_probe() -> None:
     probe = make_probe("exec:/bin/true", allowed={"allow_exec"})
-    watch = define("db-1", probe=probe).watch
+    watch = define("db-1", probe=probe).probe_config
     assert watch is not None
     assert watch.probe is probe
 
@@ -264,7 +266,7 @@ OPTIONS = {"jsonrpc": {"method": "ping"}}
 @pytest.mark.parametrize("scheme", KINDS)
 def test_every_kind_in_the_table_can_be_loaded(scheme: str) -> None:
     words = {"url": URLS.get(scheme, f"{scheme}://127.0.0.1:1"), **OPTIONS.get(scheme.partition("+")[0], {})}
-    assert hasattr(make_probe(words, allowed={"allow_exec"}), "look")
+    assert hasattr(make_probe(words, allowed={"allow_exec"}), "check")
 
 
 def test_a_misspelled_scheme_is_refused_with_the_likely_one() -> None:
@@ -283,11 +285,11 @@ def test_what_is_no_url_is_refused_with_one_that_is() -> None:
 
 
 def test_what_cannot_look_is_no_probe() -> None:
-    with pytest.raises(InvalidValueError, match=r"an object with look\(\), not 5"):
+    with pytest.raises(InvalidValueError, match=r"an object with check\(\), not 5"):
         define("db-1", probe=5)  # type: ignore[arg-type]  # that it is an error is what is tested
 
 
 def test_an_interval_is_at_most_a_day() -> None:
-    assert define("db-1", probe=SomeProbe(), interval="1d").watch is not None
+    assert define("db-1", probe=SomeProbe(), interval="1d").probe_config is not None
     with pytest.raises(InvalidValueError, match="more than a day"):
         define("db-1", probe=SomeProbe(), interval="25h")

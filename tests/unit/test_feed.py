@@ -143,7 +143,7 @@ def test_a_change_that_comes_just_before_the_delivery_ends_is_not_left_behind() 
                 tell(feed, 2)
             self._lock.release()
 
-    feed._delivering = InterruptedLock(feed._delivering)  # type: ignore[assignment]  # all of a lock that is needed
+    feed._delivery_lock = InterruptedLock(feed._delivery_lock)  # type: ignore[assignment]  # all of a lock that is needed
     feed.subscribe(listener)
     tell(feed, 1)
     assert listener.heard == [1, 2]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode import logs
-from svcnode.core.wording import one_line
-from svcnode.logs import JsonFormatter, TextFormatter, let_out, set_level, set_style, set_up
+from svcnode.core.text import one_line
+from svcnode.logs import JsonFormatter, TextFormatter, configure, flush_logs, set_format, set_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def root() -> Iterator[logging.Logger]:
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO, **more: object) -> logging.LogRecord:
-    made = logging.LogRecord("svcnode.web", level, __file__, 1, message, arguments, None)
+    made = logging.LogRecord("svcnode.server", level, __file__, 1, message, arguments, None)
     made.created, made.msecs = 1_767_225_600.25, 250.0  # 2026-01-01
     vars(made).update(more)
     return made
@@ -61,7 +61,7 @@ def test_a_json_line_says_when_how_bad_who_and_what() -> None:
     assert entry == {
         "time": "2026-01-01T00:00:00.250+00:00",
         "level": "warning",
-        "logger": "svcnode.web",
+        "logger": "svcnode.server",
         "message": "3 of db",
     }
 
@@ -118,26 +118,26 @@ class Outlet:
     """What is written to a descriptor, be it a pipe or a terminal; nobody reads it but who asks."""
 
     def __init__(self, *, is_terminal: bool = False) -> None:
-        self._ours, self.descriptor = pty.openpty() if is_terminal else os.pipe()
-        os.set_blocking(self._ours, False)
+        self._stderr, self.descriptor = pty.openpty() if is_terminal else os.pipe()
+        os.set_blocking(self._stderr, False)
 
     def close(self) -> None:
-        os.close(self._ours)
+        os.close(self._stderr)
         os.close(self.descriptor)
 
     @property
     def text(self) -> str:
         """All that has been logged since it was last asked for."""
-        let_out(DEADLINE_S)
+        flush_logs(DEADLINE_S)
         return self.read()
 
     def read(self, count: int = 65536) -> str:
         try:
-            return os.read(self._ours, count).decode()
+            return os.read(self._stderr, count).decode()
         except BlockingIOError:
             return ""
 
-    def fill(self) -> None:
+    def write_body(self) -> None:
         """As a reader does that reads no more."""
         os.set_blocking(self.descriptor, False)
         with suppress(BlockingIOError):
@@ -153,7 +153,7 @@ class Outlet:
         return read
 
     def read_when_there_is_some(self) -> str:
-        assert select.select([self._ours], [], [], DEADLINE_S)[0]
+        assert select.select([self._stderr], [], [], DEADLINE_S)[0]
         return self.read()
 
 
@@ -171,7 +171,7 @@ def test_logs_are_text_on_a_terminal_and_json_elsewhere_unless_chosen(
     style: str, is_terminal: bool, is_json: bool
 ) -> None:
     with closing(Outlet(is_terminal=is_terminal)) as outlet:
-        set_up("info", style, outlet.descriptor)
+        configure("info", style, outlet.descriptor)
         logging.getLogger("svcnode").info("hello")
         text = outlet.text
     assert text.startswith("{") is is_json
@@ -179,23 +179,23 @@ def test_logs_are_text_on_a_terminal_and_json_elsewhere_unless_chosen(
 
 
 def test_setting_up_again_does_not_say_everything_twice(pipe: Outlet) -> None:
-    set_up("info", "text", pipe.descriptor)
-    set_up("info", "text", pipe.descriptor)
+    configure("info", "text", pipe.descriptor)
+    configure("info", "text", pipe.descriptor)
     logging.getLogger("svcnode").info("hello")
     assert pipe.text.count("hello") == 1
 
 
 def test_logs_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    set_up("info", "text")
+    configure("info", "text")
     logging.getLogger("svcnode").info("hello")
-    let_out(DEADLINE_S)
+    flush_logs(DEADLINE_S)
     said = capfd.readouterr()
     assert "hello" in said.err
     assert said.out == ""
 
 
 def test_the_level_can_be_changed_while_running(pipe: Outlet) -> None:
-    set_up("warning", "text", pipe.descriptor)
+    configure("warning", "text", pipe.descriptor)
     logging.getLogger("svcnode").info("unheard")
     set_level("debug")
     logging.getLogger("svcnode").debug("heard")
@@ -203,15 +203,15 @@ def test_the_level_can_be_changed_while_running(pipe: Outlet) -> None:
 
 
 def test_the_style_can_be_changed_while_running(pipe: Outlet) -> None:
-    set_up("info", "auto", pipe.descriptor)
+    configure("info", "auto", pipe.descriptor)
     logging.getLogger("svcnode").info("one")
-    set_style("text")
+    set_format("text")
     logging.getLogger("svcnode").info("two")
     assert re.fullmatch(r"\{.*\}\n\S+ info    two\n", pipe.text)
 
 
 def test_what_no_encoding_can_hold_is_written_as_its_number(pipe: Outlet) -> None:
-    set_up("info", "json", pipe.descriptor)
+    configure("info", "json", pipe.descriptor)
     logging.getLogger("svcnode").info("\udcff")
     assert json.loads(pipe.text)["message"] == "\udcff"
 
@@ -220,8 +220,8 @@ def test_what_no_encoding_can_hold_is_written_as_its_number(pipe: Outlet) -> Non
 
 
 def test_logging_goes_on_while_nobody_reads_and_all_lines_come_out_in_their_order(pipe: Outlet) -> None:
-    set_up("info", "text", pipe.descriptor)
-    pipe.fill()
+    configure("info", "text", pipe.descriptor)
+    pipe.write_body()
     for number in range(1000):
         logging.getLogger("svcnode").info("line %d", number)
     logging.getLogger("svcnode").info("the end")
@@ -232,9 +232,9 @@ def test_logging_goes_on_while_nobody_reads_and_all_lines_come_out_in_their_orde
 def test_lines_that_find_no_room_are_lost_and_counted_where_they_would_have_been(
     pipe: Outlet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "MAX_WAITING_BYTES", 10_000)
-    set_up("info", "text", pipe.descriptor)
-    pipe.fill()
+    monkeypatch.setattr(logs, "MAX_BUFFERED_BYTES", 10_000)
+    configure("info", "text", pipe.descriptor)
+    pipe.write_body()
     for number in range(1000):
         logging.getLogger("svcnode").info("line %d", number)
     read = ""
@@ -250,10 +250,10 @@ def test_lines_that_find_no_room_are_lost_and_counted_where_they_would_have_been
 
 
 def test_who_waits_for_the_last_lines_waits_no_longer_than_told(pipe: Outlet) -> None:
-    set_up("info", "text", pipe.descriptor)
-    pipe.fill()
+    configure("info", "text", pipe.descriptor)
+    pipe.write_body()
     logging.getLogger("svcnode").info("the end")
-    let_out(within_s=0.01)
+    flush_logs(timeout_s=0.01)
     assert "the end" not in pipe.read()
     pipe.read_to_the_end()
 
@@ -270,19 +270,19 @@ def test_a_line_that_cannot_be_written_is_counted_when_the_next_one_can(
 
     monkeypatch.setattr(os, "write", write_if_there_is_room)
     with (tmp_path / "log").open("wb") as file:
-        set_up("info", "text", file.fileno())
+        configure("info", "text", file.fileno())
         logging.getLogger("svcnode").info("one")
-        let_out(DEADLINE_S)
+        flush_logs(DEADLINE_S)
         is_full = False
         logging.getLogger("svcnode").info("two")
-        let_out(DEADLINE_S)
+        flush_logs(DEADLINE_S)
     said = re.findall(r"(?:info    |warning )(.*)\n", (tmp_path / "log").read_text())
     assert said == ["1 line was lost here: the log could not be written, or nobody read it", "two"]
 
 
 def test_a_stream_that_somebody_made_non_blocking_loses_nothing(pipe: Outlet) -> None:
-    set_up("info", "text", pipe.descriptor)
-    pipe.fill()
+    configure("info", "text", pipe.descriptor)
+    pipe.write_body()
     os.set_blocking(pipe.descriptor, False)
     logging.getLogger("svcnode").info("one")
     logging.getLogger("svcnode").info("the end")

@@ -15,7 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from svcnode.core import rules
+from svcnode.api.spec import Request, respond
+from svcnode.core import state_machine
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
 from svcnode.core.model import (
     Change,
@@ -33,7 +34,6 @@ from svcnode.core.model import (
 from svcnode.definition import Definition, define
 from svcnode.node import Node
 from svcnode.probes.function import FunctionProbe
-from svcnode.spec import Request, answer
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SomeProbe:
 
     target: str = "somewhere"
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         raise AssertionError("nobody looks in these tests")
 
 
@@ -84,14 +84,14 @@ def test_a_node_needs_a_name_and_a_version_in_the_form_of_the_interface() -> Non
 
 def test_a_node_can_take_another_name_and_version(node: Node) -> None:
     revision = node.revision
-    node.identify(name="validator-8", version="v2")
+    node.set_identity(name="validator-8", version="v2")
     assert (node.identity.node_name, node.identity.node_version) == ("validator-8", "v2")
     assert node.revision > revision
 
 
 def test_a_name_that_cannot_be_taken_leaves_the_old_one(node: Node) -> None:
     with pytest.raises(InvalidValueError):
-        node.identify(name="validator-8", version="two")
+        node.set_identity(name="validator-8", version="two")
     assert node.identity.node_name == "validator-7"
 
 
@@ -133,7 +133,7 @@ def test_an_invalid_id_is_refused_and_registers_nothing(node: Node, service_id: 
 
 def test_a_service_is_initializing_from_the_moment_it_is_registered(node: Node) -> None:
     handle = node.register("db-1")
-    assert handle.state == rules.first_state(100.0)
+    assert handle.state == state_machine.initial_state(100.0)
     assert node.status("db-1") is Status.INITIALIZING
 
 
@@ -175,7 +175,7 @@ def test_a_function_becomes_the_probe_of_a_service_and_stays_a_function(node: No
         return True
 
     assert is_warm() is True
-    watch = node.watch("cache")
+    watch = node.probe_config("cache")
     assert watch is not None
     assert watch.probe == FunctionProbe(is_warm)
     assert watch.schedule.interval_s == 5.0
@@ -195,8 +195,8 @@ def test_a_function_that_yields_is_refused_as_a_check_and_nothing_is_registered(
 
 def test_a_service_that_is_reported_has_no_watch(node: Node) -> None:
     node.register("db-1")
-    assert node.watch("db-1") is None
-    assert node.watch("nobody") is None
+    assert node.probe_config("db-1") is None
+    assert node.probe_config("nobody") is None
 
 
 def test_whoever_did_not_keep_a_handle_can_have_another(node: Node) -> None:
@@ -221,7 +221,7 @@ def probed(service_id: str = "db-1", **words: Any) -> Definition:
 def test_new_words_keep_the_place_and_the_belief(node: Node) -> None:
     node.add(probed(name="old"))
     node.register("cache")
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     before = node.state("db-1")
     node.replace(probed(name="new", description="described", impact="none"))
     (service, state), _ = node
@@ -236,16 +236,16 @@ def test_new_words_keep_the_place_and_the_belief(node: Node) -> None:
 )
 def test_another_probe_starts_the_belief_anew(node: Node, clock: VirtualClock, changed: Definition) -> None:
     node.add(probed())
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     clock.advance(5.0)
     node.replace(changed)
-    assert node.state("db-1") == rules.first_state(105.0)
+    assert node.state("db-1") == state_machine.initial_state(105.0)
 
 
 @pytest.mark.parametrize("changed", [probed(interval="7s"), probed(fall=9)], ids=["interval", "fall"])
 def test_another_measure_keeps_the_belief(node: Node, clock: VirtualClock, changed: Definition) -> None:
     node.add(probed())
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     clock.advance(5.0)
     node.replace(changed)
     assert node.status("db-1") is Status.UP
@@ -253,7 +253,7 @@ def test_another_measure_keeps_the_belief(node: Node, clock: VirtualClock, chang
 
 def test_a_belief_that_was_kept_is_judged_by_the_new_measure_at_once(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     clock.advance(12.0)
     node.replace(probed(stale_after="11s"))
     assert node.status("db-1") is Status.INITIALIZING
@@ -261,7 +261,7 @@ def test_a_belief_that_was_kept_is_judged_by_the_new_measure_at_once(node: Node,
 
 def test_a_belief_that_had_lapsed_is_not_revived_by_a_more_patient_measure(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="11s"))
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     clock.advance(12.0)
     node.replace(probed(stale_after="20s"))
     assert node.status("db-1") is Status.INITIALIZING
@@ -279,7 +279,7 @@ def test_a_new_weight_counts_at_once(node: Node) -> None:
 
 def test_a_belief_that_was_kept_still_lapses(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     node.replace(probed(stale_after="20s", name="another name"))
     clock.advance(20.0)
     assert node.status("db-1") is Status.INITIALIZING
@@ -308,7 +308,7 @@ def test_what_the_program_says_stands_until_it_says_otherwise(node: Node, clock:
 
 def test_evidence_goes_stale_by_the_clock_alone(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     clock.advance(19.9)
     assert node.health == 200
     clock.advance(0.1)
@@ -329,7 +329,7 @@ def test_evidence_goes_stale_by_the_clock_alone(node: Node, clock: VirtualClock)
 )
 def test_every_way_to_read_judges_the_silence(node: Node, clock: VirtualClock, read: Callable[[Node], bool]) -> None:
     node.add(probed(stale_after="20s"))
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     clock.advance(20.0)
     assert read(node)
 
@@ -337,7 +337,7 @@ def test_every_way_to_read_judges_the_silence(node: Node, clock: VirtualClock, r
 def test_fresh_evidence_keeps_a_service_up_past_the_first_lapse(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
     for _ in range(10):
-        node.saw("db-1", READY)
+        node.record("db-1", READY)
         clock.advance(15.0)
         assert node.status("db-1") is Status.UP
     clock.advance(5.0)
@@ -368,7 +368,7 @@ def test_a_heartbeat_service_that_never_beats_is_down_after_its_ttl(node: Node, 
 def test_evidence_may_be_older_than_its_report(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
     clock.advance(15.0)
-    node.saw("db-1", READY, at_s=110.0)
+    node.record("db-1", READY, at_s=110.0)
     assert node.status("db-1") is Status.UP
     clock.advance(15.0)
     assert node.state("db-1").status is Status.INITIALIZING
@@ -379,20 +379,20 @@ def test_evidence_that_is_stale_when_it_comes_turns_nothing_green(node: Node, cl
     told: list[Change] = []
     node.subscribe(told.append)
     clock.advance(25.0)
-    node.saw("db-1", READY, at_s=105.0)
+    node.record("db-1", READY, at_s=105.0)
     assert node.status("db-1") is Status.INITIALIZING
     assert told == []
 
 
 def test_evidence_from_before_the_registration_is_about_something_else(node: Node) -> None:
     node.register("worker", ttl="10s")
-    node.saw("worker", READY, at_s=99.0)
-    assert node.state("worker") == rules.first_state(100.0)
+    node.record("worker", READY, at_s=99.0)
+    assert node.state("worker") == state_machine.initial_state(100.0)
 
 
 def test_evidence_from_the_future_counts_as_reached_now(node: Node, clock: VirtualClock) -> None:
     node.add(probed(stale_after="20s"))
-    node.saw("db-1", READY, at_s=1e9)
+    node.record("db-1", READY, at_s=1e9)
     clock.advance(20.0)
     assert node.status("db-1") is Status.INITIALIZING
 
@@ -402,11 +402,11 @@ def test_whether_somebody_read_makes_no_difference_to_late_evidence() -> None:
         clock = VirtualClock(0.0)
         node = Node("validator-7", version="v1", clock=clock)
         node.add(probed(stale_after="20s", start_period=0.0, fall=1))
-        node.saw("db-1", FAILED)
+        node.record("db-1", FAILED)
         clock.advance(30.0)
         if is_read_between:
-            node.settle()
-        node.saw("db-1", READY, at_s=15.0)
+            node.expire_stale()
+        node.record("db-1", READY, at_s=15.0)
         return node.state("db-1")
 
     assert down_then_late_ready(is_read_between=True) == down_then_late_ready(is_read_between=False)
@@ -414,10 +414,10 @@ def test_whether_somebody_read_makes_no_difference_to_late_evidence() -> None:
 
 def test_unknown_verdicts_change_no_revision(node: Node) -> None:
     node.add(probed())
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     revision = node.revision
-    node.saw("db-1", Verdict.unknown("no file descriptors"))
-    node.saw("db-1", READY)
+    node.record("db-1", Verdict.unknown("no file descriptors"))
+    node.record("db-1", READY)
     assert node.revision == revision
 
 
@@ -548,7 +548,7 @@ def test_a_change_says_what_was_believed_before_and_after(node: Node, clock: Vir
         kind=ChangeKind.STATUS,
         at_s=103.0,
         service_id="db-1",
-        before=rules.first_state(100.0),
+        before=state_machine.initial_state(100.0),
         after=handle.state,
         health_before=Health.PARTIAL,
         health=Health.HEALTHY,
@@ -559,17 +559,17 @@ def test_a_service_that_comes_has_no_before_and_one_that_goes_no_after(node: Nod
     node.register("db-1").deregister()
     came, went = heard
     assert came.before is None
-    assert came.after == went.before == rules.first_state(100.0)
+    assert came.after == went.before == state_machine.initial_state(100.0)
     assert went.after is None
 
 
 def test_silence_is_told_when_it_is_noticed(node: Node, clock: VirtualClock, heard: list[Change]) -> None:
     node.add(probed(stale_after="20s"))
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     heard.clear()
     clock.advance(25.0)
     assert heard == []
-    node.settle()
+    node.expire_stale()
     [change] = heard
     assert change.after is not None
     assert (change.at_s, change.after.status, change.after.since_s) == (125.0, Status.INITIALIZING, 120.0)
@@ -582,7 +582,7 @@ def test_the_silence_of_a_service_that_is_gone_is_told_to_nobody(
     node.deregister("worker")
     heard.clear()
     clock.advance(10.0)
-    node.settle()
+    node.expire_stale()
     assert heard == []
     assert node.health == 200
 
@@ -605,12 +605,12 @@ def test_a_listener_may_report_and_everybody_hears_both_in_order(node: Node) -> 
 
     def mirrors(change: Change) -> None:
         if change.service_id == "db-1":
-            node.saw("mirror", READY)
+            node.record("mirror", READY)
 
     heard: list[str | None] = []
     node.subscribe(mirrors)
     node.subscribe(lambda change: heard.append(change.service_id))
-    node.saw("db-1", READY)
+    node.record("db-1", READY)
     assert heard == ["db-1", "mirror"]
 
 
@@ -779,7 +779,7 @@ def node_with(service_count: int) -> Node:
     node.subscribe(lambda change: None)
     for place in range(service_count):
         node.add(probed(f"svc-{place}", fall=1, start_period=0.0))
-        node.saw(f"svc-{place}", READY)
+        node.record(f"svc-{place}", READY)
     return node
 
 
@@ -796,8 +796,12 @@ def large() -> Node:
 @pytest.mark.parametrize(
     "work",
     [
-        lambda node: node.saw("svc-5", READY),
-        lambda node: (node.saw("svc-5", FAILED), node.saw("svc-5", Verdict.not_ready("")), node.saw("svc-5", READY)),
+        lambda node: node.record("svc-5", READY),
+        lambda node: (
+            node.record("svc-5", FAILED),
+            node.record("svc-5", Verdict.not_ready("")),
+            node.record("svc-5", READY),
+        ),
         lambda node: (node.set_issue("skew"), node.clear_issue("skew")),
         lambda node: node.health,
         lambda node: node.status("svc-5"),
@@ -819,24 +823,24 @@ def test_the_measure_would_notice_a_walk_over_the_services(small: Node, large: N
 def test_reports_do_not_grow_the_memory_of_lapses(node: Node, clock: VirtualClock) -> None:
     node.add(probed())
     for _ in range(1000):
-        node.saw("db-1", READY)
+        node.record("db-1", READY)
         clock.advance(10.0)
-        node.settle()
-    assert len(node._lapses) == 1
+        node.expire_stale()
+    assert len(node._expiry_heap) == 1
 
 
 def test_services_that_come_and_go_do_not_grow_the_memory_of_lapses(node: Node) -> None:
     for turn in range(2000):
         node.register(f"svc-{turn}", ttl="7d").up()
         node.deregister(f"svc-{turn}")
-    assert len(node._lapses) <= 64
+    assert len(node._expiry_heap) <= 64
 
 
 def test_services_that_are_redefined_do_not_grow_the_memory_of_lapses(node: Node, clock: VirtualClock) -> None:
     node.register("db-1", ttl="7d").up()
     for turn in range(2000):
         node.replace(define("db-1", ttl="7d", name=f"name {turn}"))
-    assert len(node._lapses) <= 2 + 64 + 1
+    assert len(node._expiry_heap) <= 2 + 64 + 1
     clock.advance(7 * 86400.0)
     assert node.status("db-1") is Status.DOWN
 
@@ -857,15 +861,15 @@ def test_services_lapse_in_time_after_many_others_have_gone(node: Node, clock: V
 
 def test_a_lapse_that_is_over_is_not_waited_for(node: Node, clock: VirtualClock) -> None:
     node.register("worker", ttl="10s").up()
-    assert node.next_lapse_at_s == 110.0
+    assert node.next_expiry_at_s == 110.0
     clock.advance(10.0)
-    node.settle()
-    assert node.next_lapse_at_s == math.inf
+    node.expire_stale()
+    assert node.next_expiry_at_s == math.inf
 
 
 def test_nothing_lapses_while_nothing_can(node: Node) -> None:
     node.register("db-1").up()
-    assert node.next_lapse_at_s == math.inf
+    assert node.next_expiry_at_s == math.inf
 
 
 # ---- against a model that remembers everything and works it all out anew
@@ -880,15 +884,15 @@ class Remembered:
 
     def state_at(self, now_s: float) -> ServiceState:
         policy = self.policy
-        state = rules.first_state(self.registered_at_s)
+        state = state_machine.initial_state(self.registered_at_s)
         for at_s, what in self.happened:
-            state = rules.as_of(state, at_s, policy)
+            state = state_machine.as_of(state, at_s, policy)
             if isinstance(what, Policy):
                 policy = what
             else:
-                state = rules.next_state(state, what, policy)
-            state = rules.as_of(state, at_s, policy)
-        return rules.as_of(state, now_s, policy)
+                state = state_machine.next_state(state, what, policy)
+            state = state_machine.as_of(state, at_s, policy)
+        return state_machine.as_of(state, now_s, policy)
 
 
 services = st.sampled_from(["a", "b", "c/d", "é"])
@@ -911,7 +915,7 @@ def definitions(draw: st.DrawFn) -> Definition:
 
 def _source(definition: Definition) -> str:
     """Who gives evidence of a service; there is only one probe in this model."""
-    if definition.watch is not None:
+    if definition.probe_config is not None:
         return "the probe"
     return "the program" if definition.service.policy.ttl_s is None else "the service itself"
 
@@ -925,7 +929,7 @@ class NodeAgainstModel(RuleBasedStateMachine):
         self.condition = Condition(starting=True)
         self.heard: list[Change] = []
         self.node.subscribe(self.heard.append)
-        self.seen: object = None
+        self.observed: object = None
         self.seen_at_revision = -1
 
     @rule(definition=definitions())
@@ -966,9 +970,9 @@ class NodeAgainstModel(RuleBasedStateMachine):
         now_s = self.clock()
         if service_id not in self.model:
             with pytest.raises(UnknownServiceError):
-                self.node.saw(service_id, verdict)
+                self.node.record(service_id, verdict)
             return
-        self.node.saw(service_id, verdict, at_s=now_s - age_s)
+        self.node.record(service_id, verdict, at_s=now_s - age_s)
         self.model[service_id].happened.append((now_s, Evidence(verdict=verdict, at_s=now_s - age_s)))
 
     @rule(by_s=seconds)
@@ -997,9 +1001,9 @@ class NodeAgainstModel(RuleBasedStateMachine):
         now_s = self.clock()
         expected = [(one.definition.service, one.state_at(now_s)) for one in self.model.values()]
         assert list(self.node) == expected
-        total = rules.tally((service.impact, state.status) for service, state in expected)
+        total = state_machine.tally((service.impact, state.status) for service, state in expected)
         assert self.node._tally == total
-        assert self.node.health is rules.node_health(total, self.condition)
+        assert self.node.health is state_machine.node_health(total, self.condition)
         assert len(self.node) == len(self.model)
         assert self.node.condition == self.condition
         self.check_what_clients_see(expected)
@@ -1008,15 +1012,15 @@ class NodeAgainstModel(RuleBasedStateMachine):
     def check_what_clients_see(self, listed: list[tuple[Service, ServiceState]]) -> None:
         """The list and the health of each service come to the same, and a revision never shows two faces."""
         codes = {"Up": 200, "Initializing": 206, "Down": 503}
-        body = answer(self.node, Request("GET", b"/svc/node/services")).body
+        body = respond(self.node, Request("GET", b"/svc/node/services")).body
         for service, state in listed:
             encoded = service.id.replace("/", "%2F").replace("é", "%C3%A9")
             path = f"/svc/node/services/{encoded}/health".encode()
-            assert answer(self.node, Request("GET", path)).code == codes[state.status.value]
+            assert respond(self.node, Request("GET", path)).code == codes[state.status.value]
         seen = (body, self.node.health)
         if self.node.revision == self.seen_at_revision:
-            assert seen == self.seen
-        self.seen, self.seen_at_revision = seen, self.node.revision
+            assert seen == self.observed
+        self.observed, self.seen_at_revision = seen, self.node.revision
 
     def check_what_was_told(self, listed: list[tuple[Service, ServiceState]]) -> None:
         """Whoever only listened believes the same as whoever reads."""
@@ -1036,8 +1040,10 @@ class NodeAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def the_next_lapse_is_never_later_than_it_should_be(self) -> None:
-        lapses = [rules.lapses_at_s(entry.state, entry.service.policy) for entry in self.node._entries.values()]
-        assert self.node.next_lapse_at_s <= min(lapses, default=math.inf)
+        lapses = [
+            state_machine.expires_at_s(entry.state, entry.service.policy) for entry in self.node._entries.values()
+        ]
+        assert self.node.next_expiry_at_s <= min(lapses, default=math.inf)
 
 
 TestNodeAgainstModel = NodeAgainstModel.TestCase

@@ -24,7 +24,7 @@ PUBLIC_NAMES = [
     "ListenError",
     "Node",
     "NodeFailedError",
-    "NotThisInterfaceError",
+    "UnexpectedResponseError",
     "OptionError",
     "Outcome",
     "Probe",

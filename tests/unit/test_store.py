@@ -9,7 +9,7 @@ import pytest
 
 from svcnode.core.errors import StoreError
 from svcnode.probes.sqlite import STORE_APPLICATION_ID
-from svcnode.store import is_missing, open_store
+from svcnode.store import ensure_store, is_missing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_store_is_missing_only_where_that_can_be_seen(tmp_path: Path) -> None:
 
 def test_a_missing_store_is_made_with_the_folders_it_needs(tmp_path: Path) -> None:
     path = tmp_path / "state" / "svcnode" / "store.db"
-    open_store(path)
+    ensure_store(path)
     assert path.read_bytes().startswith(b"SQLite format 3\0")
     assert asked(path, "PRAGMA application_id") == STORE_APPLICATION_ID
     assert asked(path, "PRAGMA journal_mode") == "wal"
@@ -46,17 +46,17 @@ def test_the_mark_of_a_store_reads_svcn() -> None:
 
 def test_a_store_is_left_as_it_is_found(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    open_store(path)
+    ensure_store(path)
     asked(path, "CREATE TABLE kept (what)")
     asked(path, "INSERT INTO kept VALUES ('this')")
-    open_store(path)
+    ensure_store(path)
     assert asked(path, "SELECT what FROM kept") == "this"
 
 
 def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
-    open_store(path)
+    ensure_store(path)
     assert asked(path, "PRAGMA application_id") == STORE_APPLICATION_ID
 
 
@@ -64,7 +64,7 @@ def test_a_store_that_cannot_be_made_is_told_in_plain_words(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "svcnode" / "store.db"
     with pytest.raises(StoreError) as refused:
-        open_store(path)
+        ensure_store(path)
     assert str(refused.value) == (
         f"cannot open the store {path}: not a directory; mend that, or name another file in [store] path"
     )
@@ -77,7 +77,7 @@ def test_the_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(
         StoreError, match=r"ledger\.db is a database of another program; name another file in \[store\]"
     ):
-        open_store(path)
+        ensure_store(path)
     assert path.read_bytes() == before
 
 
@@ -85,19 +85,19 @@ def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, only long enough to look at\n" * 50)
     with pytest.raises(StoreError, match=r"cannot open the store .*notes\.txt: file is not a database"):
-        open_store(path)
+        ensure_store(path)
     assert path.read_text().startswith("not a database")
 
 
 def test_a_place_where_nothing_can_be_made_is_an_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot open the store"):
-        open_store(tmp_path / "file" / "store.db")
+        ensure_store(tmp_path / "file" / "store.db")
 
 
 def test_a_folder_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="unable to open database file"):
-        open_store(tmp_path)
+        ensure_store(tmp_path)
 
 
 def test_a_store_that_a_full_disk_refuses_leaves_nothing_in_the_way_of_the_next_attempt(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_a_store_that_a_full_disk_refuses_leaves_nothing_in_the_way_of_the_next_
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may grow, as on a disk that is full
     try:
         with pytest.raises(StoreError, match="cannot open the store"):
-            open_store(path)
+            ensure_store(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not path.exists()
-    open_store(path)
+    ensure_store(path)
     assert asked(path, "PRAGMA application_id") == STORE_APPLICATION_ID

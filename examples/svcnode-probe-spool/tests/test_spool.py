@@ -12,37 +12,37 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def look_at(path: Path, **options: object) -> Verdict:
+def run_check(path: Path, **options: object) -> Verdict:
     # By its URL, as a configuration names it; so the entry point is under test, too.
-    return asyncio.run(make_probe({"url": f"spool:{path}", **options}).look())
+    return asyncio.run(make_probe({"url": f"spool:{path}", **options}).check())
 
 
 def test_a_folder_with_fewer_files_is_ready(tmp_path: Path) -> None:
     (tmp_path / "one").touch()
-    assert look_at(tmp_path, max_files=2) == Verdict.ready()
+    assert run_check(tmp_path, max_files=2) == Verdict.ready()
 
 
 def test_a_folder_with_as_many_files_is_not_ready(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).touch()
-    assert look_at(tmp_path, max_files=2) == Verdict.not_ready(f"2 files or more wait there: {tmp_path}")
+    assert run_check(tmp_path, max_files=2) == Verdict.not_ready(f"2 files or more wait there: {tmp_path}")
 
 
 def test_folders_inside_are_not_counted(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    assert look_at(tmp_path, max_files=2) == Verdict.ready()
+    assert run_check(tmp_path, max_files=2) == Verdict.ready()
 
 
 def test_a_missing_folder_is_failed(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    assert look_at(gone) == Verdict.failed(f"no such file or directory: {gone}")
+    assert run_check(gone) == Verdict.failed(f"no such file or directory: {gone}")
 
 
 def test_a_file_is_failed(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    assert look_at(file) == Verdict.failed(f"not a directory: {file}")
+    assert run_check(file) == Verdict.failed(f"not a directory: {file}")
 
 
 def test_a_url_without_a_folder_is_refused() -> None:
@@ -58,4 +58,4 @@ def test_a_relative_path_is_refused() -> None:
 @pytest.mark.parametrize("value", [0, -1, "many", 1.5])
 def test_a_wrong_option_is_refused_by_name(tmp_path: Path, value: object) -> None:
     with pytest.raises(OptionError, match=r"^max_files: "):
-        look_at(tmp_path, max_files=value)
+        run_check(tmp_path, max_files=value)

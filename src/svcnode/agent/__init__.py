@@ -15,47 +15,46 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from svcnode.agent.fd_budget import allocate_fds
 from svcnode.agent.listeners import Listeners
-from svcnode.agent.open_files import share_out_open_files
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
 from svcnode.history import History
-from svcnode.journal import Journal
-from svcnode.logs import LAST_LINES_WITHIN_S, let_out, set_level, set_style
+from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
+from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
-from svcnode.notify.notices import Notices
-from svcnode.probes.tools.threads import OwnThread
+from svcnode.notify.model import DeliveryStats
+from svcnode.operator.context import OperatorContext, ProcessStats, measure_loop_lag
+from svcnode.operator.events import EventHub
+from svcnode.server.server import HttpServer, ServerLimits
+from svcnode.stats import CheckStats
 from svcnode.version import __version__
-from svcnode.web.operator.desk import Desk, Vitals
-from svcnode.web.operator.events import EventHub
-from svcnode.web.operator.lag import measure_lag
-from svcnode.web.wire import Limits, WireServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from svcnode.agent.services import Difference
+    from svcnode.agent.services import ConfigDiff
     from svcnode.config import HistorySettings, Settings
     from svcnode.notify.notifier import Notifier
     from svcnode.notify.settings import NotifySettings
 
 DRAIN_S = 5.0  # where nobody waits at a terminal
 # For how long a thread that makes a page or a scrape may keep the loop from answering, each time that it is its turn.
-THREAD_TURN_S = 0.0005
-HURRIED_LINES_WITHIN_S = 0.1
+SWITCH_INTERVAL_S = 0.0005
+FORCED_LOG_FLUSH_S = 0.1
 
 log = logging.getLogger("svcnode")
 
 
-def run(settings: Settings, read_settings: Callable[[], Settings], *, outlives_terminal: bool = False) -> int:
+def run(settings: Settings, read_settings: Callable[[], Settings], *, ignore_hangup: bool = False) -> int:
     """Serve until told to stop; returns the exit code. `read_settings` reads the configuration anew."""
-    return run_to_end(Agent(settings, read_settings, outlives_terminal=outlives_terminal).serve())
+    return run_until_complete(Agent(settings, read_settings, ignore_hangup=ignore_hangup).serve())
 
 
-def run_to_end(serving: Coroutine[None, None, int]) -> int:
+def run_until_complete(serving: Coroutine[None, None, int]) -> int:
     """On the best loop there is; returns the exit code."""
-    sys.setswitchinterval(THREAD_TURN_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     code = 1
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -63,7 +62,7 @@ def run_to_end(serving: Coroutine[None, None, int]) -> int:
     except ListenError as exc:
         log.error("%s", exc)  # noqa: TRY400  its text says it all
     finally:  # what else is said on stderr comes after what was logged
-        let_out(HURRIED_LINES_WITHIN_S if code > 128 else LAST_LINES_WITHIN_S)
+        flush_logs(FORCED_LOG_FLUSH_S if code > 128 else FLUSH_TIMEOUT_S)
     return code
 
 
@@ -77,127 +76,130 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 class Agent:
     def __init__(
-        self, settings: Settings, read_settings: Callable[[], Settings], *, outlives_terminal: bool = False
+        self, settings: Settings, read_settings: Callable[[], Settings], *, ignore_hangup: bool = False
     ) -> None:
         self._settings = settings
         self._read_settings = read_settings
-        self._signals = Signals(outlives_terminal=outlives_terminal)
+        self._signals = Signals(ignore_hangup=ignore_hangup)
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
-        self._vitals = Vitals(began_s=self._node.now_s())
-        self._notices = Notices()
+        self._process_stats = ProcessStats(started_monotonic_s=self._node.now_s())
+        self._delivery_stats = DeliveryStats()
         self._notifier: Notifier | None = None
         self._has_store = False
-        self._is_read_on_terminal = sys.stderr.isatty()
+        self._logs_to_terminal = sys.stderr.isatty()
 
     async def serve(self) -> int:
         settings = self._settings
-        connections, self._looks_at_once = share_out_open_files()
-        self._server = WireServer(self._node, settings.prefixes, Limits(connections=connections))
+        connections, self._max_concurrent_checks = allocate_fds()
+        self._server = HttpServer(self._node, settings.prefixes, ServerLimits(connections=connections))
         self._listeners = Listeners(self._server)
-        self._journal = Journal(self._node)
+        self._stats = CheckStats(self._node)
         self._services = ConfiguredServices(self._node)
-        with self._signals.heeded():
+        with self._signals.installed():
             try:
                 opened = self._listeners.open(settings)
-                self._services.change(settings.services)
+                self._services.apply(settings.services)
                 # From here on, history follows: that the services are there is no news.
-                async with History(self._node, **_kept(settings.history)) as history:
-                    self._set_desk(history)
-                    await self._listeners.listen(opened, self._desk)
+                async with History(self._node, **_history_options(settings.history)) as history:
+                    self._set_context(history)
+                    await self._listeners.listen(opened, self._context)
                     self._prepare_store(settings)
-                    return await self._look_and_answer()
+                    return await self._probe_and_serve()
             except asyncio.CancelledError:
-                if self._signals.hurried_by is None:
+                if self._signals.forced_by is None:
                     raise
                 log.warning("stopped at once by a second signal")
-                return 128 + self._signals.hurried_by
+                return 128 + self._signals.forced_by
             finally:
                 self._listeners.close()
 
-    def _set_desk(self, history: History) -> None:
-        self._desk = Desk(
+    def _set_context(self, history: History) -> None:
+        self._context = OperatorContext(
             node=self._node,
-            journal=self._journal,
+            check_stats=self._stats,
             history=history,
             events=EventHub(history),
-            vitals=self._vitals,
-            notices=self._notices,
+            process_stats=self._process_stats,
+            delivery_stats=self._delivery_stats,
         )
 
     def _prepare_store(self, settings: Settings) -> None:
         """A store that cannot be had is no reason not to serve: its service will say so."""
         if not settings.uses_store:
             return
-        from svcnode.store import is_missing, open_store
+        from svcnode.store import ensure_store, is_missing
 
         path = settings.store_path
         remark = " (new)" if is_missing(path) else ""
         log.info("no services are named: watching the node's own store, %s%s", path, remark)
         try:
-            open_store(path)
+            ensure_store(path)
         except StoreError as exc:
             log.error("%s", exc)  # noqa: TRY400  its text says it all
         else:
             self._has_store = True
 
-    async def _look_and_answer(self) -> int:
-        async with self._node.supervised(looks_at_once=self._looks_at_once), AsyncExitStack() as self._while_looking:
-            await self._tell_people(self._settings.notify)
+    async def _probe_and_serve(self) -> int:
+        async with (
+            self._node.probing(max_concurrent_checks=self._max_concurrent_checks),
+            AsyncExitStack() as self._probing_stack,
+        ):
+            await self._apply_notify(self._settings.notify)
             self._node.started()
             log.info("svcnode %s answers for %s; services: %d", __version__, self._settings.node_name, len(self._node))
-            reloading = asyncio.create_task(self._reload_when_told())
-            measuring = asyncio.create_task(measure_lag(self._vitals))
-            await self._signals.told_to_stop.wait()
+            reloading = asyncio.create_task(self._reload_on_request())
+            measuring = asyncio.create_task(measure_loop_lag(self._process_stats))
+            await self._signals.stop_requested.wait()
             reloading.cancel()
             measuring.cancel()
-            return await self._wind_down()
+            return await self._shutdown()
 
-    async def _tell_people(self, settings: NotifySettings | None) -> None:
+    async def _apply_notify(self, settings: NotifySettings | None) -> None:
         if self._notifier is not None:
             self._notifier.apply(settings)
         elif settings is not None:
             from svcnode.notify.notifier import Notifier
 
-            notifier = Notifier(self._node, settings, self._notices, memory=self._desk.history)
-            self._notifier = await self._while_looking.enter_async_context(notifier)
+            notifier = Notifier(self._node, settings, self._delivery_stats, storage=self._context.history)
+            self._notifier = await self._probing_stack.enter_async_context(notifier)
 
     # ---- reloading
 
-    async def _reload_when_told(self) -> None:
-        reading = OwnThread("configuration")
+    async def _reload_on_request(self) -> None:
+        reading = DaemonCall("configuration")
         while True:
-            await self._signals.told_to_reload.wait()
-            self._signals.told_to_reload.clear()
+            await self._signals.reload_requested.wait()
+            self._signals.reload_requested.clear()
             try:
                 # In a thread: what is configured now may need what takes a second to load.
                 difference = await self._apply(await reading.call(self._read_settings))
             except SvcnodeError as exc:
-                self._vitals.note_reload(str(exc))
+                self._process_stats.record_reload(str(exc))
                 log.error("not reloaded, the old configuration stays in force: %s", exc)  # noqa: TRY400
             except Exception:
-                self._vitals.note_reload("it failed half-way")
+                self._process_stats.record_reload("it failed half-way")
                 log.exception("reloading failed half-way; the next attempt may mend it")
             else:
-                self._vitals.note_reload()
+                self._process_stats.record_reload()
                 log.info("reloaded: %s", difference, extra=difference.counts)
 
-    async def _apply(self, new: Settings) -> Difference:
+    async def _apply(self, new: Settings) -> ConfigDiff:
         """Change what differs and nothing else. What can fail comes first, so a failure changes nothing."""
         old = self._settings
         if new.uses_store and not old.uses_store:
             # An empty file is what a deployment that is half-way leaves, and it would turn any node green.
             raise ConfigError("no service is named any more; if that is meant, start the node anew")
         opened = self._listeners.open(new)
-        await self._listeners.listen(opened, self._desk)
+        await self._listeners.listen(opened, self._context)
         if new.prefixes != old.prefixes:
             self._server.set_prefixes(new.prefixes)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
-            self._node.identify(name=new.node_name, version=new.node_version)
+            self._node.set_identity(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
-        set_style(new.log_format)
-        self._desk.history.adopt(**_kept(new.history))
-        await self._tell_people(new.notify)
-        difference = self._services.change(new.services)
+        set_format(new.log_format)
+        self._context.history.reconfigure(**_history_options(new.history))
+        await self._apply_notify(new.notify)
+        difference = self._services.apply(new.services)
         if new.store_path != old.store_path or not self._has_store:
             self._prepare_store(new)  # one that was lost while it was watched stays lost: that is for a person to see
         self._settings = new
@@ -205,27 +207,27 @@ class Agent:
 
     # ---- stopping
 
-    async def _wind_down(self) -> int:
+    async def _shutdown(self) -> int:
         """Answer 503 for a while, let requests in flight finish; a second signal ends it at once."""
         drain_s = self._drain_s()
         if self._notifier is not None:
-            self._notifier.hush()
+            self._notifier.flush()
         self._node.drain()
         if drain_s:
             log.info("draining for %g s: health answers 503; a second signal stops at once", drain_s)
             await asyncio.sleep(drain_s)
         self._listeners.close()
         await self._server.close()
-        await self._while_looking.aclose()  # which has something to say where people could not be told
+        await self._probing_stack.aclose()  # which has something to say where people could not be told
         log.info("stopped")
         return 0
 
     def _drain_s(self) -> float:
         if self._settings.drain_s is not None:
             return self._settings.drain_s
-        return 0.0 if self._is_read_on_terminal else DRAIN_S
+        return 0.0 if self._logs_to_terminal else DRAIN_S
 
 
-def _kept(history: HistorySettings | None) -> dict[str, Any]:
+def _history_options(history: HistorySettings | None) -> dict[str, Any]:
     """In the words of `History`, when it begins and when it is to go on otherwise: they are those of the settings."""
     return {"path": None} if history is None else asdict(history)

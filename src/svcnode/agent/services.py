@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Change, ChangeKind, Status
-from svcnode.core.wording import first_of
-from svcnode.journal import Setting
+from svcnode.core.text import join_first
+from svcnode.stats import FixedVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from svcnode.config import ServiceSettings
     from svcnode.node import Node
 
-NAMED_IDS = 5
+MAX_LISTED_IDS = 5
 
 log = logging.getLogger("svcnode")
 
-_FIXED = {
-    Status.UP: Setting.ready("set in the configuration"),
-    Status.INITIALIZING: Setting.not_ready("set in the configuration"),
-    Status.DOWN: Setting.failed("set in the configuration"),
+_FIXED_VERDICTS = {
+    Status.UP: FixedVerdict.ready("set in the configuration"),
+    Status.INITIALIZING: FixedVerdict.not_ready("set in the configuration"),
+    Status.DOWN: FixedVerdict.failed("set in the configuration"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class ConfigDiff:
     """Between what was configured and what is now, by id."""
 
     removed: tuple[str, ...] = ()
@@ -42,32 +42,34 @@ class Difference:
 
     def __str__(self) -> str:
         told = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
-        return "; ".join(f"{what} {first_of(ids, NAMED_IDS)}" for what, ids in told if ids) or "no service changed"
+        return (
+            "; ".join(f"{what} {join_first(ids, MAX_LISTED_IDS)}" for what, ids in told if ids) or "no service changed"
+        )
 
 
 class ConfiguredServices:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._known: dict[str, ServiceSettings] = {}
+        self._current: dict[str, ServiceSettings] = {}
         self._fixed: dict[str, Status] = {}
         node.subscribe(self._log_change)
 
-    def change(self, services: Iterable[ServiceSettings]) -> Difference:
+    def apply(self, services: Iterable[ServiceSettings]) -> ConfigDiff:
         """Into these; what has not changed is left alone."""
         wanted = {service.id: service for service in services}
-        difference = self._difference(wanted)
-        self._tell_fixed({service.id: service.status for service in wanted.values() if service.status is not None})
+        difference = self._diff(wanted)
+        self._log_fixed({service.id: service.status for service in wanted.values() if service.status is not None})
         # What goes, goes last: the node must not look healthy for a moment because its only sick service left.
         for service in wanted.values():
-            self._put(service)
+            self._apply_service(service)
         for service_id in difference.removed:
             self._node.deregister(service_id)
-            del self._known[service_id]
+            del self._current[service_id]
         return difference
 
-    def _difference(self, wanted: Mapping[str, ServiceSettings]) -> Difference:
-        known = self._known
-        return Difference(
+    def _diff(self, wanted: Mapping[str, ServiceSettings]) -> ConfigDiff:
+        known = self._current
+        return ConfigDiff(
             removed=tuple(service_id for service_id in known if service_id not in wanted),
             added=tuple(service_id for service_id in wanted if service_id not in known),
             changed=tuple(
@@ -75,19 +77,19 @@ class ConfiguredServices:
             ),
         )
 
-    def _put(self, service: ServiceSettings) -> None:
-        known = self._known.get(service.id)
+    def _apply_service(self, service: ServiceSettings) -> None:
+        known = self._current.get(service.id)
         if known is None:
             self._node.add(service.definition)
         elif known.definition != service.definition:
             self._node.replace(service.definition)
-        self._known[service.id] = service
+        self._current[service.id] = service
         if service.status is not None:
-            self._node.report(service.id, _FIXED[service.status])
+            self._node.report(service.id, _FIXED_VERDICTS[service.status])
 
-    def _tell_fixed(self, fixed: dict[str, Status]) -> None:
+    def _log_fixed(self, fixed: dict[str, Status]) -> None:
         if fixed != self._fixed:
-            log.info("%s", _spoken_fixed(fixed))
+            log.info("%s", _fixed_text(fixed))
         self._fixed = fixed
 
     def _log_change(self, change: Change) -> None:
@@ -108,7 +110,7 @@ class ConfiguredServices:
             log.info("node health is %d, was %d", change.health, change.health_before)
 
 
-def _spoken_fixed(fixed: Mapping[str, Status]) -> str:
+def _fixed_text(fixed: Mapping[str, Status]) -> str:
     counts = Counter(status.value for status in fixed.values())
     told = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
     have = "1 service has" if len(fixed) == 1 else f"{len(fixed) or 'no'} services have"

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A shell that dies sends its terminal's last signal a moment before the terminal is taken from all who had it.
-TERMINAL_TAKEN_WITHIN_S = 0.05
+TERMINAL_CLOSE_GRACE_S = 0.05
 
 log = logging.getLogger("svcnode")
 
 
 class Signals:
-    def __init__(self, *, outlives_terminal: bool) -> None:
-        self.told_to_stop = asyncio.Event()
-        self.told_to_reload = asyncio.Event()
-        self.hurried_by: signal.Signals | None = None  # the second to say stop, which has cancelled the serving
-        self._ends_with_terminal = not outlives_terminal and has_terminal()
+    def __init__(self, *, ignore_hangup: bool) -> None:
+        self.stop_requested = asyncio.Event()
+        self.reload_requested = asyncio.Event()
+        self.forced_by: signal.Signals | None = None  # the second to say stop, which has cancelled the serving
+        self._stop_on_terminal_close = not ignore_hangup and has_terminal()
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """For as long as the block runs, by the task that runs it."""
         loop = asyncio.get_running_loop()
         serving = asyncio.current_task()
@@ -41,24 +41,24 @@ class Signals:
                 loop.remove_signal_handler(number)
 
     def _on_stop_signal(self, number: signal.Signals, serving: asyncio.Task[int]) -> None:
-        if self.told_to_stop.is_set():
-            self.hurried_by = number
+        if self.stop_requested.is_set():
+            self.forced_by = number
             serving.cancel()
-        self.told_to_stop.set()
+        self.stop_requested.set()
 
     def _on_hangup(self) -> None:
         """Somebody wants a reload, or the terminal was closed: which of them, only the terminal can tell."""
-        if self._ends_with_terminal:
-            asyncio.get_running_loop().call_later(TERMINAL_TAKEN_WITHIN_S, self._reload_or_stop)
+        if self._stop_on_terminal_close:
+            asyncio.get_running_loop().call_later(TERMINAL_CLOSE_GRACE_S, self._reload_or_stop)
         else:
-            self.told_to_reload.set()
+            self.reload_requested.set()
 
     def _reload_or_stop(self) -> None:
         if has_terminal():
-            self.told_to_reload.set()
-        elif not self.told_to_stop.is_set():  # the shell may send another: nobody is in a hurry
+            self.reload_requested.set()
+        elif not self.stop_requested.is_set():  # the shell may send another: nobody is in a hurry
             log.info("the terminal was closed")
-            self.told_to_stop.set()
+            self.stop_requested.set()
 
 
 def has_terminal() -> bool:

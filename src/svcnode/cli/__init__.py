@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from svcnode.cli import check_config, conform, demo, explain, init, notify_test, probe, serve, status, watch
-from svcnode.cli.parsers import CommandParser
+from svcnode.cli._args import CommandParser
 from svcnode.core.errors import SvcnodeError
 from svcnode.version import __version__
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    _occupy_closed_streams()
+    _reopen_closed_fds()
     try:
         return _run(argv)
     except BrokenPipeError:
@@ -30,24 +30,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before the agent heeds signals, or in a command that does not
         return 128 + signal.SIGINT
     finally:
-        _give_up_on_readers_that_left()
+        _flush_or_discard()
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    arguments, unknown = _parser().parse_known_args(argv)
+    arguments, unknown = build_parser().parse_known_args(argv)
     if unknown:  # refused by the command that they were meant for: what its exit codes mean is its own
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         return command(arguments)
     except SvcnodeError as exc:
-        from svcnode.core.wording import one_line
+        from svcnode.core.text import one_line
 
         print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
-        return int(arguments.parser.exit_after_misuse)
+        return int(arguments.parser.usage_exit_code)
 
 
-def _occupy_closed_streams() -> None:
+def _reopen_closed_fds() -> None:
     """The first file or socket would be given the number of a stream that is closed, and be taken for it.
 
     `sys.stdin` and `sys.stdout` stay None, by which commands know; what is said on `sys.stderr` must not go to stdout.
@@ -61,7 +61,7 @@ def _occupy_closed_streams() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  it stays open
 
 
-def _give_up_on_readers_that_left() -> None:
+def _flush_or_discard() -> None:
     """What cannot be delivered any more must not become a traceback or another exit code at the very end."""
     for stream in filter(None, (sys.stdout, sys.stderr)):  # one that was closed before the start is None
         try:
@@ -70,7 +70,7 @@ def _give_up_on_readers_that_left() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="svcnode",
         allow_abbrev=False,

@@ -6,20 +6,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.cli.configuration import add_config_option, settings_reader, unheard_told
+from svcnode.cli._args import add_config_option, heartbeat_warnings, settings_reader
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from svcnode.cli.parsers import CommandParser, Commands
+    from svcnode.cli._args import CommandParser, Commands
     from svcnode.config import ServiceSettings
 
 
-PATIENT_INTERVALS = 60  # evidence that counts for longer deserves a word
+LONG_STALE_AFTER_INTERVALS = 60  # evidence that counts for longer deserves a word
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "check-config",
         allow_abbrev=False,
@@ -31,11 +31,11 @@ def add_to(commands: Commands) -> CommandParser:
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.showing import show
+def run_command(arguments: argparse.Namespace) -> int:
+    from svcnode.cli.output import show
     from svcnode.config import find_file
-    from svcnode.core.wording import one_line
-    from svcnode.web.listen import tls_context
+    from svcnode.core.text import one_line
+    from svcnode.server.sockets import tls_context
 
     settings = settings_reader(arguments.file or arguments.config, arguments)()
     if settings.tls is not None:
@@ -43,14 +43,18 @@ def run(arguments: argparse.Namespace) -> int:
     addresses = ", ".join(map(str, settings.listen))
     where = find_file(arguments.file or arguments.config) or "no file, the embedded default"
     lines = [f"The configuration is fine ({where}): {settings.node_name} {settings.node_version} on {addresses}"]
-    lines += map(_line, settings.services)
-    notes = [*unheard_told(settings), *_unchanging_told(settings.services), *_patient_told(settings.services)]
+    lines += map(_service_line, settings.services)
+    notes = [
+        *heartbeat_warnings(settings),
+        *_constant_health_notes(settings.services),
+        *_long_stale_after_notes(settings.services),
+    ]
     lines += map("Note: {}".format, notes)
     show("\n".join(map(one_line, lines)), sys.stdout)
     return 0
 
 
-def _unchanging_told(services: Sequence[ServiceSettings]) -> Iterator[str]:
+def _constant_health_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
     """What to say where the health of the node is the same whatever happens."""
     from svcnode.core.model import Impact
 
@@ -67,26 +71,30 @@ def _unchanging_told(services: Sequence[ServiceSettings]) -> Iterator[str]:
         )
 
 
-def _patient_told(services: Sequence[ServiceSettings]) -> Iterator[str]:
+def _long_stale_after_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
     """What to say of a green light that stays on for long after the last success."""
     for service in services:
-        about, watch = service.definition.service, service.definition.watch
+        about, probe_config = service.definition.service, service.definition.probe_config
         limit_s = about.policy.stale_after_s
-        if watch is None or limit_s is None or limit_s <= PATIENT_INTERVALS * watch.schedule.interval_s:
+        if (
+            probe_config is None
+            or limit_s is None
+            or limit_s <= LONG_STALE_AFTER_INTERVALS * probe_config.schedule.interval_s
+        ):
             continue
         yield (
-            f'the evidence of "{about.id}" counts for {limit_s:g} s (stale_after), more than {PATIENT_INTERVALS} '
+            f'the evidence of "{about.id}" counts for {limit_s:g} s (stale_after), more than {LONG_STALE_AFTER_INTERVALS} '
             "intervals, so it may long be Up while no look can be made; without stale_after it would be "
-            f"{watch.schedule.default_stale_after_s:g} s"
+            f"{probe_config.schedule.default_stale_after_s:g} s"
         )
 
 
-def _line(service: ServiceSettings) -> str:
-    about, watch = service.definition.service, service.definition.watch
+def _service_line(service: ServiceSettings) -> str:
+    about, probe_config = service.definition.service, service.definition.probe_config
     if service.status is not None:
         how = f"fixed at {service.status.value}"
-    elif watch is None:
+    elif probe_config is None:
         how = f"beats within {about.policy.ttl_s:g} s"
     else:
-        how = f"looked at every {watch.schedule.interval_s:g} s"
+        how = f"looked at every {probe_config.schedule.interval_s:g} s"
     return f"  {about.id}: {about.name} ({how}, impact {about.impact.value})"

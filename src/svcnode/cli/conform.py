@@ -1,14 +1,38 @@
-"""`svcnode conform URL`: judges any node, in any language, by the interface."""
+"""`svcnode conform URL`: judges any node, in any language, by the interface.
+
+What `svcnode conform` does: judges, and shows what came of it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import signal
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from svcnode.cli.parsers import CommandParser, Commands
+from svcnode.cli._args import positive_duration_s
+from svcnode.cli.output import show, show_bytes
+from svcnode.conformance.check import Level
+from svcnode.conformance.checks import CHECKS
+from svcnode.conformance.report import as_json, as_junit, plain_text, report_lines
+from svcnode.conformance.run import RunOptions, run_checks
+from svcnode.conformance.target import parse_target
+from svcnode.core.errors import InvalidValueError, SvcnodeError
+from svcnode.core.text import os_error_text
+from svcnode.terminal.sigint import handle_sigint
 
-EXIT_NOT_JUDGED = 3
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.conformance.report import Line
+    from svcnode.conformance.run import Report
+
+EXIT_NOT_RUN = 3
 
 _EPILOG = """\
 levels:
@@ -26,7 +50,7 @@ what is sent:
   GET and HEAD to the four endpoints, with and without ?version=, to one id and
   a few paths that do not exist, and 50 requests at once.
   POST, PUT, PATCH, DELETE and OPTIONS to the four endpoints, without a body, to
-  see that they are refused; --no-other-methods leaves those out.
+  see that they are refused; --read-only leaves those out.
 
 exit codes:
   0  it conforms          1  it does not
@@ -41,7 +65,7 @@ examples:
 """
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "conform",
         allow_abbrev=False,
@@ -51,7 +75,7 @@ def add_to(commands: Commands) -> CommandParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.exit_after_misuse = EXIT_NOT_JUDGED
+    parser.usage_exit_code = EXIT_NOT_RUN
     add = parser.add_argument
     add(
         "url",
@@ -63,18 +87,109 @@ def add_to(commands: Commands) -> CommandParser:
     add("--level", choices=("must", "should", "advice"), default="should", help="what counts (default: should)")
     add("--timeout", default="5s", metavar="DURATION", help="how long one answer may take (default: 5s)")
     add("--ca", metavar="FILE", help="PEM file with the authority that signed the node's certificate")
-    add("--no-other-methods", action="store_true", help="send nothing but GET and HEAD")
-    add("--json", action="store_true", help="all of it as one JSON object")
+    add("--read-only", callback="store_true", help="send nothing but GET and HEAD")
+    add("--json", callback="store_true", help="all of it as one JSON object")
     add(
         "--junit",
         metavar="FILE",
         help='write a JUnit report as well, for the pages of a CI; "-" writes it alone, to stdout',
     )
-    add("-v", "--verbose", action="store_true", help="show every check, and why some were not judged")
+    add("-v", "--verbose", callback="store_true", help="show every check, and why some were not judged")
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.conform_run import show_judgement
+def run_command(arguments: argparse.Namespace) -> int:
 
-    return show_judgement(arguments)
+    return show_report(arguments)
+
+
+STDOUT = "-"
+EXIT_CONFORMS, EXIT_FAILS = 0, 1
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+def show_report(arguments: argparse.Namespace) -> int:
+    """One run over one node; returns the exit code that says what came of it."""
+    plan = _run_options(arguments)
+    level = Level(arguments.level)
+    report = asyncio.run(_run_with_progress(plan))
+    if arguments.junit and arguments.junit != STDOUT:
+        _write_file(Path(arguments.junit), as_junit(report, level))
+    with suppress(BrokenPipeError):
+        _show(report, level, arguments)
+    return _exit_code(report, level)
+
+
+def _run_options(arguments: argparse.Namespace) -> RunOptions:
+    if arguments.json and arguments.junit == STDOUT:
+        arguments.parser.error("--json and --junit - cannot both go to stdout; name a file for one of them")
+    if arguments.ca == "":
+        raise InvalidValueError("--ca: names no file")
+    ca = Path(arguments.ca) if arguments.ca else None
+    target = parse_target(arguments.url, prefix=arguments.prefix, ca=ca)
+    timeout_s = positive_duration_s("--timeout", arguments.timeout)
+    return RunOptions(target=target, timeout_s=timeout_s, other_methods=not arguments.read_only)
+
+
+async def _run_with_progress(plan: RunOptions) -> Report:
+    """All of it, or what was judged when somebody pressed Ctrl-C."""
+    with _progress(plan) as (watched, vanish), handle_sigint(vanish) as interrupted:
+        return await run_checks(watched, stopped=interrupted)
+
+
+@contextmanager
+def _progress(plan: RunOptions) -> Iterator[tuple[RunOptions, Callable[[], None]]]:
+    """A bar on a terminal, gone when the run is over, or when the function beside the plan is called."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield plan, lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=len(CHECKS))
+        yield replace(plan, progress=lambda check: bar.update(task, advance=1, description=check.name)), bar.stop
+
+
+def _exit_code(report: Report, level: Level) -> int:
+    if report.interrupted:
+        return EXIT_INTERRUPTED  # whatever was seen by then: a script must not take a part for the whole
+    if report.unreachable:
+        return EXIT_NOT_RUN
+    return EXIT_CONFORMS if report.conforms(level) else EXIT_FAILS
+
+
+def _write_file(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as exc:
+        raise SvcnodeError(f"--junit: cannot write {file}: {os_error_text(exc)}") from exc
+
+
+def _show(report: Report, level: Level, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        show(as_json(report, level), sys.stdout)
+        return
+    if arguments.junit == STDOUT:
+        show_bytes(as_junit(report, level), sys.stdout)  # it says itself in which encoding it is
+        return
+    stream = sys.stdout if report.results else sys.stderr
+    found = report_lines(report, level, is_full=arguments.verbose)
+    if stream is not None and stream.isatty():
+        _show_colored(found, is_error=not report.results)
+    else:
+        show("\n".join(map(plain_text, found)), stream)
+
+
+def _show_colored(found: Iterable[Line], *, is_error: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=is_error, highlight=False)
+    for line in found:
+        encodable = [
+            (piece.text.encode(console.encoding, "backslashreplace").decode(console.encoding), piece.style)
+            for piece in line
+        ]
+        console.print(Text.assemble(*encodable), soft_wrap=True)

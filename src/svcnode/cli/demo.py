@@ -7,13 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from svcnode.cli.parsers import CommandParser, Commands
+    from svcnode.cli._args import CommandParser, Commands
 
 DEFAULT_LISTEN = "127.0.0.1:8420"
 MAX_SPEED = 20.0
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "demo",
         allow_abbrev=False,
@@ -32,23 +32,25 @@ def add_to(commands: Commands) -> CommandParser:
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
     from svcnode import agent, logs
-    from svcnode.core.address import address_from
+    from svcnode.core.address import parse_address
     from svcnode.core.errors import InvalidValueError
-    from svcnode.demo.show import show
+    from svcnode.demo.runner import run_demo
 
-    listen = address_from(arguments.listen or DEFAULT_LISTEN, has_tls=False)
+    listen = parse_address(arguments.listen or DEFAULT_LISTEN, has_tls=False)
     if listen.scheme == "unix":
         raise InvalidValueError(
             f'--listen: a browser cannot open {listen}; write an address such as "{DEFAULT_LISTEN}"'
         )
-    logs.set_up("info", "text")
-    return agent.run_to_end(show(listen, _say, is_port_given=arguments.listen is not None, speed=arguments.speed))
+    logs.configure("info", "text")
+    return agent.run_until_complete(
+        run_demo(listen, _print_line, is_port_given=arguments.listen is not None, speed=arguments.speed)
+    )
 
 
-def _say(text: str) -> None:
-    from svcnode.cli.showing import show
+def _print_line(text: str) -> None:
+    from svcnode.cli.output import show
 
     show(text, sys.stdout)
 

@@ -1,16 +1,44 @@
-"""`svcnode explain [ID]`: why a service, or the node, is what it is."""
+"""`svcnode explain [ID]`: why a service, or the node, is what it is.
+
+What `svcnode explain` does: asks a node for details, and tells them in plain words.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from svcnode.cli.configuration import add_config_option
+import httpx2
+
+from svcnode.cli._args import add_config_option
+from svcnode.cli.operator_url import TOKEN_VARIABLE, operator_url_from
+from svcnode.cli.output import show
+from svcnode.client.errors import translate_http_error
+from svcnode.client.resolver_loop import DaemonResolverLoop
+from svcnode.client.stream_guard import StreamGuard
+from svcnode.core.errors import (
+    ClientError,
+    InvalidValueError,
+    ServiceNotFoundError,
+    UnexpectedResponseError,
+    UnreachableError,
+)
+from svcnode.core.model import Health, Status
+from svcnode.core.text import closest_match, join_first
+from svcnode.terminal.explain.explanation import explain_node, explain_service
+from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from svcnode.cli.parsers import CommandParser, Commands
+    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli.operator_url import OperatorUrl
+    from svcnode.terminal.explain.explanation import Explanation
 
-EXIT_NOT_ASKED = 3
+EXIT_UNKNOWN = 3
 
 _EPILOG = """\
 where it asks:
@@ -33,7 +61,7 @@ examples:
 """
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "explain",
         allow_abbrev=False,
@@ -44,18 +72,162 @@ def add_to(commands: Commands) -> CommandParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.exit_after_misuse = EXIT_NOT_ASKED  # 2 would say that the service is Down
+    parser.usage_exit_code = EXIT_UNKNOWN  # 2 would say that the service is Down
     add = parser.add_argument
     add("id", nargs="?", metavar="ID", help="the id of a service")
     add("--url", metavar="URL", help="where the node is: host:port, a URL, or unix:/path")
     add("--token", metavar="TOKEN", help="the operator token, or @FILE that holds it")
     add("--ca", metavar="FILE", help="trust this PEM file instead of what this machine trusts")
-    add("--json", action="store_true", help="what the node tells, as one JSON object")
+    add("--json", callback="store_true", help="what the node tells, as one JSON object")
     add_config_option(parser)
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.explain_run import show_explanation
+def run_command(arguments: argparse.Namespace) -> int:
 
     return show_explanation(arguments)
+
+
+TIMEOUT_S = 10.0
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+MAX_LISTED_IDS = 20
+_EXIT_CODES = {
+    Status.UP: 0,
+    Status.INITIALIZING: 1,
+    Status.DOWN: 2,
+    Health.HEALTHY: 0,
+    Health.PARTIAL: 1,
+    Health.UNHEALTHY: 2,
+}
+
+
+def show_explanation(arguments: argparse.Namespace) -> int:
+    place = operator_url_from(arguments)
+    with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
+        told = runner.run(_fetch_details(place, arguments.id))
+    try:
+        explanation = explain_node(told) if arguments.id is None else explain_service(told)
+    except (AttributeError, KeyError, TypeError, ValueError) as exc:
+        raise UnexpectedResponseError(
+            f"what {place.display} tells is not what this svcnode ({__version__}) understands; is it another version?"
+        ) from exc
+    with suppress(BrokenPipeError):
+        if arguments.json:
+            show(json.dumps(told), sys.stdout)
+        else:
+            _render(explanation)
+    return _EXIT_CODES[explanation.status]
+
+
+def _render(explanation: Explanation) -> None:
+    if sys.stdout is not None and sys.stdout.isatty():
+        from svcnode.terminal.explain.render import print_explanation
+
+        print_explanation(explanation, sys.stdout)
+    else:
+        show("\n".join(explanation.lines), sys.stdout)
+
+
+# ---- asking
+
+
+async def _fetch_details(place: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  whatever JSON can hold
+    try:
+        async with asyncio.timeout(TIMEOUT_S), _client(place) as client:
+            if service_id is None:
+                return await _get_json(client, place, "/details")
+            try:
+                return await _get_json(client, place, f"/details/{_path_segment(service_id)}")
+            except ServiceNotFoundError:
+                known = await _get_json(client, place, "/details")
+                raise ServiceNotFoundError(_unknown_service_text(service_id, known, place)) from None
+    except TimeoutError:
+        raise UnreachableError(f"no whole answer from {place.display} within {TIMEOUT_S:g} s") from None
+    except httpx2.HTTPError as exc:
+        error = translate_http_error(exc, place.display)
+        if isinstance(error, UnreachableError):
+            joint = " Is" if str(error).endswith("?") else "; is"
+            error = UnreachableError(f"{error}{joint} svcnode serve running there? --url names another address")
+        raise error from exc
+
+
+def _client(place: OperatorUrl) -> httpx2.AsyncClient:
+    headers = {"User-Agent": f"svcnode/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
+    if place.authorization:
+        headers["Authorization"] = place.authorization
+    transport = httpx2.AsyncHTTPTransport(uds=place.socket_path, verify=place.tls)
+    return httpx2.AsyncClient(transport=transport, headers=headers, timeout=None, trust_env=False)
+
+
+async def _get_json(client: httpx2.AsyncClient, place: OperatorUrl, path: str) -> Any:  # noqa: ANN401
+    body, connection = bytearray(), StreamGuard(place.display)
+    asking = client.stream("GET", f"{place.origin}{path}", extensions={"trace": connection.trace})
+    with connection.activate():
+        async with asking as response:
+            connection.has_response = True
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_RESPONSE_BYTES:
+                    raise UnexpectedResponseError(
+                        f"got more than {MAX_RESPONSE_BYTES // 1024**2} MiB from {place.display}"
+                    )
+    document = _parse_json(bytes(body))
+    if response.status_code == 200 and isinstance(document, dict):
+        return document
+    raise _response_error(response.status_code, document, place)
+
+
+def _parse_json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _path_segment(service_id: str) -> str:
+    """An id as one segment of a path; dots alone would name another place."""
+    try:
+        segment = quote(service_id, safe="")
+    except UnicodeEncodeError:
+        raise InvalidValueError(f"{service_id!r} is no service id: it cannot stand in a URL") from None
+    if not segment:
+        raise InvalidValueError("a service id must not be empty")
+    return segment if segment.strip(".") else segment.replace(".", "%2E")
+
+
+# ---- what came instead
+
+
+def _response_error(code: int, document: object, place: OperatorUrl) -> ClientError:
+    message = document.get("message") if isinstance(document, dict) else None
+    match code, message:
+        case 404, "Service not found":
+            return ServiceNotFoundError("no such service")
+        case 401, _ if place.authorization:
+            return ClientError(f"{place.display} does not take this token; its operator_token is in its configuration")
+        case 401, _:
+            return ClientError(f"{place.display} asks for its operator token: give --token, or set {TOKEN_VARIABLE}")
+        case 403, _:
+            return ClientError(
+                f"{place.display} tells nobody beyond its own machine: ask there, or set operator_token in [security] of "
+                "its configuration and give it with --token"
+            )
+        case 404, _:
+            return UnexpectedResponseError(
+                f"{place.display} answers, but has no /details: it is no svcnode, or it shows them elsewhere "
+                "(operator_listen) or not at all (operator = false)"
+            )
+        case _:
+            said = f": {message}" if isinstance(message, str) else ""
+            return UnexpectedResponseError(
+                f"expected what svcnode tells at /details, got {code}{said}: {place.display}"
+            )
+
+
+def _unknown_service_text(service_id: str, known: Any, place: OperatorUrl) -> str:  # noqa: ANN401
+    services = known.get("services") if isinstance(known, dict) else None
+    ids = [str(service.get("id")) for service in services or () if isinstance(service, dict)]
+    near = closest_match(service_id, ids)
+    hint = f'; did you mean "{near}"?' if near else "."
+    listed = join_first(ids, MAX_LISTED_IDS) or "none"
+    return f'no service has the id "{service_id}" at {place.display}{hint} It has: {listed}'

@@ -1,16 +1,35 @@
-"""`svcnode init`: look for known services on this host, and write a configuration that looks at them."""
+"""`svcnode init`: look for known services on this host, and write a configuration that looks at them.
+
+What `svcnode init` does: looks, writes, and says what it found.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
+import re
+import shlex
+import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from svcnode.cli.output import show, show_bytes
+from svcnode.core.errors import InvalidValueError, SvcnodeError
+from svcnode.core.text import one_line, os_error_text, suggestion
+from svcnode.discovery.catalog import CATALOG
+from svcnode.discovery.scan import ScanResult, scan
+from svcnode.discovery.select import SelectedProbe, select_probes
+from svcnode.discovery.template import free_port, node_name_from, render_config
+
 if TYPE_CHECKING:
-    from svcnode.cli.parsers import CommandParser, Commands
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from svcnode.cli._args import CommandParser, Commands
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "init",
         allow_abbrev=False,
@@ -19,11 +38,17 @@ def add_to(commands: Commands) -> CommandParser:
         "configuration that is ready to serve. A file that exists is never overwritten. Exit 0 or 2.",
     )
     add = parser.add_argument
-    add("file", nargs="?", type=_file, metavar="FILE", help="where to write it (default: svcnode.toml in this folder)")
-    add("--stdout", action="store_true", help="print it instead; what was found is told on stderr")
+    add(
+        "file",
+        nargs="?",
+        type=_file_argument,
+        metavar="FILE",
+        help="where to write it (default: svcnode.toml in this folder)",
+    )
+    add("--stdout", callback="store_true", help="print it instead; what was found is told on stderr")
     add(
         "--port",
-        action="append",
+        callback="append",
         default=[],
         metavar="KIND=PORT",
         dest="ports",
@@ -32,13 +57,125 @@ def add_to(commands: Commands) -> CommandParser:
     return parser
 
 
-def _file(text: str) -> Path:
+def _file_argument(text: str) -> Path:
     if not text:  # as a path, that is the folder
         raise argparse.ArgumentTypeError("a file name is needed, such as svcnode.toml")
     return Path(text)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.init_run import initialize
+def run_command(arguments: argparse.Namespace) -> int:
 
-    return initialize(arguments.file, arguments.ports, prints=arguments.stdout)
+    return initialize(arguments.file, arguments.ports, to_stdout=arguments.stdout)
+
+
+DEFAULT_FILE = Path("svcnode.toml")
+
+
+def initialize(file: Path | None, ports: Iterable[str], *, to_stdout: bool) -> int:
+    looked_at = parse_ports(ports)
+    if to_stdout:
+        if file is not None:
+            raise InvalidValueError("--stdout: prints the configuration, so no file can be named beside it")
+        seen, choices = asyncio.run(_scan_and_select(looked_at))
+        show_bytes(_config_text(choices).encode(), sys.stdout)
+        show("\n".join(format_report(seen, choices)), sys.stderr)
+        return 0
+    file = file or DEFAULT_FILE
+    if os.path.lexists(file):
+        raise _exists_error(file)
+    seen, choices = asyncio.run(_scan_and_select(looked_at))
+    write_new_file(file, _config_text(choices))
+    show("\n".join([*format_report(seen, choices), *_next_steps(file)]), sys.stdout)
+    return 0
+
+
+async def _scan_and_select(ports: Mapping[str, Collection[int]]) -> tuple[ScanResult, list[SelectedProbe]]:
+    seen = await scan(ports)
+    return seen, await select_probes(seen.found)
+
+
+def _config_text(choices: Sequence[SelectedProbe]) -> str:
+    return render_config(node_name_from(socket.gethostname()), free_port(), choices)
+
+
+def parse_ports(given: Iterable[str]) -> dict[str, list[int]]:
+    """By kind, from KIND=PORT."""
+    kinds = {name: known.kind for known in CATALOG for name in (known.kind, *known.aliases)}
+    ports: dict[str, list[int]] = {}
+    for text in given:
+        name, _, port = text.partition("=")
+        if name not in kinds:
+            raise InvalidValueError(f'--port: unknown kind "{name}"{suggestion(name, kinds)}')
+        if not (re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) <= 65535):
+            raise InvalidValueError(
+                f"--port: write a kind, =, and a port from 1 to 65535, such as {name}={_default_port(name)}"
+            )
+        of_kind = ports.setdefault(kinds[name], [])
+        if int(port) not in of_kind:
+            of_kind.append(int(port))
+    return ports
+
+
+def _default_port(name: str) -> int:
+    return next(known.ports[0] for known in CATALOG if name in (known.kind, *known.aliases))
+
+
+# ---- the file
+
+
+def write_new_file(file: Path, text: str) -> None:
+    """All of it or nothing; what exists, be it only a link that leads nowhere, is left as it is."""
+    try:
+        with file.open("xb") as opened:
+            try:
+                opened.write(text.encode())
+                opened.flush()
+            except BaseException:
+                file.unlink()
+                raise
+    except FileExistsError:
+        raise _exists_error(file) from None
+    except (OSError, ValueError) as exc:  # a null character in a path is a ValueError
+        raise SvcnodeError(f"cannot write {file}: {os_error_text(exc) if isinstance(exc, OSError) else exc}") from exc
+
+
+def _exists_error(file: Path) -> SvcnodeError:
+    return SvcnodeError(f"{file} exists already, and is left as it is; name another file, or move it away")
+
+
+# ---- what is told
+
+
+def format_report(seen: ScanResult, choices: Sequence[SelectedProbe]) -> Iterator[str]:
+    if choices:
+        yield "Found on this host:"
+        yield from _table([_row(choice) for choice in choices])
+    else:
+        yield "No known service was found on this host, so the node will answer for its own embedded store."
+    if seen.unconfirmed:
+        yield "Not confirmed, and not written:"
+        yield from (f"  {one_line(str(one))}" for one in seen.unconfirmed)
+
+
+def _row(choice: SelectedProbe) -> tuple[str, str, str]:
+    return choice.found.entry.title, one_line(choice.probe), one_line(_result_text(choice))
+
+
+def _result_text(choice: SelectedProbe) -> str:
+    if choice.unavailable_reason:
+        return f"shows only that something listens: {choice.unavailable_reason}"
+    assert choice.verdict is not None, "either a probe could not be made, or it has looked"
+    said = choice.verdict.outcome.value.replace("_", " ")
+    if choice.verdict.reason:
+        said += f": {choice.verdict.reason}"
+    return f"shows only that something listens; a closer look {said}" if choice.preferred_probe else said
+
+
+def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return (f"  {title:{first}}  {probe:{second}}  {told}" for title, probe, told in rows)
+
+
+def _next_steps(file: Path) -> Iterator[str]:
+    option = "" if file == DEFAULT_FILE else f" --config {shlex.quote(str(file))}"
+    yield f"Written: {one_line(str(file))}. Look it over, set the version of your node, and then: svcnode serve{option}"

@@ -1,18 +1,39 @@
-"""`svcnode probe URL`: one look now, or one after another, and all that there is to see of it."""
+"""`svcnode probe URL`: one look now, or one after another, and all that there is to see of it.
+
+What `svcnode probe` does: looks, and shows what was seen.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import json
+import sys
+import time
+import tomllib
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from svcnode.cli._args import positive_duration_s
+from svcnode.cli.output import show
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import Outcome, Verdict
+from svcnode.core.redaction import redacted
+from svcnode.core.text import one_line
+from svcnode.net.trace import Step, record_steps
+from svcnode.probes import make_probe
+from svcnode.probes.run import close_probe, run_check
 
 if TYPE_CHECKING:
     import argparse
 
-    from svcnode.cli.parsers import CommandParser, Commands
+    from svcnode.cli._args import CommandParser, Commands
 
 EXIT_UNKNOWN = 3
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "probe",
         allow_abbrev=False,
@@ -20,20 +41,165 @@ def add_to(commands: Commands) -> CommandParser:
         description="Look at a service once, now: the verdict, why, how long it took, and every step. "
         "Exit 0 ready, 1 not ready, 2 failed, 3 unknown or not looked at.",
     )
-    parser.exit_after_misuse = EXIT_UNKNOWN  # 2 would say that the service failed
+    parser.usage_exit_code = EXIT_UNKNOWN  # 2 would say that the service failed
     add = parser.add_argument
     add("url", metavar="URL", help="what to look at, such as tcp://127.0.0.1:5432")
-    add("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the probe, as in TOML")
+    add("-o", "--option", callback="append", default=[], metavar="KEY=VALUE", help="an option of the probe, as in TOML")
     add("--timeout", default="3s", metavar="DURATION", help="how long a look may take (default: 3s)")
     add("--max-latency", metavar="DURATION", help="a success that takes longer is not ready")
-    add("--allow-exec", action="store_true", help="let an exec: probe run its program")
-    add("--json", action="store_true", help="one JSON object per look")
-    add("--watch", action="store_true", help="go on looking until stopped with Ctrl-C")
+    add("--allow-exec", callback="store_true", help="let an exec: probe run its program")
+    add("--json", callback="store_true", help="one JSON object per look")
+    add("--watch", callback="store_true", help="go on looking until stopped with Ctrl-C")
     add("--interval", default="1s", metavar="DURATION", help="with --watch, from look to look (default: 1s)")
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.probe_run import show_look, show_looks
+def run_command(arguments: argparse.Namespace) -> int:
 
-    return show_looks(arguments) if arguments.watch else show_look(arguments)
+    return check_repeatedly(arguments) if arguments.watch else check_once(arguments)
+
+
+EXIT_CODES = {Outcome.READY: 0, Outcome.NOT_READY: 1, Outcome.FAILED: 2, Outcome.UNKNOWN: 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProbeResult:
+    at: datetime
+    verdict: Verdict
+    duration_s: float
+    steps: list[Step]
+
+
+class _ProbeRun:
+    """What to look at, and how; made from the arguments, which may be wrong."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        allowed = {"allow_exec"} if arguments.allow_exec else ()
+        self._probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
+        self._timeout_s = positive_duration_s("--timeout", arguments.timeout)
+        latency = arguments.max_latency
+        self._max_latency_s = None if latency is None else positive_duration_s("--max-latency", latency)
+        self.interval_s = positive_duration_s("--interval", arguments.interval)
+
+    @property
+    def display_url(self) -> str:
+        return redacted(str(getattr(self._probe, "url", self._probe)))
+
+    async def check(self) -> _ProbeResult:
+        at, began_s = datetime.now().astimezone(), time.perf_counter()
+        with record_steps() as steps:
+            verdict, _ = await run_check(self._probe, self._timeout_s, self._max_latency_s)
+        return _ProbeResult(at=at, verdict=verdict, duration_s=time.perf_counter() - began_s, steps=steps)
+
+    async def check_and_close(self) -> _ProbeResult:
+        async with self:
+            return await self.check()
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, *_: object) -> None:
+        close_probe(self._probe)
+
+
+def check_once(arguments: argparse.Namespace) -> int:
+    """One look; returns the exit code that says what was seen."""
+    looker = _ProbeRun(arguments)
+    seen = asyncio.run(looker.check_and_close())
+    with suppress(BrokenPipeError):
+        show(
+            _format_json(looker.display_url, seen) if arguments.json else _format_full(looker.display_url, seen),
+            sys.stdout,
+        )
+    return EXIT_CODES[seen.verdict.outcome]
+
+
+def check_repeatedly(arguments: argparse.Namespace) -> int:
+    """Look after look, until somebody stops it or nobody reads it; returns what the last one came to."""
+    looker = _ProbeRun(arguments)
+    shown = _format_json if arguments.json else _format_line
+    code = EXIT_CODES[Outcome.UNKNOWN]
+
+    async def keep_looking() -> None:
+        nonlocal code
+        async with looker:
+            while True:
+                seen = await looker.check()
+                code = EXIT_CODES[seen.verdict.outcome]
+                show(shown(looker.display_url, seen), sys.stdout)
+                await asyncio.sleep(max(0.0, looker.interval_s - seen.duration_s))
+
+    with suppress(KeyboardInterrupt, BrokenPipeError):
+        asyncio.run(keep_looking())
+    return code
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    options = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise InvalidValueError(f'"{text}" is not an option; write its name, =, and its value')
+        if name == "url":
+            raise InvalidValueError("url: stands alone, as the first word, and is no option")
+        options[name] = _toml_value(value)
+    return options
+
+
+def _toml_value(text: str) -> Any:  # noqa: ANN401  whatever TOML can hold
+    """As TOML has it; what is no TOML is a string that lacks its quotes."""
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return document["value"] if document.keys() == {"value"} else text
+
+
+# ---- what is shown
+
+
+def _format_json(what: str, seen: _ProbeResult) -> str:
+    return json.dumps(
+        {
+            "time": seen.at.isoformat(timespec="milliseconds"),
+            "url": what,
+            "verdict": seen.verdict.outcome.value,
+            "reason": seen.verdict.reason,
+            "duration_ms": round(seen.duration_s * 1000, 3),
+            "steps": [
+                {
+                    "name": step.name,
+                    "detail": redacted(step.detail),
+                    "duration_ms": round(step.duration_s * 1000, 3),
+                    "done": step.is_done,
+                }
+                for step in seen.steps
+            ],
+        }
+    )
+
+
+def _format_line(what: str, seen: _ProbeResult) -> str:
+    reason = f"  {one_line(seen.verdict.reason)}" if seen.verdict.reason else ""
+    return f"{seen.at:%H:%M:%S}  {_outcome_text(seen.verdict):9}  {_milliseconds_text(seen.duration_s):>10}{reason}"
+
+
+def _format_full(what: str, seen: _ProbeResult) -> str:
+    reason = f": {one_line(seen.verdict.reason)}" if seen.verdict.reason else ""
+    rows = [(step.name, step.duration_s, _step_text(step)) for step in seen.steps]
+    rows.append(("in all", seen.duration_s, one_line(what)))
+    lines = [f"  {name:9} {_milliseconds_text(duration_s):>10}  {text}".rstrip() for name, duration_s, text in rows]
+    return "\n".join([f"{_outcome_text(seen.verdict)}{reason}", *lines])
+
+
+def _step_text(step: Step) -> str:
+    words = [one_line(redacted(step.detail)), "" if step.is_done else "(not done)"]
+    return " ".join(filter(None, words))
+
+
+def _outcome_text(verdict: Verdict) -> str:
+    return verdict.outcome.value.replace("_", " ")
+
+
+def _milliseconds_text(duration_s: float) -> str:
+    return f"{duration_s * 1000:.1f} ms"

@@ -6,15 +6,15 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
-from svcnode.cli.configuration import add_config_option, add_overrides, settings_reader, unheard_told
+from svcnode.cli._args import add_config_option, add_override_options, heartbeat_warnings, settings_reader
 
 if TYPE_CHECKING:
     import argparse
 
-    from svcnode.cli.parsers import CommandParser, Commands
+    from svcnode.cli._args import CommandParser, Commands
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "serve",
         allow_abbrev=False,
@@ -24,11 +24,11 @@ def add_to(commands: Commands) -> CommandParser:
         "SVCNODE_SERVER_LISTEN; options win over the environment, and the environment over the file.",
     )
     add_config_option(parser)
-    add_overrides(parser)
+    add_override_options(parser)
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
     # A reload that is asked for before the agent heeds signals would end it, and has nothing to reload yet.
     is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     read_settings = settings_reader(arguments.config, arguments)
     settings = read_settings()
-    logs.set_up(settings.log_level, settings.log_format)
-    for text in unheard_told(settings):
+    logs.configure(settings.log_level, settings.log_format)
+    for text in heartbeat_warnings(settings):
         logging.getLogger("svcnode").warning("%s", text)
-    return agent.run(settings, read_settings, outlives_terminal=is_under_nohup)
+    return agent.run(settings, read_settings, ignore_hangup=is_under_nohup)

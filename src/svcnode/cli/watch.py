@@ -1,18 +1,27 @@
-"""`svcnode watch URL…`: nodes live on the terminal, ours or not."""
+"""`svcnode watch URL…`: nodes live on the terminal, ours or not.
+
+What `svcnode watch` does: sees to it that there is a terminal and what to watch, and watches.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from svcnode.cli.status import EXIT_UNCLEAR, add_node_arguments
+from svcnode.cli._args import positive_duration_s
+from svcnode.cli._node_args import clients_from, timeout_from
+from svcnode.cli.status import EXIT_UNKNOWN, add_node_arguments
+from svcnode.client.resolver_loop import DaemonResolverLoop
+from svcnode.terminal.watch.app import WatchApp
+from svcnode.terminal.watch.screen import Screen
 
 if TYPE_CHECKING:
     import argparse
 
-    from svcnode.cli.parsers import CommandParser, Commands
+    from svcnode.cli._args import CommandParser, Commands
 
 
-def add_to(commands: Commands) -> CommandParser:
+def configure(commands: Commands) -> CommandParser:
     parser = commands.add_parser(
         "watch",
         allow_abbrev=False,
@@ -22,7 +31,7 @@ def add_to(commands: Commands) -> CommandParser:
         "Needs a terminal; elsewhere, use svcnode status. "
         "Exit 0 ended by q or Ctrl-C, 3 no terminal or not watched at all; ended by a signal, 128 + its number.",
     )
-    parser.exit_after_misuse = EXIT_UNCLEAR
+    parser.usage_exit_code = EXIT_UNKNOWN
     add_node_arguments(parser)
     parser.add_argument(
         "--interval", default="2s", metavar="DURATION", help="from look to look at a node (default: 2s)"
@@ -30,7 +39,17 @@ def add_to(commands: Commands) -> CommandParser:
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.watch_run import watch_nodes
+def run_command(arguments: argparse.Namespace) -> int:
 
     return watch_nodes(arguments)
+
+
+def watch_nodes(arguments: argparse.Namespace) -> int:
+    interval_s = positive_duration_s("--interval", arguments.interval)
+    with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
+        return runner.run(_watch(arguments, interval_s))
+
+
+async def _watch(arguments: argparse.Namespace, interval_s: float) -> int:
+    clients = clients_from(arguments)
+    return await WatchApp(Screen(), clients, interval_s, timeout_from(arguments)).run()

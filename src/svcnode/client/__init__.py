@@ -1,13 +1,13 @@
 """ASKS: any node that has this interface, ours or not. Uses nothing of our server."""
 
-from svcnode.client.aio import AsyncClient
-from svcnode.client.results import BackingService
-from svcnode.client.sync import Client
+from svcnode.client.async_client import AsyncClient
+from svcnode.client.client import Client
+from svcnode.client.parse import BackingService
 from svcnode.core.errors import (
     ClientError,
     NodeFailedError,
-    NotThisInterfaceError,
     ServiceNotFoundError,
+    UnexpectedResponseError,
     UnreachableError,
     VersionNotFoundError,
 )
@@ -21,9 +21,9 @@ __all__ = [
     "Health",
     "Identity",
     "NodeFailedError",
-    "NotThisInterfaceError",
     "ServiceNotFoundError",
     "Status",
+    "UnexpectedResponseError",
     "UnreachableError",
     "VersionNotFoundError",
 ]

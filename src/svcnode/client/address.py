@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
-from svcnode.core.address import UNIX, address_from
+from svcnode.core.address import UNIX_PREFIX, parse_address
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.redaction import HIDDEN, keep_secret
+from svcnode.core.redaction import MASK, register_secret
 
 DEFAULT_PREFIX = "/svc"
-_ENDPOINT = "(/node(/health|/services(/[^/]+/health)?)?)?"
+_ENDPOINT_PATTERN = "(/node(/health|/services(/[^/]+/health)?)?)?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +21,11 @@ class NodeAddress:
     base: str = ""  # what stands before the prefix
     prefix: str = DEFAULT_PREFIX
     socket_path: str | None = None  # where it listens, if that is a Unix socket
-    login: str = ""  # fit to be shown
+    redacted_login: str = ""  # fit to be shown
     authorization: str = field(default="", repr=False)  # as the header has it
 
     @property
-    def speaks_tls(self) -> bool:
+    def uses_tls(self) -> bool:
         return self.origin.startswith("https:")
 
     @property
@@ -36,52 +36,56 @@ class NodeAddress:
     def __str__(self) -> str:
         """As it was written, fit to be shown."""
         if self.socket_path is not None:
-            return f"{UNIX}{self.socket_path}"
+            return f"{UNIX_PREFIX}{self.socket_path}"
         scheme, _, place = self.origin.partition("://")
-        return f"{scheme}://{self.login}{place}{self.base}"
+        return f"{scheme}://{self.redacted_login}{place}{self.base}"
 
 
-def node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
+def parse_node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
     """A URL that ends in the prefix, or in an endpoint of the interface, means the same as one that does not."""
-    need_text("the URL of a node", url)
-    need_text("a prefix", prefix)
-    prefix = _checked_prefix(prefix)
+    require_str("the URL of a node", url)
+    require_str("a prefix", prefix)
+    prefix = _normalize_prefix(prefix)
     text = url.strip()
-    if text.startswith(UNIX):
-        path = address_from(text, has_tls=False).path
+    if text.startswith(UNIX_PREFIX):
+        path = parse_address(text, has_tls=False).path
         return NodeAddress(origin="http://localhost", prefix=prefix, socket_path=path)
     if not text or any(char <= " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
-        raise _refusal(text, "it is empty, or holds what no URL can hold")
+        raise _invalid_url_error(text, "it is empty, or holds what no URL can hold")
     if "\\" in text:
-        raise _refusal(text, "it has a backslash where a slash belongs")
+        raise _invalid_url_error(text, "it has a backslash where a slash belongs")
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _refusal(text, "a port is a number up to 65535, and an IPv6 address stands in brackets") from None
+        raise _invalid_url_error(
+            text, "a port is a number up to 65535, and an IPv6 address stands in brackets"
+        ) from None
     if parts.scheme not in ("http", "https"):
-        raise _refusal(text, "a node is asked over http or https")
+        raise _invalid_url_error(text, "a node is asked over http or https")
     if not host or parts.netloc.rpartition("@")[2].startswith(":"):
-        raise _refusal(text, "it names no host")
+        raise _invalid_url_error(text, "it names no host")
     if parts.query or parts.fragment or "@" in parts.path:
-        raise _refusal(text, "it has a part that no address of a node has; @ : / ? # in a password have a %-form")
+        raise _invalid_url_error(
+            text, "it has a part that no address of a node has; @ : / ? # in a password have a %-form"
+        )
     place = f"[{host}]" if ":" in host else host
     username, password = unquote(parts.username or ""), unquote(parts.password or "")
     return NodeAddress(
         origin=f"{parts.scheme}://{place}" + (f":{port}" if port is not None else ""),
-        base=_base(parts.path, prefix),
+        base=_base_path(parts.path, prefix),
         prefix=prefix,
-        login=_shown_login(username, password),
+        redacted_login=_redacted_login(username, password),
         authorization=_authorization(username, password),
     )
 
 
-def need_text(what: str, value: object) -> None:
+def require_str(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InvalidValueError(f"{what} is a string, not {type(value).__name__}")
+        raise InvalidValueError(f"{name} is a string, not {type(value).__name__}")
 
 
-def _checked_prefix(prefix: str) -> str:
+def _normalize_prefix(prefix: str) -> str:
     if prefix and not prefix.startswith("/"):
         raise InvalidValueError(f'a prefix begins with a slash; did you mean "/{prefix}"?')
     if any(char in prefix for char in "?#") or not prefix.isprintable():
@@ -89,29 +93,29 @@ def _checked_prefix(prefix: str) -> str:
     return quote(prefix.rstrip("/"), safe="/%:@!$&'()*+,;=~")
 
 
-def _base(path: str, prefix: str) -> str:
+def _base_path(path: str, prefix: str) -> str:
     path = path.rstrip("/")
-    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT}", path) if prefix else None
+    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
     return quote(found[1] if found else path, safe="/%:!$&'()*+,;=~")
 
 
-def _shown_login(username: str, password: str) -> str:
+def _redacted_login(username: str, password: str) -> str:
     """A name without a password may be a token."""
     if password:
-        return f"{username}:{HIDDEN}@"
-    return f"{HIDDEN}@" if username else ""
+        return f"{username}:{MASK}@"
+    return f"{MASK}@" if username else ""
 
 
 def _authorization(username: str, password: str) -> str:
     if not (username or password):
         return ""
-    keep_secret(password or username)
+    register_secret(password or username)
     token = base64.b64encode(f"{username}:{password}".encode()).decode()
-    keep_secret(token)
+    register_secret(token)
     return f"Basic {token}"
 
 
-def without_secrets(url: str) -> str:
+def redact_url(url: str) -> str:
     """Fit to be shown, also of what is no URL at all: a login, and a query, may hold a secret."""
     place, *query = re.split("[?#]", url, maxsplit=1)
     if "@" in "".join(query):  # where a login ends and a query begins, nobody can tell
@@ -120,6 +124,6 @@ def without_secrets(url: str) -> str:
     return f"{'…@' if at else ''}{place}{'?…' if query else ''}"
 
 
-def _refusal(text: str, why: str) -> InvalidValueError:
-    shown = without_secrets(text)
+def _invalid_url_error(text: str, why: str) -> InvalidValueError:
+    shown = redact_url(text)
     return InvalidValueError(f"{shown!r} is not the URL of a node: {why}; write host:port or https://host:port")

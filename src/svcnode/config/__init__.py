@@ -20,8 +20,8 @@ from svcnode.config.settings import (
     notify_from,
     settings_from,
 )
-from svcnode.config.shape import shaped, shaped_in_part
 from svcnode.config.sources import NamedProbe, Override, Source
+from svcnode.config.validate import validate_file, validate_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,10 +70,10 @@ def load(
 ) -> Settings:
     """Raises `ConfigError` with one line that says what is wrong, where, and how to mend it."""
     source = Source(file, environ, flags, services)
-    return settings_from(shaped(source), source, environ)
+    return settings_from(validate_file(source), source, environ)
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
     """Who is told of changes, and in whose name. All else may be wrong, and the secrets of services not at hand."""
     source = Source(file, environ, ())
-    return notify_from(shaped_in_part(source, {"node": None, "notify": None}), source, environ)
+    return notify_from(validate_keys(source, {"node": None, "notify": None}), source, environ)

@@ -10,34 +10,34 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from svcnode.config.tables import DURATION_KEYS
-from svcnode.core.address import Address, address_from
+from svcnode.api.spec import DEFAULT_PREFIX, parse_prefixes
+from svcnode.config.schema import DURATION_KEYS
+from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import (
-    MAX_IN_A_ROW,
+    MAX_THRESHOLD,
     SPEC_VERSION,
     Identity,
     Status,
-    check_lines,
-    check_one_line,
-    check_service_id,
-    check_text,
-    check_version,
+    validate_multiline,
+    validate_service_id,
+    validate_single_line,
+    validate_text,
+    validate_version,
 )
-from svcnode.core.units import duration_s, size_bytes
-from svcnode.core.wording import system_words
-from svcnode.definition import Definition, ServiceWords, define
+from svcnode.core.text import os_error_text
+from svcnode.core.units import parse_duration_s, parse_size_bytes
+from svcnode.definition import Definition, ServiceOptions, define
 from svcnode.probes import make_probe
-from svcnode.spec import PREFIX, prefixes_from
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from svcnode.config.schema import FileTable, HistoryTable, KeyPath, NodeTable, NotifyTable, ServiceTable, TlsTable
     from svcnode.config.sources import Source
-    from svcnode.config.tables import FileTable, HistoryTable, KeyPath, NodeTable, NotifyTable, ServiceTable, TlsTable
     from svcnode.notify.settings import NotifySettings
-    from svcnode.notify.targets import Target
+    from svcnode.notify.targets import NotificationTarget
     from svcnode.probes import Probe
 
     MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
@@ -47,11 +47,11 @@ MAX_DRAIN_S = 3600.0
 DEFAULT_HISTORY_AGE, MIN_HISTORY_AGE_S = "400d", 3600.0
 DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 # The first segments of the paths of the operator surface, which no prefix may take.
-OPERATOR_NAMES = ("static", "events", "details", "history", "metrics", "badge")
-DEFAULT_GROUP_WITHIN, MAX_GROUP_WITHIN_S = "5s", 300.0
-DEFAULT_QUIET, MAX_QUIET_S = "5m", 86_400.0
+RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
+DEFAULT_GROUP_WAIT, MAX_GROUP_WAIT_S = "5s", 300.0
+DEFAULT_RESOLVE_DELAY, MAX_RESOLVE_DELAY_S = "5m", 86_400.0
 MIN_TOKEN_CHARS = 16  # shorter ones can be guessed
-TOKEN_FORM = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
+TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
 
@@ -79,7 +79,7 @@ class OperatorSettings:
     listen: tuple[Address, ...] | None  # None: wherever the interface is
     token: str | None = field(repr=False)  # None: on loopback only
     trusts_loopback: bool = True  # without being shown the token
-    listen_changed_by: str | None = field(default=None, compare=False)
+    listen_set_by: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Settings:
     node_name: str
     node_version: str
     listen: tuple[Address, ...]
-    listen_changed_by: str | None = field(compare=False)  # None: nobody has said anything
+    listen_set_by: str | None = field(compare=False)  # None: nobody has said anything
     prefixes: tuple[str, ...]
     drain_s: float | None  # None: as long as suits where the program runs
     tls: TlsSettings | None
@@ -108,44 +108,44 @@ class Settings:
     uses_store: bool  # no service was named, so the node's own store is the one it has
 
     @property
-    def listen_everywhere(self) -> tuple[Address, ...]:
+    def all_listen_addresses(self) -> tuple[Address, ...]:
         """Where the interface is, and where the operator surface alone has been added."""
         own = () if self.operator is None else self.operator.listen or ()
         return (*self.listen, *own)
 
-    def changed_by(self, address: Address) -> str | None:
+    def set_by(self, address: Address) -> str | None:
         """What to change to listen elsewhere, as people know it: an option, a variable, or a key of the file."""
         if self.operator is not None and address in (self.operator.listen or ()):
-            return self.operator.listen_changed_by
-        return self.listen_changed_by
+            return self.operator.listen_set_by
+        return self.listen_set_by
 
 
 def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> Settings:
     node, server, log = table.get("node", {}), table.get("server", {}), table.get("log", {})
     identity = _identity(node, source)
-    with source.blaming("store", "path"):
-        store_path = _path_or_state(
+    with source.error_context("store", "path"):
+        store_path = _state_file(
             table.get("store", {}).get("path"), "store.db", environ, is_used=not table.get("services")
         )
-    with source.blaming("server", "prefix"):
-        prefixes = prefixes_from(_listed(server.get("prefix", PREFIX)))
-    with source.blaming("server", "drain"):
+    with source.error_context("server", "prefix"):
+        prefixes = parse_prefixes(_as_list(server.get("prefix", DEFAULT_PREFIX)))
+    with source.error_context("server", "drain"):
         drain_s = _drain_s(server["drain"]) if "drain" in server else None
-    with source.blaming("server", "listen"):
+    with source.error_context("server", "listen"):
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
     operator = _operator(table, source, environ, prefixes, listen)
-    with source.blaming("server", "listen"):
+    with source.error_context("server", "listen"):
         own = () if operator is None else operator.listen or ()
         if "tls" in server and all(address.scheme != "https" for address in (*listen, *own)):
             raise InvalidValueError("[server.tls] is set, but no address here would speak TLS")
-    defaults = _policy_words(table.get("defaults", {}), ("defaults",), source)
-    make = partial(make_probe, environ=environ, allowed=_allowed(table))
+    defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
+    make = partial(make_probe, environ=environ, allowed=_allowed_features(table))
     services = tuple(_services(table, defaults, make, source))
     return Settings(
         node_name=identity.node_name,
         node_version=identity.node_version,
         listen=listen,
-        listen_changed_by=source.changed_by("server", "listen"),
+        listen_set_by=source.set_by("server", "listen"),
         prefixes=prefixes,
         drain_s=drain_s,
         tls=_tls(server["tls"], source) if "tls" in server else None,
@@ -168,37 +168,37 @@ def notify_from(table: FileTable, source: Source, environ: Mapping[str, str]) ->
 
 def _identity(node: NodeTable, source: Source) -> Identity:
     name, version = node.get("name", socket.gethostname()), node.get("version", f"v{__version__}")
-    with source.blaming("node", "name"):
-        check_text("the name", name)
-    with source.blaming("node", "version"):
-        check_version("a version", version)
+    with source.error_context("node", "name"):
+        validate_text("the name", name)
+    with source.error_context("node", "version"):
+        validate_version("a version", version)
     return Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
 
 
 def _drain_s(drain: str) -> float:
-    drain_s = duration_s(drain)
+    drain_s = parse_duration_s(drain)
     if drain_s > MAX_DRAIN_S:
         raise InvalidValueError("must be at most 1h, since the node does not end before it is over")
     return drain_s
 
 
-def _listed(value: str | list[str]) -> list[str]:
+def _as_list(value: str | list[str]) -> list[str]:
     """One, several, or (as the environment has it) several with commas between them."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _addresses(listen: str | list[str], *, has_tls: bool) -> tuple[Address, ...]:
-    addresses = tuple(address_from(text, has_tls=has_tls) for text in _listed(listen))
+    addresses = tuple(parse_address(text, has_tls=has_tls) for text in _as_list(listen))
     if not addresses:
         raise InvalidValueError("at least one address is needed")
-    if not _are_apart(addresses):
+    if not _are_distinct(addresses):
         raise InvalidValueError("an address is named twice")
     return addresses
 
 
-def _are_apart(addresses: Sequence[Address]) -> bool:
+def _are_distinct(addresses: Sequence[Address]) -> bool:
     # With port 0 any free one is taken, so there what is spoken may differ.
-    places = [address.place if address.port or address.path else address for address in addresses]
+    places = [address.bind_key if address.port or address.path else address for address in addresses]
     return len(set(places)) == len(places)
 
 
@@ -206,18 +206,18 @@ def _operator(
     table: FileTable, source: Source, environ: Mapping[str, str], prefixes: tuple[str, ...], listen: tuple[Address, ...]
 ) -> OperatorSettings | None:
     server, security, own = table.get("server", {}), table.get("security", {}), None
-    with source.blaming("security", "operator_token"):
+    with source.error_context("security", "operator_token"):
         token = _token(security.get("operator_token"), environ)
-    with source.blaming("server", "operator_listen"):
+    with source.error_context("server", "operator_listen"):
         if "operator_listen" in server:
             own = _addresses(server["operator_listen"], has_tls="tls" in server)
-            if not _are_apart((*listen, *own)):
+            if not _are_distinct((*listen, *own)):
                 raise InvalidValueError("the interface is there already; leave this out to have both in one place")
     if not server.get("operator", True):
         return None
-    with source.blaming("server", "prefix"):
+    with source.error_context("server", "prefix"):
         for prefix in prefixes:
-            if prefix.split("/")[1:2] and prefix.split("/")[1] in OPERATOR_NAMES:
+            if prefix.split("/")[1:2] and prefix.split("/")[1] in RESERVED_SEGMENTS:
                 raise InvalidValueError(
                     f'"{prefix}" is where the operator pages are; choose another, or set operator = false in [server]'
                 )
@@ -232,74 +232,78 @@ def _operator(
         listen=own,
         token=token,
         trusts_loopback=trusts_loopback,
-        listen_changed_by=source.changed_by("server", "operator_listen"),
+        listen_set_by=source.set_by("server", "operator_listen"),
     )
 
 
 def _token(given: object, environ: Mapping[str, str]) -> str | None:
     if given is None:
         return None
-    from svcnode.core.redaction import keep_secret
-    from svcnode.probes.tools.secrets import resolved
+    from svcnode.core.redaction import register_secret
+    from svcnode.probes.interpolate import interpolate
 
-    token = resolved(given, environ)
+    token = interpolate(given, environ)
     if not isinstance(token, str):
         raise InvalidValueError('a token is a string, "${NAME}", or { file = "…" }')
-    if not TOKEN_FORM.fullmatch(token):
+    if not TOKEN_PATTERN.fullmatch(token):
         raise InvalidValueError(
             f"a token has {MIN_TOKEN_CHARS} characters or more, all of them letters, digits or one of -._~+/="
         )
-    keep_secret(token)
+    register_secret(token)
     return token
 
 
 def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) -> HistorySettings | None:
-    with source.blaming("history", "path"):
-        path = _path_or_state(history.get("path"), "history.db", environ, is_used=history.get("keep", True))
-    with source.blaming("history", "max_age"):
-        max_age_s = duration_s(history.get("max_age", DEFAULT_HISTORY_AGE))
+    with source.error_context("history", "path"):
+        path = _state_file(history.get("path"), "history.db", environ, is_used=history.get("keep", True))
+    with source.error_context("history", "max_age"):
+        max_age_s = parse_duration_s(history.get("max_age", DEFAULT_HISTORY_AGE))
         if max_age_s < MIN_HISTORY_AGE_S:
             raise InvalidValueError("must be at least an hour")
-    with source.blaming("history", "max_size"):
-        max_bytes = size_bytes(history.get("max_size", DEFAULT_HISTORY_SIZE))
+    with source.error_context("history", "max_size"):
+        max_bytes = parse_size_bytes(history.get("max_size", DEFAULT_HISTORY_SIZE))
         if max_bytes < MIN_HISTORY_BYTES:
             raise InvalidValueError("must be at least 1MiB")
     return HistorySettings(path=path, max_age_s=max_age_s, max_bytes=max_bytes) if history.get("keep", True) else None
 
 
 def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> NotifySettings:
-    from svcnode.notify.settings import Manners, NotifySettings
+    from svcnode.notify.settings import AlertPolicy, NotifySettings
 
     if "webhook" not in notify and "apprise" not in notify:
         raise source.error(("notify",), 'names nobody to tell; set webhook = "https://…" or apprise = ["…"]')
-    with source.blaming("notify", "group_within"):
-        group_within_s = duration_s(notify.get("group_within", DEFAULT_GROUP_WITHIN))
-        if group_within_s > MAX_GROUP_WITHIN_S:
+    with source.error_context("notify", "group_wait"):
+        group_wait_s = parse_duration_s(notify.get("group_wait", DEFAULT_GROUP_WAIT))
+        if group_wait_s > MAX_GROUP_WAIT_S:
             raise InvalidValueError("must be at most 5m, since nothing is told before it is over")
-    with source.blaming("notify", "quiet"):
-        quiet_s = duration_s(notify.get("quiet", DEFAULT_QUIET))
-        if quiet_s > MAX_QUIET_S:
+    with source.error_context("notify", "resolve_delay"):
+        resolve_delay_s = parse_duration_s(notify.get("resolve_delay", DEFAULT_RESOLVE_DELAY))
+        if resolve_delay_s > MAX_RESOLVE_DELAY_S:
             raise InvalidValueError("must be at most a day")
     return NotifySettings(
         targets=tuple(_targets(notify, source, environ)),
-        manners=Manners(services=notify.get("services", "critical"), group_within_s=group_within_s, quiet_s=quiet_s),
+        policy=AlertPolicy(
+            services=notify.get("services", "critical"), group_wait_s=group_wait_s, resolve_delay_s=resolve_delay_s
+        ),
     )
 
 
-def _targets(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> Iterator[Target]:
+def _targets(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> Iterator[NotificationTarget]:
     from svcnode.notify.targets import apprise_from, webhook_from
 
-    seen: set[Target] = set()
-    for path, given in (*_each(notify, "webhook"), *_each(notify, "apprise")):
-        with source.blaming("notify", *path):
-            target: Target = webhook_from(given, environ) if path[0] == "webhook" else apprise_from(given, environ)
+    seen: set[NotificationTarget] = set()
+    for path, given in (*_notify_entries(notify, "webhook"), *_notify_entries(notify, "apprise")):
+        with source.error_context("notify", *path):
+            target: NotificationTarget = (
+                webhook_from(given, environ) if path[0] == "webhook" else apprise_from(given, environ)
+            )
             if target in seen:
                 raise InvalidValueError("is named twice")
         seen.add(target)
         yield target
 
 
-def _each(notify: NotifyTable, key: Literal["webhook", "apprise"]) -> Iterator[tuple[KeyPath, object]]:
+def _notify_entries(notify: NotifyTable, key: Literal["webhook", "apprise"]) -> Iterator[tuple[KeyPath, object]]:
     """One alone, or those of a list, each with where it stands."""
     given = notify.get(key, [])
     if isinstance(given, list):
@@ -309,32 +313,32 @@ def _each(notify: NotifyTable, key: Literal["webhook", "apprise"]) -> Iterator[t
 
 
 def _tls(tls: TlsTable, source: Source) -> TlsSettings:
-    with source.blaming("server", "tls", "certificate"):
-        certificate = _readable(tls["certificate"])
-    with source.blaming("server", "tls", "key"):
-        key = _readable(tls["key"])
+    with source.error_context("server", "tls", "certificate"):
+        certificate = _readable_file(tls["certificate"])
+    with source.error_context("server", "tls", "key"):
+        key = _readable_file(tls["key"])
     return TlsSettings(certificate=certificate, key=key)
 
 
-def _readable(name: str) -> Path:
-    check_text("the path", name)
+def _readable_file(name: str) -> Path:
+    validate_text("the path", name)
     path = Path(name)
     try:
         path.open("rb").close()
     except OSError as exc:
-        raise InvalidValueError(f"cannot read {path}: {system_words(exc)}") from exc
+        raise InvalidValueError(f"cannot read {path}: {os_error_text(exc)}") from exc
     return path
 
 
-def _allowed(table: FileTable) -> frozenset[str]:
+def _allowed_features(table: FileTable) -> frozenset[str]:
     return frozenset(key for key, is_allowed in table.get("security", {}).items() if is_allowed is True)
 
 
-def _services(table: FileTable, defaults: ServiceWords, make: MakeProbe, source: Source) -> Iterator[ServiceSettings]:
+def _services(table: FileTable, defaults: ServiceOptions, make: MakeProbe, source: Source) -> Iterator[ServiceSettings]:
     seen: set[str] = set()
     for place, service in enumerate(table.get("services", [])):
-        with source.blaming("services", place, "id"):
-            check_service_id(service["id"])
+        with source.error_context("services", place, "id"):
+            validate_service_id(service["id"])
             if service["id"] in seen:
                 raise DuplicateServiceError(service["id"])
         seen.add(service["id"])
@@ -342,69 +346,69 @@ def _services(table: FileTable, defaults: ServiceWords, make: MakeProbe, source:
 
 
 def _service(
-    service: ServiceTable, here: KeyPath, defaults: ServiceWords, make: MakeProbe, source: Source
+    service: ServiceTable, here: KeyPath, defaults: ServiceOptions, make: MakeProbe, source: Source
 ) -> ServiceSettings:
     if ("probe" in service) == ("status" in service):
         which = "both" if "probe" in service else "neither"
         raise source.error(here, f'a service has exactly one of "probe" and "status"; this one has {which}')
-    words = defaults | _policy_words(service, here, source) | _shown_words(service, here, source)
+    words = defaults | _policy_options(service, here, source) | _text_options(service, here, source)
     if "probe" in service:
-        with source.blaming(*here, "probe"):
+        with source.error_context(*here, "probe"):
             words["probe"] = make(service["probe"])
-    with source.blaming(*here):
+    with source.error_context(*here):
         definition = define(service["id"], **words)
     return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)
 
 
-def _shown_words(service: ServiceTable, here: KeyPath, source: Source) -> ServiceWords:
-    with source.blaming(*here, "name"):
-        check_one_line("the name", service.get("name", ""))
-    with source.blaming(*here, "description"):
-        check_lines("the description", service.get("description", ""))
-    return cast("ServiceWords", {key: service[key] for key in ("name", "description") if key in service})
+def _text_options(service: ServiceTable, here: KeyPath, source: Source) -> ServiceOptions:
+    with source.error_context(*here, "name"):
+        validate_single_line("the name", service.get("name", ""))
+    with source.error_context(*here, "description"):
+        validate_multiline("the description", service.get("description", ""))
+    return cast("ServiceOptions", {key: service[key] for key in ("name", "description") if key in service})
 
 
-def _policy_words(said: Mapping[str, object], path: KeyPath, source: Source) -> ServiceWords:
+def _policy_options(said: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
     """What a table says about weighing, looking and judging, each word checked where it stands."""
     words = {key: said[key] for key in ("impact", *_POLICY_KEYS) if key in said}
     for key, value in words.items():
-        with source.blaming(*path, key):
-            _check_policy_word(key, value)
-    return cast("ServiceWords", words)
+        with source.error_context(*path, key):
+            _check_policy_option(key, value)
+    return cast("ServiceOptions", words)
 
 
-def _check_policy_word(key: str, value: Any) -> None:  # noqa: ANN401  its kind was checked with the shape
+def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  its kind was checked with the shape
     if key == "impact":
         return  # its words were checked with the shape
     if key in ("rise", "fall"):
         if value < 1:
             raise InvalidValueError(f"counts looks in a row, so it is at least 1, not {value}")
-        if value > MAX_IN_A_ROW:
-            raise InvalidValueError(f"counts looks in a row, so it is at most {MAX_IN_A_ROW}, not {value}")
-    elif not duration_s(value) and key != "start_period":
+        if value > MAX_THRESHOLD:
+            raise InvalidValueError(f"counts looks in a row, so it is at most {MAX_THRESHOLD}, not {value}")
+    elif not parse_duration_s(value) and key != "start_period":
         raise InvalidValueError(f'must be more than 0, not "{value}"')
 
 
-def _store_service(defaults: ServiceWords, source: Source, store_path: Path) -> ServiceSettings:
+def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -> ServiceSettings:
     from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 
-    with source.blaming("defaults"):
+    with source.error_context("defaults"):
         definition = define(
             "store",
             **defaults
             | {
                 "name": "Embedded store",
                 "description": "SQLite store of this node",
-                "probe": SqliteProbe.at(store_path, STORE_APPLICATION_ID),
+                "probe": SqliteProbe.for_path(store_path, STORE_APPLICATION_ID),
             },
         )
     return ServiceSettings(definition=definition)
 
 
-def _path_or_state(path: str | None, name: str, environ: Mapping[str, str], *, is_used: bool) -> Path:
+def _state_file(path: str | None, name: str, environ: Mapping[str, str], *, is_used: bool) -> Path:
     """Where the file says, the service manager says, or the desktop conventions say."""
     if path is not None:
-        check_text("the path", path)
+        validate_text("the path", path)
         return Path(path)
     if managed := environ.get("STATE_DIRECTORY"):
         return Path(managed.split(":")[0]) / name

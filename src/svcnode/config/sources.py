@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
-from svcnode.config.tables import FileTable, KeyPath
+from svcnode.config.schema import FileTable, KeyPath
 from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
-from svcnode.core.wording import nearest, system_words
+from svcnode.core.text import closest_match, os_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "SVCNODE_"
 MAX_FILE_BYTES = 4 * 1024 * 1024
 BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file; TOML knows no such thing
-_SET_BY_A_CLUSTER = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?$")
+_KUBERNETES_SERVICE_VARIABLE = re.compile(
+    r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,13 @@ class Source:
         line = TomlLines(self._text).line_of(path)
         return f" ({self._file})" if line is None else f" ({self._file}:{line})"
 
-    def changed_by(self, table: str, key: str) -> str | None:
+    def set_by(self, table: str, key: str) -> str | None:
         """What to change to have another value; None where nothing was said."""
         if origin := self._origins.get((table, key)):
             return origin.removeprefix("environment variable ")
         return f"{key} in [{table}]" if key in self.data.get(table, {}) else None
 
-    def spoken(self, path: KeyPath) -> str:
+    def display_path(self, path: KeyPath) -> str:
         """A path as a person would say it: a service by its id, and what has none also by its place in the list."""
         words, place = [], ""
         for length, key in enumerate(path, start=1):
@@ -99,10 +101,10 @@ class Source:
         return (".".join(words) or "the configuration") + place
 
     def error(self, path: KeyPath, text: str) -> ConfigError:
-        return ConfigError(f"{self.spoken(path)}: {text}{self.origin_of(path)}")
+        return ConfigError(f"{self.display_path(path)}: {text}{self.origin_of(path)}")
 
     @contextmanager
-    def blaming(self, *path: str | int) -> Iterator[None]:
+    def error_context(self, *path: str | int) -> Iterator[None]:
         """Whatever is refused inside is the fault of the value at this path."""
         try:
             yield
@@ -117,10 +119,10 @@ class Source:
         import tomllib
 
         try:
-            self._text = _regular_file(file).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
+            self._text = _read_regular_file(file).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
             return tomllib.loads(self._text)
         except OSError as exc:
-            raise ConfigError(f"cannot read the configuration: {system_words(exc)} ({file})") from exc
+            raise ConfigError(f"cannot read the configuration: {os_error_text(exc)} ({file})") from exc
         except UnicodeDecodeError as exc:
             raise ConfigError(f"not UTF-8 text, as TOML must be, from byte {exc.start} on ({file})") from exc
         except tomllib.TOMLDecodeError as exc:
@@ -158,7 +160,7 @@ def _id_of(table: object) -> object:
     return table.get("id") if isinstance(table, dict) else None
 
 
-def _regular_file(file: Path) -> bytes:
+def _read_regular_file(file: Path) -> bytes:
     """Not what could keep us waiting for ever, or fill the memory."""
     about = file.stat()
     if stat.S_ISDIR(about.st_mode):
@@ -193,14 +195,14 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     for name, value in sorted(ours.items()):
         if name in keys:
             path, hint = keys[name]
-            yield Override(path, _typed(value, hint), f"environment variable {name}")
-        elif name.startswith(tables) and not _SET_BY_A_CLUSTER.search(name):
-            near = nearest(name, keys)
+            yield Override(path, _parse_value(value, hint), f"environment variable {name}")
+        elif name.startswith(tables) and not _KUBERNETES_SERVICE_VARIABLE.search(name):
+            near = closest_match(name, keys)
             hint = f"; did you mean {near}?" if near else ""
             raise ConfigError(f"unknown environment variable {name}{hint}")
 
 
-def _typed(text: str, hint: object) -> str | int | bool:
+def _parse_value(text: str, hint: object) -> str | int | bool:
     """What TOML would have made of it; what does not fit stays text, and the check of the shape says so."""
     if hint is int and re.fullmatch("-?[0-9]{1,9}", text):
         return int(text)
@@ -213,13 +215,13 @@ def environment_keys() -> dict[str, tuple[KeyPath, Any]]:
     """Every single value of the file by its name in the environment, and its type."""
     return {
         ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, hint)
-        for path, hint in _single_values(FileTable, ())
+        for path, hint in _scalar_keys(FileTable, ())
     }
 
 
-def _single_values(table: type, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+def _scalar_keys(table: type, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     for key, hint in get_type_hints(table).items():
         if is_typeddict(hint):
-            yield from _single_values(hint, (*path, key))
+            yield from _scalar_keys(hint, (*path, key))
         elif path:  # what stands at the top is tables, and the list of services
             yield (*path, key), hint

@@ -12,13 +12,13 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from svcnode.config.tables import KeyPath
+    from svcnode.config.schema import KeyPath
 
 _SHORT_STRING = r""""(?:[^"\\]|\\.)*"|'[^']*'"""
 # Up to two quotes may stand right before the three that end it.
 _LONG_STRING = r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}|''' + r"""'''(?:[^']|'{1,2}(?!'))*'{3,5}"""
 _KEY = rf"(?:[A-Za-z0-9_-]+|{_SHORT_STRING})"
-_BEGINNING = re.compile(rf"[ \t]*(\[{{0,2}})[ \t]*({_KEY}(?:[ \t]*\.[ \t]*{_KEY})*)")
+_STATEMENT_START = re.compile(rf"[ \t]*(\[{{0,2}})[ \t]*({_KEY}(?:[ \t]*\.[ \t]*{_KEY})*)")
 _TOKEN = re.compile(rf"{_LONG_STRING}|{_SHORT_STRING}|#[^\n]*|[\[\]{{}}\n]", re.DOTALL)
 
 
@@ -45,30 +45,30 @@ class TomlLines:
             elif token[0] in "]}":
                 depth -= 1
             elif token[0] == "\n" and not depth:
-                if beginning := _BEGINNING.match(text, start):
-                    table = self._note(beginning, line, table)
+                if beginning := _STATEMENT_START.match(text, start):
+                    table = self._record_statement(beginning, line, table)
                 line += text.count("\n", start, token.end())
                 start = token.end()
 
-    def _note(self, beginning: re.Match[str], line: int, table: KeyPath) -> KeyPath:
+    def _record_statement(self, beginning: re.Match[str], line: int, table: KeyPath) -> KeyPath:
         """Note what a statement names; returns the table that the following ones belong to."""
         brackets, dotted = beginning.groups()
         keys = _keys(dotted)
-        named = self._table(keys, is_array=brackets == "[[") if brackets else (*table, *keys)
+        named = self._table_path(keys, is_array=brackets == "[[") if brackets else (*table, *keys)
         for length in range(1, len(named) + 1):
             self._lines.setdefault(named[:length], line)
         return named if brackets else table
 
-    def _table(self, keys: list[str], *, is_array: bool) -> KeyPath:
+    def _table_path(self, keys: list[str], *, is_array: bool) -> KeyPath:
         path: KeyPath = ()
         for key in keys[:-1]:
-            path = self._inside((*path, key))
+            path = self._current_element((*path, key))
         last: KeyPath = (*path, keys[-1])
         if is_array:
             self._tables_in_array[last] = self._tables_in_array.get(last, 0) + 1
-        return self._inside(last)
+        return self._current_element(last)
 
-    def _inside(self, path: KeyPath) -> KeyPath:
+    def _current_element(self, path: KeyPath) -> KeyPath:
         """An array of tables is spoken of through its newest table."""
         count = self._tables_in_array.get(path, 0)
         return (*path, count - 1) if count else path

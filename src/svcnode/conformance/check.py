@@ -8,10 +8,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from svcnode.conformance.exchange import Request
-    from svcnode.conformance.subject import Subject
+    from svcnode.conformance.http_client import RequestLine
+    from svcnode.conformance.node_under_test import NodeUnderTest
 
-SILENT = "silent"  # the clause of a demand that the interface document does not make
+UNSPECIFIED = "unspecified"  # the clause of a demand that the interface document does not make
 ROUNDS = 3  # looks at what may change between two requests
 
 
@@ -22,7 +22,7 @@ class Level(Enum):
     SHOULD = "should"
     ADVICE = "advice"
 
-    def counts_at(self, strictest: Level) -> bool:
+    def is_included_in(self, strictest: Level) -> bool:
         order = list(Level)
         return order.index(self) <= order.index(strictest)
 
@@ -31,23 +31,23 @@ class Level(Enum):
 class Finding:
     """One way in which a demand is not met, told so that it can be seen again with any HTTP client."""
 
-    request: Request
+    request: RequestLine
     expected: str
-    came: str
-    mend: str = ""  # where the check's own would not help
+    actual: str
+    fix: str = ""  # where the check's own would not help
 
 
-class NotJudgedError(Exception):
+class Skip(Exception):
     """The node gives no occasion to judge this; the text says why."""
 
 
-def comes_again(times: int) -> bool:
+def is_persistent(times: int) -> bool:
     """Whether what was seen so many times in all rounds is a fault, rather than a change that fell between requests."""
     return times * 2 > ROUNDS
 
 
 Findings = AsyncGenerator[Finding, None]
-Judge = Callable[["Subject"], Findings]
+CheckFunction = Callable[["NodeUnderTest"], Findings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ class Check:
     name: str
     clause: str
     level: Level
-    demands: str
-    mend: str
-    judge: Judge
+    requirement: str
+    fix: str
+    function: CheckFunction
     needs: tuple[str, ...] = ()
     uses_other_methods: bool = False
 
@@ -69,19 +69,19 @@ def check(  # noqa: PLR0913  each is a part of what a check says
     level: Level,
     clause: str,
     *,
-    demands: str,
-    mend: str,
+    requirement: str,
+    fix: str,
     needs: tuple[str, ...] = (),
     uses_other_methods: bool = False,
-) -> Callable[[Judge], Check]:
-    def made(judge: Judge) -> Check:
+) -> Callable[[CheckFunction], Check]:
+    def made(judge: CheckFunction) -> Check:
         return Check(
             name=name,
             clause=clause,
             level=level,
-            demands=demands,
-            mend=mend,
-            judge=judge,
+            requirement=requirement,
+            fix=fix,
+            function=judge,
             needs=needs,
             uses_other_methods=uses_other_methods,
         )

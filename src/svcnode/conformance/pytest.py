@@ -19,18 +19,18 @@ import pytest
 
 from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
-from svcnode.conformance.report import about, explained
-from svcnode.conformance.run import Outcome, Report, Result, judge
+from svcnode.conformance.report import level_text, result_details
+from svcnode.conformance.run import CheckOutcome, Report, Result, check_node
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.units import duration_s
+from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = tuple(check.name for check in CHECKS)
+CHECK_NAMES = tuple(check.name for check in CHECKS)
 
 
-class Options(TypedDict, total=False):
+class ConformOptions(TypedDict, total=False):
     """Those of the command line."""
 
     level: Literal["must", "should", "advice"]
@@ -40,77 +40,77 @@ class Options(TypedDict, total=False):
     other_methods: bool
 
 
-class Judgements:
+class ReportCache:
     """A node is judged once, however many tests ask what came of it."""
 
     def __init__(self) -> None:
         self._reports: dict[str, Report] = {}
-        self._told: set[str] = set()  # that the node cannot be judged, or not to the end
+        self._reported: set[str] = set()  # that the node cannot be judged, or not to the end
 
-    def test(self, name: str, url: str, options: Options) -> None:
+    def assert_check(self, name: str, url: str, options: ConformOptions) -> None:
         __tracebackhide__ = True
         level = Level(options.get("level", "should"))
         key = repr((url, sorted(options.items())))
         if key not in self._reports:
-            self._reports[key] = _judged(url, options)
+            self._reports[key] = _run_or_error(url, options)
         report = self._reports[key]
         if report.unreachable:
             self._fail_once(key, f"{report.url} cannot be judged: {report.unreachable}")
         result = next(result for result in report.results if result.check.name == name)
-        if report.unfinished and result.why == report.unfinished:  # and so nobody knows
-            self._fail_once(key, result.why)
-        _tell(report, result, level)
+        if report.aborted and result.skip_reason == report.aborted:  # and so nobody knows
+            self._fail_once(key, result.skip_reason)
+        _raise_outcome(report, result, level)
 
     def _fail_once(self, key: str, why: str) -> NoReturn:
         """One failure says it; sixty would hide it."""
         __tracebackhide__ = True
-        if key in self._told:
+        if key in self._reported:
             pytest.skip("not judged: an earlier test says why")
-        self._told.add(key)
+        self._reported.add(key)
         pytest.fail(why, pytrace=False)
 
 
-def _judged(url: str, options: Options) -> Report:
+def _run_or_error(url: str, options: ConformOptions) -> Report:
     try:
-        return _report(url, options)
+        return _run(url, options)
     except InvalidValueError as exc:
         return Report(url="the node", unreachable=str(exc))
 
 
-def _report(url: str, options: Options) -> Report:
-    return judge(
+def _run(url: str, options: ConformOptions) -> Report:
+    return check_node(
         url,
         prefix=options.get("prefix", "/svc"),
-        timeout_s=duration_s(options.get("timeout", "5s")),
+        timeout_s=parse_duration_s(options.get("timeout", "5s")),
         ca=Path(options["ca"]) if "ca" in options else None,
         other_methods=options.get("other_methods", True),
     )
 
 
-def conform(url: str | Callable[[], str], **options: Unpack[Options]) -> Callable[[str], None]:
+def conform(url: str | Callable[[], str], **options: Unpack[ConformOptions]) -> Callable[[str], None]:
     """A test function with one case per check, to be given a name that begins with `test_`.
 
     `url` is the base URL of the node, or a function that returns it when the tests run. The options are those of the
     command line: `level`, `prefix`, `timeout`, `ca`, and `other_methods=False`.
     """
-    judgements = Judgements()
+    judgements = ReportCache()
 
-    @pytest.mark.parametrize("check", NAMES)
+    @pytest.mark.parametrize("check", CHECK_NAMES)
     def test(check: str) -> None:
         __tracebackhide__ = True
-        judgements.test(check, url if isinstance(url, str) else url(), options)
+        judgements.assert_check(check, url if isinstance(url, str) else url(), options)
 
     return test
 
 
-def _tell(report: Report, result: Result, level: Level) -> None:
+def _raise_outcome(report: Report, result: Result, level: Level) -> None:
     __tracebackhide__ = True
-    if result.outcome is Outcome.SKIPPED:
-        pytest.skip(result.why)
-    if result.outcome is Outcome.FAILED:
-        told = [f"  {word:9}{text}" for word, text in explained(result)]
-        text = "\n".join([f"{result.check.name}: {about(result)}", *told, *report.remarks])
-        if result.counts(level):
+    if result.outcome is CheckOutcome.SKIPPED:
+        pytest.skip(result.skip_reason)
+    if result.outcome is CheckOutcome.FAILED:
+        told = [f"  {word:9}{text}" for word, text in result_details(result)]
+        text = "\n".join([f"{result.check.name}: {level_text(result)}", *told, *report.remarks])
+        if result.is_failure_at(level):
             pytest.fail(text, pytrace=False)
         pytest.xfail(text)
 
@@ -121,21 +121,21 @@ def _tell(report: Report, result: Result, level: Level) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Whatever takes the fixture `conform` is run once per check."""
     if "conform" in metafunc.fixturenames:
-        metafunc.parametrize("conform", NAMES, indirect=True)
+        metafunc.parametrize("conform", CHECK_NAMES, indirect=True)
 
 
 @pytest.fixture(scope="module")
-def conformance_judgements() -> Judgements:
-    return Judgements()
+def conformance_reports() -> ReportCache:
+    return ReportCache()
 
 
 @pytest.fixture(name="conform")
-def _conform(request: pytest.FixtureRequest, conformance_judgements: Judgements) -> Callable[..., None]:
+def _conform(request: pytest.FixtureRequest, conformance_reports: ReportCache) -> Callable[..., None]:
     """`conform(url, …)` judges the node once, and passes or fails by the check that this test is for."""
     check: str = request.param
 
-    def judged(url: str, **options: Unpack[Options]) -> None:
+    def judged(url: str, **options: Unpack[ConformOptions]) -> None:
         __tracebackhide__ = True
-        conformance_judgements.test(check, url, options)
+        conformance_reports.assert_check(check, url, options)
 
     return judged

@@ -10,69 +10,69 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.redaction import keep_secret
-from svcnode.core.wording import system_words
+from svcnode.core.redaction import register_secret
+from svcnode.core.text import os_error_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_ENDPOINT = "(/node(/health|/services(/[^/]+/health)?)?)?"
+_ENDPOINT_PATTERN = "(/node(/health|/services(/[^/]+/health)?)?)?"
 _EXAMPLE = "write it like http://127.0.0.1:8420"
-_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+_VISIBLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TargetUrl:
     """Where the node is: what requests are sent to, and the path that the endpoints are appended to."""
 
     host: str
     port: int
     base: str
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    has_own_ca: bool = False
+    has_custom_ca: bool = False
     authorization: str = field(default="", repr=False)  # as the header has it; never shown
 
     @property
-    def place(self) -> str:
+    def netloc(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         is_usual = self.port == (80 if self.tls is None else 443)
         return host if is_usual else f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        return f"{'http' if self.tls is None else 'https'}://{self.place}{self.base}"
+        return f"{'http' if self.tls is None else 'https'}://{self.netloc}{self.base}"
 
 
-def target_from(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> Target:
+def parse_target(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> TargetUrl:
     """Raises `InvalidValueError` for what cannot be asked. A URL that ends in an endpoint means the node itself."""
     if "?" in url or "#" in url:  # not shown again: it may hold a password, and what follows now a key
         raise InvalidValueError(f"the base URL of a node ends before a ? or a #; {_EXAMPLE}")
-    parts = _parts(url if "://" in url else f"http://{url}")
+    parts = _split_url(url if "://" in url else f"http://{url}")
     if parts is None or "@" in parts.path:
         shown_url = f"…@{url.rpartition('@')[2]}" if "@" in url else url
         hint = "; @ : / in a password have a %-form" if "@" in url else ""
         raise InvalidValueError(f'"{shown_url}" is not the base URL of a node; {_EXAMPLE}{hint}')
     if not re.fullmatch(r"(/[^/?#\s]+)*/?", prefix):
         raise InvalidValueError(f'"{prefix}" is not a prefix; write it like /svc')
-    tls = _tls(ca) if parts.scheme == "https" else None
+    tls = _ssl_context(ca) if parts.scheme == "https" else None
     if ca is not None and tls is None:
         raise InvalidValueError("an authority (CA) is for https, and the URL says http")
-    base = f"{_before(parts.path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
-    return Target(
+    base = f"{_base_path(parts.path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
+    return TargetUrl(
         host=parts.host,
         port=parts.port,
-        base=quote(base, safe=_VISIBLE),
+        base=quote(base, safe=_VISIBLE_ASCII),
         tls=tls,
-        has_own_ca=ca is not None,
+        has_custom_ca=ca is not None,
         authorization=parts.authorization,
     )
 
 
-def _before(path: str, prefix: str) -> str:
-    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT}", path) if prefix else None
+def _base_path(path: str, prefix: str) -> str:
+    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
     return found[1] if found else path
 
 
-class _Parts(NamedTuple):
+class _UrlParts(NamedTuple):
     scheme: str
     host: str
     port: int
@@ -80,7 +80,7 @@ class _Parts(NamedTuple):
     authorization: str
 
 
-def _parts(url: str) -> _Parts | None:
+def _split_url(url: str) -> _UrlParts | None:
     try:
         split = urlsplit(url)
         host = (split.hostname or "").encode("ascii" if ":" in (split.hostname or "") else "idna").decode()
@@ -90,7 +90,7 @@ def _parts(url: str) -> _Parts | None:
     if split.scheme not in ("http", "https") or not host or not url.isprintable() or "\\" in url:
         return None
     login = _authorization(split.username or "", split.password or "")
-    return _Parts(split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path, login)
+    return _UrlParts(split.scheme, host, port or (443 if split.scheme == "https" else 80), split.path, login)
 
 
 def _authorization(username: str, password: str) -> str:
@@ -98,14 +98,14 @@ def _authorization(username: str, password: str) -> str:
         return ""
     username, password = unquote(username), unquote(password)
     token = base64.b64encode(f"{username}:{password}".encode()).decode()
-    keep_secret(password or username)  # a name without a password may be a token
-    keep_secret(token)
+    register_secret(password or username)  # a name without a password may be a token
+    register_secret(token)
     return f"Basic {token}"
 
 
-def _tls(ca: Path | None) -> ssl.SSLContext:
+def _ssl_context(ca: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as exc:  # ssl.SSLError is one
-        why = system_words(exc) if not isinstance(exc, ssl.SSLError) else "it holds no certificate in PEM form"
+        why = os_error_text(exc) if not isinstance(exc, ssl.SSLError) else "it holds no certificate in PEM form"
         raise InvalidValueError(f"{ca} cannot be used as an authority (CA): {why}") from exc

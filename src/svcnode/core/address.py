@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import check_text
+from svcnode.core.model import validate_text
 
-UNIX = "unix:"
-_TCP_FORM = re.compile(r"(?:(https?)://)?(\[[^\]]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?", re.ASCII)
+UNIX_PREFIX = "unix:"
+_TCP_PATTERN = re.compile(r"(?:(https?)://)?(\[[^\]]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?", re.ASCII)
 _EXAMPLES = '"127.0.0.1:8420", "[::1]:8420" or "unix:/run/svcnode.sock"'
 
 
@@ -24,21 +24,21 @@ class Address:
 
     def __str__(self) -> str:
         if self.scheme == "unix":
-            return f"{UNIX}{self.path}"
+            return f"{UNIX_PREFIX}{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
     @property
-    def place(self) -> tuple[str, int, str]:
+    def bind_key(self) -> tuple[str, int, str]:
         """What two addresses must not share, whatever is spoken there."""
         return (self.host, self.port, self.path)
 
 
-def address_from(text: str, *, has_tls: bool) -> Address:
+def parse_address(text: str, *, has_tls: bool) -> Address:
     """Without a scheme, a TCP address speaks TLS when there is a certificate to do so."""
-    if text.startswith(UNIX):
-        return _unix_address(text)
-    found = _TCP_FORM.fullmatch(text)
+    if text.startswith(UNIX_PREFIX):
+        return _parse_unix_address(text)
+    found = _TCP_PATTERN.fullmatch(text)
     if found is None:
         raise InvalidValueError(f'"{text}" is not an address to listen on; write {_hint(text)}')
     scheme, host, port = found.groups()
@@ -47,18 +47,18 @@ def address_from(text: str, *, has_tls: bool) -> Address:
     if scheme == "https" and not has_tls:
         raise InvalidValueError(f'"{text}" needs a certificate: set certificate and key in [server.tls]')
     speaks_tls = has_tls if scheme is None else scheme == "https"
-    return Address(scheme="https" if speaks_tls else "http", host=_host(text, host), port=int(port))
+    return Address(scheme="https" if speaks_tls else "http", host=_parse_host(text, host), port=int(port))
 
 
-def _unix_address(text: str) -> Address:
-    path = text.removeprefix(UNIX)
+def _parse_unix_address(text: str) -> Address:
+    path = text.removeprefix(UNIX_PREFIX)
     if not path:
         raise InvalidValueError('a Unix socket needs a path, such as "unix:/run/svcnode.sock"')
-    check_text("the path of a Unix socket", path)
+    validate_text("the path of a Unix socket", path)
     return Address(scheme="unix", path=path)
 
 
-def _host(text: str, host: str) -> str:
+def _parse_host(text: str, host: str) -> str:
     if not host.startswith("["):
         return host
     try:

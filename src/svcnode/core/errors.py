@@ -12,12 +12,16 @@ SvcnodeError
 │   ├── VersionNotFoundError    it does not have the version of the interface that was asked for
 │   ├── ServiceNotFoundError    it has no service under that id
 │   ├── NodeFailedError         it says that it failed inside (500)
-│   └── NotThisInterfaceError   something else answers there; says what
+│   └── UnexpectedResponseError   something else answers there; says what
 ├── ListenError             an address that cannot be listened on
 └── StoreError              the node's own store cannot be used
+
+A Ctrl-C, told from what somebody's code raised.
 """
 
 from __future__ import annotations
+
+import threading
 
 from svcnode.core.redaction import redacted
 
@@ -83,7 +87,7 @@ class NodeFailedError(ClientError):
     pass
 
 
-class NotThisInterfaceError(ClientError):
+class UnexpectedResponseError(ClientError):
     pass
 
 
@@ -93,3 +97,8 @@ class ListenError(SvcnodeError):
 
 class StoreError(SvcnodeError):
     pass
+
+
+def is_user_interrupt(exc: BaseException) -> bool:
+    """That of a person reaches the main thread only; anywhere else somebody's code has raised it."""
+    return isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

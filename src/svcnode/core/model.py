@@ -1,7 +1,7 @@
 """The words of the house as values: frozen, keyword-only, replaced rather than changed.
 
 Times named `…_s` are seconds; a time named `…_at_s` is a reading of a clock that never goes back. What is made anew
-for every look is a tuple with names: a frozen dataclass takes several times as long to make.
+for every check is a tuple with names: a frozen dataclass takes several times as long to make.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from svcnode.core.errors import InvalidValueError
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
 MAX_ID_CHARS = 256
 # Whoever tidies paths, percent-encoded or not, makes /node/health of /node/services/../health: a false answer.
-DOT_IDS = (".", "..")
-MAX_IN_A_ROW = 1000  # with the default interval, half an hour and more until a change is told
+DOT_SEGMENTS = (".", "..")
+MAX_THRESHOLD = 1000  # with the default interval, half an hour and more until a change is told
 MAX_INTERVAL_S = 86_400.0  # evidence counts for three intervals, and a green light of last month is none
 MAX_STALE_AFTER_S = 7 * 86_400.0  # for the same reason; the default for the longest interval is below
 # A "v" followed by dotted numbers; ASCII digits only, as a client's own pattern would have it.
-VERSION_FORM = re.compile(r"v[0-9]+(\.[0-9]+)*")
+VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*")
 
 
 class Status(Enum):
@@ -89,10 +89,10 @@ class Evidence(NamedTuple):
     duration_s: float = 0.0
 
 
-def check_in_a_row(what: str, number: object) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_IN_A_ROW:
+def validate_threshold(what: str, number: object) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_THRESHOLD:
         raise InvalidValueError(
-            f"{what} counts looks in a row, so it is a whole number from 1 to {MAX_IN_A_ROW}, not {number!r}"
+            f"{what} counts checks in a row, so it is a whole number from 1 to {MAX_THRESHOLD}, not {number!r}"
         )
 
 
@@ -109,8 +109,8 @@ class Policy:
     ttl_s: float | None = None
 
     def __post_init__(self) -> None:
-        check_in_a_row("rise", self.rise)
-        check_in_a_row("fall", self.fall)
+        validate_threshold("rise", self.rise)
+        validate_threshold("fall", self.fall)
         if self.stale_after_s is not None and self.ttl_s is not None:
             raise InvalidValueError("a service has a stale_after or a ttl, not both")
         for word, limit_s in (("stale_after", self.stale_after_s), ("ttl", self.ttl_s)):
@@ -123,7 +123,7 @@ class Policy:
 
 
 # What a program says of its own service holds at once: it knows, so there is nothing to count.
-REPORTED = Policy(rise=1, fall=1, start_period_s=0.0)
+REPORTED_POLICY = Policy(rise=1, fall=1, start_period_s=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +150,14 @@ class Schedule:
             )
 
     def wait_s(self, *, is_change_pending: bool) -> float:
-        """From the beginning of a look to the beginning of the next."""
+        """From the beginning of a check to the beginning of the next."""
         if not is_change_pending:
             return self.interval_s
         return self.interval_s / 5 if self.transition_interval_s is None else self.transition_interval_s
 
     @property
     def default_stale_after_s(self) -> float:
-        """Three missed looks and the time the last one may take."""
+        """Three missed checks and the time the last one may take."""
         return 3 * self.interval_s + self.timeout_s
 
 
@@ -167,12 +167,12 @@ class Service:
     name: str
     description: str
     impact: Impact = Impact.PARTIAL
-    policy: Policy = REPORTED
+    policy: Policy = REPORTED_POLICY
 
     def __post_init__(self) -> None:
-        check_service_id(self.id)
-        check_one_line(f"the name of service {self.id!r}", self.name)
-        check_lines(f"the description of service {self.id!r}", self.description)
+        validate_service_id(self.id)
+        validate_single_line(f"the name of service {self.id!r}", self.name)
+        validate_multiline(f"the description of service {self.id!r}", self.description)
 
 
 class ServiceState(NamedTuple):
@@ -184,8 +184,8 @@ class ServiceState(NamedTuple):
     registered_at_s: float
     ready_in_a_row: int = 0
     failures_in_a_row: int = 0
-    ready_at_s: float | None = None  # the newest success
-    counted_at_s: float | None = None  # the newest evidence that was about the service at all
+    last_ready_at_s: float | None = None  # the newest success
+    last_evidence_at_s: float | None = None  # the newest evidence that was about the service at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +197,9 @@ class Identity:
     node_version: str
 
     def __post_init__(self) -> None:
-        check_text("node name", self.node_name)
-        check_version("node version", self.node_version)
-        check_version("spec version", self.spec_version)
+        validate_text("node name", self.node_name)
+        validate_version("node version", self.node_version)
+        validate_version("spec version", self.spec_version)
 
 
 class ChangeKind(Enum):
@@ -242,32 +242,32 @@ class Condition:
     issues: tuple[str, ...] = ()
 
 
-def check_service_id(service_id: str) -> None:
+def validate_service_id(service_id: str) -> None:
     if not service_id:
         raise InvalidValueError("a service id must not be empty")
     if len(service_id) > MAX_ID_CHARS:
         raise InvalidValueError(f"a service id has at most {MAX_ID_CHARS} characters, not {len(service_id)}")
-    check_text(f"service id {service_id!r}", service_id)
-    if service_id in DOT_IDS:
+    validate_text(f"service id {service_id!r}", service_id)
+    if service_id in DOT_SEGMENTS:
         raise InvalidValueError(
             f'a service id must not be "{service_id}": in a path it names another place, and clients and proxies would '
             "ask for that instead"
         )
 
 
-def check_text(what: str, text: str) -> None:
+def validate_text(what: str, text: str) -> None:
     if not text:
         raise InvalidValueError(f"{what} must not be empty")
-    check_one_line(what, text)
+    validate_single_line(what, text)
 
 
-def check_one_line(what: str, text: str) -> None:
+def validate_single_line(what: str, text: str) -> None:
     """Refuse what could not stand in one line of a terminal, a log or a JSON document."""
     if any(map(_is_control, text)):
         raise InvalidValueError(f"{what} must not hold control characters")
 
 
-def check_lines(what: str, text: str) -> None:
+def validate_multiline(what: str, text: str) -> None:
     """The same of each of several lines, which may hold tabs."""
     if any(map(_is_control, text.replace("\n", "").replace("\t", ""))):
         raise InvalidValueError(f"{what} must not hold control characters other than line breaks and tabs")
@@ -278,9 +278,9 @@ def _is_control(char: str) -> bool:
     return char < " " or "\x7f" <= char < "\xa0" or "\ud800" <= char < "\ue000"
 
 
-def check_version(what: str, version: str) -> None:
-    if not VERSION_FORM.fullmatch(version):
-        hint = f'; did you mean "v{version}"?' if VERSION_FORM.fullmatch(f"v{version}") else ""
+def validate_version(what: str, version: str) -> None:
+    if not VERSION_PATTERN.fullmatch(version):
+        hint = f'; did you mean "v{version}"?' if VERSION_PATTERN.fullmatch(f"v{version}") else ""
         raise InvalidValueError(
             f'{what} must be a "v" followed by dotted numbers such as "v1.4.2", not "{version}"{hint}'
         )

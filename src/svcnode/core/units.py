@@ -1,15 +1,19 @@
-"""Durations and sizes as people write them: "500ms", "5s", "2m", "1h", "7d"; "512KiB", "5GiB"."""
+"""Durations and sizes as people write them: "500ms", "5s", "2m", "1h", "7d"; "512KiB", "5GiB".
+
+Times as programs read them, and people, too.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 from svcnode.core.errors import InvalidValueError
 
-_DURATION_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
+_DURATION_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
+_SIZE_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB)", re.ASCII)
 _BYTES = {
     "B": 1,
     "kB": 1000,
@@ -24,16 +28,16 @@ _BYTES = {
 }
 
 
-def duration_s(value: str | float) -> float:
+def parse_duration_s(value: str | float) -> float:
     """Seconds from "1.5s", or from a number of seconds that a program passes."""
-    seconds = _parsed(value) if isinstance(value, str) else value
+    seconds = _parse_seconds(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not math.isfinite(seconds) or seconds < 0:
         raise InvalidValueError(f"a duration is a finite number of seconds that is not negative, not {value!r}")
     return float(seconds)
 
 
-def _parsed(text: str) -> float:
-    found = _DURATION_FORM.fullmatch(text.strip())
+def _parse_seconds(text: str) -> float:
+    found = _DURATION_PATTERN.fullmatch(text.strip())
     if found is None:
         raise InvalidValueError(f'"{text}" is not a duration; write a number and a unit, such as {_hint(text)}')
     number, unit = found.groups()
@@ -46,9 +50,9 @@ def _hint(text: str) -> str:
     return f'"{bare}s"' if is_bare_number else '"500ms", "5s" or "2m"'
 
 
-def size_bytes(text: str) -> int:
+def parse_size_bytes(text: str) -> int:
     """Bytes from "5GiB"."""
-    found = _SIZE_FORM.fullmatch(text.strip())
+    found = _SIZE_PATTERN.fullmatch(text.strip())
     if found is None:
         raise InvalidValueError(f'"{text}" is not a size; write a number and a unit, such as "512KiB" or "5GiB"')
     number, unit = found.groups()
@@ -56,3 +60,8 @@ def size_bytes(text: str) -> int:
     if not math.isfinite(size):
         raise InvalidValueError("a size has fewer digits than that")
     return int(size)
+
+
+def iso_time(wall_s: float) -> str:
+    """In UTC, to the millisecond: "2026-01-01T12:00:00.000Z"."""
+    return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

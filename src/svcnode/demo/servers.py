@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, cast
 
-from svcnode.demo.script import Mood
+from svcnode.demo.scenario import FaultMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,36 +22,36 @@ HOST = "127.0.0.1"
 SLOW_S = 0.3
 MAX_REQUEST_BYTES = 64 * 1024
 BLOCK_S = 12
-BLOCKS_LESS = 126_000_000  # than slots since 1970, which makes a number such as a real chain has
+BLOCK_NUMBER_OFFSET = 126_000_000  # than slots since 1970, which makes a number such as a real chain has
 BLOCKS_BEHIND = 1200
 PEER_COUNT = 8
 
 
-class Server(ABC):
+class DemoServer(ABC):
     """Where it listens stays the same whatever its mood is."""
 
     def __init__(self, *, slow_s: float = SLOW_S, clock: Callable[[], float] = time.time) -> None:
-        self.mood = Mood.GONE
+        self.mode = FaultMode.STOPPED
         self._slow_s = slow_s
         self._clock = clock
         # Bound, and never listened on: or else somebody could take the port while the server is gone.
-        self._place = _bound(0)
-        self.port: int = self._place.getsockname()[1]
+        self._reserved_socket = _bind(0)
+        self.port: int = self._reserved_socket.getsockname()[1]
         self._listener: asyncio.AbstractServer | None = None
-        self._connections: set[_Connection] = set()
+        self._connections: set[_ServerConnection] = set()
 
-    async def become(self, mood: Mood) -> None:
-        self.mood = mood
-        if mood is Mood.GONE:
+    async def set_mode(self, mood: FaultMode) -> None:
+        self.mode = mood
+        if mood is FaultMode.STOPPED:
             self._stop_listening()
         elif self._listener is None:
             loop = asyncio.get_running_loop()
-            connect = lambda: _Connection(self, self._connections)  # noqa: E731  what a listener asks for
-            self._listener = await loop.create_server(connect, sock=_bound(self.port))
+            connect = lambda: _ServerConnection(self, self._connections)  # noqa: E731  what a listener asks for
+            self._listener = await loop.create_server(connect, sock=_bind(self.port))
 
     def close(self) -> None:
         self._stop_listening()
-        self._place.close()
+        self._reserved_socket.close()
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
@@ -63,35 +63,35 @@ class Server(ABC):
     @property
     def delay_s(self) -> float | None:
         """How long it takes to answer; None: for ever."""
-        return {Mood.SLOW: self._slow_s, Mood.MUTE: None}.get(self.mood, 0.0)
+        return {FaultMode.SLOW: self._slow_s, FaultMode.UNRESPONSIVE: None}.get(self.mode, 0.0)
 
     @abstractmethod
-    def answer_to(self, received: bytes) -> tuple[bytes, bytes] | None:
+    def response_to(self, received: bytes) -> tuple[bytes, bytes] | None:
         """The answer to the first request, and what came behind that; None while it is not whole.
 
         Raises `ValueError` for what is no request.
         """
 
 
-class _Connection(asyncio.Protocol):
+class _ServerConnection(asyncio.Protocol):
     transport: asyncio.Transport
 
-    def __init__(self, server: Server, neighbours: set[_Connection]) -> None:
+    def __init__(self, server: DemoServer, neighbours: set[_ServerConnection]) -> None:
         self._server = server
-        self._neighbours = neighbours
+        self._open_connections = neighbours
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in deed, not by name
-        self._neighbours.add(self)
+        self._open_connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._neighbours.discard(self)
+        self._open_connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
         try:
-            while found := self._server.answer_to(self._received):
+            while found := self._server.response_to(self._received):
                 answer, self._received = found
                 self._send(answer)
         except ValueError:
@@ -105,20 +105,20 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(delay_s, self.transport.write, answer)
 
 
-class Cache(Server):
+class Cache(DemoServer):
     """As much of memcached as tells its version."""
 
-    def answer_to(self, received: bytes) -> tuple[bytes, bytes] | None:
+    def response_to(self, received: bytes) -> tuple[bytes, bytes] | None:
         line, end, rest = received.partition(b"\r\n")
         if not end:
             return None
         return (b"VERSION 1.6.38\r\n" if line == b"version" else b"ERROR\r\n"), rest
 
 
-class HttpServer(Server):
+class DemoHttpServer(DemoServer):
     """As much of HTTP/1.1 as a probe speaks."""
 
-    def answer_to(self, received: bytes) -> tuple[bytes, bytes] | None:
+    def response_to(self, received: bytes) -> tuple[bytes, bytes] | None:
         head, end, rest = received.partition(b"\r\n\r\n")
         if not end:
             return None
@@ -127,53 +127,53 @@ class HttpServer(Server):
         if len(rest) < length:
             return None
         _, target, _ = head.split(b"\r\n")[0].split(b" ")
-        code, document = self.tell(target.decode("ascii"), rest[:length])
+        code, document = self.respond(target.decode("ascii"), rest[:length])
         body = json.dumps(document).encode()
         head = b"HTTP/1.1 %d -\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (code, len(body))
         return head + body, rest[length:]
 
     @abstractmethod
-    def tell(self, target: str, body: bytes) -> tuple[int, Any]:
+    def respond(self, target: str, body: bytes) -> tuple[int, Any]:
         """Status code and JSON document."""
 
 
-class Indexer(HttpServer):
-    def tell(self, target: str, body: bytes) -> tuple[int, Any]:
+class Indexer(DemoHttpServer):
+    def respond(self, target: str, body: bytes) -> tuple[int, Any]:
         if target != "/status":
             return 404, {"error": "not found"}
-        return 200, {"state": "syncing" if self.mood is Mood.STARTING else "ready"}
+        return 200, {"state": "syncing" if self.mode is FaultMode.NOT_READY else "ready"}
 
 
-class Chain(HttpServer):
+class Chain(DemoHttpServer):
     """An execution client over JSON-RPC. A block comes every twelve seconds."""
 
-    def tell(self, target: str, body: bytes) -> tuple[int, Any]:
+    def respond(self, target: str, body: bytes) -> tuple[int, Any]:
         match json.loads(body):
             case {"id": number, "method": str(method)}:
-                answers = self._answers()
-                known = {"result": answers.get(method)} if method in answers else {"error": _NO_SUCH_METHOD}
+                answers = self._results()
+                known = {"result": answers.get(method)} if method in answers else {"error": _METHOD_NOT_FOUND}
                 return 200, {"jsonrpc": "2.0", "id": number, **known}
             case _:
                 return 400, {"error": "not a JSON-RPC call"}
 
-    def _answers(self) -> dict[str, object]:
+    def _results(self) -> dict[str, object]:
         slot = int(self._clock()) // BLOCK_S
-        newest = slot - BLOCKS_LESS
+        newest = slot - BLOCK_NUMBER_OFFSET
         progress = {"currentBlock": hex(newest - BLOCKS_BEHIND), "highestBlock": hex(newest)}
         return {
-            "eth_syncing": progress if self.mood is Mood.STARTING else False,
+            "eth_syncing": progress if self.mode is FaultMode.NOT_READY else False,
             "eth_getBlockByNumber": {"number": hex(newest), "timestamp": hex(slot * BLOCK_S)},
         }
 
 
-_NO_SUCH_METHOD = {"code": -32601, "message": "the method does not exist"}
+_METHOD_NOT_FOUND = {"code": -32601, "message": "the method does not exist"}
 
 
-class Storage(HttpServer):
+class Storage(DemoHttpServer):
     """An IPFS daemon, which is of no use without peers."""
 
-    def tell(self, target: str, body: bytes) -> tuple[int, Any]:
-        count = 0 if self.mood is Mood.STARTING else PEER_COUNT
+    def respond(self, target: str, body: bytes) -> tuple[int, Any]:
+        count = 0 if self.mode is FaultMode.NOT_READY else PEER_COUNT
         documents: dict[str, object] = {
             "/api/v0/id": {"ID": "12D3KooWDemo"},
             "/api/v0/swarm/peers": {"Peers": [{"Peer": f"12D3KooWPeer{number}"} for number in range(count)]},
@@ -181,16 +181,16 @@ class Storage(HttpServer):
         return (200, documents[target]) if target in documents else (404, {"Message": "not found"})
 
 
-class Peer(HttpServer):
+class Peer(DemoHttpServer):
     """Another node of the same interface."""
 
-    def tell(self, target: str, body: bytes) -> tuple[int, Any]:
+    def respond(self, target: str, body: bytes) -> tuple[int, Any]:
         if target != "/svc/node/health":
             return 404, {"message": "Not found"}
-        return (206 if self.mood is Mood.STARTING else 200), {}
+        return (206 if self.mode is FaultMode.NOT_READY else 200), {}
 
 
-def _bound(port: int) -> socket.socket:
+def _bind(port: int) -> socket.socket:
     sock = socket.socket()
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

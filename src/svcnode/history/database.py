@@ -8,91 +8,93 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.history import schema
-from svcnode.history.faults import ANOTHER_FILE, DamageError, FaultError
-from svcnode.history.files import identity
-from svcnode.history.records import DAYS, SPANS
+from svcnode.history.errors import OTHER_PATH_HINT, CorruptionError, HistoryError
+from svcnode.history.files import file_identity
+from svcnode.history.records import DAYS, RESOLUTIONS
 from svcnode.history.retention import Retention
-from svcnode.history.transactions import transaction
+from svcnode.history.schema import transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from svcnode.history.backlog import Batch
-    from svcnode.history.records import Limits, Minute
+    from svcnode.history.records import ClosedMinute, RetentionLimits
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 0.5  # how long to wait for a program that holds the file; nobody waits for us meanwhile
-CHECK_WITHIN_S = 1.0  # a large file on a slow disk is checked as far as this goes
-ROWS_AT_ONCE = 500
+QUICK_CHECK_TIMEOUT_S = 1.0  # a large file on a slow disk is checked as far as this goes
+ROWS_PER_STATEMENT = 500
 
 
 class Database:
     """An open history file."""
 
-    def __init__(self, path: Path, limits: Limits, *, is_to_be_checked: bool = True) -> None:
+    def __init__(self, path: Path, limits: RetentionLimits, *, verify: bool = True) -> None:
         self._path = path
         self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
-            self._prepare(limits, is_to_be_checked=is_to_be_checked)
+            self._prepare(limits, verify=verify)
             self.last_id, self.last_kind = self._last_transition()
-            self.note = self._last_note()  # as it was found
-            marks = dict(self._connection.execute("SELECT name, value FROM marks").fetchall())
+            self.saved_state = self._read_saved_state()  # as it was found
+            watermarks = dict(self._connection.execute("SELECT name, value FROM watermarks").fetchall())
         except BaseException:
             self._connection.close()
             raise
-        self._minutes_to = int(marks.get(schema.MINUTES_TO, 0))
-        self._retention = Retention(self._connection, limits, int(marks.get(schema.FORGOTTEN_TO, 0)))
-        self._identity = identity(path, has_log=self._has_log)
+        self._aggregated_to = int(watermarks.get(schema.AGGREGATED_TO, 0))
+        self._retention = Retention(self._connection, limits, int(watermarks.get(schema.PRUNED_TO, 0)))
+        self._file_identity = file_identity(path, has_wal=self._has_wal)
 
     @property
-    def forgotten_to(self) -> int:
-        return self._retention.forgotten_to
+    def pruned_to(self) -> int:
+        return self._retention.pruned_to
 
     @property
-    def last_number(self) -> int:
+    def last_sequence(self) -> int:
         """The greatest that was given to anything here."""
-        return max(self.last_id, self.forgotten_to, self._minutes_to)
+        return max(self.last_id, self.pruned_to, self._aggregated_to)
 
     @property
-    def is_in_place(self) -> bool:
+    def is_at_path(self) -> bool:
         """Whether the files are still there. What was removed can be written for ever, and is gone at the end."""
-        return self._identity is not None and identity(self._path, has_log=self._has_log) == self._identity
+        return (
+            self._file_identity is not None and file_identity(self._path, has_wal=self._has_wal) == self._file_identity
+        )
 
     def write(self, batch: Batch) -> None:
         """All of it, or nothing."""
-        fresh = [minute for minute in batch.minutes if minute.number > self._minutes_to]
+        fresh = [minute for minute in batch.minutes if minute.sequence > self._aggregated_to]
         with transaction(self._connection):
-            self._see_services(batch)
+            self._upsert_services(batch)
             for some in _chunks([schema.transition_row(one) for one in batch.transitions]):
-                self._connection.execute(schema.ADD_TRANSITIONS, (json.dumps(some),))
+                self._connection.execute(schema.INSERT_TRANSITIONS, (json.dumps(some),))
             for minute in fresh:
                 self._add_minute(minute)
-            self._retention.note_forgotten(batch.forgotten_to)
-            if batch.note is not None:
-                self._connection.execute(schema.SET_NOTE, (batch.note,))
+            self._retention.record_pruned(batch.pruned_to)
+            if batch.saved_state is not None:
+                self._connection.execute(schema.SET_SAVED_STATE, (batch.saved_state,))
         for minute in fresh:
-            self._minutes_to = minute.number
+            self._aggregated_to = minute.sequence
 
-    def set_limits(self, limits: Limits) -> bool:
+    def set_limits(self, limits: RetentionLimits) -> bool:
         """Returns whether they are others than before, so that there may be something to forget."""
         if limits == self._retention.limits:
             return False
-        self._bound_log(limits)
+        self._limit_wal(limits)
         self._retention.limits = limits
         return True
 
-    def forget_some(self, now_s: float) -> bool:
+    def prune_some(self, now_s: float) -> bool:
         """Returns whether something went, so that there may be more."""
-        return self._retention.forget_some(now_s)
+        return self._retention.prune_some(now_s)
 
     def close(self) -> None:
         self._connection.close()
 
     # ---- opening
 
-    def _prepare(self, limits: Limits, *, is_to_be_checked: bool) -> None:
+    def _prepare(self, limits: RetentionLimits, *, verify: bool) -> None:
         connection = self._connection
         # A file that is cut short under our feet is an error then, and not the end of the process.
         connection.execute("PRAGMA mmap_size = 0")
@@ -100,28 +102,28 @@ class Database:
         connection.execute("PRAGMA temp_store = MEMORY")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > schema.VERSION:
-            raise FaultError(f"{self._path} was written by a newer svcnode; use that one, or {ANOTHER_FILE}")
+            raise HistoryError(f"{self._path} was written by a newer svcnode; use that one, or {OTHER_PATH_HINT}")
         if version == 0:
             self._create()
         else:
             self._check_tables()
-            if is_to_be_checked:
-                self._check()
+            if verify:
+                self._quick_check()
         # Readers and the writer do not wait for each other, and a commit is one write at the end of one file. Some
         # disks cannot have it: there they wait.
-        self._has_log = connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+        self._has_wal = connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
         # A commit is on the disk before it is acknowledged, so it outlives a power cut, too. The price is paid once for
         # all that came while the commit before was under way.
         connection.execute("PRAGMA synchronous = FULL")
-        self._bound_log(limits)
-        connection.execute(schema.CLOSING)
-        connection.execute(schema.NOTES)
+        self._limit_wal(limits)
+        connection.execute(schema.CREATE_STAGING)
+        connection.execute(schema.CREATE_SAVED_STATE)
 
-    def _bound_log(self, limits: Limits) -> None:
+    def _limit_wal(self, limits: RetentionLimits) -> None:
         """When the log has grown so far, it is brought into the file, and cut down again if it was longer."""
         (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {limits.log_bytes // page_bytes}")
-        self._connection.execute(f"PRAGMA journal_size_limit = {limits.log_bytes}")
+        self._connection.execute(f"PRAGMA wal_autocheckpoint = {limits.wal_bytes // page_bytes}")
+        self._connection.execute(f"PRAGMA journal_size_limit = {limits.wal_bytes}")
 
     def _create(self) -> None:
         # So that the file can give space back a little at a time. Only a file without tables takes it.
@@ -134,14 +136,14 @@ class Database:
     def _check_tables(self) -> None:
         found = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if missing := sorted(schema.TABLES - found):
-            raise DamageError(f"{self._path} is damaged: it has lost its table {', '.join(missing)}")
+            raise CorruptionError(f"{self._path} is damaged: it has lost its table {', '.join(missing)}")
 
-    def _check(self) -> None:
+    def _quick_check(self) -> None:
         was_cut_short, is_over = False, threading.Event()
 
         def cut_short_when_it_takes_long() -> None:
             nonlocal was_cut_short
-            if not is_over.wait(CHECK_WITHIN_S):
+            if not is_over.wait(QUICK_CHECK_TIMEOUT_S):
                 was_cut_short = True
                 self._connection.interrupt()
 
@@ -157,35 +159,35 @@ class Database:
             is_over.set()
             guard.join()
         if finding != "ok" and not was_cut_short:
-            raise DamageError(f"{self._path} is damaged: {' '.join(finding.split())}")
+            raise CorruptionError(f"{self._path} is damaged: {' '.join(finding.split())}")
 
     def _last_transition(self) -> tuple[int, str | None]:
         last = "SELECT id, kind FROM transitions ORDER BY id DESC LIMIT 1"
         found: tuple[int, str] | None = self._connection.execute(last).fetchone()
         return found or (0, None)
 
-    def _last_note(self) -> str | None:
-        found: tuple[str] | None = self._connection.execute(schema.GET_NOTE).fetchone()
+    def _read_saved_state(self) -> str | None:
+        found: tuple[str] | None = self._connection.execute(schema.GET_SAVED_STATE).fetchone()
         return None if found is None else found[0]
 
     # ---- writing
 
-    def _see_services(self, batch: Batch) -> None:
+    def _upsert_services(self, batch: Batch) -> None:
         ids = {transition.service_id for transition in batch.transitions if transition.service_id is not None}
-        ids.update(*(minute.bars for minute in batch.minutes))
+        ids.update(*(minute.buckets for minute in batch.minutes))
         times_s = [*(one.at_s for one in batch.transitions), *(minute.begin_s for minute in batch.minutes)]
         for some in _chunks(sorted(ids)):
-            self._connection.execute(schema.SEE_SERVICES, (DAYS.begin_s(max(times_s)), json.dumps(some)))
+            self._connection.execute(schema.UPSERT_SERVICES, (DAYS.begin_s(max(times_s)), json.dumps(some)))
 
-    def _add_minute(self, minute: Minute) -> None:
-        for some in _chunks([schema.bar_row(service_id, bar) for service_id, bar in minute.bars.items()]):
-            self._connection.execute(schema.ADD_BARS, (json.dumps(some),))
-        for span in SPANS:
-            self._connection.execute(schema.fold_into(span), (span.begin_s(minute.begin_s),))
-        self._connection.execute("DELETE FROM closing")
-        self._connection.execute(schema.SET_MARK, (schema.MINUTES_TO, minute.number))
+    def _add_minute(self, minute: ClosedMinute) -> None:
+        for some in _chunks([schema.bucket_row(service_id, bar) for service_id, bar in minute.buckets.items()]):
+            self._connection.execute(schema.INSERT_STAGING, (json.dumps(some),))
+        for span in RESOLUTIONS:
+            self._connection.execute(schema.upsert_buckets(span), (span.begin_s(minute.begin_s),))
+        self._connection.execute("DELETE FROM staging")
+        self._connection.execute(schema.SET_WATERMARK, (schema.AGGREGATED_TO, minute.sequence))
 
 
 def _chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        yield rows[first : first + ROWS_AT_ONCE]
+    for first in range(0, len(rows), ROWS_PER_STATEMENT):
+        yield rows[first : first + ROWS_PER_STATEMENT]

@@ -6,34 +6,44 @@ with each statement.
 
 In the tables of bars, the rows of one minute lie side by side, not those of one service: a minute is written and
 forgotten as a whole, so it costs a few pages instead of one or two for every service.
-"""
 
-# ruff: noqa: S608  what stands in the statements are names of ours; values are given beside them
+All or nothing.
+"""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
 from svcnode.history.files import APPLICATION_ID
-from svcnode.history.records import SLACK_S, SPANS, Bar, Span, Transition
+from svcnode.history.records import RESOLUTIONS, ROUNDING_TOLERANCE_S, Bucket, Resolution, Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# ruff: noqa: S608  what stands in the statements are names of ours; values are given beside them
+
 
 VERSION = 1
 
-TABLES = {"services", "transitions", "marks", *(span.name for span in SPANS)}
-FORGOTTEN_TO, MINUTES_TO = "forgotten_to", "minutes_to"  # marks
+TABLES = {"services", "transitions", "watermarks", *(span.name for span in RESOLUTIONS)}
+PRUNED_TO, AGGREGATED_TO = "pruned_to", "aggregated_to"  # watermarks
 
-_BAR_COLUMNS = """
+_BUCKET_COLUMNS = """
     begin_s INTEGER NOT NULL,
     service INTEGER NOT NULL,
     up_s REAL NOT NULL,
     initializing_s REAL NOT NULL,
     down_s REAL NOT NULL,
-    looks INTEGER NOT NULL,
+    checks INTEGER NOT NULL,
     failures INTEGER NOT NULL,
     latency_sum_s REAL NOT NULL,
     latency_max_s REAL NOT NULL,
     PRIMARY KEY (begin_s, service)
 """
 SCHEMA = (
-    "CREATE TABLE services (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, seen_s INTEGER NOT NULL)",
+    "CREATE TABLE services (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, last_seen_s INTEGER NOT NULL)",
     """CREATE TABLE transitions (
         id INTEGER PRIMARY KEY,
         at_us INTEGER NOT NULL,
@@ -46,56 +56,56 @@ SCHEMA = (
         health INTEGER NOT NULL
     )""",
     "CREATE INDEX transitions_of_service ON transitions (service)",
-    *(f"CREATE TABLE {span.name} ({_BAR_COLUMNS}) WITHOUT ROWID" for span in SPANS),
-    "CREATE TABLE marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    *(f"CREATE TABLE {span.name} ({_BUCKET_COLUMNS}) WITHOUT ROWID" for span in RESOLUTIONS),
+    "CREATE TABLE watermarks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 # Beside the others, which a file has from the first moment on: what has no such table yet is not damaged.
-NOTES = "CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID"
+CREATE_SAVED_STATE = "CREATE TABLE IF NOT EXISTS saved_state (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID"
 # The bars of a minute, on their way into the tables.
-CLOSING = """
-    CREATE TEMP TABLE closing
-    (service INTEGER, up_s, initializing_s, down_s, looks, failures, latency_sum_s, latency_max_s)
+CREATE_STAGING = """
+    CREATE TEMP TABLE staging
+    (service INTEGER, up_s, initializing_s, down_s, checks, failures, latency_sum_s, latency_max_s)
 """
 
 
-def _cells(first: int, last: int) -> str:
+def _json_columns(first: int, last: int) -> str:
     return ", ".join(f"json_extract(value, '$[{place}]')" for place in range(first, last + 1))
 
 
 # With the day on which a service was last seen, which is written once a day.
-SEE_SERVICES = """
-    INSERT INTO services (id, seen_s) SELECT value, ? FROM json_each(?) WHERE true
-    ON CONFLICT (id) DO UPDATE SET seen_s = excluded.seen_s WHERE excluded.seen_s > seen_s
+UPSERT_SERVICES = """
+    INSERT INTO services (id, last_seen_s) SELECT value, ? FROM json_each(?) WHERE true
+    ON CONFLICT (id) DO UPDATE SET last_seen_s = excluded.last_seen_s WHERE excluded.last_seen_s > last_seen_s
 """
 # Those that are there already were written by a transaction that was said to have failed, and had not.
-ADD_TRANSITIONS = f"""
+INSERT_TRANSITIONS = f"""
     INSERT OR IGNORE INTO transitions
-    SELECT {_cells(0, 2)}, (SELECT number FROM services WHERE services.id = {_cells(3, 3)}), {_cells(4, 8)}
+    SELECT {_json_columns(0, 2)}, (SELECT number FROM services WHERE services.id = {_json_columns(3, 3)}), {_json_columns(4, 8)}
     FROM json_each(?)
 """
-ADD_BARS = f"""
-    INSERT INTO closing SELECT services.number, {_cells(1, 7)}
-    FROM json_each(?) CROSS JOIN services ON services.id = {_cells(0, 0)}
+INSERT_STAGING = f"""
+    INSERT INTO staging SELECT services.number, {_json_columns(1, 7)}
+    FROM json_each(?) CROSS JOIN services ON services.id = {_json_columns(0, 0)}
 """
-SET_MARK = "INSERT INTO marks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-GET_NOTE = "SELECT text FROM notes WHERE name = 'told'"
-SET_NOTE = "INSERT INTO notes VALUES ('told', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
+SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
+SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
-_TIMES = ("up_s", "initializing_s", "down_s")
-_SUMS = (*_TIMES, "looks", "failures", "latency_sum_s")
+_STATUS_COLUMNS = ("up_s", "initializing_s", "down_s")
+_SUM_COLUMNS = (*_STATUS_COLUMNS, "checks", "failures", "latency_sum_s")
 
 
-def fold_into(span: Span) -> str:
+def upsert_buckets(span: Resolution) -> str:
     """Add the bars of a minute to those that are there; as `records.added` does."""
-    sums = ", ".join(f"{column} = {column} + excluded.{column}" for column in _SUMS)
-    known = " + ".join(f"{span.name}.{column} + excluded.{column}" for column in _TIMES)
+    sums = ", ".join(f"{column} = {column} + excluded.{column}" for column in _SUM_COLUMNS)
+    known = " + ".join(f"{span.name}.{column} + excluded.{column}" for column in _STATUS_COLUMNS)
     return f"""
-        INSERT INTO {span.name} SELECT ?, * FROM closing WHERE true ORDER BY service
+        INSERT INTO {span.name} SELECT ?, * FROM staging WHERE true ORDER BY service
         ON CONFLICT (begin_s, service)
         DO UPDATE SET {sums}, latency_max_s = max(latency_max_s, excluded.latency_max_s)
-        WHERE {known} <= {span.length_s + SLACK_S}
+        WHERE {known} <= {span.length_s + ROUNDING_TOLERANCE_S}
     """
 
 
@@ -104,5 +114,17 @@ def transition_row(transition: Transition) -> list[object]:
     return [number, round(at_s * 1e6), *rest]
 
 
-def bar_row(service_id: str, bar: Bar) -> list[object]:
+def bucket_row(service_id: str, bar: Bucket) -> list[object]:
     return [service_id, *bar[1:]]
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # after some errors, SQLite has rolled back by itself
+            connection.execute("ROLLBACK")
+        raise

@@ -9,55 +9,59 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-FLAPPING_AFTER = 6  # moments of change, within
-FLAPPING_WITHIN_S = 600.0
-MOMENT_S = 5.0  # a node that falls or rises in steps, with one service after the other, changes once
+FLAP_THRESHOLD = 6  # moments of change, within
+FLAP_WINDOW_S = 600.0
+COALESCE_S = 5.0  # a node that falls or rises in steps, with one service after the other, changes once
 SETTLED_AFTER_S = 300.0  # without a change
 
 
-class Flap(Enum):
-    NO = 0
-    BEGUN = 1
-    TOLD = 2
+class FlapState(Enum):
+    STABLE = 0
+    STARTED = 1
+    NOTIFIED = 2
 
 
-class Flapping:
+class FlapDetector:
     """How often one thing changes, and what was told of that."""
 
     def __init__(self, now_s: float) -> None:
-        self.flap = Flap.NO
+        self.state = FlapState.STABLE
         self._changed_at_s = now_s
-        self._moments_s: deque[float] = deque(maxlen=FLAPPING_AFTER)
+        self._change_times_s: deque[float] = deque(maxlen=FLAP_THRESHOLD)
 
     @property
-    def moments(self) -> int:
+    def change_count(self) -> int:
         """Of change, and no more than it takes."""
-        return len(self._moments_s)
+        return len(self._change_times_s)
 
     @property
     def since_s(self) -> float:
-        return self._moments_s[0]
+        return self._change_times_s[0]
 
     @property
     def settles_at_s(self) -> float:
         """Unless it changes before."""
         return self._changed_at_s + SETTLED_AFTER_S
 
-    def note_change(self, now_s: float) -> None:
+    def record_change(self, now_s: float) -> None:
         self._changed_at_s = now_s
-        if not self._moments_s or now_s - self._moments_s[-1] >= MOMENT_S:
-            self._moments_s.append(now_s)
+        if not self._change_times_s or now_s - self._change_times_s[-1] >= COALESCE_S:
+            self._change_times_s.append(now_s)
 
-    def judge(self, now_s: float) -> Flap:
+    def evaluate(self, now_s: float) -> FlapState:
         """What has begun is to be told, however long that takes."""
-        if self.flap is Flap.NO and self.moments == FLAPPING_AFTER and now_s - self.since_s < FLAPPING_WITHIN_S:
-            self.flap = Flap.BEGUN
-        return self.flap
+        if (
+            self.state is FlapState.STABLE
+            and self.change_count == FLAP_THRESHOLD
+            and now_s - self.since_s < FLAP_WINDOW_S
+        ):
+            self.state = FlapState.STARTED
+        return self.state
 
-    def note_told(self) -> None:
-        if self.flap is Flap.TOLD:
-            self._moments_s.clear()
-        self.flap = Flap.TOLD if self.flap is Flap.BEGUN else Flap.NO
+    def mark_notified(self) -> None:
+        if self.state is FlapState.NOTIFIED:
+            self._change_times_s.clear()
+        self.state = FlapState.NOTIFIED if self.state is FlapState.STARTED else FlapState.STABLE
 
-    def end(self) -> None:
-        self.flap = Flap.NO
+    def reset(self) -> None:
+        self.state = FlapState.STABLE

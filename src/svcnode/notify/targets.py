@@ -17,29 +17,29 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
-from svcnode.core.redaction import HIDDEN, keep_secret
-from svcnode.core.wording import kind_of
-from svcnode.probes.tools.exchange import DEFAULT_PORTS, HttpOptions
-from svcnode.probes.tools.faults import words_of
-from svcnode.probes.tools.options import options_from
-from svcnode.probes.tools.secrets import resolved, resolved_url
-from svcnode.probes.tools.threads import OwnThread
-from svcnode.probes.tools.url import Url
+from svcnode.core.redaction import MASK, register_secret
+from svcnode.core.text import type_name
+from svcnode.net.os_errors import connection_error_text
+from svcnode.net.threads import DaemonCall
+from svcnode.net.url import Url
+from svcnode.probes.http_client import DEFAULT_PORTS, HttpOptions
+from svcnode.probes.interpolate import interpolate, interpolate_url
+from svcnode.probes.options import parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from apprise import Apprise
 
-    from svcnode.notify.digest import Message
+    from svcnode.notify.message import Message
 
 MIN_KEY_CHARS = 16  # a shorter word of a path is more often a name
 MIN_PART_CHARS = 8  # of an Apprise URL
 
-_FOR_LOOKS_ONLY = ("min_cert_days", "reuse")
+_PROBE_ONLY_OPTIONS = ("min_cert_days", "reuse")
 
 
-class Target(Protocol):
+class NotificationTarget(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -58,20 +58,20 @@ class Webhook:
 
     @property
     def name(self) -> str:
-        return f"{self.options.url.scheme}://{self.options.url.place}"
+        return f"{self.options.url.scheme}://{self.options.url.host_port}"
 
     def __repr__(self) -> str:
         return f"<Webhook {self.name}>"
 
     async def deliver(self, message: Message, lost: int) -> str | None:
         body = json.dumps(message.document(lost), ensure_ascii=False).encode()
-        request = self.options.request(
+        request = self.options.build_request(
             self.options.url.target, method="POST", body=body, content_type="application/json"
         )
         try:
             answer = await self.options.send(request)
         except OSError as exc:
-            return words_of(exc)
+            return connection_error_text(exc)
         return None if 200 <= answer.status < 300 else f"it answered {answer.status}"
 
 
@@ -86,30 +86,30 @@ def webhook_from(given: object, environ: Mapping[str, str]) -> Webhook:
     if url.scheme not in DEFAULT_PORTS:
         others = 'for others, set apprise = ["…"]'
         raise InvalidValueError(f'a webhook is an http:// or https:// URL, not "{url.scheme}"; {others}')
-    _keep_words_secret(f"{url.path}?{url.query}", r"[/?&=]", MIN_KEY_CHARS)
+    _register_secret_parts(f"{url.path}?{url.query}", r"[/?&=]", MIN_KEY_CHARS)
     for name, value in words.items():
-        if name in _FOR_LOOKS_ONLY:
+        if name in _PROBE_ONLY_OPTIONS:
             raise OptionError(name, "is for probes, and has no meaning here")
         try:
-            words[name] = resolved(value, environ)
+            words[name] = interpolate(value, environ)
         except InvalidValueError as exc:
             raise OptionError(name, str(exc)) from exc
-    options = HttpOptions(url, **options_from(HttpOptions, words))
-    options.request(url.target)  # what could never be sent is refused at once
+    options = HttpOptions(url, **parse_options(HttpOptions, words))
+    options.build_request(url.target)  # what could never be sent is refused at once
     return Webhook(options)
 
 
 def _resolved_url(given: object, environ: Mapping[str, str]) -> str:
     if not isinstance(given, str | dict):
-        raise InvalidValueError(f'a URL is a string, or {{ file = "…" }} that names its file, not {kind_of(given)}')
-    return resolved_url(given, environ)
+        raise InvalidValueError(f'a URL is a string, or {{ file = "…" }} that names its file, not {type_name(given)}')
+    return interpolate_url(given, environ)
 
 
-def _keep_words_secret(text: str, between: str, min_chars: int) -> None:
+def _register_secret_parts(text: str, between: str, min_chars: int) -> None:
     for word in re.split(between, text):
         if len(word) >= min_chars:
-            keep_secret(word)
-            keep_secret(unquote(word))
+            register_secret(word)
+            register_secret(unquote(word))
 
 
 # ---- Apprise
@@ -121,11 +121,11 @@ class AppriseTarget:
 
     url: str
     _apprise: Apprise = field(compare=False)
-    _thread: OwnThread = field(init=False, compare=False, default_factory=partial(OwnThread, "apprise"))
+    _thread: DaemonCall = field(init=False, compare=False, default_factory=partial(DaemonCall, "apprise"))
 
     @property
     def name(self) -> str:
-        return f"{_scheme(self.url)}://{HIDDEN}"
+        return f"{_scheme(self.url)}://{MASK}"
 
     def __repr__(self) -> str:
         return f"<AppriseTarget {self.name}>"
@@ -136,9 +136,9 @@ class AppriseTarget:
         return await self._thread.call(partial(self._notify, message, lost))
 
     def _notify(self, message: Message, lost: int) -> str | None:
-        with _Overheard() as overheard:
+        with _AppriseLogCapture() as overheard:
             is_sent = self._apprise.notify(
-                title=message.title, body=message.body(lost), notify_type=message.tone, body_format="text"
+                title=message.title, body=message.body(lost), notify_type=message.notify_type, body_format="text"
             )
         return None if is_sent else overheard.reason
 
@@ -148,7 +148,7 @@ def apprise_from(given: object, environ: Mapping[str, str]) -> AppriseTarget:
     scheme, _, rest = url.partition("://")
     if not rest or not re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise InvalidValueError("not an Apprise URL, which has the form scheme://…")
-    _keep_apprise_url_secret(url, rest)
+    _register_apprise_secrets(url, rest)
     _silence_apprise()
     with warnings.catch_warnings():  # which it gives away when it loads what it needs, all of it at the first URL
         warnings.simplefilter("ignore")
@@ -171,15 +171,15 @@ def _scheme(url: str) -> str:
     return url.partition("://")[0].lower()
 
 
-def _keep_apprise_url_secret(url: str, rest: str) -> None:
-    keep_secret(url)
-    keep_secret(rest)
+def _register_apprise_secrets(url: str, rest: str) -> None:
+    register_secret(url)
+    register_secret(rest)
     beginning, _, path = rest.partition("/")
     user, _, host = beginning.rpartition("@")
     place = host.partition(":")[0]
     # In the place of the host there is often a key, but a real host is no secret, and others may be looked at there.
     is_host = "." in place or place in ("localhost", "") or host.startswith("[")
-    _keep_words_secret("/".join([user, path] if is_host else [rest]), r"[:/?&=#@,]", MIN_PART_CHARS)
+    _register_secret_parts("/".join([user, path] if is_host else [rest]), r"[:/?&=#@,]", MIN_PART_CHARS)
 
 
 def _silence_apprise() -> None:
@@ -193,7 +193,7 @@ def _silence_apprise() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-class _Overheard(logging.Handler):
+class _AppriseLogCapture(logging.Handler):
     """Why Apprise failed in this thread, which it says in its log only. Numbers are taken from there, and no text."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class _Overheard(logging.Handler):
         self._thread_id = threading.get_ident()
         self.reason = "Apprise could not deliver it"
 
-    def __enter__(self) -> _Overheard:
+    def __enter__(self) -> _AppriseLogCapture:
         logging.getLogger("apprise").addHandler(self)
         return self
 

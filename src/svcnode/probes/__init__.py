@@ -14,13 +14,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
-from svcnode.core.wording import suggestion
+from svcnode.core.text import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from svcnode.core.model import Verdict
-    from svcnode.probes.tools.url import Url
+    from svcnode.net.url import Url
 
 # scheme: "module:Class", and in brackets the extra that brings its driver, where it needs one
 KINDS = {
@@ -61,11 +61,11 @@ KINDS = {
 }
 ENTRY_POINT_GROUP = "svcnode.probes"
 
-_TARGET_FORM = re.compile(r"(?P<module>[\w.]+):(?P<name>\w+)(?:\s*\[(?P<extra>[\w-]+)\])?")
+_TARGET_PATTERN = re.compile(r"(?P<module>[\w.]+):(?P<name>\w+)(?:\s*\[(?P<extra>[\w-]+)\])?")
 
 
 class Probe(Protocol):
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         """Look once. The caller sets the deadline and cancels; an exception counts as our own fault.
 
         A probe that keeps something from look to look has a method `let_go()` as well, called when the looking ends.
@@ -77,7 +77,7 @@ class ProbeKind(Protocol):
 
 
 def make_probe(
-    words: str | Mapping[str, Any],
+    config: str | Mapping[str, Any],
     *,
     environ: Mapping[str, str] | None = None,
     allowed: Collection[str] = (),
@@ -87,32 +87,32 @@ def make_probe(
     `${NAME}` and `{ file = "…" }` are put in their places. Kinds that could do harm need to be among the `allowed`
     keys of [security].
     """
-    from svcnode.probes.tools.secrets import resolved_url
-    from svcnode.probes.tools.url import Url
+    from svcnode.net.url import Url
+    from svcnode.probes.interpolate import interpolate_url
 
     environ = os.environ if environ is None else environ
-    given = {"url": words} if isinstance(words, str) or words.keys() == {"file"} else dict(words)
+    given = {"url": config} if isinstance(config, str) or config.keys() == {"file"} else dict(config)
     if "url" not in given:
         raise ProbeError('a probe has a url: { url = "tcp://127.0.0.1:5432", … }')
     try:
-        url = Url.parse(resolved_url(given.pop("url"), environ))
+        url = Url.parse(interpolate_url(given.pop("url"), environ))
     except InvalidValueError as exc:
         raise ProbeError(str(exc)) from exc
-    kind = _kind(url.scheme)
+    kind = _load_kind(url.scheme)
     _check_permission(kind, url.scheme, allowed)
-    return kind(url, **_options(kind, given, environ))
+    return kind(url, **_parse_options(kind, given, environ))
 
 
-def _options(kind: Any, given: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401
-    from svcnode.probes.tools.options import options_from
-    from svcnode.probes.tools.secrets import resolved
+def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401
+    from svcnode.probes.interpolate import interpolate
+    from svcnode.probes.options import parse_options
 
     for name, value in given.items():
         try:
-            given[name] = resolved(value, environ)
+            given[name] = interpolate(value, environ)
         except InvalidValueError as exc:
             raise OptionError(name, str(exc)) from exc
-    return options_from(kind, given)
+    return parse_options(kind, given)
 
 
 def _check_permission(kind: ProbeKind, scheme: str, allowed: Collection[str]) -> None:
@@ -124,17 +124,17 @@ def _check_permission(kind: ProbeKind, scheme: str, allowed: Collection[str]) ->
         )
 
 
-def _kind(scheme: str) -> ProbeKind:
-    target = KINDS.get(scheme) or _added_kinds().get(scheme)
+def _load_kind(scheme: str) -> ProbeKind:
+    target = KINDS.get(scheme) or _entry_point_kinds().get(scheme)
     if target is None:
-        raise ProbeError(f'unknown scheme "{scheme}"{suggestion(scheme, [*KINDS, *_added_kinds()])}')
-    found = _TARGET_FORM.fullmatch(target)
+        raise ProbeError(f'unknown scheme "{scheme}"{suggestion(scheme, [*KINDS, *_entry_point_kinds()])}')
+    found = _TARGET_PATTERN.fullmatch(target)
     if found is None:
         raise ProbeError(f'"{target}", which another package names for {scheme}, is not of the form "module:Class"')
     try:
         kind: object = getattr(import_module(found["module"]), found["name"])
     except ModuleNotFoundError as exc:
-        raise ProbeError(_missing(scheme, found["extra"], exc)) from exc
+        raise ProbeError(_missing_driver_text(scheme, found["extra"], exc)) from exc
     except Exception as exc:
         raise ProbeError(f"the kind of {scheme} cannot be loaded: {type(exc).__name__}: {exc}") from exc
     if not (isinstance(kind, type) and is_dataclass(kind)):
@@ -142,12 +142,12 @@ def _kind(scheme: str) -> ProbeKind:
     return cast("ProbeKind", kind)
 
 
-def _missing(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:
+def _missing_driver_text(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:
     fix = f'pip install "svcnode[{extra}]"' if extra else f"install the package that brings {exc.name}"
     return f"{scheme} probes need their driver: {fix}"
 
 
-def _added_kinds() -> dict[str, str]:
+def _entry_point_kinds() -> dict[str, str]:
     """Looked up only for schemes that are not ours: reading what is installed takes its time."""
     from importlib.metadata import entry_points
 

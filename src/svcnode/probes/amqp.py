@@ -21,10 +21,10 @@ from yarl import URL
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.session import LoginProbe, told
-from svcnode.probes.tools.steps import step
-from svcnode.probes.tools.streams import Streams, open_streams
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.streams import Streams, open_streams
+from svcnode.net.trace import step
+from svcnode.probes.base import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,7 +39,7 @@ _MAX_NAME_BYTES = 255
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
-class _Given(TransportFactory):
+class _OpenStreamsFactory(TransportFactory):
     """Hands the driver streams that are open already."""
 
     def __init__(self, streams: Streams) -> None:
@@ -49,17 +49,17 @@ class _Given(TransportFactory):
         return self._streams
 
 
-class _Connection(aiormq.Connection):
+class _AmqpConnection(aiormq.Connection):
     """The driver's connection, which tells why it was not let in."""
 
     @staticmethod
     async def _rpc(
         request: Frame, writer: asyncio.StreamWriter, frame_receiver: FrameReceiver, wait_response: bool = True
     ) -> FrameTypes | None:
-        return await aiormq.Connection._rpc(request, writer, _Refusable(frame_receiver), wait_response)
+        return await aiormq.Connection._rpc(request, writer, _CloseFrameReceiver(frame_receiver), wait_response)
 
 
-class _Refusable(FrameReceiver):
+class _CloseFrameReceiver(FrameReceiver):
     """The driver has no words for a refusal that comes where it expects another answer."""
 
     def __init__(self, frames: FrameReceiver) -> None:
@@ -69,21 +69,21 @@ class _Refusable(FrameReceiver):
     async def get_frame(self) -> ReceivedFrame:
         received = await self._frames.get_frame()
         if isinstance(received[2], ConnectionFrames.Close):
-            raise _refusal(received[2].reply_text)
+            raise _broker_error(received[2].reply_text)
         return received
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _AmqpSession:
     streams: Streams
     connection: aiormq.Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class AmqpProbe(LoginProbe[_Session]):
+class AmqpProbe(LoginProbe[_AmqpSession]):
     vhost: str = ""  # without it, the path of the URL, and without that "/"
     queue: str = ""  # must be there
-    _endpoint: Endpoint = field(init=False, compare=False)
+    _endpoint: TcpEndpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         path = self.url.path.removeprefix("/")
@@ -95,25 +95,25 @@ class AmqpProbe(LoginProbe[_Session]):
             if len(text.encode()) > _MAX_NAME_BYTES:
                 raise OptionError(name, f"is longer than the {_MAX_NAME_BYTES} bytes that AMQP has for it")
         self.credentials()
-        self.check_tls_options(is_used=self._speaks_tls)
+        self.validate_tls_options(uses_tls=self._uses_tls)
         port = self.url.port or _DEFAULT_PORTS[self.url.scheme]
-        object.__setattr__(self, "_endpoint", Endpoint.of(self.url.need_host(), port))
+        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), port))
 
     @property
-    def _speaks_tls(self) -> bool:
+    def _uses_tls(self) -> bool:
         return self.url.scheme == "amqps"
 
-    async def open(self) -> _Session:
-        tls = self.tls_context() if self._speaks_tls else None
+    async def open(self) -> _AmqpSession:
+        tls = self.tls_context() if self._uses_tls else None
         streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
         try:
-            with step("log in"), _in_other_words(streams):
-                return _Session(streams, await self._logged_in(streams))
+            with step("log in"), _translate_errors(streams):
+                return _AmqpSession(streams, await self._log_in(streams))
         except BaseException:  # also when cancelled: nobody else knows the connection yet
             streams.abort()
             raise
 
-    async def _logged_in(self, streams: Streams) -> aiormq.Connection:
+    async def _log_in(self, streams: Streams) -> aiormq.Connection:
         username, password = self.credentials()
         url = URL.build(
             scheme="amqp",  # whether there is TLS below is none of the driver's business
@@ -123,14 +123,14 @@ class AmqpProbe(LoginProbe[_Session]):
             port=self._endpoint.port,
             query={"heartbeat": "0", "name": "svcnode"},
         )
-        connection = _Connection(url, transport_factory=_Given(streams))
+        connection = _AmqpConnection(url, transport_factory=_OpenStreamsFactory(streams))
         connection.vhost = self.vhost or unquote(self.url.path.removeprefix("/")) or "/"
         await connection.connect()
         connection.server_properties.setdefault("capabilities", {})  # the driver takes it for given; brokers do not
         return connection
 
-    async def ask(self, connection: _Session) -> Verdict:
-        with _in_other_words(connection.streams):
+    async def check_connection(self, connection: _AmqpSession) -> Verdict:
+        with _translate_errors(connection.streams):
             channel = await connection.connection.channel(publisher_confirms=False)
             if self.queue:
                 try:
@@ -138,38 +138,38 @@ class AmqpProbe(LoginProbe[_Session]):
                 except ChannelNotFoundEntity:
                     return Verdict.failed(f'there is no queue "{self.queue}": {self.url}')
             await channel.close()
-        expiring = self.expiry_verdict(connection.streams.writer.transport) if self._speaks_tls else None
+        expiring = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
         return expiring or READY
 
-    async def leave(self, connection: _Session) -> None:
+    async def disconnect(self, connection: _AmqpSession) -> None:
         await connection.connection.close()  # or the broker would log a client that was lost
 
-    def renew(self, connection: _Session) -> None:
-        connection.streams.renew()
+    def reset_byte_count(self, connection: _AmqpSession) -> None:
+        connection.streams.reset_byte_count()
 
-    def drop(self, connection: _Session) -> None:
+    def abort(self, connection: _AmqpSession) -> None:
         for task in (connection.connection._reader_task, connection.connection._writer_task):
             task.cancel()  # what it still has to say goes nowhere
         connection.streams.abort()
 
 
 @contextmanager
-def _in_other_words(streams: Streams) -> Iterator[None]:
+def _translate_errors(streams: Streams) -> Iterator[None]:
     """The driver's errors are errors of the system by their type, but not by what they hold."""
     try:
         yield
     except Exception as exc:  # noqa: BLE001  whatever the driver makes of what a broker says
-        raise _other_words(exc, streams) from None
+        raise _translate_error(exc, streams) from None
 
 
-def _other_words(exc: Exception, streams: Streams) -> Exception:
+def _translate_error(exc: Exception, streams: Streams) -> Exception:
     match exc:
         case AuthenticationError():
             return ConnectionError("it lets nobody in by name and password")
         case AMQPError(__cause__=OSError() | EOFError() as cause):
             return cause
         case AMQPError(args=[*_, words]) if not isinstance(exc, ProtocolSyntaxError):  # the code stands before them
-            return _refusal(words)
+            return _broker_error(words)
         case OSError() | MemoryError():
             return exc
         case _ if streams.reader.at_eof() and not isinstance(exc, ProtocolSyntaxError):
@@ -178,5 +178,5 @@ def _other_words(exc: Exception, streams: Streams) -> Exception:
             return ConnectionError("what came back is not AMQP 0-9-1")
 
 
-def _refusal(words: object) -> ConnectionError:
-    return ConnectionError(told(Exception(words)).rstrip("."))
+def _broker_error(words: object) -> ConnectionError:
+    return ConnectionError(driver_error_text(Exception(words)).rstrip("."))

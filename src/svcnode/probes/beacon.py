@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.exchange import HttpOptions, Request
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.json_pointer import value_at
-from svcnode.probes.tools.options import Count
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.probes.http_client import HttpOptions, PreparedRequest
+from svcnode.probes.json_pointer import resolve_pointer
+from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
-    from svcnode.probes.tools.http_answer import HttpAnswer
+    from svcnode.net.http1 import HttpResponse
 
 READY = Verdict.ready()
 
@@ -26,35 +26,35 @@ READY = Verdict.ready()
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BeaconProbe(HttpOptions):
     max_slot_lag: Count | None = None
-    _health: Request = field(init=False, compare=False)
-    _syncing: Request = field(init=False, compare=False)
+    _health: PreparedRequest = field(init=False, compare=False)
+    _syncing: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.url.refuse_query()
+        self.url.reject_query()
         base = self.url.path.rstrip("/")
         is_followed = self.max_slot_lag is not None
-        health = self.request(f"{base}/eth/v1/node/health", is_followed=is_followed)
-        syncing = self.request(f"{base}/eth/v1/node/syncing", needs="body", is_followed=True)
+        health = self.build_request(f"{base}/eth/v1/node/health", keep_alive=is_followed)
+        syncing = self.build_request(f"{base}/eth/v1/node/syncing", needs="body", keep_alive=True)
         object.__setattr__(self, "_health", health)
         object.__setattr__(self, "_syncing", syncing)
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         try:
             if self.max_slot_lag is None:
                 return self._verdict(await self.send(self._health)) or READY
-            with self.conversation() as conversation:
+            with self.session() as conversation:
                 health = await conversation.send(self._health)
                 if (verdict := self._verdict(health)) is not None:
                     return verdict
                 return self._lag_verdict(await conversation.send(self._syncing), self.max_slot_lag) or READY
         except OSError as exc:
-            return verdict_on(exc, str(self.url))
+            return verdict_for_os_error(exc, str(self.url))
 
-    def _verdict(self, health: HttpAnswer) -> Verdict | None:
+    def _verdict(self, health: HttpResponse) -> Verdict | None:
         """None when all is as it should be."""
         match health.status:
             case 200:
-                return health.expiring
+                return health.certificate_verdict
             case 206:
                 return Verdict.not_ready(f"syncing: {self.url}")
             case 503:
@@ -62,9 +62,9 @@ class BeaconProbe(HttpOptions):
             case status:
                 return Verdict.failed(f"answered {status}, which is no answer of a beacon node: {self.url}")
 
-    def _lag_verdict(self, syncing: HttpAnswer, max_slot_lag: int) -> Verdict | None:
+    def _lag_verdict(self, syncing: HttpResponse, max_slot_lag: int) -> Verdict | None:
         try:
-            lag = int(str(value_at(syncing.document(), "/data/sync_distance")))
+            lag = int(str(resolve_pointer(syncing.document(), "/data/sync_distance")))
         except ValueError:
             lag = -1
         if lag < 0:

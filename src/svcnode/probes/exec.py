@@ -23,16 +23,16 @@ from urllib.parse import quote, unquote
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
-from svcnode.core.wording import system_words
-from svcnode.probes.tools.kind import UrlProbe
-from svcnode.probes.tools.options import Strings
-from svcnode.probes.tools.steps import step
+from svcnode.core.text import os_error_text
+from svcnode.net.trace import step
+from svcnode.probes.base import UrlProbe
+from svcnode.probes.options import Strings
 
 EXIT_NOT_READY = os.EX_TEMPFAIL  # 75
 MAX_OUTPUT_BYTES = 4 * 1024  # that are shown; twice as many are heard, so that no half of a secret stands at the end
-LAST_WORDS_WITHIN_S = 0.1  # after the end, for output still in the pipe; a child may hold it open for ever
-BURIED_WITHIN_S = 0.5
-_UNSHOWN = re.compile("[%\x00-\x1f\x7f\ud800-\udfff]")  # what a URL holds only in its %-form
+OUTPUT_DRAIN_TIMEOUT_S = 0.1  # after the end, for output still in the pipe; a child may hold it open for ever
+REAP_TIMEOUT_S = 0.5
+_MUST_ENCODE = re.compile("[%\x00-\x1f\x7f\ud800-\udfff]")  # what a URL holds only in its %-form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -45,20 +45,20 @@ class ExecProbe(UrlProbe):
     def __post_init__(self) -> None:
         if self.url.host or self.url.query or bool(self.argv) == bool(self.url.path.strip()):
             raise ProbeError('names a program, once: "exec:/path/to/program", or argv = […] beside "exec:"')
-        argv = self.argv or _words(self.url.path)
+        argv = self.argv or _split_argv(self.url.path)
         if not argv[0] or any("\0" in word for word in argv):
             raise OptionError("argv", "begins with a program, and holds no null characters")
         object.__setattr__(self, "_argv", argv)
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The URL; of words in a list only the program, since nobody can tell which of the others is a secret."""
         if not self.argv:
             return str(self.url)
-        program = shlex.quote(_UNSHOWN.sub(_percent_form, redacted(self.argv[0])))
+        program = shlex.quote(_MUST_ENCODE.sub(_percent_encode, redacted(self.argv[0])))
         return f"exec:{program}{' …' if self.argv[1:] else ''}"
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         child = _Child()
         # In a task of its own: a start that is cancelled half-way leaves asyncio waiting for whatever was started.
         starting = asyncio.create_task(self._start(child))
@@ -66,14 +66,16 @@ class ExecProbe(UrlProbe):
             with step("start", self._argv[0]):
                 await asyncio.shield(starting)
             with step("run"):
-                await child.is_gone.wait()
-            await _within(LAST_WORDS_WITHIN_S, child.is_silent)
+                await child.exited.wait()
+            await _wait_at_most(OUTPUT_DRAIN_TIMEOUT_S, child.output_closed)
         except OSError as exc:
-            child.is_gone.set()  # it has never been there
-            return Verdict.unknown(f"cannot run {self._argv[0]}: {system_words(exc)}")
+            child.exited.set()  # it has never been there
+            return Verdict.unknown(f"cannot run {self._argv[0]}: {os_error_text(exc)}")
         finally:
-            child.leave()
-            await _within(BURIED_WITHIN_S, child.is_gone)  # so that no look begins beside the remains of the last one
+            child.clean_up()
+            await _wait_at_most(
+                REAP_TIMEOUT_S, child.exited
+            )  # so that no look begins beside the remains of the last one
         return _verdict(child.exit_code, child.first_line)
 
     async def _start(self, child: _Child) -> None:
@@ -83,11 +85,11 @@ class ExecProbe(UrlProbe):
         )  # fmt: skip
 
 
-def _percent_form(found: re.Match[str]) -> str:
+def _percent_encode(found: re.Match[str]) -> str:
     return quote(found[0], safe="", errors="replace")
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split_argv(text: str) -> tuple[str, ...]:
     try:
         return tuple(unquote(word) for word in shlex.split(text))
     except ValueError as exc:
@@ -109,7 +111,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-async def _within(limit_s: float, event: asyncio.Event) -> None:
+async def _wait_at_most(limit_s: float, event: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             await event.wait()
@@ -117,10 +119,10 @@ async def _within(limit_s: float, event: asyncio.Event) -> None:
 
 class _Child(asyncio.SubprocessProtocol):
     def __init__(self) -> None:
-        self.is_gone = asyncio.Event()
-        self.is_silent = asyncio.Event()
+        self.exited = asyncio.Event()
+        self.output_closed = asyncio.Event()
         self._transport: asyncio.SubprocessTransport | None = None
-        self._is_left = False
+        self._is_abandoned = False
         self._output = bytearray()
 
     @property
@@ -134,12 +136,12 @@ class _Child(asyncio.SubprocessProtocol):
         line = next(iter(bytes(self._output).decode("utf-8", "replace").strip().splitlines()), "")
         return redacted(line)[:MAX_OUTPUT_BYTES]
 
-    def leave(self) -> None:
+    def clean_up(self) -> None:
         """Nobody need stay until it is gone: it is killed as soon as it runs, and closed as soon as it has ended."""
-        self._is_left = True
+        self._is_abandoned = True
         if self._transport is None:
             return
-        if self.is_gone.is_set():
+        if self.exited.is_set():
             self._transport.close()  # not earlier: asyncio would take its end from whoever waits for it
         else:
             with suppress(ProcessLookupError, PermissionError):
@@ -147,16 +149,16 @@ class _Child(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
-        if self._is_left:
-            self.leave()
+        if self._is_abandoned:
+            self.clean_up()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._output += data[: 2 * MAX_OUTPUT_BYTES - len(self._output)]  # the rest is read, so that it need not wait
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self.is_silent.set()
+        self.output_closed.set()
 
     def process_exited(self) -> None:
-        self.is_gone.set()
-        if self._is_left:
-            self.leave()
+        self.exited.set()
+        if self._is_abandoned:
+            self.clean_up()

@@ -11,18 +11,17 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, supp
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from svcnode.core.errors import InvalidValueError
-from svcnode.core.interrupts import is_ctrl_c
+from svcnode.core.errors import InvalidValueError, is_user_interrupt
 from svcnode.core.model import Verdict
-from svcnode.core.wording import error_words
-from svcnode.probes.tools.faults import NoThreadError, verdict_on
-from svcnode.probes.tools.tasks import CancelledByItselfError, OwnTask
-from svcnode.probes.tools.threads import OwnThread
+from svcnode.core.text import error_text
+from svcnode.net.os_errors import ThreadStartError, verdict_for_os_error
+from svcnode.net.tasks import GuardedTask, SelfCancelledError
+from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_STILL_RUNS = Verdict.failed("its previous run has not returned yet")
+_STILL_RUNNING = Verdict.failed("its previous run has not returned yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,8 @@ class FunctionProbe:
     """
 
     function: Callable[[], Any]
-    _thread: OwnThread = field(default_factory=lambda: OwnThread("check"), repr=False, compare=False)
-    _task: OwnTask = field(default_factory=OwnTask, init=False, repr=False, compare=False)
+    _thread: DaemonCall = field(default_factory=lambda: DaemonCall("check"), repr=False, compare=False)
+    _task: GuardedTask = field(default_factory=GuardedTask, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -43,63 +42,63 @@ class FunctionProbe:
                 f"a check is a function, or something else that can be called, not {self.function!r}; "
                 "hand over the function itself, not what it returns"
             )
-        code = _code_of(self.function)
+        code = _unwrap_callable(self.function)
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
             raise InvalidValueError(
                 f"{getattr(code, '__qualname__', code)} cannot be a check: it yields, so a call runs nothing of it; "
                 "let it return instead, or write a function that uses it and returns"
             )
 
-    async def look(self) -> Verdict:
-        self._task.held_s = 0.0
+    async def check(self) -> Verdict:
+        self._task.loop_blocked_s = 0.0
         if self._thread.is_busy:
-            return _STILL_RUNS
+            return _STILL_RUNNING
         if self._task.is_busy:
-            self._task.tell_again()
-            return _STILL_RUNS
+            self._task.cancel_again()
+            return _STILL_RUNNING
         if inspect.iscoroutinefunction(self.function):
-            return await self._in_task(self.function)
+            return await self._run_in_task(self.function)
         try:
-            result = await self._thread.call(self._run)
-        except NoThreadError as exc:
-            return verdict_on(exc, "the check")
+            result = await self._thread.call(self._run_in_thread)
+        except ThreadStartError as exc:
+            return verdict_for_os_error(exc, "the check")
         # A callable object or a lambda may still hand back something to await.
-        return result if isinstance(result, Verdict) else await self._in_task(lambda: result)
+        return result if isinstance(result, Verdict) else await self._run_in_task(lambda: result)
 
     @property
-    def held_loop_s(self) -> float:
+    def loop_blocked_s(self) -> float:
         """How long the last look held the event loop by itself."""
-        return self._task.held_s
+        return self._task.loop_blocked_s
 
-    def let_go(self) -> None:
-        self._task.drop()
+    def close(self) -> None:
+        self._task.abort()
 
-    async def _in_task(self, begin: Callable[[], Any]) -> Verdict:
+    async def _run_in_task(self, begin: Callable[[], Any]) -> Verdict:
         try:
-            return await self._task.call(lambda: _awaited(begin))
-        except CancelledByItselfError:
+            return await self._task.call(lambda: _await_verdict(begin))
+        except SelfCancelledError:
             return Verdict.failed("what it waited for was cancelled")
 
-    def _run(self) -> object:
+    def _run_in_thread(self) -> object:
         try:
             result = self.function()
             return result if inspect.isawaitable(result) else _verdict_from(result)
         except BaseException as exc:  # noqa: BLE001  no Ctrl-C comes to a thread, and a check may not end the program
-            return Verdict.failed(error_words(exc))
+            return Verdict.failed(error_text(exc))
 
 
-async def _awaited(begin: Callable[[], Any]) -> Verdict:
+async def _await_verdict(begin: Callable[[], Any]) -> Verdict:
     try:
         return _verdict_from(await begin())
     except asyncio.CancelledError:
-        raise  # whose it is, `OwnTask` can tell
+        raise  # whose it is, `GuardedTask` can tell
     except BaseException as exc:
-        if is_ctrl_c(exc):
+        if is_user_interrupt(exc):
             raise
-        return Verdict.failed(error_words(exc))  # a check says "failed" by raising whatever it likes
+        return Verdict.failed(error_text(exc))  # a check says "failed" by raising whatever it likes
 
 
-def _code_of(function: Any) -> Any:  # noqa: ANN401  whatever can be called
+def _unwrap_callable(function: Any) -> Any:  # noqa: ANN401  whatever can be called
     """What is run in the end, without the arguments and the object that it is bound to."""
     while True:
         if isinstance(function, functools.partial):
@@ -117,7 +116,7 @@ def _verdict_from(result: object) -> Verdict:
         return result
     if _is_false(result):
         return Verdict.failed("the check returned False")
-    undone = _undone(result)
+    undone = _unfinished_work(result)
     if undone is None:
         return Verdict.ready()
     _close(result)
@@ -129,7 +128,7 @@ def _is_false(result: object) -> bool:
     return type(result).__name__ in ("bool", "bool_") and not result
 
 
-def _undone(result: object) -> str | None:
+def _unfinished_work(result: object) -> str | None:
     """The work that nobody has done yet, where that is what was returned, and what to write instead."""
     words = None
     match result:
@@ -139,7 +138,7 @@ def _undone(result: object) -> str | None:
             words = f"a {type(result).__name__}, of which nobody ran anything: go through it in the check"
         case Future():
             words = "a future that nobody waited for: return its result()"
-        case _ if _generator_of_context(result) is not None:
+        case _ if _context_generator(result) is not None:
             words = "a context manager that nobody entered: use it inside the check"
         case _ if inspect.isawaitable(result):
             words = "something to await, which nobody did: await it in the check"
@@ -150,7 +149,7 @@ def _undone(result: object) -> str | None:
     return words
 
 
-def _generator_of_context(result: object) -> object:
+def _context_generator(result: object) -> object:
     """Of what @contextmanager or its like made; other things that can be entered, such as connections, are evidence."""
     is_context = isinstance(result, AbstractContextManager | AbstractAsyncContextManager)
     inner = getattr(result, "gen", None) if is_context else None
@@ -159,7 +158,7 @@ def _generator_of_context(result: object) -> object:
 
 def _close(undone: object) -> None:
     """What was begun is to end now; and of a coroutine, a warning would come later that nobody awaited it."""
-    closable = _generator_of_context(undone) or undone
+    closable = _context_generator(undone) or undone
     if isinstance(closable, Generator | Coroutine):  # an asynchronous generator is closed by the loop, if it was begun
         with suppress(Exception):
             closable.close()

@@ -23,25 +23,25 @@ import h2.exceptions
 
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.core.wording import kind_of, suggestion
-from svcnode.probes.tools.budget import too_much
-from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.session import SessionProbe, told
-from svcnode.probes.tools.tls_layer import connected_under_tls
+from svcnode.core.text import suggestion, type_name
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.streams import response_too_large
+from svcnode.net.tls import connect_tls
+from svcnode.probes.base import SessionProbe, driver_error_text
 
 READY = Verdict.ready()
 SERVING = 1
 STATUSES = {0: "UNKNOWN", SERVING: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _NOT_FOUND, _UNIMPLEMENTED = "5", "12"
-_MAX_HEARD_BYTES = 16 * 1024  # every few bytes may be a frame, which take their time
-_SETTINGS = b"\x04"  # the type of the frame that every server begins with, after three bytes of length
+_MAX_RECEIVED_BYTES = 16 * 1024  # every few bytes may be a frame, which take their time
+_SETTINGS_FRAME_TYPE = b"\x04"  # the type of the frame that every server begins with, after three bytes of length
 
 
 def starting_statuses(value: object) -> frozenset[str]:
     if isinstance(value, list | tuple):
         return frozenset[str]().union(*map(starting_statuses, value))
     if not isinstance(value, str):
-        raise InvalidValueError(f'must be a status such as "NOT_SERVING", or a list of such, not {kind_of(value)}')
+        raise InvalidValueError(f'must be a status such as "NOT_SERVING", or a list of such, not {type_name(value)}')
     others = [name for number, name in STATUSES.items() if number != SERVING]
     if value not in others:
         raise InvalidValueError(f'"{value}" is no status of a service that is not ready{suggestion(value, others)}')
@@ -49,7 +49,7 @@ def starting_statuses(value: object) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply:
+class _GrpcResponse:
     http_status: str
     grpc_status: str
     message: str
@@ -59,17 +59,17 @@ class _Reply:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GrpcProbe(SessionProbe["_Client"]):
     starting_status: Annotated[frozenset[str], starting_statuses] = frozenset()
-    _endpoint: Endpoint = field(init=False, compare=False)
+    _endpoint: TcpEndpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.url.refuse_user()
+        self.url.reject_credentials()
         if self.url.query or "/" in self._service:
             raise ProbeError(f"after the host stands at most the name of a service: {self.url.scheme}://host:port/name")
-        self.check_tls_options(is_used=self._speaks_tls)
-        object.__setattr__(self, "_endpoint", Endpoint.of(self.url.need_host(), self.url.need_port()))
+        self.validate_tls_options(uses_tls=self._uses_tls)
+        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.require_port()))
 
     @property
-    def _speaks_tls(self) -> bool:
+    def _uses_tls(self) -> bool:
         return self.url.scheme == "grpcs"
 
     @property
@@ -77,31 +77,31 @@ class GrpcProbe(SessionProbe["_Client"]):
         return unquote(self.url.path.removeprefix("/"))
 
     async def open(self) -> _Client:
-        if not self._speaks_tls:
+        if not self._uses_tls:
             transport, client = await self._endpoint.connect(_Client)
         else:
             server_name = self.server_name or self._endpoint.host
             tls = self.tls_context(alpn="h2")
-            transport, client = await connected_under_tls(self._endpoint.connect, _Client, tls, server_name)
-        client.begin(transport)
+            transport, client = await connect_tls(self._endpoint.connect, _Client, tls, server_name)
+        client.start(transport)
         return client
 
-    async def ask(self, connection: _Client) -> Verdict:
+    async def check_connection(self, connection: _Client) -> Verdict:
         headers = [
             (":method", "POST"),
-            (":scheme", "https" if self._speaks_tls else "http"),
+            (":scheme", "https" if self._uses_tls else "http"),
             (":path", "/grpc.health.v1.Health/Check"),
-            (":authority", self.url.place),
+            (":authority", self.url.host_port),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("user-agent", "svcnode"),
         ]
-        verdict = self._verdict(await connection.called(headers, _framed(_request(self._service))))
-        if verdict is READY and self._speaks_tls:
-            return self.expiry_verdict(connection.transport) or READY
+        verdict = self._verdict(await connection.call(headers, _frame(_encode_request(self._service))))
+        if verdict is READY and self._uses_tls:
+            return self.certificate_verdict(connection.transport) or READY
         return verdict
 
-    def _verdict(self, reply: _Reply) -> Verdict:
+    def _verdict(self, reply: _GrpcResponse) -> Verdict:
         if reply.http_status != "200":
             return Verdict.failed(f"answered {reply.http_status}, which is no answer of gRPC: {self.url}")
         if reply.grpc_status == _NOT_FOUND:
@@ -109,15 +109,15 @@ class GrpcProbe(SessionProbe["_Client"]):
         if reply.grpc_status == _UNIMPLEMENTED:
             return Verdict.failed(f"it does not answer health checks: {self.url}")
         if reply.grpc_status != "0":
-            said = told(Exception(unquote(reply.message))) if reply.message else "no reason given"
+            said = driver_error_text(Exception(unquote(reply.message))) if reply.message else "no reason given"
             return Verdict.failed(f"gRPC status {reply.grpc_status or 'missing'}, {said}: {self.url}")
-        number = _status_in(reply.body)
+        number = _decode_status(reply.body)
         name = STATUSES.get(number, f"status {number}")
         if name in self.starting_status:
             return Verdict.not_ready(f"{name}: {self.url}")
         return READY if number == SERVING else Verdict.failed(f"{name}: {self.url}")
 
-    def drop(self, connection: _Client) -> None:
+    def abort(self, connection: _Client) -> None:
         connection.transport.abort()
 
 
@@ -130,54 +130,54 @@ class _Client(asyncio.Protocol):
         config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1")  # which any bytes are
         self._http2 = h2.connection.H2Connection(config)
         self._http2.initiate_connection()  # first of all: a server may speak before us, and is answered after it
-        self._is_begun = False
-        self._heard_bytes = 0
-        self._has_heard = False
+        self._is_started = False
+        self._received_bytes = 0
+        self._has_received = False
         self._stream = 0
         self._headers: dict[str, str] = {}
         self._body = bytearray()
-        self._reply: asyncio.Future[_Reply] | None = None
-        self._lost: Exception | None = None
+        self._response: asyncio.Future[_GrpcResponse] | None = None
+        self._error: Exception | None = None
 
-    def begin(self, transport: asyncio.Transport) -> None:
+    def start(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self._is_begun = True
+        self._is_started = True
         self._send()
 
-    async def called(self, headers: list[tuple[str, str]], message: bytes) -> _Reply:
-        if self._lost is not None:
-            raise self._lost
-        self._heard_bytes = 0
+    async def call(self, headers: list[tuple[str, str]], message: bytes) -> _GrpcResponse:
+        if self._error is not None:
+            raise self._error
+        self._received_bytes = 0
         self._headers.clear()
         self._body.clear()
-        self._reply = asyncio.get_running_loop().create_future()
+        self._response = asyncio.get_running_loop().create_future()
         self._stream = self._http2.get_next_available_stream_id()
         self._http2.send_headers(self._stream, headers)
         self._http2.send_data(self._stream, message, end_stream=True)
         self._send()
-        return await self._reply
+        return await self._response
 
     def data_received(self, data: bytes) -> None:
-        self._heard_bytes += len(data)
-        if self._heard_bytes > _MAX_HEARD_BYTES:
-            self._fail(too_much(_MAX_HEARD_BYTES))
-            if self._is_begun:
+        self._received_bytes += len(data)
+        if self._received_bytes > _MAX_RECEIVED_BYTES:
+            self._fail(response_too_large(_MAX_RECEIVED_BYTES))
+            if self._is_started:
                 self.transport.abort()
-        if self._lost is not None:
+        if self._error is not None:
             return
-        is_other = not self._has_heard and data[3:4] not in (b"", _SETTINGS)
-        self._has_heard = True
+        is_other = not self._has_received and data[3:4] not in (b"", _SETTINGS_FRAME_TYPE)
+        self._has_received = True
         if is_other:  # h2 would wait for the rest of what it takes for a large frame
             self._fail(ConnectionError("what came back is not HTTP/2"))
             return
         try:
             for event in self._http2.receive_data(data):
-                self._take(event)
+                self._handle_event(event)
         except h2.exceptions.ProtocolError:
             self._fail(ConnectionError("what came back is not HTTP/2"))
         self._send()
 
-    def _take(self, event: h2.events.Event) -> None:
+    def _handle_event(self, event: h2.events.Event) -> None:
         match event:
             case h2.events.ConnectionTerminated():
                 self._fail(ConnectionError("it ended the connection"))
@@ -192,25 +192,25 @@ class _Client(asyncio.Protocol):
                 self._complete()
 
     def _complete(self) -> None:
-        if self._reply is not None and not self._reply.done():
-            reply = _Reply(
+        if self._response is not None and not self._response.done():
+            reply = _GrpcResponse(
                 http_status=self._headers.get(":status", ""),
                 grpc_status=self._headers.get("grpc-status", ""),
                 message=self._headers.get("grpc-message", ""),
                 body=bytes(self._body),
             )
-            self._reply.set_result(reply)
+            self._response.set_result(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(exc or ConnectionError("it closed the connection before its answer was whole"))
 
     def _fail(self, exc: Exception) -> None:
-        self._lost = exc
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(exc)
+        self._error = exc
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(exc)
 
     def _send(self) -> None:
-        if self._is_begun and (data := self._http2.data_to_send()):
+        if self._is_started and (data := self._http2.data_to_send()):
             self.transport.write(data)
 
 
@@ -218,7 +218,7 @@ class _Client(asyncio.Protocol):
 # service's name, and a number with its status.
 
 
-def _request(service: str) -> bytes:
+def _encode_request(service: str) -> bytes:
     name = service.encode()
     return b"\x0a" + _varint(len(name)) + name if name else b""
 
@@ -228,11 +228,11 @@ def _varint(number: int) -> bytes:
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
-def _framed(message: bytes) -> bytes:
+def _frame(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4) + message  # not compressed
 
 
-def _status_in(body: bytes) -> int:
+def _decode_status(body: bytes) -> int:
     if body[:5] == b"\0\0\0\0\0" and len(body) == 5:
         return 0  # a field that is not sent has its first value
     if len(body) == 7 and body[:6] == b"\0\0\0\0\x02\x08" and body[6] < 0x80:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.core.units import duration_s
-from svcnode.probes.tools.kind import UrlProbe
-from svcnode.probes.tools.options import Seconds
+from svcnode.core.units import parse_duration_s
+from svcnode.probes.base import UrlProbe
+from svcnode.probes.options import Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -31,9 +31,9 @@ class HeartbeatProbe(UrlProbe):
         if self.ttl is not None:
             return self.ttl
         try:
-            return duration_s(self.url.path)
+            return parse_duration_s(self.url.path)
         except InvalidValueError as exc:
             raise ProbeError(str(exc)) from exc
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         return Verdict.unknown("a heartbeat is heard by a running node, and cannot be looked for")

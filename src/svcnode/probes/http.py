@@ -18,16 +18,16 @@ from urllib.parse import urljoin
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
-from svcnode.probes.tools.exchange import DEFAULT_PORTS, HttpOptions, Request
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.http_answer import HttpAnswer, NoJson
-from svcnode.probes.tools.json_pointer import Expectations, mismatch
-from svcnode.probes.tools.options import Count, RawBytes
-from svcnode.probes.tools.patterns import MATCHED_WITHIN_S, Pattern, is_found
-from svcnode.probes.tools.url import Url
+from svcnode.net.http1 import HttpResponse, InvalidJson
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.url import Url
+from svcnode.probes.http_client import DEFAULT_PORTS, HttpOptions, PreparedRequest
+from svcnode.probes.json_pointer import Expectations, find_mismatch
+from svcnode.probes.options import Count, RawBytes
+from svcnode.probes.regex import MATCH_TIMEOUT_S, Pattern, pattern_matches
 
 READY = Verdict.ready()
-REDIRECTING = frozenset({301, 302, 303, 307, 308})
+REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_SHOWN_CHARS = 200
 
 
@@ -62,7 +62,7 @@ class HttpProbe(HttpOptions):
     json: Expectations = field(default_factory=dict)
     starting_json: Expectations = field(default_factory=dict)
     redirects: Count = 0
-    _request: Request = field(init=False, compare=False)
+    _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[A-Z]+", self.method):
@@ -73,15 +73,15 @@ class HttpProbe(HttpOptions):
             raise OptionError("starting_status", f"holds {min(both)}, which status holds as well")
         if self.method == "HEAD" and self._needs_body:
             raise OptionError("method", "HEAD brings no body that could be judged; take GET")
-        object.__setattr__(self, "_request", self._request_to(self.url, self.method, self.body))
+        object.__setattr__(self, "_request", self._build_request_to(self.url, self.method, self.body))
 
     @property
     def _needs_body(self) -> bool:
         return bool(self.contains or self.matches or self.json or self.starting_json)
 
-    def _request_to(self, url: Url, method: str, body: bytes) -> Request:
+    def _build_request_to(self, url: Url, method: str, body: bytes) -> PreparedRequest:
         is_home = _origin(url) == _origin(self.url)
-        return self.request(
+        return self.build_request(
             url.target,
             method=method,
             body=body if is_home else b"",
@@ -89,72 +89,72 @@ class HttpProbe(HttpOptions):
             url=None if is_home else url,
         )
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         url, request = self.url, self._request
         method, body = self.method, self.body
         try:
             answer = await self.send(request)
             for _ in range(self.redirects):
                 location = answer.headers.get("location")
-                if answer.status not in REDIRECTING or answer.status in self.status or location is None:
+                if answer.status not in REDIRECT_STATUSES or answer.status in self.status or location is None:
                     break
-                url = _redirected(url, location)
+                url = _redirect_url(url, location)
                 if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
                     method, body = "HEAD" if method == "HEAD" else "GET", b""  # as every client does
-                answer = await self.send(self._request_to(url, method, body))
+                answer = await self.send(self._build_request_to(url, method, body))
         except OSError as exc:
-            return verdict_on(exc, str(url))
+            return verdict_for_os_error(exc, str(url))
         return await self._verdict(answer, url)
 
-    async def _verdict(self, answer: HttpAnswer, url: Url) -> Verdict:
+    async def _verdict(self, answer: HttpResponse, url: Url) -> Verdict:
         if answer.status in self.starting_status:
             return Verdict.not_ready(f"answered {answer.status}, so it is starting: {url}")
         if answer.status not in self.status:
-            hint = self._whereto(answer, url) if answer.status in REDIRECTING else ""
+            hint = self._redirect_hint(answer, url) if answer.status in REDIRECT_STATUSES else ""
             return Verdict.failed(f"answered {answer.status}{hint}: {url}")
         document = answer.document() if self.json or self.starting_json else None
-        if self.starting_json and mismatch(document, self.starting_json) is None:
+        if self.starting_json and find_mismatch(document, self.starting_json) is None:
             return Verdict.not_ready(f"answered {answer.status}, and says that it is starting: {url}")
-        if self._needs_body and (fault := await self._fault_of(answer, document)):
+        if self._needs_body and (fault := await self._find_problem(answer, document)):
             return Verdict.failed(f"answered {answer.status}, but {fault}: {url}")
-        return answer.expiring or READY
+        return answer.certificate_verdict or READY
 
-    def _whereto(self, answer: HttpAnswer, url: Url) -> str:
+    def _redirect_hint(self, answer: HttpResponse, url: Url) -> str:
         """Without a user, a password and a query, which may hold secrets that are not ours to know."""
         location = answer.headers.get("location")
         if not location:
             return ", a redirect that names no place"
         past = " past the limit," if self.redirects else ""
         try:
-            new = _redirected(url, location)
+            new = _redirect_url(url, location)
         except ConnectionError:
             return f", a redirect{past.rstrip(',')}"
-        return f", a redirect{past} to {redacted(f'{new.scheme}://{new.place}{new.path}')[:_MAX_SHOWN_CHARS]}"
+        return f", a redirect{past} to {redacted(f'{new.scheme}://{new.host_port}{new.path}')[:_MAX_SHOWN_CHARS]}"
 
-    async def _fault_of(self, answer: HttpAnswer, document: object) -> str | None:
+    async def _find_problem(self, answer: HttpResponse, document: object) -> str | None:
         text = answer.body.decode("utf-8", "replace")
         if self.contains not in text:
             return f'its body does not hold "{self.contains}"'
         try:
-            if self.matches and not await is_found(self.matches, text):
+            if self.matches and not await pattern_matches(self.matches, text):
                 return f'its body does not match "{self.matches}"'
         except TimeoutError:
-            return f'its body cannot be held against "{self.matches}" within {MATCHED_WITHIN_S:g} s'
+            return f'its body cannot be held against "{self.matches}" within {MATCH_TIMEOUT_S:g} s'
         # Where JSON was only to say that it is starting, a page may be ready, but nothing of which half says so.
-        if isinstance(document, NoJson) and (self.json or document.why):
-            return f"its body is not JSON{document.tail}"
-        return mismatch(document, self.json)
+        if isinstance(document, InvalidJson) and (self.json or document.reason):
+            return f"its body is not JSON{document.suffix}"
+        return find_mismatch(document, self.json)
 
 
 def _origin(url: Url) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or DEFAULT_PORTS[url.scheme]
 
 
-def _redirected(url: Url, location: str) -> Url:
+def _redirect_url(url: Url, location: str) -> Url:
     if not location:
         raise ConnectionError("it redirects to no place")
     with suppress(ProbeError, ValueError):
-        new = Url.parse(urljoin(f"{url.scheme}://{url.place}{url.target}", location), is_ours=False)
-        if new.scheme in DEFAULT_PORTS and new.need_host():
+        new = Url.parse(urljoin(f"{url.scheme}://{url.host_port}{url.target}", location), register_secrets=False)
+        if new.scheme in DEFAULT_PORTS and new.require_host():
             return new
     raise ConnectionError("it redirects to what is no http URL")

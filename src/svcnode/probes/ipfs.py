@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.exchange import HttpOptions, Request
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.http_answer import NO_JSON, HttpAnswer
-from svcnode.probes.tools.options import Count
+from svcnode.net.http1 import INVALID_JSON, HttpResponse
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.probes.http_client import HttpOptions, PreparedRequest
+from svcnode.probes.options import Count
 
 READY = Verdict.ready()
 
@@ -23,19 +23,19 @@ READY = Verdict.ready()
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IpfsProbe(HttpOptions):
     min_peers: Count = 0
-    _id: Request = field(init=False, compare=False)
-    _peers: Request = field(init=False, compare=False)
+    _id: PreparedRequest = field(init=False, compare=False)
+    _peers: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.url.refuse_query()
+        self.url.reject_query()
         for name, path in (("_id", "id"), ("_peers", "swarm/peers")):
             target = f"{self.url.path.rstrip('/')}/api/v0/{path}"
             # The interface takes nothing but POST.
-            object.__setattr__(self, name, self.request(target, method="POST", needs="body", is_followed=True))
+            object.__setattr__(self, name, self.build_request(target, method="POST", needs="body", keep_alive=True))
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         try:
-            with self.conversation() as conversation:
+            with self.session() as conversation:
                 about = await conversation.send(self._id)
                 match _document(about):
                     case {"ID": str()}:
@@ -47,8 +47,8 @@ class IpfsProbe(HttpOptions):
                     if (verdict := self._peers_verdict(peers)) is not None:
                         return verdict
         except OSError as exc:
-            return verdict_on(exc, str(self.url))
-        return about.expiring or READY
+            return verdict_for_os_error(exc, str(self.url))
+        return about.certificate_verdict or READY
 
     def _peers_verdict(self, peers: object) -> Verdict | None:
         match peers:
@@ -63,5 +63,5 @@ class IpfsProbe(HttpOptions):
         return None
 
 
-def _document(answer: HttpAnswer) -> Any:  # noqa: ANN401  whatever JSON can hold
-    return answer.document() if answer.status == 200 else NO_JSON
+def _document(answer: HttpResponse) -> Any:  # noqa: ANN401  whatever JSON can hold
+    return answer.document() if answer.status == 200 else INVALID_JSON

@@ -13,19 +13,19 @@ from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
-from svcnode.core.wording import kind_of
-from svcnode.probes.tools.exchange import HttpOptions, Request
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.json_pointer import Expectations, is_json, mismatch
-from svcnode.probes.tools.json_rpc import RpcError, call_of, result_of
+from svcnode.core.text import type_name
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.probes.http_client import HttpOptions, PreparedRequest
+from svcnode.probes.json_pointer import Expectations, find_mismatch, is_json_value
+from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 
 READY = Verdict.ready()
 
 
 def parameters(value: object) -> list[Any] | dict[str, Any]:
     if not isinstance(value, list | dict):
-        raise InvalidValueError(f"must be a list or a table, not {kind_of(value)}")
-    if not is_json(value):
+        raise InvalidValueError(f"must be a list or a table, not {type_name(value)}")
+    if not is_json_value(value):
         raise InvalidValueError("holds a date, a time or a number that JSON has no form for")
     return value
 
@@ -35,25 +35,25 @@ class JsonRpcProbe(HttpOptions):
     method: str
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
     result: Expectations = field(default_factory=dict)  # by pointers into the result; "" is all of it
-    _request: Request = field(init=False, compare=False)
+    _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        request = self.request(
+        request = self.build_request(
             self.url.target,
             method="POST",
-            body=call_of(self.method, self.params),
+            body=encode_request(self.method, self.params),
             content_type="application/json",
             needs="body",
         )
         object.__setattr__(self, "_request", request)
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         try:
             answer = await self.send(self._request)
         except OSError as exc:
-            return verdict_on(exc, str(self.url))
+            return verdict_for_os_error(exc, str(self.url))
         try:
-            fault = mismatch(result_of(answer), self.result)
+            fault = find_mismatch(decode_result(answer), self.result)
         except RpcError as exc:
             fault = str(exc)
-        return Verdict.failed(f"{self.method}: {fault}: {self.url}") if fault else answer.expiring or READY
+        return Verdict.failed(f"{self.method}: {fault}: {self.url}") if fault else answer.certificate_verdict or READY

@@ -22,13 +22,13 @@ from nats.js.errors import APIError
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
-from svcnode.core.redaction import keep_secret
-from svcnode.core.wording import system_words
-from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.faults import WayError
-from svcnode.probes.tools.session import LoginProbe, told
-from svcnode.probes.tools.steps import step
-from svcnode.probes.tools.streams import Streams, open_streams, upgraded
+from svcnode.core.redaction import register_secret
+from svcnode.core.text import os_error_text
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.os_errors import InconclusiveError
+from svcnode.net.streams import Streams, open_streams, upgrade_streams
+from svcnode.net.trace import step
+from svcnode.probes.base import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     import ssl
@@ -38,7 +38,7 @@ READY = Verdict.ready()
 _NO_LIMIT_S = 86_400  # the driver wants one, but the deadline is the look's
 
 
-class _Transport(TcpTransport):
+class _NatsTransport(TcpTransport):
     """The driver's transport, over streams that are open already, and with TLS or without it as we are told.
 
     Left to itself, the driver goes along with what the server says of it, and sends its password in the clear.
@@ -48,11 +48,11 @@ class _Transport(TcpTransport):
         super().__init__()
         self._tls = tls
         self._server_name = server_name
-        self._lacks_tls = tls is not None
-        self.has_heard = False
-        self._take(streams)
+        self._is_tls_pending = tls is not None
+        self.has_received = False
+        self._use_streams(streams)
 
-    def _take(self, streams: Streams) -> None:
+    def _use_streams(self, streams: Streams) -> None:
         self.streams = streams
         self._io_reader, self._io_writer = self._bare_io_reader, self._bare_io_writer = streams
 
@@ -64,17 +64,17 @@ class _Transport(TcpTransport):
             raise ConnectionError("it asks for TLS; set tls = true")
         if self.streams.unread or self.at_eof():
             raise ConnectionError("it closed the connection before the handshake")
-        self._take(await upgraded(self.streams, self._tls, self._server_name))
-        self._lacks_tls = False
+        self._use_streams(await upgrade_streams(self.streams, self._tls, self._server_name))
+        self._is_tls_pending = False
 
     def write(self, payload: bytes) -> None:
-        if self._lacks_tls:
+        if self._is_tls_pending:
             raise ConnectionError("it does not offer TLS")
         super().write(payload)
 
     async def readline(self) -> bytes:
         line: bytes = await super().readline()
-        self.has_heard = self.has_heard or bool(line)
+        self.has_received = self.has_received or bool(line)
         return line
 
     def close(self) -> None:
@@ -85,23 +85,23 @@ class _Transport(TcpTransport):
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _NatsSession:
     client: Client
-    transport: _Transport
+    transport: _NatsTransport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class NatsProbe(LoginProbe[_Session]):
+class NatsProbe(LoginProbe[_NatsSession]):
     token: str = ""
     credentials_file: str = ""  # a .creds file with a JWT and its key
     jetstream: bool = False
     tls: bool = False
-    _endpoint: Endpoint = field(init=False, compare=False)
+    _endpoint: TcpEndpoint = field(init=False, compare=False)
 
-    tls_set_by: ClassVar = "tls = true"
+    tls_enabled_by: ClassVar = "tls = true"
 
     def __post_init__(self) -> None:
-        self.url.refuse_path()
+        self.url.reject_path()
         username, password = self.credentials()
         if password and not username:
             raise OptionError("username", "is missing, and the password belongs to it")
@@ -109,34 +109,34 @@ class NatsProbe(LoginProbe[_Session]):
             raise OptionError(
                 "token" if self.token else "credentials_file", "stands beside other credentials; only one can count"
             )
-        keep_secret(self.token or ("" if password else username))
+        register_secret(self.token or ("" if password else username))
         if self.credentials_file:
             try:
-                _credentials_in(self.credentials_file)
-            except WayError as exc:
+                _read_credentials(self.credentials_file)
+            except InconclusiveError as exc:
                 raise OptionError("credentials_file", str(exc)) from exc
-        self.check_tls_options(is_used=self.tls)
-        object.__setattr__(self, "_endpoint", Endpoint.of(self.url.need_host(), self.url.port or 4222))
+        self.validate_tls_options(uses_tls=self.tls)
+        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 4222))
 
-    async def open(self) -> _Session:
+    async def open(self) -> _NatsSession:
         streams = await open_streams(self._endpoint)
         client = Client()
         tls = self.tls_context() if self.tls else None
-        transport = _Transport(streams, tls, self.server_name or self._endpoint.host)
+        transport = _NatsTransport(streams, tls, self.server_name or self._endpoint.host)
         client._transport = transport  # it would open one of its own
-        session = _Session(client, transport)
+        session = _NatsSession(client, transport)
         try:
             with step("log in"):
-                await client.connect(**self._words())
+                await client.connect(**self._driver_options())
         except Exception as exc:  # noqa: BLE001  whatever the driver makes of what a server says
-            self.drop(session)
-            raise self._other_words(exc, session) from None
+            self.abort(session)
+            raise self._translate_error(exc, session) from None
         except BaseException:  # also when cancelled: nobody else knows the connection yet
-            self.drop(session)
+            self.abort(session)
             raise
         return session
 
-    def _words(self) -> dict[str, Any]:
+    def _driver_options(self) -> dict[str, Any]:
         username, password = self.credentials()
         token = self.token
         if username and not password:  # a URL with one word before the host carries a token
@@ -147,74 +147,74 @@ class NatsProbe(LoginProbe[_Session]):
             "user": username or None,
             "password": password or None,
             "token": token or None,
-            "user_credentials": _credentials_in(self.credentials_file) if self.credentials_file else None,
+            "user_credentials": _read_credentials(self.credentials_file) if self.credentials_file else None,
             "tls": True,  # or it would make a context of its own; ours is with the transport
             "allow_reconnect": False,
             "connect_timeout": None,  # one that never comes could still swallow the end of a look, on Python 3.11
             "ping_interval": _NO_LIMIT_S,
-            "error_cb": _ignored,
+            "error_cb": _ignore_error,
         }
 
-    def _other_words(self, exc: Exception, session: _Session) -> Exception:
+    def _translate_error(self, exc: Exception, session: _NatsSession) -> Exception:
         said_last = session.transport.streams.unread
         if isinstance(exc, OSError) and said_last.startswith(b"-ERR "):  # such as that it has no connections left
-            return ConnectionError(_words_of(said_last.decode(errors="replace")))
+            return ConnectionError(_error_text(said_last.decode(errors="replace")))
         if isinstance(exc, OSError | MemoryError):
             return exc
         if not isinstance(exc, Error):
             return ConnectionError("what came back is not NATS")
         if session.client._server_info:
-            return ConnectionError(_words_of(str(exc)))
-        return ConnectionError("what came back is not NATS") if session.transport.has_heard else EOFError()
+            return ConnectionError(_error_text(str(exc)))
+        return ConnectionError("what came back is not NATS") if session.transport.has_received else EOFError()
 
-    def verdict_on_refusal(self, exc: Exception) -> Verdict:
-        return Verdict.failed(f"{_words_of(str(exc))}: {self.url}")
+    def verdict_for_driver_error(self, exc: Exception) -> Verdict:
+        return Verdict.failed(f"{_error_text(str(exc))}: {self.url}")
 
-    async def ask(self, connection: _Session) -> Verdict:
+    async def check_connection(self, connection: _NatsSession) -> Verdict:
         client = connection.client
-        await _heard(client, client.rtt(_NO_LIMIT_S))
-        if self.jetstream and (fault := await _fault_of_jetstream(client)):
+        await _wait_for_reply(client, client.rtt(_NO_LIMIT_S))
+        if self.jetstream and (fault := await _jetstream_problem(client)):
             return Verdict.not_ready(f"JetStream: {fault}: {self.url}")
-        expiring = self.expiry_verdict(connection.transport.streams.writer.transport) if self.tls else None
+        expiring = self.certificate_verdict(connection.transport.streams.writer.transport) if self.tls else None
         return expiring or READY
 
-    async def leave(self, connection: _Session) -> None:
+    async def disconnect(self, connection: _NatsSession) -> None:
         await connection.client.close()
 
-    def renew(self, connection: _Session) -> None:
-        connection.transport.streams.renew()
+    def reset_byte_count(self, connection: _NatsSession) -> None:
+        connection.transport.streams.reset_byte_count()
 
-    def drop(self, connection: _Session) -> None:
+    def abort(self, connection: _NatsSession) -> None:
         connection.transport.close()
-        for task in _tasks_of(connection.client):
+        for task in _client_tasks(connection.client):
             task.cancel()
 
 
-def _words_of(refusal: str) -> str:
-    return told(Exception(re.sub(r"^(?:nats:|-ERR) '?|'?\s*$", "", refusal)))
+def _error_text(refusal: str) -> str:
+    return driver_error_text(Exception(re.sub(r"^(?:nats:|-ERR) '?|'?\s*$", "", refusal)))
 
 
-def _credentials_in(file: str) -> RawCredentials:
+def _read_credentials(file: str) -> RawCredentials:
     """Read by us: the driver would look for ever for a JWT that is not there."""
     try:
         text = Path(file).read_text(encoding="utf-8")
     except FileNotFoundError as exc:
-        raise WayError(f"there is no file {file}") from exc
+        raise InconclusiveError(f"there is no file {file}") from exc
     except OSError as exc:
-        raise WayError(f"cannot read {file}: {system_words(exc)}") from exc
+        raise InconclusiveError(f"cannot read {file}: {os_error_text(exc)}") from exc
     except ValueError as exc:
-        raise WayError(f"cannot read {file}: not UTF-8 text") from exc
+        raise InconclusiveError(f"cannot read {file}: not UTF-8 text") from exc
     found = [re.search(rf"BEGIN {what}-+\s+(\S+)", text) for what in ("NATS USER JWT", "USER NKEY SEED")]
     try:
         jwt, seed = (one[1] for one in found if one)
-        keep_secret(seed)
+        register_secret(seed)
         nkeys.from_seed(bytearray(seed.encode())).wipe()
     except Exception as exc:  # whatever nkeys makes of a key which is none
-        raise WayError(f"cannot use {file}: it does not hold the JWT and the key of a NATS user") from exc
+        raise InconclusiveError(f"cannot use {file}: it does not hold the JWT and the key of a NATS user") from exc
     return RawCredentials(f"BEGIN NATS USER JWT\n{jwt}\nBEGIN USER NKEY SEED\n{seed}\n")
 
 
-async def _heard(client: Client, waiting: Coroutine[Any, Any, object]) -> None:
+async def _wait_for_reply(client: Client, waiting: Coroutine[Any, Any, object]) -> None:
     """Wait for an answer for as long as anybody listens for it; the driver waits even when nobody does any more."""
     answered = asyncio.ensure_future(waiting)
     try:
@@ -222,26 +222,26 @@ async def _heard(client: Client, waiting: Coroutine[Any, Any, object]) -> None:
         await asyncio.wait((answered, *listening), return_when=asyncio.FIRST_COMPLETED)
         if not answered.done() or isinstance(answered.exception(), ConnectionClosedError):
             why = client.last_error
-            raise ConnectionError("what came back is not NATS" if why is None else _words_of(str(why)))
+            raise ConnectionError("what came back is not NATS" if why is None else _error_text(str(why)))
         await answered
     finally:
         answered.cancel()
 
 
-async def _fault_of_jetstream(client: Client) -> str | None:
+async def _jetstream_problem(client: Client) -> str | None:
     try:
-        await _heard(client, client.jetstream(timeout=_NO_LIMIT_S).account_info())
+        await _wait_for_reply(client, client.jetstream(timeout=_NO_LIMIT_S).account_info())
     except APIError as exc:
-        return told(Exception(exc.description)) if exc.description else "nobody answers for it"
+        return driver_error_text(Exception(exc.description)) if exc.description else "nobody answers for it"
     return None
 
 
-def _tasks_of(client: Client) -> list[asyncio.Task[Any]]:
+def _client_tasks(client: Client) -> list[asyncio.Task[Any]]:
     """What closing would end, but only after a last word to a server that may not listen."""
     found: list[asyncio.Task[Any] | None] = [each._wait_for_msgs_task for each in client._subs.values()]
     found += [getattr(client, f"_{name}_task", None) for name in ("reading", "ping_interval", "flusher")]
     return [task for task in found if task is not None]
 
 
-async def _ignored(exc: Exception) -> None:
+async def _ignore_error(exc: Exception) -> None:
     """Whoever waits gets it as well."""

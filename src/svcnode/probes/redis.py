@@ -16,17 +16,17 @@ from redis.exceptions import BusyLoadingError, InvalidResponse, MasterDownError,
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.options import Count, Role
-from svcnode.probes.tools.session import LoginProbe, told
-from svcnode.probes.tools.steps import step
-from svcnode.probes.tools.streams import Streams, open_streams
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.streams import Streams, open_streams
+from svcnode.net.trace import step
+from svcnode.probes.base import LoginProbe, driver_error_text
+from svcnode.probes.options import Count, Role
 
 READY = Verdict.ready()
 
 
-class _Connection(AbstractConnection):
+class _RedisConnection(AbstractConnection):
     """The driver's connection, over streams that are open already."""
 
     def __init__(self, streams: Streams, **words: object) -> None:
@@ -44,10 +44,10 @@ class _Connection(AbstractConnection):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RedisProbe(LoginProbe[_Connection]):
+class RedisProbe(LoginProbe[_RedisConnection]):
     role: Role = ""
     db: Count | None = None  # without it, the path of the URL, and without that 0
-    _endpoint: Endpoint = field(init=False, compare=False)
+    _endpoint: TcpEndpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         path = self.url.path.removeprefix("/")
@@ -56,22 +56,22 @@ class RedisProbe(LoginProbe[_Connection]):
         if path and self.db is not None:
             raise OptionError("db", "stands in the URL as well; only one of the two can count")
         self.credentials()
-        self.check_tls_options(is_used=self._speaks_tls)
-        object.__setattr__(self, "_endpoint", Endpoint.of(self.url.need_host(), self.url.port or 6379))
+        self.validate_tls_options(uses_tls=self._uses_tls)
+        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 6379))
 
     @property
-    def _speaks_tls(self) -> bool:
+    def _uses_tls(self) -> bool:
         return self.url.scheme in ("rediss", "valkeys")
 
     @property
     def _db(self) -> int:
         return self.db if self.db is not None else int(self.url.path.removeprefix("/") or 0)
 
-    async def open(self) -> _Connection:
-        tls = self.tls_context() if self._speaks_tls else None
+    async def open(self) -> _RedisConnection:
+        tls = self.tls_context() if self._uses_tls else None
         streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
         username, password = self.credentials()
-        connection = _Connection(
+        connection = _RedisConnection(
             streams,
             username=username or None,
             password=password or None,
@@ -85,15 +85,15 @@ class RedisProbe(LoginProbe[_Connection]):
             with step("log in"):
                 await connection.connect()
         except BaseException:  # also when cancelled: nobody else knows the connection yet
-            self.drop(connection)
+            self.abort(connection)
             raise
         return connection
 
-    async def ask(self, connection: _Connection) -> Verdict:
-        if await _answer(connection, "PING") != b"PONG":
+    async def check_connection(self, connection: _RedisConnection) -> Verdict:
+        if await _execute(connection, "PING") != b"PONG":
             return Verdict.failed(f"it did not answer PING with PONG: {self.url}")
         try:
-            about = _parsed(await _answer(connection, "INFO", "replication"))
+            about = _parse_info(await _execute(connection, "INFO", "replication"))
         except NoPermissionError:
             return Verdict.failed(f"may not see whether it is in step with its primary; grant it +info: {self.url}")
         if "role" not in about:
@@ -103,28 +103,28 @@ class RedisProbe(LoginProbe[_Connection]):
             return Verdict.not_ready(f"a replica whose link to its primary is down: {self.url}")
         if self.role and is_replica != (self.role == "replica"):
             return Verdict.not_ready(f"a {'replica' if is_replica else 'primary'}, not the {self.role}: {self.url}")
-        expiring = self.expiry_verdict(connection.streams.writer.transport) if self._speaks_tls else None
+        expiring = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
         return expiring or READY
 
-    def renew(self, connection: _Connection) -> None:
-        connection.streams.renew()
+    def reset_byte_count(self, connection: _RedisConnection) -> None:
+        connection.streams.reset_byte_count()
 
-    def drop(self, connection: _Connection) -> None:
+    def abort(self, connection: _RedisConnection) -> None:
         connection.streams.abort()
         connection._reader = connection._writer = None  # or it would complain when it is collected
 
-    def verdict_on_refusal(self, exc: Exception) -> Verdict:
+    def verdict_for_driver_error(self, exc: Exception) -> Verdict:
         if isinstance(exc.__context__, OSError):  # the driver does not name it as the cause
-            return verdict_on(exc.__context__, str(self.url))
+            return verdict_for_os_error(exc.__context__, str(self.url))
         if not isinstance(exc, RedisError) or isinstance(exc, InvalidResponse):
             return Verdict.failed(f"what came back is not Redis: {self.url}")
-        words = told(exc).rstrip(".")
+        words = driver_error_text(exc).rstrip(".")
         if isinstance(exc, BusyLoadingError | MasterDownError):
             return Verdict.not_ready(f"{words}: {self.url}")
         return Verdict.failed(f"{words}: {self.url}")
 
 
-async def _answer(connection: _Connection, *words: str) -> bytes:
+async def _execute(connection: _RedisConnection, *words: str) -> bytes:
     await connection.send_command(*words)
     answer = await connection.read_response()
     if not isinstance(answer, bytes):
@@ -132,6 +132,6 @@ async def _answer(connection: _Connection, *words: str) -> bytes:
     return answer
 
 
-def _parsed(info: bytes) -> dict[str, str]:
+def _parse_info(info: bytes) -> dict[str, str]:
     lines = info.decode("utf-8", "replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Verdict
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.kind import UrlProbe
-from svcnode.probes.tools.threads import OwnThread
-from svcnode.probes.tools.url import Url
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.threads import DaemonCall
+from svcnode.net.url import Url
+from svcnode.probes.base import UrlProbe
 
 # "svcn": tells the node's own store from anybody else's database. See PRAGMA application_id.
 STORE_APPLICATION_ID = 0x7376636E
@@ -36,10 +36,10 @@ _SMALLEST_PAGE_BYTES = 512  # and every database has one
 class SqliteProbe(UrlProbe):
     application_id: int | None = None  # whose database it must be, where that matters
     path: Path = field(init=False, compare=False)
-    _thread: OwnThread = field(init=False, compare=False)
+    _thread: DaemonCall = field(init=False, compare=False)
 
     @classmethod
-    def at(cls, path: Path, application_id: int | None = None) -> Self:
+    def for_path(cls, path: Path, application_id: int | None = None) -> Self:
         return cls(Url(scheme="sqlite", path=quote(str(path))), application_id=application_id)
 
     def __post_init__(self) -> None:
@@ -48,12 +48,12 @@ class SqliteProbe(UrlProbe):
         if not self.url.file_path:
             raise ProbeError('a sqlite probe names a file, such as "sqlite:/var/lib/app/ledger.db"')
         object.__setattr__(self, "path", Path(self.url.file_path))
-        object.__setattr__(self, "_thread", OwnThread("sqlite"))
+        object.__setattr__(self, "_thread", DaemonCall("sqlite"))
 
-    async def look(self) -> Verdict:
-        return await self._thread.look(self._look_now)
+    async def check(self) -> Verdict:
+        return await self._thread.check(self._check_now)
 
-    def _look_now(self) -> Verdict:
+    def _check_now(self) -> Verdict:
         # mode=rw: a database that is gone must not come back to life, empty, because somebody looked.
         address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
         try:
@@ -63,17 +63,17 @@ class SqliteProbe(UrlProbe):
                 return Verdict.failed(f"not a SQLite database: {self.path}")
             with closing(sqlite3.connect(address, uri=True, timeout=_LOCK_WAIT_S)) as database:
                 database.execute("BEGIN")  # all that follows is about one state of it
-                fault = self._fault_of(database, found)
+                fault = self._find_problem(database, found)
         except OSError as exc:
-            return verdict_on(exc, str(self.path))
+            return verdict_for_os_error(exc, str(self.path))
         except sqlite3.Error as exc:
-            return self._verdict_on(exc)
+            return self._verdict_for_error(exc)
         return Verdict.failed(f"{fault}: {self.path}") if fault else Verdict.ready()
 
-    def _fault_of(self, database: sqlite3.Connection, found: os.stat_result) -> str:
-        if self.application_id not in (None, _told(database, "application_id")):
+    def _find_problem(self, database: sqlite3.Connection, found: os.stat_result) -> str:
+        if self.application_id not in (None, _read_pragma(database, "application_id")):
             return "the database of another program"
-        if (answer := _told(database, "quick_check(1)")) != "ok":
+        if (answer := _read_pragma(database, "quick_check(1)")) != "ok":
             return f"quick_check: {answer}"
         missing_bytes = self._missing_bytes(database, found)
         return f"its end is missing, {missing_bytes} bytes of it" if missing_bytes else ""
@@ -83,30 +83,30 @@ class SqliteProbe(UrlProbe):
 
         While our transaction lasts, nobody takes anything from the file that belongs to the state that we see.
         """
-        if _told(database, "journal_mode") == "wal" and _size_bytes(f"{self.path.resolve()}-wal"):
+        if _read_pragma(database, "journal_mode") == "wal" and _size_bytes(f"{self.path.resolve()}-wal"):
             return 0  # the end may still stand there
         now = self.path.stat()
         if not os.path.samestat(found, now):
             return 0  # somebody has just put another one in its place
-        whole_bytes: int = _told(database, "page_count") * _told(database, "page_size")
+        whole_bytes: int = _read_pragma(database, "page_count") * _read_pragma(database, "page_size")
         return max(0, whole_bytes - now.st_size)
 
-    def _verdict_on(self, exc: sqlite3.Error) -> Verdict:
+    def _verdict_for_error(self, exc: sqlite3.Error) -> Verdict:
         name = getattr(exc, "sqlite_errorname", "")
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return Verdict.not_ready(f"the database is locked: {self.path}")
         if name == "SQLITE_NOTADB":
             return Verdict.failed(f"not a SQLite database: {self.path}")
-        if name.startswith("SQLITE_CANTOPEN") and (fault := _fault_of_opening(self.path)):
-            return verdict_on(fault, str(self.path))
+        if name.startswith("SQLITE_CANTOPEN") and (fault := _open_error(self.path)):
+            return verdict_for_os_error(fault, str(self.path))
         return Verdict.failed(f"{exc}: {self.path}")
 
 
-def _told(database: sqlite3.Connection, pragma: str) -> Any:  # noqa: ANN401  a number or words, each in its own way
+def _read_pragma(database: sqlite3.Connection, pragma: str) -> Any:  # noqa: ANN401  a number or words, each in its own way
     return database.execute(f"PRAGMA {pragma}").fetchone()[0]
 
 
-def _fault_of_opening(path: Path) -> OSError | None:
+def _open_error(path: Path) -> OSError | None:
     """Why SQLite could not open it, which it does not tell.
 
     The database is not opened for that: to close it beside SQLite would end all locks that this process has on it.

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import DOT_IDS, Health, Verdict
-from svcnode.probes.tools.exchange import HttpOptions, Request
-from svcnode.probes.tools.faults import verdict_on
+from svcnode.core.model import DOT_SEGMENTS, Health, Verdict
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.probes.http_client import HttpOptions, PreparedRequest
 
 READY = Verdict.ready()
 
@@ -26,7 +26,7 @@ READY = Verdict.ready()
 class SvcProbe(HttpOptions):
     prefix: str = ""  # without it, the path of the URL up to /node, and without that /svc; "/" for none
     service: str = ""  # without it, the node as a whole
-    _request: Request = field(init=False, compare=False)
+    _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.url.query:
@@ -34,23 +34,23 @@ class SvcProbe(HttpOptions):
         path = self.url.path.rstrip("/")
         if self.prefix and path:
             raise OptionError("prefix", f'stands beside the path "{path}" of the URL; only one of the two can count')
-        prefix = self.prefix.rstrip("/") if self.prefix else _prefix_in(path)
+        prefix = self.prefix.rstrip("/") if self.prefix else _prefix_from_path(path)
         if self.prefix and not self.prefix.startswith("/"):
             raise OptionError("prefix", f'begins with a slash; did you mean "/{prefix}"?')
-        if self.service in DOT_IDS:
+        if self.service in DOT_SEGMENTS:
             raise OptionError("service", f'"{self.service}" is no name in a path: the health of the node would answer')
         service = f"/services/{quote(self.service, safe='')}" if self.service else ""
-        object.__setattr__(self, "_request", self.request(f"{prefix}/node{service}/health"))
+        object.__setattr__(self, "_request", self.build_request(f"{prefix}/node{service}/health"))
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         what = f"service {self.service} of {self.url}" if self.service else str(self.url)
         try:
             answer = await self.send(self._request)
         except OSError as exc:
-            return verdict_on(exc, what)
+            return verdict_for_os_error(exc, what)
         match answer.status:
             case Health.HEALTHY:
-                return answer.expiring or READY
+                return answer.certificate_verdict or READY
             case Health.PARTIAL:
                 return Verdict.not_ready(f"{'initializing' if self.service else 'partially healthy'}: {what}")
             case Health.UNHEALTHY:
@@ -61,7 +61,7 @@ class SvcProbe(HttpOptions):
                 return Verdict.failed(f"answered {status}, which is no answer of this interface: {what}")
 
 
-def _prefix_in(path: str) -> str:
+def _prefix_from_path(path: str) -> str:
     """Of a URL that may also end in an endpoint, as the one that a node logs of itself does."""
     if re.search("/node/services(/|$)", path):
         raise ProbeError("write the URL up to the prefix, such as svc+http://host:8420/svc, and the id as service")

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
-from svcnode.core.wording import one_line
-from svcnode.probes.tools.connect import Endpoint
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.options import RawBytes
-from svcnode.probes.tools.steps import step, telling
-from svcnode.probes.tools.tls import TlsOptions
-from svcnode.probes.tools.tls_layer import connected_under_tls
+from svcnode.core.text import one_line
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.tls import connect_tls
+from svcnode.net.trace import attach_progress, step
+from svcnode.probes.base import TlsOptions
+from svcnode.probes.options import RawBytes
 
-MAX_ANSWER_BYTES = 64 * 1024
+MAX_RECEIVED_BYTES = 64 * 1024
 MAX_SHOWN_CHARS = 80
 _MAX_QUOTED_BYTES = 1024
 READY = Verdict.ready()
@@ -31,85 +31,85 @@ READY = Verdict.ready()
 class TcpProbe(TlsOptions):
     send: RawBytes = b""
     expect: RawBytes = b""  # must stand somewhere in the first 64 KiB of what is said
-    _endpoint: Endpoint = field(init=False, compare=False)
+    _endpoint: TcpEndpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        host = self.url.need_host()
-        self.url.refuse_path()
-        self.url.refuse_user()
-        self.check_tls_options(is_used=self._speaks_tls)
-        object.__setattr__(self, "_endpoint", Endpoint.of(host, self.url.need_port()))
+        host = self.url.require_host()
+        self.url.reject_path()
+        self.url.reject_credentials()
+        self.validate_tls_options(uses_tls=self._uses_tls)
+        object.__setattr__(self, "_endpoint", TcpEndpoint.of(host, self.url.require_port()))
 
     @property
-    def _speaks_tls(self) -> bool:
+    def _uses_tls(self) -> bool:
         return self.url.scheme == "tls"
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         try:
-            if self._speaks_tls or self.send or self.expect:
-                return await self._converse()
+            if self._uses_tls or self.send or self.expect:
+                return await self._exchange()
             transport, _ = await self._endpoint.connect(asyncio.Protocol)
         except OSError as exc:
-            return verdict_on(exc, str(self._endpoint))
+            return verdict_for_os_error(exc, str(self._endpoint))
         transport.abort()
         return READY
 
-    async def _converse(self) -> Verdict:
+    async def _exchange(self) -> Verdict:
         transport, listener = await self._connect()
         try:
-            expiring = self.expiry_verdict(transport) if self._speaks_tls else None
+            expiring = self.certificate_verdict(transport) if self._uses_tls else None
             if self.send:
                 transport.write(self.send)
-            if self.expect and not await self._is_heard(listener):
-                but = f", but {listener.heard}" if listener.heard else ""
+            if self.expect and not await self._wait_for_expected(listener):
+                but = f", but {listener.received_text}" if listener.received_text else ""
                 return Verdict.failed(f"it did not say what was expected{but}: {self._endpoint}")
             return expiring or READY
         finally:
             transport.abort()
 
-    async def _connect(self) -> tuple[asyncio.Transport, _Listener]:
-        def listener() -> _Listener:
-            return _Listener(self.expect)
+    async def _connect(self) -> tuple[asyncio.Transport, _ExpectProtocol]:
+        def listener() -> _ExpectProtocol:
+            return _ExpectProtocol(self.expect)
 
-        if not self._speaks_tls:
+        if not self._uses_tls:
             return await self._endpoint.connect(listener)
         server_name = self.server_name or self._endpoint.host
-        return await connected_under_tls(self._endpoint.connect, listener, self.tls_context(), server_name)
+        return await connect_tls(self._endpoint.connect, listener, self.tls_context(), server_name)
 
-    async def _is_heard(self, listener: _Listener) -> bool:
+    async def _wait_for_expected(self, listener: _ExpectProtocol) -> bool:
         def so_far() -> str:
-            return f"heard {listener.heard}, and not {_quoted(self.expect)}" if listener.heard else ""
+            return f"heard {listener.received_text}, and not {_quote(self.expect)}" if listener.received_text else ""
 
-        with step("exchange"), telling(so_far):
-            return await listener.is_heard
+        with step("exchange"), attach_progress(so_far):
+            return await listener.matched
 
 
-class _Listener(asyncio.Protocol):
+class _ExpectProtocol(asyncio.Protocol):
     def __init__(self, expected: bytes) -> None:
         self._expected = expected
-        self._heard = bytearray()
-        self.is_heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._received = bytearray()
+        self.matched: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     @property
-    def heard(self) -> str:
+    def received_text(self) -> str:
         """Its beginning, fit to be shown."""
-        return _quoted(bytes(self._heard)) if self._heard else ""
+        return _quote(bytes(self._received)) if self._received else ""
 
     def data_received(self, data: bytes) -> None:
-        self._heard += data
-        if self.is_heard.done():
+        self._received += data
+        if self.matched.done():
             return
-        if self._expected in self._heard[:MAX_ANSWER_BYTES]:
-            self.is_heard.set_result(True)
-        elif len(self._heard) >= MAX_ANSWER_BYTES:
-            self.is_heard.set_result(False)
+        if self._expected in self._received[:MAX_RECEIVED_BYTES]:
+            self.matched.set_result(True)
+        elif len(self._received) >= MAX_RECEIVED_BYTES:
+            self.matched.set_result(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.is_heard.done():
-            self.is_heard.set_result(False)
+        if not self.matched.done():
+            self.matched.set_result(False)
 
 
-def _quoted(said: bytes) -> str:
+def _quote(said: bytes) -> str:
     """Secrets are hidden before it is cut: nobody would know half of one."""
     text = one_line(redacted(said[:_MAX_QUOTED_BYTES].decode("utf-8", "replace")).strip())
     return f'"{text}"' if len(text) <= MAX_SHOWN_CHARS else f'"{text[:MAX_SHOWN_CHARS]}…"'

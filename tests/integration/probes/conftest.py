@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import let_go, look_once
+from svcnode.net.trace import record_steps
 from svcnode.probes import make_probe
-from svcnode.probes.tools.steps import recorded
-from tests.support.backends import open_files
+from svcnode.probes.run import close_probe, run_check
+from tests.support.backends import open_file_count
 from tests.support.certificates import Certificate, make_certificate
-from tests.support.wire import LOOPS, PATIENCE_S, until
+from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CUT_OFF_S = 0.2  # long enough to reach the step that never ends
+CHECK_TIMEOUT_S = 0.2  # long enough to reach the step that never ends
 
 # Looks on the loop and at the URL of its arguments by a process that has no file descriptor left, and then has some.
 # It has never resolved a name before, which is when the system's resolver is most likely to blame the name.
-LOOKS_WITHOUT_FILES = """
+CHECK_WITHOUT_DESCRIPTORS = """
 import asyncio, json, os, resource, sys
 import uvloop
-from svcnode.look import look_once
+from svcnode.probes.run import look_once
 from svcnode.probes import make_probe
 
 async def looks(probe):
@@ -48,104 +48,106 @@ async def looks(probe):
         os.close(file)
     yield await look_once(probe, 0.5)
 
-async def look(probe):
+async def check(probe):
     return [(verdict.outcome.value, verdict.reason) async for verdict, _ in looks(probe)]
 
 probe = make_probe(sys.argv[2])
 "localhost".encode("idna")  # or else the import of that would be the first to fail
 with asyncio.Runner(loop_factory={"uvloop": uvloop, "asyncio": asyncio}[sys.argv[1]].new_event_loop) as runner:
-    print(json.dumps(runner.run(look(probe))))
+    print(json.dumps(runner.run(check(probe))))
 """
 
 
-class Look:
+class CheckRunner:
     """Looks once, on an event loop that must have nothing to complain about."""
 
     def __init__(self, loop_name: str) -> None:
         self.loop_name = loop_name
 
     def __call__(self, url: str, **options: Any) -> Verdict:
-        return self.run(make_probe({"url": url, **options}).look())
+        return self.run(make_probe({"url": url, **options}).check())
 
-    def within(self, timeout_s: float, url: str, **options: Any) -> Verdict:
+    def with_timeout(self, timeout_s: float, url: str, **options: Any) -> Verdict:
         """As the supervisor looks: with a deadline."""
-        verdict, fault = self.run(look_once(make_probe({"url": url, **options}), timeout_s))
+        verdict, fault = self.run(run_check(make_probe({"url": url, **options}), timeout_s))
         assert fault is None
         return verdict
 
     def steps(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
         """Name and detail of each, and whether it was done."""
-        return self._steps_within(PATIENCE_S, url, options)
+        return self._steps_with_timeout(WAIT_TIMEOUT_S, url, options)
 
-    def steps_when_cut_off(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
-        """Those of a look that never ends."""
-        return self._steps_within(CUT_OFF_S, url, options)
+    def steps_until_timeout(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
+        """Those of a check that never ends."""
+        return self._steps_with_timeout(CHECK_TIMEOUT_S, url, options)
 
-    def _steps_within(self, timeout_s: float, url: str, options: dict[str, Any]) -> list[tuple[str, str, bool]]:
-        with recorded() as steps:
-            self.within(timeout_s, url, **options)
+    def _steps_with_timeout(self, timeout_s: float, url: str, options: dict[str, Any]) -> list[tuple[str, str, bool]]:
+        with record_steps() as steps:
+            self.with_timeout(timeout_s, url, **options)
         return [(step.name, step.detail, step.is_done) for step in steps]
 
-    def cut_off(self, url: str, **options: Any) -> Verdict:
+    def times_out(self, url: str, **options: Any) -> Verdict:
         """Looks that never end, cut off at their deadline, must leave nothing open."""
-        return self.leaves_nothing_open(url, deadline_s=CUT_OFF_S, **options)
+        return self.leaks_nothing(url, deadline_s=CHECK_TIMEOUT_S, **options)
 
-    def leaves_nothing_open(self, url: str, *, deadline_s: float = PATIENCE_S, **options: Any) -> Verdict:
+    def leaks_nothing(self, url: str, *, deadline_s: float = WAIT_TIMEOUT_S, **options: Any) -> Verdict:
         """After some looks, no more files are open than after the first: a loop opens some for itself."""
         probe = make_probe({"url": url, **options})
 
         async def story() -> Verdict:
-            verdict, _ = await look_once(probe, deadline_s)
-            await asyncio.to_thread(open_files)
-            before, tasks, thread_count = open_files(), asyncio.all_tasks(), _thread_count()
+            verdict, _ = await run_check(probe, deadline_s)
+            await asyncio.to_thread(open_file_count)
+            before, tasks, thread_count = open_file_count(), asyncio.all_tasks(), _thread_count()
             for _ in range(2):
-                await look_once(probe, deadline_s)
-            assert await asyncio.to_thread(until, lambda: open_files() <= before), f"{before} before: {open_files()}"
+                await run_check(probe, deadline_s)
+            assert await asyncio.to_thread(becomes_true, lambda: open_file_count() <= before), (
+                f"{before} before: {open_file_count()}"
+            )
             assert asyncio.all_tasks() <= tasks, "a task is left"
-            assert await asyncio.to_thread(until, lambda: _thread_count() <= thread_count), "a thread is left"
+            assert await asyncio.to_thread(becomes_true, lambda: _thread_count() <= thread_count), "a thread is left"
             return verdict
 
         return self.run(story())
 
-    def in_a_row(self, url: str, *between: Callable[[], object], **options: Any) -> list[tuple[Verdict, list[str]]]:
+    def sequence(self, url: str, *between: Callable[[], object], **options: Any) -> list[tuple[Verdict, list[str]]]:
         """One probe looks, again after each thing that happens, and is let go; its verdicts, and its steps by name."""
         probe = make_probe({"url": url, **options})
 
         async def story() -> list[tuple[Verdict, list[str]]]:
-            seen = [await self._look_and_steps(probe)]
+            seen = [await self._check_and_steps(probe)]
             for happen in between:
                 await asyncio.to_thread(happen)
-                seen.append(await self._look_and_steps(probe))
-            let_go(probe)
+                seen.append(await self._check_and_steps(probe))
+            close_probe(probe)
             return seen
 
         return self.run(story())
 
-    async def _look_and_steps(self, probe: Probe) -> tuple[Verdict, list[str]]:
-        with recorded() as steps:
-            verdict, fault = await look_once(probe, 1.0)
+    async def _check_and_steps(self, probe: Probe) -> tuple[Verdict, list[str]]:
+        with record_steps() as steps:
+            verdict, fault = await run_check(probe, 1.0)
         assert fault is None
         return verdict, [step.name for step in steps]
 
-    def without_files(self, url: str, **environ: str) -> tuple[Verdict, Verdict]:
+    def without_descriptors(self, url: str, **environ: str) -> tuple[Verdict, Verdict]:
         """By a process that has no file descriptor left, and by the same process when it has some."""
         done = subprocess.run(
-            [sys.executable, "-c", LOOKS_WITHOUT_FILES, self.loop_name, url],
+            [sys.executable, "-c", CHECK_WITHOUT_DESCRIPTORS, self.loop_name, url],
             env={**os.environ, **environ},
             capture_output=True,
             text=True,
-            timeout=4 * PATIENCE_S,
+            timeout=4 * WAIT_TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
         without, afterwards = (Verdict(Outcome(outcome), reason) for outcome, reason in json.loads(done.stdout))
         return without, afterwards
 
-    def run(self, story: Coroutine[Any, Any, T], within_s: float = 3 * PATIENCE_S) -> T:
+    def run(self, story: Coroutine[Any, Any, T], within_s: float = 3 * WAIT_TIMEOUT_S) -> T:
         faults: list[dict[str, Any]] = []
         with asyncio.Runner(loop_factory=LOOPS[self.loop_name]) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: faults.append(context))
-            result = runner.run(_with_a_last_turn(asyncio.wait_for(story, within_s)))
+            result = runner.run(_with_extra_iteration(asyncio.wait_for(story, within_s)))
         assert not faults, f"the loop complains: {faults}"
         return result
 
@@ -155,7 +157,7 @@ def _thread_count() -> int:
     return sum(not thread.name.startswith(("asyncio_", "uvloop_")) for thread in threading.enumerate())
 
 
-async def _with_a_last_turn(story: Coroutine[Any, Any, T]) -> T:
+async def _with_extra_iteration(story: Coroutine[Any, Any, T]) -> T:
     """What was cancelled is closed in the next turns of the loop; a loop that is closed has none."""
     try:
         return await story
@@ -164,11 +166,11 @@ async def _with_a_last_turn(story: Coroutine[Any, Any, T]) -> T:
 
 
 @pytest.fixture
-def look(loop_name: str) -> Look:
-    return Look(loop_name)
+def check(loop_name: str) -> CheckRunner:
+    return CheckRunner(loop_name)
 
 
-class Resolver:
+class FakeResolver:
     """In the place of the real one, which neither hangs on demand nor knows the same names on every machine.
 
     It knows the addresses it is given, hangs on names that begin with "slow", and knows no others.
@@ -176,16 +178,16 @@ class Resolver:
 
     def __init__(self) -> None:
         self.addresses = {"localhost": ["127.0.0.1"]}
-        self.fault: OSError = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        self.asked: list[str] = []
+        self.error: OSError = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        self.queries: list[str] = []
         self.may_answer = threading.Event()
 
     def __call__(self, host: str, *_: Any, **__: Any) -> list[Any]:
-        self.asked.append(host)
+        self.queries.append(host)
         if host.startswith("slow"):
-            self.may_answer.wait(4 * PATIENCE_S)
+            self.may_answer.wait(4 * WAIT_TIMEOUT_S)
         if host not in self.addresses:
-            raise self.fault
+            raise self.error
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 0)) for one in self.addresses[host]]
 
     def thread_count(self) -> int:
@@ -193,12 +195,12 @@ class Resolver:
 
 
 @pytest.fixture
-def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
-    fake = Resolver()
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeResolver]:
+    fake = FakeResolver()
     monkeypatch.setattr(socket, "getaddrinfo", fake)
     yield fake
     fake.may_answer.set()
-    assert until(lambda: not fake.thread_count())
+    assert becomes_true(lambda: not fake.thread_count())
 
 
 @pytest.fixture(scope="session")

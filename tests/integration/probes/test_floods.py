@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import look_once
 from svcnode.probes import make_probe
+from svcnode.probes.run import run_check
 from tests.support.backends import Backend, Peer
-from tests.support.wire import LOOPS
+from tests.support.http_server import LOOPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ FLOODS = {
 }
 
 
-async def looked(url: str) -> tuple[Verdict, float, float]:
+async def run_check(url: str) -> tuple[Verdict, float, float]:
     """And how long it took, and how long nobody else got a turn."""
     stall_s = 0.0
 
@@ -77,7 +77,7 @@ async def looked(url: str) -> tuple[Verdict, float, float]:
     turning = asyncio.create_task(keep_turning())
     await asyncio.sleep(0)
     began_s = time.perf_counter()
-    verdict, _ = await look_once(make_probe(url), TIMEOUT_S)
+    verdict, _ = await run_check(make_probe(url), TIMEOUT_S)
     took_s = time.perf_counter() - began_s
     turning.cancel()
     return verdict, took_s, stall_s
@@ -90,8 +90,8 @@ def test_a_server_that_never_stops_talking_is_failed_before_the_deadline_and_hol
 ) -> None:
     user = "me@" if scheme == "mysql" else ""
     with Backend(flood) as backend, asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        make_probe(f"{scheme}://{user}{backend.place}")  # loads its driver, which takes its time
-        verdict, took_s, stall_s = runner.run(looked(f"{scheme}://{user}{backend.place}"))
+        make_probe(f"{scheme}://{user}{backend.address}")  # loads its driver, which takes its time
+        verdict, took_s, stall_s = runner.run(run_check(f"{scheme}://{user}{backend.address}"))
     assert verdict.outcome is Outcome.FAILED
     assert "no answer within" not in verdict.reason
     assert took_s < TIMEOUT_S / 2

@@ -17,31 +17,31 @@ from hypothesis import given
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
-from tests.support.backends import Backend, Peer, close, mute, refusing, saying, server_tls
+from tests.support.backends import Backend, Peer, close, closed_port, sending, server_tls, unresponsive
 from tests.support.certificates import make_certificate
-from tests.support.looks import (
-    ENDS_SOON,
-    OUT_OF_FILES,
+from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
+from tests.support.probe_assertions import (
+    EXPIRES_SOON,
+    NO_DESCRIPTORS,
     assert_all_failed,
-    assert_cut_off,
-    assert_leaves_nothing,
-    assert_lost_is_failed,
-    assert_outlives_restarts,
+    assert_disconnect_is_failed,
+    assert_no_leaks,
     assert_reused,
-    clients_of,
+    assert_survives_restarts,
+    assert_times_out,
+    check_with_steps,
+    client_count,
+    few_examples,
     garbage,
-    generating,
-    keeping,
-    steps_of,
+    reusing,
 )
 from tests.support.servers.nats import PASSWORD, USER, JetStream, NatsServer
-from tests.support.wire import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import Look
+    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
 
 READY = Verdict.ready()
@@ -55,14 +55,14 @@ def shown(server: NatsServer) -> str:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, float]]:
+def no_quorum_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, float]]:
     """And since when, for it takes its time until it says that there is nobody to lead."""
-    with NatsServer(tmp_path_factory.mktemp("alone"), jetstream=JetStream.ALONE) as server:
+    with NatsServer(tmp_path_factory.mktemp("no_quorum_server"), jetstream=JetStream.NO_QUORUM) as server:
         yield server, time.monotonic()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, alone: object) -> Iterator[NatsServer]:
+def server(tmp_path_factory: pytest.TempPathFactory, no_quorum_server: object) -> Iterator[NatsServer]:
     """After the one that takes its time, so that the last tests need not wait for it."""
     with NatsServer(tmp_path_factory.mktemp("nats")) as server:
         yield server
@@ -80,13 +80,13 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate
         yield server
 
 
-class OtherwiseGuarded(NatsServer):
+class CustomAuthServer(NatsServer):
     """By a token, or by keys."""
 
-    guard: dict[str, Any]
+    auth_config: dict[str, Any]
 
     def prepare(self) -> None:
-        config = {"listen": f"{self.host}:{self.port}", **self.guard}
+        config = {"listen": f"{self.host}:{self.port}", **self.auth_config}
         (self.folder / "nats.conf").write_text(json.dumps(config))
 
     def is_ready(self) -> bool:
@@ -97,55 +97,57 @@ class OtherwiseGuarded(NatsServer):
 # ---- a server
 
 
-def test_a_server_that_lets_us_in_is_ready(look: Look, server: NatsServer) -> None:
-    assert look(server.url) == READY
-    assert look.steps(server.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
-    assert look(f"nats://127.0.0.1:{server.port}", username=USER, password=PASSWORD) == READY
+def test_a_server_that_lets_us_in_is_ready(check: CheckRunner, server: NatsServer) -> None:
+    assert check(server.url) == READY
+    assert check.steps(server.url) == [("connect", "127.0.0.1", True), ("log in", "", True), ("exchange", "", True)]
+    assert check(f"nats://127.0.0.1:{server.port}", username=USER, password=PASSWORD) == READY
 
 
-def test_nothing_is_left_of_a_look(look: Look, server: NatsServer) -> None:
-    assert assert_leaves_nothing(look, server.url, server.port) == READY
-    assert until(lambda: not clients_of(server.port))
+def test_nothing_is_left_of_a_check(check: CheckRunner, server: NatsServer) -> None:
+    assert assert_no_leaks(check, server.url, server.port) == READY
+    assert becomes_true(lambda: not client_count(server.port))
 
 
-def test_a_server_that_does_not_let_us_in_is_failed(look: Look, server: NatsServer) -> None:
-    assert look(server.wrong_url) == Verdict.failed(f"Authorization Violation: {shown(server)}")
+def test_a_server_that_does_not_let_us_in_is_failed(check: CheckRunner, server: NatsServer) -> None:
+    assert check(server.bad_credentials_url) == Verdict.failed(f"Authorization Violation: {shown(server)}")
     url = f"nats://127.0.0.1:{server.port}"
-    assert look(url) == Verdict.failed(f"Authorization Violation: {url}")
+    assert check(url) == Verdict.failed(f"Authorization Violation: {url}")
 
 
-def test_a_server_without_a_connection_to_spare_is_failed_in_its_own_words(look: Look, server: NatsServer) -> None:
+def test_a_server_without_a_connection_to_spare_is_failed_in_its_own_words(
+    check: CheckRunner, server: NatsServer
+) -> None:
     with server.exhaust():
-        verdict = look(server.url)
-    assert until(lambda: look(server.url) == READY)
+        verdict = check(server.url)
+    assert becomes_true(lambda: check(server.url) == READY)
     assert verdict == Verdict.failed(f"maximum connections exceeded: {shown(server)}")
 
 
-def test_a_frozen_server_is_failed_at_the_deadline(look: Look, server: NatsServer) -> None:
+def test_a_frozen_server_is_failed_at_the_deadline(check: CheckRunner, server: NatsServer) -> None:
     server.freeze()
     try:
-        assert_cut_off(look, server.url, server.port, "log in")
+        assert_times_out(check, server.url, server.port, "log in")
     finally:
         server.thaw()
 
 
 @pytest.fixture(scope="module")
 def by_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    server = OtherwiseGuarded(tmp_path_factory.mktemp("token"))
-    server.guard = {"authorization": {"token": TOKEN}}
+    server = CustomAuthServer(tmp_path_factory.mktemp("token"))
+    server.auth_config = {"authorization": {"token": TOKEN}}
     with server:
         yield server
 
 
-def test_a_token_may_stand_in_the_url_or_beside_it(look: Look, by_token: NatsServer) -> None:
-    assert look(f"nats://let-me%2Fin@127.0.0.1:{by_token.port}") == READY
-    assert look(f"nats://127.0.0.1:{by_token.port}", token=TOKEN) == READY
+def test_a_token_may_stand_in_the_url_or_beside_it(check: CheckRunner, by_token: NatsServer) -> None:
+    assert check(f"nats://let-me%2Fin@127.0.0.1:{by_token.port}") == READY
+    assert check(f"nats://127.0.0.1:{by_token.port}", token=TOKEN) == READY
 
 
-def test_a_token_is_never_shown(look: Look, by_token: NatsServer) -> None:
+def test_a_token_is_never_shown(check: CheckRunner, by_token: NatsServer) -> None:
     place = f"127.0.0.1:{by_token.port}"
-    assert look(f"nats://swordfish@{place}") == Verdict.failed(f"Authorization Violation: nats://***@{place}")
-    assert look(f"nats://{place}", token="tunafish") == Verdict.failed(f"Authorization Violation: nats://{place}")
+    assert check(f"nats://swordfish@{place}") == Verdict.failed(f"Authorization Violation: nats://***@{place}")
+    assert check(f"nats://{place}", token="tunafish") == Verdict.failed(f"Authorization Violation: nats://{place}")
     assert repr(make_probe(f"nats://swordfish@{place}")) == f"<NatsProbe nats://***@{place}>"
 
 
@@ -179,8 +181,8 @@ def by_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServe
     for_account = signed({"sub": name, "nats": {"type": "account", "version": 2, "limits": limits}}, operator)
     claims = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1}
     for_user = signed({"sub": user.public_key.decode(), "name": "svcnode", "nats": claims}, account)
-    server = OtherwiseGuarded(tmp_path_factory.mktemp("keys"))
-    server.guard = {"operator": for_operator, "resolver": "MEMORY", "resolver_preload": {name: for_account}}
+    server = CustomAuthServer(tmp_path_factory.mktemp("keys"))
+    server.auth_config = {"operator": for_operator, "resolver": "MEMORY", "resolver_preload": {name: for_account}}
     with server:
         yield server, for_user, user.seed.decode()
 
@@ -202,23 +204,25 @@ def creds(folder: Path, jwt: str, seed: str, end: str = "\n") -> str:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_credentials_file_lets_us_in(
-    look: Look, by_key: tuple[NatsServer, str, str], tmp_path: Path, end: str
+    check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path, end: str
 ) -> None:
     server, jwt, seed = by_key
     url = f"nats://127.0.0.1:{server.port}"
-    assert look(url, credentials_file=creds(tmp_path, jwt, seed, end)) == READY
-    assert look(url) == Verdict.failed(f"Authorization Violation: {url}")
+    assert check(url, credentials_file=creds(tmp_path, jwt, seed, end)) == READY
+    assert check(url) == Verdict.failed(f"Authorization Violation: {url}")
 
 
-def test_the_key_of_another_does_not_let_us_in(look: Look, by_key: tuple[NatsServer, str, str], tmp_path: Path) -> None:
+def test_the_key_of_another_does_not_let_us_in(
+    check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path
+) -> None:
     server, jwt, _ = by_key
     url, other = f"nats://127.0.0.1:{server.port}", key_pair(nkeys.PREFIX_BYTE_USER)
     file = creds(tmp_path, jwt, other.seed.decode())
-    assert look(url, credentials_file=file) == Verdict.failed(f"Authorization Violation: {url}")
+    assert check(url, credentials_file=file) == Verdict.failed(f"Authorization Violation: {url}")
 
 
-def test_a_credentials_file_that_is_renewed_counts_from_the_next_look_on(
-    look: Look, by_key: tuple[NatsServer, str, str], tmp_path: Path
+def test_a_credentials_file_that_is_renewed_counts_from_the_next_check_on(
+    check: CheckRunner, by_key: tuple[NatsServer, str, str], tmp_path: Path
 ) -> None:
     server, jwt, seed = by_key
     url = f"nats://127.0.0.1:{server.port}"
@@ -226,16 +230,16 @@ def test_a_credentials_file_that_is_renewed_counts_from_the_next_look_on(
     async def story() -> None:
         file = creds(tmp_path, jwt, key_pair(nkeys.PREFIX_BYTE_USER).seed.decode())
         probe = make_probe({"url": url, "credentials_file": file})
-        assert (await probe.look()).outcome is Outcome.FAILED
+        assert (await probe.check()).outcome is Outcome.FAILED
         creds(tmp_path, jwt, seed)
-        assert await probe.look() == READY
+        assert await probe.check() == READY
         (tmp_path / "me.creds").write_text("gone")
         why = f"cannot use {file}: it does not hold the JWT and the key of a NATS user"
-        assert await probe.look() == Verdict.unknown(f"{why}: {url}")
+        assert await probe.check() == Verdict.unknown(f"{why}: {url}")
         (tmp_path / "me.creds").unlink()
-        assert await probe.look() == Verdict.unknown(f"there is no file {file}: {url}")
+        assert await probe.check() == Verdict.unknown(f"there is no file {file}: {url}")
 
-    look.run(story())
+    check.run(story())
 
 
 @pytest.mark.parametrize(
@@ -264,105 +268,111 @@ def test_a_credentials_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_server_whose_certificate_is_trusted_is_ready(
-    look: Look, encrypted: NatsServer, certificate: Certificate
+    check: CheckRunner, encrypted: NatsServer, certificate: Certificate
 ) -> None:
     tls = {"tls": True, "ca": str(certificate.certificate)}
-    assert look(encrypted.url, **tls) == READY
-    assert look.steps(encrypted.url, **tls) == [
+    assert check(encrypted.url, **tls) == READY
+    assert check.steps(encrypted.url, **tls) == [
         ("connect", "127.0.0.1", True),
         ("handshake", "127.0.0.1", True),
         ("log in", "", True),
         ("exchange", "", True),
     ]
-    assert look(encrypted.wrong_url, **tls) == Verdict.failed(f"Authorization Violation: {shown(encrypted)}")
-    assert look(encrypted.url, min_cert_days=1, **tls) == ENDS_SOON
+    assert check(encrypted.bad_credentials_url, **tls) == Verdict.failed(f"Authorization Violation: {shown(encrypted)}")
+    assert check(encrypted.url, min_cert_days=1, **tls) == EXPIRES_SOON
 
 
-def test_a_server_whose_certificate_is_not_trusted_is_failed(look: Look, encrypted: NatsServer, tmp_path: Path) -> None:
+def test_a_server_whose_certificate_is_not_trusted_is_failed(
+    check: CheckRunner, encrypted: NatsServer, tmp_path: Path
+) -> None:
     words = "its certificate is not valid: self-signed certificate"
-    assert look(encrypted.url, tls=True) == Verdict.failed(f"{words}: {shown(encrypted)}")
+    assert check(encrypted.url, tls=True) == Verdict.failed(f"{words}: {shown(encrypted)}")
     other = make_certificate(tmp_path, "other")
-    verdict = look(encrypted.url, tls=True, ca=str(other.certificate))
+    verdict = check(encrypted.url, tls=True, ca=str(other.certificate))
     assert verdict.outcome is Outcome.FAILED
     assert verdict.reason.startswith("its certificate is not valid: ")
 
 
 def test_a_full_server_is_failed_at_once_under_tls_too(
-    look: Look, encrypted: NatsServer, certificate: Certificate
+    check: CheckRunner, encrypted: NatsServer, certificate: Certificate
 ) -> None:
     """It says so where the handshake should begin."""
     with encrypted.exhaust():
         began_s = time.monotonic()
-        verdict = look(encrypted.url, tls=True, ca=str(certificate.certificate))
-        assert time.monotonic() - began_s < PATIENCE_S
+        verdict = check(encrypted.url, tls=True, ca=str(certificate.certificate))
+        assert time.monotonic() - began_s < WAIT_TIMEOUT_S
     assert verdict.outcome is Outcome.FAILED
 
 
-def test_a_server_that_does_not_offer_tls_is_failed_and_told_no_password(look: Look, server: NatsServer) -> None:
-    assert look(server.url, tls=True) == Verdict.failed(f"it does not offer TLS: {shown(server)}")
+def test_a_server_that_does_not_offer_tls_is_failed_and_told_no_password(
+    check: CheckRunner, server: NatsServer
+) -> None:
+    assert check(server.url, tls=True) == Verdict.failed(f"it does not offer TLS: {shown(server)}")
     heard: list[bytes] = []
 
     def without_tls(peer: Peer) -> None:
-        peer.say(b"INFO {}\r\n")
+        peer.send(b"INFO {}\r\n")
         heard.append(peer.read_to_end())
 
     with Backend(without_tls) as backend:
-        url = f"nats://{USER}:swordfish@{backend.place}"
-        assert look(url, tls=True) == Verdict.failed(f"it does not offer TLS: nats://{USER}:***@{backend.place}")
+        url = f"nats://{USER}:swordfish@{backend.address}"
+        assert check(url, tls=True) == Verdict.failed(f"it does not offer TLS: nats://{USER}:***@{backend.address}")
     assert heard == [b""]
 
 
-def test_a_server_that_asks_for_tls_is_failed_when_none_is_asked_for(look: Look, encrypted: NatsServer) -> None:
-    assert look(encrypted.url) == Verdict.failed(f"it asks for TLS; set tls = true: {shown(encrypted)}")
+def test_a_server_that_asks_for_tls_is_failed_when_none_is_asked_for(check: CheckRunner, encrypted: NatsServer) -> None:
+    assert check(encrypted.url) == Verdict.failed(f"it asks for TLS; set tls = true: {shown(encrypted)}")
 
 
-def test_a_handshake_that_is_never_answered_is_failed_at_the_deadline(look: Look) -> None:
+def test_a_handshake_that_is_never_answered_is_failed_at_the_deadline(check: CheckRunner) -> None:
     def offers(peer: Peer) -> None:
-        peer.say(b'INFO {"tls_required": true}\r\n')
+        peer.send(b'INFO {"tls_required": true}\r\n')
 
     with Backend(offers) as backend:
-        assert_cut_off(look, f"nats://{backend.place}", backend.port, "handshake", tls=True)
+        assert_times_out(check, f"nats://{backend.address}", backend.port, "handshake", tls=True)
 
 
 # ---- JetStream
 
 
-def test_jetstream_must_answer_when_it_is_asked_for(look: Look, server: NatsServer, jetstream: NatsServer) -> None:
-    assert look(jetstream.url, jetstream=True) == READY
-    assert assert_leaves_nothing(look, jetstream.url, jetstream.port, jetstream=True) == READY
-    verdict = assert_leaves_nothing(look, server.url, server.port, jetstream=True)
+def test_jetstream_must_answer_when_it_is_asked_for(
+    check: CheckRunner, server: NatsServer, jetstream: NatsServer
+) -> None:
+    assert check(jetstream.url, jetstream=True) == READY
+    assert assert_no_leaks(check, jetstream.url, jetstream.port, jetstream=True) == READY
+    verdict = assert_no_leaks(check, server.url, server.port, jetstream=True)
     assert verdict == Verdict.not_ready(f"JetStream: nobody answers for it: {shown(server)}")
 
 
-def test_jetstream_that_hangs_is_failed_at_the_deadline(look: Look) -> None:
-    """Two PINGs are answered: one of the login, one of the look."""
+def test_jetstream_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    """Two PINGs are answered: one of the login, one of the check."""
 
     def script(peer: Peer) -> None:
-        peer.say(b"INFO {}\r\n")
+        peer.send(b"INFO {}\r\n")
         for _ in range(2):
             peer.read_until(b"PING\r\n")
-            peer.say(b"PONG\r\n")
+            peer.send(b"PONG\r\n")
 
     with Backend(script) as backend:
-        assert_cut_off(look, f"nats://{backend.place}", backend.port, "exchange", jetstream=True)
+        assert_times_out(check, f"nats://{backend.address}", backend.port, "exchange", jetstream=True)
 
 
 # ---- what is no server
 
 
-def test_a_port_that_refuses_is_failed(look: Look) -> None:
-    with refusing() as port:
+def test_a_port_that_refuses_is_failed(check: CheckRunner) -> None:
+    with closed_port() as port:
         url = f"nats://127.0.0.1:{port}"
-        assert look(url) == Verdict.failed(f"connection refused: {url}")
+        assert check(url) == Verdict.failed(f"connection refused: {url}")
 
 
-def test_a_mute_port_is_failed_at_the_deadline(look: Look) -> None:
-    with Backend(mute) as backend:
-        assert_cut_off(look, f"nats://{backend.place}", backend.port, "log in")
+def test_a_mute_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        assert_times_out(check, f"nats://{backend.address}", backend.port, "log in")
 
 
-def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
-    assert_lost_is_failed(look, "nats", closed="it closed the connection before it had answered")
+def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> None:
+    assert_disconnect_is_failed(check, "nats", closed="it closed the connection before it had answered")
 
 
 @pytest.mark.parametrize(
@@ -375,35 +385,35 @@ def test_a_connection_that_is_closed_or_reset_is_failed(look: Look) -> None:
     ],
     ids=["SMTP", "no object", "no JSON", "no text"],
 )
-def test_what_does_not_speak_the_protocol_is_failed(look: Look, answer: bytes) -> None:
-    with Backend(saying(answer)) as backend:
-        url = f"nats://{backend.place}"
-        assert look(url) == Verdict.failed(f"what came back is not NATS: {url}")
+def test_what_does_not_speak_the_protocol_is_failed(check: CheckRunner, answer: bytes) -> None:
+    with Backend(sending(answer)) as backend:
+        url = f"nats://{backend.address}"
+        assert check(url) == Verdict.failed(f"what came back is not NATS: {url}")
 
 
-def test_a_line_without_an_end_is_failed_and_not_listened_to_for_ever(look: Look) -> None:
+def test_a_line_without_an_end_is_failed_and_not_listened_to_for_ever(check: CheckRunner) -> None:
     def chatters(peer: Peer) -> None:
         while True:
-            peer.say(b"INFO " * 1000)
+            peer.send(b"INFO " * 1000)
 
     with Backend(chatters) as backend:
-        verdict = assert_leaves_nothing(look, f"nats://{backend.place}", backend.port)
+        verdict = assert_no_leaks(check, f"nats://{backend.address}", backend.port)
     assert verdict.outcome is Outcome.FAILED
 
 
-@generating
+@few_examples
 @given(answers=garbage(b"INFO ", b"INFO {}\r\n", b"INFO {}\r\nPONG\r\n", b"INFO {}\r\n-ERR ", b'INFO {"x": [1]}\r\nPO'))
-def test_no_bytes_make_more_than_a_failure(look: Look, answers: list[bytes]) -> None:
-    assert_all_failed(look, answers, lambda backend: f"nats://{backend.place}")
+def test_no_bytes_make_more_than_a_failure(check: CheckRunner, answers: list[bytes]) -> None:
+    assert_all_failed(check, answers, lambda backend: f"nats://{backend.address}")
 
 
-def welcoming(then: bytes, end: Callable[[Peer], object]) -> Callable[[Peer], None]:
+def accepting(then: bytes, end: Callable[[Peer], object]) -> Callable[[Peer], None]:
     """A server that lets everybody in, and then says something else than the answer."""
 
     def script(peer: Peer) -> None:
-        peer.say(b"INFO {}\r\n")
+        peer.send(b"INFO {}\r\n")
         peer.read_until(b"PING\r\n")
-        peer.say(b"PONG\r\n" + then)
+        peer.send(b"PONG\r\n" + then)
         end(peer)
 
     return script
@@ -413,87 +423,91 @@ def welcoming(then: bytes, end: Callable[[Peer], object]) -> Callable[[Peer], No
     ("then", "end", "words"),
     [
         (b"", close, "unexpected EOF"),
-        (b"INFO {\r\n", mute, "what came back is not NATS"),
-        (b"-ERR 'Stale Connection'\r\n", mute, "stale connection"),
-        (b"-ERR 'User Authentication Expired'\r\n", mute, "user authentication expired"),
-        (b"HTTP/1.1 400\r\n", mute, "protocol error"),
+        (b"INFO {\r\n", unresponsive, "what came back is not NATS"),
+        (b"-ERR 'Stale Connection'\r\n", unresponsive, "stale connection"),
+        (b"-ERR 'User Authentication Expired'\r\n", unresponsive, "user authentication expired"),
+        (b"HTTP/1.1 400\r\n", unresponsive, "protocol error"),
     ],
     ids=["closed", "no JSON", "stale", "expired", "HTTP"],
 )
 def test_a_server_that_breaks_off_after_the_login_is_failed_at_once(
-    look: Look, then: bytes, end: Callable[[Peer], object], words: str
+    check: CheckRunner, then: bytes, end: Callable[[Peer], object], words: str
 ) -> None:
     """The driver takes a connection that nobody reads from any more for one that answers."""
-    with Backend(welcoming(then, end)) as backend:
-        url = f"nats://{backend.place}"
-        verdict = assert_leaves_nothing(look, url, backend.port)
+    with Backend(accepting(then, end)) as backend:
+        url = f"nats://{backend.address}"
+        verdict = assert_no_leaks(check, url, backend.port)
     assert verdict == Verdict.failed(f"{words}: {url}")
 
 
-def test_a_server_that_hangs_after_the_login_is_failed_at_the_deadline(look: Look) -> None:
-    with Backend(welcoming(b"", mute)) as backend:
-        assert_cut_off(look, f"nats://{backend.place}", backend.port, "exchange")
+def test_a_server_that_hangs_after_the_login_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    with Backend(accepting(b"", unresponsive)) as backend:
+        assert_times_out(check, f"nats://{backend.address}", backend.port, "exchange")
 
 
-def test_a_handshake_that_is_cut_off_leaves_nothing(look: Look, certificate: Certificate) -> None:
-    with Backend(mute, tls=server_tls(certificate)) as backend:
-        assert_cut_off(look, f"nats://{backend.place}", backend.port, "log in")
+def test_a_handshake_that_times_out_leaves_nothing(check: CheckRunner, certificate: Certificate) -> None:
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        assert_times_out(check, f"nats://{backend.address}", backend.port, "log in")
 
 
 # ---- reuse
 
 
-def test_a_connection_can_be_kept(look: Look, server: NatsServer) -> None:
-    assert_reused(look, server.url, server.port)
+def test_a_connection_can_be_kept(check: CheckRunner, server: NatsServer) -> None:
+    assert_reused(check, server.url, server.port)
 
 
-def test_a_connection_under_tls_can_be_kept(look: Look, encrypted: NatsServer, certificate: Certificate) -> None:
-    assert_reused(look, encrypted.url, encrypted.port, tls=True, ca=str(certificate.certificate))
+def test_a_connection_under_tls_can_be_kept(
+    check: CheckRunner, encrypted: NatsServer, certificate: Certificate
+) -> None:
+    assert_reused(check, encrypted.url, encrypted.port, tls=True, ca=str(certificate.certificate))
 
 
-def test_a_connection_can_be_kept_for_jetstream(look: Look, jetstream: NatsServer) -> None:
-    assert_reused(look, jetstream.url, jetstream.port, jetstream=True)
+def test_a_connection_can_be_kept_for_jetstream(check: CheckRunner, jetstream: NatsServer) -> None:
+    assert_reused(check, jetstream.url, jetstream.port, jetstream=True)
 
 
-def test_a_kept_connection_outlives_restarts_of_the_server(look: Look, server: NatsServer) -> None:
-    assert_outlives_restarts(look, server)
+def test_a_reused_connection_outlives_restarts_of_the_server(check: CheckRunner, server: NatsServer) -> None:
+    assert_survives_restarts(check, server)
 
 
 @pytest.mark.parametrize("later", [b"INFO {\r\n", b"-ERR 'Stale Connection'\r\n", b"\xff\r\n"])
-def test_a_kept_connection_on_which_nonsense_came_is_made_anew(look: Look, later: bytes) -> None:
+def test_a_reused_connection_on_which_nonsense_came_is_made_again(check: CheckRunner, later: bytes) -> None:
     def script(peer: Peer) -> None:
-        peer.say(b"INFO {}\r\n")
+        peer.send(b"INFO {}\r\n")
         for _ in range(2):
             peer.read_until(b"PING\r\n")
-            peer.say(b"PONG\r\n")
-        peer.say(later)
+            peer.send(b"PONG\r\n")
+        peer.send(later)
 
     async def story(url: str) -> None:
-        with keeping(url) as probe:
-            assert (await steps_of(probe))[0] == READY
+        with reusing(url) as probe:
+            assert (await check_with_steps(probe))[0] == READY
             await asyncio.sleep(0.05)
-            verdict, steps = await steps_of(probe)
+            verdict, steps = await check_with_steps(probe)
             assert verdict == READY
             assert "connect" in {name for name, _, _ in steps}
 
     with Backend(script) as backend:
-        look.run(story(f"nats://{backend.place}"))
+        check.run(story(f"nats://{backend.address}"))
 
 
 # ---- our own faults
 
 
-def test_running_out_of_file_descriptors_is_our_own_fault(look: Look, server: NatsServer) -> None:
-    assert look.without_files(server.url) == (OUT_OF_FILES, READY)
+def test_running_out_of_file_descriptors_is_our_own_fault(check: CheckRunner, server: NatsServer) -> None:
+    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)
 
 
 # ---- last, since it takes its time
 
 
-def test_jetstream_without_a_leader_is_not_ready(look: Look, alone: tuple[NatsServer, float]) -> None:
-    server, began_s = alone
-    assert look(server.url) == READY
+def test_jetstream_without_a_leader_is_not_ready(
+    check: CheckRunner, no_quorum_server: tuple[NatsServer, float]
+) -> None:
+    server, began_s = no_quorum_server
+    assert check(server.url) == READY
     time.sleep(max(0.0, began_s + LEADERLESS_AFTER_S - time.monotonic()))
-    assert look(server.url, jetstream=True) == Verdict.not_ready(
+    assert check(server.url, jetstream=True) == Verdict.not_ready(
         f"JetStream: JetStream system temporarily unavailable: {shown(server)}"
     )

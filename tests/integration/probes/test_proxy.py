@@ -17,18 +17,18 @@ from tests.support.backends import (
     HttpBackend,
     Peer,
     ProxyBackend,
-    Received,
-    mute,
-    refusing,
-    reply,
+    ReceivedRequest,
+    closed_port,
+    http_response,
     reset,
     server_tls,
+    unresponsive,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.probes.conftest import Look
+    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
 
 READY = Verdict.ready()
@@ -58,51 +58,51 @@ def basic(words: str) -> str:
 
 
 def test_the_proxies_of_the_environment_are_not_used_unasked(
-    look: Look, environ: Callable[..., None], certificate: Certificate
+    check: CheckRunner, environ: Callable[..., None], certificate: Certificate
 ) -> None:
     with (
         ProxyBackend() as proxy,
-        HttpBackend(reply(200)) as plain,
-        HttpBackend(reply(200), tls=server_tls(certificate)) as encrypted,
+        HttpBackend(http_response(200)) as plain,
+        HttpBackend(http_response(200), tls=server_tls(certificate)) as encrypted,
     ):
-        words = f"http://{proxy.place}"
+        words = f"http://{proxy.address}"
         environ(**dict.fromkeys([*VARIABLES[:3], *map(str.upper, VARIABLES[:3])], words))
-        assert look(f"http://{plain.place}/") == READY
-        assert look(f"svc+http://{plain.place}/") == READY
-        assert look(f"https://{encrypted.place}/", ca=str(certificate.certificate)) == READY
+        assert check(f"http://{plain.address}/") == READY
+        assert check(f"svc+http://{plain.address}/") == READY
+        assert check(f"https://{encrypted.address}/", ca=str(certificate.certificate)) == READY
         assert proxy.connection_count == 0
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY"])
 def test_the_proxy_of_the_environment_is_used_when_asked_for(
-    look: Look, environ: Callable[..., None], variable: str
+    check: CheckRunner, environ: Callable[..., None], variable: str
 ) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200)) as backend:
-        environ(**{variable: f"http://{proxy.place}"})
-        assert look(f"http://{backend.place}/x", proxy="environment") == READY
-        assert [request.target for request in proxy.requests] == [f"http://{backend.place}/x"]
+    with ProxyBackend() as proxy, HttpBackend(http_response(200)) as backend:
+        environ(**{variable: f"http://{proxy.address}"})
+        assert check(f"http://{backend.address}/x", proxy="environment") == READY
+        assert [request.target for request in proxy.requests] == [f"http://{backend.address}/x"]
 
 
 def test_each_scheme_has_a_proxy_of_its_own_in_the_environment(
-    look: Look, environ: Callable[..., None], certificate: Certificate
+    check: CheckRunner, environ: Callable[..., None], certificate: Certificate
 ) -> None:
     with (
         ProxyBackend() as proxy,
-        HttpBackend(reply(200)) as plain,
-        HttpBackend(reply(200), tls=server_tls(certificate)) as encrypted,
+        HttpBackend(http_response(200)) as plain,
+        HttpBackend(http_response(200), tls=server_tls(certificate)) as encrypted,
     ):
-        environ(https_proxy=f"http://{proxy.place}")
-        assert look(f"http://{plain.place}/", proxy="environment") == READY
+        environ(https_proxy=f"http://{proxy.address}")
+        assert check(f"http://{plain.address}/", proxy="environment") == READY
         assert proxy.requests == []
-        assert look(f"https://{encrypted.place}/", proxy="environment", ca=str(certificate.certificate)) == READY
+        assert check(f"https://{encrypted.address}/", proxy="environment", ca=str(certificate.certificate)) == READY
         assert [request.method for request in proxy.requests] == ["CONNECT"]
 
 
-def test_an_environment_without_a_proxy_means_none(look: Look, environ: Callable[..., None]) -> None:
+def test_an_environment_without_a_proxy_means_none(check: CheckRunner, environ: Callable[..., None]) -> None:
     environ()
-    with HttpBackend(reply(200)) as backend:
-        assert look(f"http://{backend.place}/", proxy="environment") == READY
-        assert backend.last.target == "/"
+    with HttpBackend(http_response(200)) as backend:
+        assert check(f"http://{backend.address}/", proxy="environment") == READY
+        assert backend.last_request.target == "/"
 
 
 @pytest.mark.parametrize(
@@ -119,86 +119,86 @@ def test_an_environment_without_a_proxy_means_none(look: Look, environ: Callable
     ],
 )
 @pytest.mark.parametrize("variable", ["no_proxy", "NO_PROXY"])
-def test_what_the_environment_excepts_is_looked_at_directly(
-    look: Look, environ: Callable[..., None], variable: str, exceptions: str, is_direct: bool
+def test_what_the_environment_excepts_is_checked_directly(
+    check: CheckRunner, environ: Callable[..., None], variable: str, exceptions: str, is_direct: bool
 ) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200)) as backend:
-        environ(http_proxy=f"http://{proxy.place}", **{variable: exceptions.format(port=backend.port)})
-        assert look(f"http://{backend.place}/", proxy="environment") == READY
+    with ProxyBackend() as proxy, HttpBackend(http_response(200)) as backend:
+        environ(http_proxy=f"http://{proxy.address}", **{variable: exceptions.format(port=backend.port)})
+        assert check(f"http://{backend.address}/", proxy="environment") == READY
         assert (proxy.connection_count == 0) is is_direct
 
 
 def test_what_the_environment_excepts_does_not_touch_a_proxy_that_is_named(
-    look: Look, environ: Callable[..., None]
+    check: CheckRunner, environ: Callable[..., None]
 ) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200)) as backend:
+    with ProxyBackend() as proxy, HttpBackend(http_response(200)) as backend:
         environ(no_proxy="*")
-        assert look(f"http://{backend.place}/", proxy=f"http://{proxy.place}") == READY
+        assert check(f"http://{backend.address}/", proxy=f"http://{proxy.address}") == READY
         assert len(proxy.requests) == 1
 
 
 # ---- http
 
 
-def test_a_proxy_is_asked_for_the_whole_url(look: Look) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200, "hello")) as backend:
-        url = f"http://{backend.place}/health"
-        assert look(url, proxy=f"http://{proxy.place}", contains="hello", bearer="swordfish") == READY
+def test_a_proxy_is_asked_for_the_whole_url(check: CheckRunner) -> None:
+    with ProxyBackend() as proxy, HttpBackend(http_response(200, "hello")) as backend:
+        url = f"http://{backend.address}/health"
+        assert check(url, proxy=f"http://{proxy.address}", contains="hello", bearer="swordfish") == READY
         assert proxy.requests[-1].target == url
-        assert proxy.requests[-1].headers["host"] == backend.place
-        assert backend.last.target == "/health"
-        assert backend.last.headers["authorization"] == "Bearer swordfish"
+        assert proxy.requests[-1].headers["host"] == backend.address
+        assert backend.last_request.target == "/health"
+        assert backend.last_request.headers["authorization"] == "Bearer swordfish"
 
 
-def test_a_proxy_may_be_named_without_its_scheme(look: Look) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200)) as backend:
-        assert look(f"http://{backend.place}/", proxy=proxy.place) == READY
+def test_a_proxy_may_be_named_without_its_scheme(check: CheckRunner) -> None:
+    with ProxyBackend() as proxy, HttpBackend(http_response(200)) as backend:
+        assert check(f"http://{backend.address}/", proxy=proxy.address) == READY
         assert len(proxy.requests) == 1
 
 
-def test_a_name_is_left_to_the_proxy_to_resolve(look: Look) -> None:
-    with HttpBackend(reply(200)) as proxy:
-        assert look("http://nothing.invalid/x?y=z", proxy=proxy.place) == READY
-        assert proxy.last.target == "http://nothing.invalid/x?y=z"
+def test_a_name_is_left_to_the_proxy_to_resolve(check: CheckRunner) -> None:
+    with HttpBackend(http_response(200)) as proxy:
+        assert check("http://nothing.invalid/x?y=z", proxy=proxy.address) == READY
+        assert proxy.last_request.target == "http://nothing.invalid/x?y=z"
 
 
-def test_a_user_of_the_proxy_is_told_to_the_proxy(look: Look) -> None:
-    with HttpBackend(reply(200)) as proxy:
-        assert look("http://nothing.invalid/", proxy=f"http://me:p%40ss@{proxy.place}") == READY
-        assert proxy.last.headers["proxy-authorization"] == basic("me:p@ss")
+def test_a_user_of_the_proxy_is_told_to_the_proxy(check: CheckRunner) -> None:
+    with HttpBackend(http_response(200)) as proxy:
+        assert check("http://nothing.invalid/", proxy=f"http://me:p%40ss@{proxy.address}") == READY
+        assert proxy.last_request.headers["proxy-authorization"] == basic("me:p@ss")
 
 
-def test_other_kinds_that_speak_http_use_a_proxy_as_well(look: Look) -> None:
-    def answer(request: Received) -> bytes:
-        return reply(200, json.dumps({"id": 1, "result": "ok"})) if request.body else reply(206)
+def test_other_kinds_that_speak_http_use_a_proxy_as_well(check: CheckRunner) -> None:
+    def answer(request: ReceivedRequest) -> bytes:
+        return http_response(200, json.dumps({"id": 1, "result": "ok"})) if request.body else http_response(206)
 
     with ProxyBackend() as proxy, HttpBackend(answer) as backend:
-        assert look(f"svc+http://{backend.place}", proxy=proxy.place).outcome is Outcome.NOT_READY
-        assert look(f"jsonrpc+http://{backend.place}", proxy=proxy.place, method="getHealth") == READY
+        assert check(f"svc+http://{backend.address}", proxy=proxy.address).outcome is Outcome.NOT_READY
+        assert check(f"jsonrpc+http://{backend.address}", proxy=proxy.address, method="getHealth") == READY
         assert [request.target for request in proxy.requests] == [
-            f"http://{backend.place}/svc/node/health",
-            f"http://{backend.place}/",
+            f"http://{backend.address}/svc/node/health",
+            f"http://{backend.address}/",
         ]
 
 
-def test_a_redirect_goes_through_the_proxy_as_well(look: Look) -> None:
+def test_a_redirect_goes_through_the_proxy_as_well(check: CheckRunner) -> None:
     with (
         ProxyBackend() as proxy,
-        HttpBackend(reply(200)) as there,
-        HttpBackend(reply(302, Location=f"http://{there.place}/there")) as here,
+        HttpBackend(http_response(200)) as there,
+        HttpBackend(http_response(302, Location=f"http://{there.address}/there")) as here,
     ):
-        assert look(f"http://{here.place}/", proxy=f"http://me:hush@{proxy.place}", redirects=1) == READY
+        assert check(f"http://{here.address}/", proxy=f"http://me:hush@{proxy.address}", redirects=1) == READY
         assert [request.target for request in proxy.requests] == [
-            f"http://{here.place}/",
-            f"http://{there.place}/there",
+            f"http://{here.address}/",
+            f"http://{there.address}/there",
         ]
         assert {request.headers["proxy-authorization"] for request in proxy.requests} == {basic("me:hush")}
 
 
 @pytest.mark.parametrize("status", [407, 502])
-def test_what_the_proxy_answers_by_itself_is_the_answer(look: Look, status: int) -> None:
-    with HttpBackend(reply(status)) as proxy:
-        assert look("http://nothing.invalid/", proxy=proxy.place) == Verdict.failed(
+def test_what_the_proxy_answers_by_itself_is_the_answer(check: CheckRunner, status: int) -> None:
+    with HttpBackend(http_response(status)) as proxy:
+        assert check("http://nothing.invalid/", proxy=proxy.address) == Verdict.failed(
             f"answered {status}: http://nothing.invalid/"
         )
 
@@ -206,26 +206,26 @@ def test_what_the_proxy_answers_by_itself_is_the_answer(look: Look, status: int)
 # ---- https
 
 
-def test_https_goes_through_a_tunnel(look: Look, certificate: Certificate) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200, "hello"), tls=server_tls(certificate)) as backend:
-        url, ca = f"https://{backend.place}/health", str(certificate.certificate)
-        assert look(url, proxy=f"http://me:hush@{proxy.place}", ca=ca, bearer="swordfish", contains="hello") == READY
-        assert (proxy.requests[-1].method, proxy.requests[-1].target) == ("CONNECT", backend.place)
-        assert proxy.requests[-1].headers == {"host": backend.place, "proxy-authorization": basic("me:hush")}
-        assert backend.last.target == "/health"
-        assert backend.last.headers["authorization"] == "Bearer swordfish"
-        assert "proxy-authorization" not in backend.last.headers
+def test_https_goes_through_a_tunnel(check: CheckRunner, certificate: Certificate) -> None:
+    with ProxyBackend() as proxy, HttpBackend(http_response(200, "hello"), tls=server_tls(certificate)) as backend:
+        url, ca = f"https://{backend.address}/health", str(certificate.certificate)
+        assert check(url, proxy=f"http://me:hush@{proxy.address}", ca=ca, bearer="swordfish", contains="hello") == READY
+        assert (proxy.requests[-1].method, proxy.requests[-1].target) == ("CONNECT", backend.address)
+        assert proxy.requests[-1].headers == {"host": backend.address, "proxy-authorization": basic("me:hush")}
+        assert backend.last_request.target == "/health"
+        assert backend.last_request.headers["authorization"] == "Bearer swordfish"
+        assert "proxy-authorization" not in backend.last_request.headers
 
 
-def test_the_certificate_behind_a_tunnel_is_judged(look: Look, certificate: Certificate) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200), tls=server_tls(certificate)) as backend:
-        url, ca = f"https://{backend.place}/", str(certificate.certificate)
-        assert look(url, proxy=proxy.place) == Verdict.failed(
+def test_the_certificate_behind_a_tunnel_is_judged(check: CheckRunner, certificate: Certificate) -> None:
+    with ProxyBackend() as proxy, HttpBackend(http_response(200), tls=server_tls(certificate)) as backend:
+        url, ca = f"https://{backend.address}/", str(certificate.certificate)
+        assert check(url, proxy=proxy.address) == Verdict.failed(
             f"its certificate is not valid: self-signed certificate: {url}"
         )
-        assert look(url, proxy=proxy.place, ca=ca, server_name="localhost") == READY
-        assert look(url, proxy=proxy.place, ca=ca, server_name="other.example").outcome is Outcome.FAILED
-        assert look(url, proxy=proxy.place, ca=ca, min_cert_days=1).outcome is Outcome.NOT_READY
+        assert check(url, proxy=proxy.address, ca=ca, server_name="localhost") == READY
+        assert check(url, proxy=proxy.address, ca=ca, server_name="other.example").outcome is Outcome.FAILED
+        assert check(url, proxy=proxy.address, ca=ca, min_cert_days=1).outcome is Outcome.NOT_READY
 
 
 @pytest.mark.parametrize(
@@ -238,23 +238,26 @@ def test_the_certificate_behind_a_tunnel_is_judged(look: Look, certificate: Cert
         (b"x" * 100_000, "x" * 80),
     ],
 )
-def test_a_proxy_that_opens_no_tunnel_is_told_with_its_words(look: Look, answer: bytes, shown: str) -> None:
+def test_a_proxy_that_opens_no_tunnel_is_told_with_its_words(check: CheckRunner, answer: bytes, shown: str) -> None:
     with HttpBackend(answer) as proxy:
-        assert look("https://nothing.invalid/", proxy=proxy.place) == Verdict.failed(
-            f'the proxy {proxy.place} opens no tunnel: "{shown}": https://nothing.invalid/'
+        assert check("https://nothing.invalid/", proxy=proxy.address) == Verdict.failed(
+            f'the proxy {proxy.address} opens no tunnel: "{shown}": https://nothing.invalid/'
         )
 
 
-def test_a_proxy_that_breaks_off_is_told_by_its_name_or_as_the_end_of_the_connection(look: Look) -> None:
+def test_a_proxy_that_breaks_off_is_told_by_its_name_or_as_the_end_of_the_connection(check: CheckRunner) -> None:
     with Backend(reset) as proxy:
         for scheme in ("http", "https"):  # it depends on how far the connecting was
-            assert look(f"{scheme}://nothing.invalid/", proxy=proxy.place).outcome in (Outcome.FAILED, Outcome.UNKNOWN)
+            assert check(f"{scheme}://nothing.invalid/", proxy=proxy.address).outcome in (
+                Outcome.FAILED,
+                Outcome.UNKNOWN,
+            )
 
 
-def test_a_proxy_that_is_not_there_says_nothing_about_the_service(look: Look) -> None:
-    with refusing() as port:
+def test_a_proxy_that_is_not_there_says_nothing_about_the_service(check: CheckRunner) -> None:
+    with closed_port() as port:
         for scheme in ("http", "https"):
-            verdict = look(f"{scheme}://nothing.invalid/", proxy=f"127.0.0.1:{port}")
+            verdict = check(f"{scheme}://nothing.invalid/", proxy=f"127.0.0.1:{port}")
             assert verdict.outcome is Outcome.UNKNOWN
             assert verdict.reason.startswith(f"the proxy 127.0.0.1:{port} cannot be reached: connection refused")
 
@@ -262,38 +265,38 @@ def test_a_proxy_that_is_not_there_says_nothing_about_the_service(look: Look) ->
 # ---- steps, and nothing is left open
 
 
-def test_a_tunnel_is_a_step(look: Look, certificate: Certificate) -> None:
-    with ProxyBackend() as proxy, HttpBackend(reply(200), tls=server_tls(certificate)) as backend:
-        steps = look.steps(f"https://{backend.place}/", proxy=proxy.place, ca=str(certificate.certificate))
+def test_a_tunnel_is_a_step(check: CheckRunner, certificate: Certificate) -> None:
+    with ProxyBackend() as proxy, HttpBackend(http_response(200), tls=server_tls(certificate)) as backend:
+        steps = check.steps(f"https://{backend.address}/", proxy=proxy.address, ca=str(certificate.certificate))
         assert steps == [
             ("connect", "127.0.0.1", True),
-            ("tunnel", proxy.place, True),
+            ("tunnel", proxy.address, True),
             ("handshake", "127.0.0.1", True),
             ("exchange", "", True),
         ]
 
 
-def test_a_look_that_is_cut_off_in_its_tunnel_leaves_nothing_open(look: Look) -> None:
-    with Backend(mute) as proxy:
-        assert look.cut_off("https://nothing.invalid/", proxy=proxy.place) == Verdict.failed(
+def test_a_check_that_times_out_in_its_tunnel_leaves_nothing_open(check: CheckRunner) -> None:
+    with Backend(unresponsive) as proxy:
+        assert check.times_out("https://nothing.invalid/", proxy=proxy.address) == Verdict.failed(
             "no answer within 0.2 s, in its step tunnel"
         )
 
 
-def test_a_look_that_is_cut_off_behind_its_tunnel_leaves_nothing_open(look: Look) -> None:
+def test_a_check_that_times_out_behind_its_tunnel_leaves_nothing_open(check: CheckRunner) -> None:
     def opens(peer: Peer) -> None:
-        Received.read(peer)
-        peer.say(b"HTTP/1.1 200 OK\r\n\r\n")
+        ReceivedRequest.read(peer)
+        peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
 
     with Backend(opens) as proxy:
-        assert look.cut_off("https://nothing.invalid/", proxy=proxy.place) == Verdict.failed(
+        assert check.times_out("https://nothing.invalid/", proxy=proxy.address) == Verdict.failed(
             "no answer within 0.2 s, in its step handshake"
         )
 
 
-def test_a_proxy_that_opens_no_tunnel_leaves_nothing_open(look: Look) -> None:
-    with HttpBackend(reply(407)) as proxy:
-        look.leaves_nothing_open("https://nothing.invalid/", proxy=proxy.place)
+def test_a_proxy_that_opens_no_tunnel_leaves_nothing_open(check: CheckRunner) -> None:
+    with HttpBackend(http_response(407)) as proxy:
+        check.leaks_nothing("https://nothing.invalid/", proxy=proxy.address)
 
 
 # ---- what is refused at once

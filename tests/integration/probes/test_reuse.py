@@ -1,4 +1,4 @@
-"""`reuse` of every kind that speaks HTTP: one connection for many looks, and no look that hears another's answer."""
+"""`reuse` of every kind that speaks HTTP: one connection for many looks, and no check that hears another's answer."""
 
 from __future__ import annotations
 
@@ -11,23 +11,30 @@ import pytest
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import let_go, look_once
 from svcnode.probes import make_probe
-from svcnode.probes.tools.kept import Kept
-from tests.support.backends import Backend, HttpBackend, Peer, ProxyBackend, Received, reply, server_tls
-from tests.support.looks import REUSED, TalkingBackend, clients_of, keeping, our_connections_to, steps_of
-from tests.support.wire import PATIENCE_S, until
+from svcnode.probes.base import ConnectionSlot
+from svcnode.probes.run import close_probe, run_check
+from tests.support.backends import Backend, HttpBackend, Peer, ProxyBackend, ReceivedRequest, http_response, server_tls
+from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
+from tests.support.probe_assertions import (
+    REUSED,
+    KeepAliveBackend,
+    check_with_steps,
+    client_count,
+    own_connection_count,
+    reusing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.probes.conftest import Look
+    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
 
 READY = Verdict.ready()
 CONNECT = ("connect", "127.0.0.1", True)
 EXCHANGE = ("exchange", "", True)
-RESULT = reply(200, json.dumps({"jsonrpc": "2.0", "id": 1, "result": "ok"}))
+RESULT = http_response(200, json.dumps({"jsonrpc": "2.0", "id": 1, "result": "ok"}))
 
 KINDS: list[tuple[str, dict[str, Any]]] = [
     ("http://{place}/health", {}),
@@ -41,12 +48,12 @@ every_kind = pytest.mark.parametrize(("url", "options"), KINDS)
 some_kinds = pytest.mark.parametrize(("url", "options"), [KINDS[0], KINDS[3], KINDS[5]], ids=["http", "svc", "jsonrpc"])
 
 
-async def looks(url: str, count: int, between_s: float = 0.0, **options: Any) -> list[tuple[Verdict, list[str]]]:
+async def run_checks(url: str, count: int, between_s: float = 0.0, **options: Any) -> list[tuple[Verdict, list[str]]]:
     """Of one probe, with its steps by their names."""
     found = []
-    with keeping(url, **options) as probe:
+    with reusing(url, **options) as probe:
         for _ in range(count):
-            verdict, steps = await steps_of(probe)
+            verdict, steps = await check_with_steps(probe)
             found.append((verdict, [name for name, _, _ in steps]))
             await asyncio.sleep(between_s)
     return found
@@ -56,68 +63,72 @@ async def looks(url: str, count: int, between_s: float = 0.0, **options: Any) ->
 
 
 @every_kind
-def test_many_looks_share_one_connection(look: Look, url: str, options: dict[str, Any]) -> None:
-    with TalkingBackend(RESULT) as backend:
-        found = look.run(looks(url.format(place=backend.place), 4, **options))
+def test_many_checks_share_one_connection(check: CheckRunner, url: str, options: dict[str, Any]) -> None:
+    with KeepAliveBackend(RESULT) as backend:
+        found = check.run(run_checks(url.format(place=backend.address), 4, **options))
     assert found == [(READY, ["connect", "exchange"]), *[(READY, ["reuse", "exchange"])] * 3]
-    assert backend.by_connection == [4]
+    assert backend.requests_per_connection == [4]
     assert not any("connection" in request.headers for request in backend.requests)
 
 
 @every_kind
-def test_without_it_every_look_has_a_connection_of_its_own(look: Look, url: str, options: dict[str, Any]) -> None:
+def test_without_it_every_check_has_a_connection_of_its_own(
+    check: CheckRunner, url: str, options: dict[str, Any]
+) -> None:
     async def story(url: str) -> list[Verdict]:
         probe = make_probe({"url": url, **options})
-        return [(await steps_of(probe))[0] for _ in range(3)]
+        return [(await check_with_steps(probe))[0] for _ in range(3)]
 
-    with TalkingBackend(RESULT) as backend:
-        assert look.run(story(url.format(place=backend.place))) == [READY] * 3
-        assert until(lambda: not clients_of(backend.port))
-    assert backend.by_connection == [1, 1, 1]
+    with KeepAliveBackend(RESULT) as backend:
+        assert check.run(story(url.format(place=backend.address))) == [READY] * 3
+        assert becomes_true(lambda: not client_count(backend.port))
+    assert backend.requests_per_connection == [1, 1, 1]
     assert {request.headers["connection"] for request in backend.requests} == {"close"}
 
 
-def test_a_connection_that_was_kept_is_closed_when_nobody_looks_any_more(look: Look) -> None:
+def test_a_connection_that_was_kept_is_closed_when_probing_stops(check: CheckRunner) -> None:
     async def story(backend: Backend) -> None:
-        probe = make_probe({"url": f"http://{backend.place}", "reuse": True})
-        assert (await steps_of(probe))[0] == READY
-        assert (our_connections_to(backend.port), clients_of(backend.port)) == (1, 1)
-        let_go(probe)
+        probe = make_probe({"url": f"http://{backend.address}", "reuse": True})
+        assert (await check_with_steps(probe))[0] == READY
+        assert (own_connection_count(backend.port), client_count(backend.port)) == (1, 1)
+        close_probe(probe)
         await asyncio.sleep(0.05)
-        assert (our_connections_to(backend.port), clients_of(backend.port)) == (0, 0)
-        let_go(probe)  # which does no harm
-        assert await steps_of(probe) == (READY, [CONNECT, EXCHANGE])
-        let_go(probe)
+        assert (own_connection_count(backend.port), client_count(backend.port)) == (0, 0)
+        close_probe(probe)  # which does no harm
+        assert await check_with_steps(probe) == (READY, [CONNECT, EXCHANGE])
+        close_probe(probe)
 
-    with TalkingBackend(RESULT) as backend:
-        look.run(story(backend))
+    with KeepAliveBackend(RESULT) as backend:
+        check.run(story(backend))
 
 
-def test_a_failure_says_nothing_against_the_connection(look: Look) -> None:
-    with TalkingBackend(reply(503, "down")) as backend:
-        url = f"http://{backend.place}"
+def test_a_failure_says_nothing_against_the_connection(check: CheckRunner) -> None:
+    with KeepAliveBackend(http_response(503, "down")) as backend:
+        url = f"http://{backend.address}"
         failed = Verdict.failed(f"answered 503: {url}")
-        assert look.run(looks(url, 2)) == [(failed, ["connect", "exchange"]), (failed, ["reuse", "exchange"])]
+        assert check.run(run_checks(url, 2)) == [(failed, ["connect", "exchange"]), (failed, ["reuse", "exchange"])]
 
 
-def test_a_connection_under_tls_can_be_kept(look: Look, certificate: Certificate) -> None:
-    with TalkingBackend(RESULT, tls=server_tls(certificate)) as backend:
-        found = look.run(looks(f"https://{backend.place}", 3, ca=str(certificate.certificate)))
+def test_a_connection_under_tls_can_be_kept(check: CheckRunner, certificate: Certificate) -> None:
+    with KeepAliveBackend(RESULT, tls=server_tls(certificate)) as backend:
+        found = check.run(run_checks(f"https://{backend.address}", 3, ca=str(certificate.certificate)))
     assert found == [(READY, ["connect", "handshake", "exchange"]), *[(READY, ["reuse", "exchange"])] * 2]
-    assert backend.by_connection == [3]
+    assert backend.requests_per_connection == [3]
 
 
-def test_a_certificate_that_ends_soon_is_noticed_on_a_kept_connection(look: Look, certificate: Certificate) -> None:
-    with TalkingBackend(RESULT, tls=server_tls(certificate)) as backend:
+def test_a_certificate_that_ends_soon_is_noticed_on_a_reused_connection(
+    check: CheckRunner, certificate: Certificate
+) -> None:
+    with KeepAliveBackend(RESULT, tls=server_tls(certificate)) as backend:
         options: dict[str, Any] = {"ca": str(certificate.certificate), "min_cert_days": 1}
-        found = look.run(looks(f"https://{backend.place}", 2, **options))
+        found = check.run(run_checks(f"https://{backend.address}", 2, **options))
     assert [verdict.outcome for verdict, _ in found] == [Outcome.NOT_READY, Outcome.NOT_READY]
 
 
-def test_a_connection_to_a_proxy_can_be_kept(look: Look, certificate: Certificate) -> None:
-    with TalkingBackend(RESULT, tls=server_tls(certificate)) as backend, ProxyBackend() as proxy:
-        options: dict[str, Any] = {"ca": str(certificate.certificate), "proxy": f"http://{proxy.place}"}
-        found = look.run(looks(f"https://{backend.place}", 3, **options))
+def test_a_connection_to_a_proxy_can_be_kept(check: CheckRunner, certificate: Certificate) -> None:
+    with KeepAliveBackend(RESULT, tls=server_tls(certificate)) as backend, ProxyBackend() as proxy:
+        options: dict[str, Any] = {"ca": str(certificate.certificate), "proxy": f"http://{proxy.address}"}
+        found = check.run(run_checks(f"https://{backend.address}", 3, **options))
     assert [verdict for verdict, _ in found] == [READY] * 3
     assert proxy.connection_count == 1
 
@@ -125,7 +136,7 @@ def test_a_connection_to_a_proxy_can_be_kept(look: Look, certificate: Certificat
 # ---- connections that end
 
 
-def closing_after_each(request: Received) -> bytes:
+def closing_after_each(request: ReceivedRequest) -> bytes:
     return RESULT.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
 
 
@@ -139,65 +150,65 @@ def closing_after_each(request: Received) -> bytes:
 )
 @some_kinds
 def test_a_server_that_wants_it_closed_is_heeded(
-    look: Look, answer: Callable[[Received], bytes], url: str, options: dict[str, Any]
+    check: CheckRunner, answer: Callable[[ReceivedRequest], bytes], url: str, options: dict[str, Any]
 ) -> None:
-    with TalkingBackend(answer) as backend:
-        found = look.run(looks(url.format(place=backend.place), 3, **options))
+    with KeepAliveBackend(answer) as backend:
+        found = check.run(run_checks(url.format(place=backend.address), 3, **options))
     assert found == [(READY, ["connect", "exchange"])] * 3
-    assert backend.by_connection == [1, 1, 1]
+    assert backend.requests_per_connection == [1, 1, 1]
 
 
-@pytest.mark.parametrize("end", [Peer.finish, Peer.reset], ids=["closed", "reset"])
+@pytest.mark.parametrize("end", [Peer.shutdown_write, Peer.reset], ids=["closed", "reset"])
 @some_kinds
 def test_a_server_that_ends_idle_connections_is_not_failed(
-    look: Look, end: Callable[[Peer], None], url: str, options: dict[str, Any]
+    check: CheckRunner, end: Callable[[Peer], None], url: str, options: dict[str, Any]
 ) -> None:
     """Without a word, and after its answer."""
 
     def answers_once(peer: Peer) -> None:
-        Received.read(peer)
-        peer.say(RESULT)
+        ReceivedRequest.read(peer)
+        peer.send(RESULT)
         end(peer)
 
     with Backend(answers_once) as backend:
-        found = look.run(looks(url.format(place=backend.place), 3, between_s=0.02, **options))
+        found = check.run(run_checks(url.format(place=backend.address), 3, between_s=0.02, **options))
     assert [verdict for verdict, _ in found] == [READY] * 3
     assert backend.connection_count == 3
 
 
-@pytest.mark.parametrize("end", [Peer.finish, Peer.reset], ids=["closed", "reset"])
+@pytest.mark.parametrize("end", [Peer.shutdown_write, Peer.reset], ids=["closed", "reset"])
 @some_kinds
 def test_a_server_that_ends_the_connection_when_it_is_asked_again_is_not_failed(
-    look: Look, end: Callable[[Peer], None], url: str, options: dict[str, Any]
+    check: CheckRunner, end: Callable[[Peer], None], url: str, options: dict[str, Any]
 ) -> None:
     """It had ended it before, as far as it knows."""
 
     def hears_twice(peer: Peer) -> None:
-        Received.read(peer)
-        peer.say(RESULT)
-        Received.read(peer)
+        ReceivedRequest.read(peer)
+        peer.send(RESULT)
+        ReceivedRequest.read(peer)
         end(peer)
 
     with Backend(hears_twice) as backend:
-        found = look.run(looks(url.format(place=backend.place), 2, **options))
+        found = check.run(run_checks(url.format(place=backend.address), 2, **options))
     assert [verdict for verdict, _ in found] == [READY, READY]
     assert found[1][1] == ["reuse", "exchange", "connect", "exchange"]
     assert backend.connection_count == 2
 
 
-def test_a_server_that_breaks_off_its_answer_is_failed_on_a_kept_connection_too(look: Look) -> None:
+def test_a_server_that_breaks_off_its_answer_is_failed_on_a_reused_connection_too(check: CheckRunner) -> None:
     """What has begun to answer has not been idle."""
 
     def breaks_off(peer: Peer) -> None:
-        Received.read(peer)
-        peer.say(RESULT)
-        Received.read(peer)
-        peer.say(RESULT[:20])
-        peer.finish()
+        ReceivedRequest.read(peer)
+        peer.send(RESULT)
+        ReceivedRequest.read(peer)
+        peer.send(RESULT[:20])
+        peer.shutdown_write()
 
     with Backend(breaks_off) as backend:
-        url = f"http://{backend.place}"
-        found = look.run(looks(url, 3))
+        url = f"http://{backend.address}"
+        found = check.run(run_checks(url, 3))
     assert [verdict for verdict, _ in found] == [
         READY,
         Verdict.failed(f"it closed the connection before its answer was whole: {url}"),
@@ -205,16 +216,16 @@ def test_a_server_that_breaks_off_its_answer_is_failed_on_a_kept_connection_too(
     ]
 
 
-def test_a_server_that_is_gone_is_failed(look: Look) -> None:
+def test_a_server_that_is_gone_is_failed(check: CheckRunner) -> None:
     async def story() -> tuple[Verdict, str]:
         with HttpBackend(RESULT) as backend:
-            url = f"http://{backend.place}"
-            with keeping(url) as probe:
-                assert (await steps_of(probe))[0] == READY
+            url = f"http://{backend.address}"
+            with reusing(url) as probe:
+                assert (await check_with_steps(probe))[0] == READY
                 await asyncio.sleep(0.02)
-        return (await steps_of(probe))[0], url
+        return (await check_with_steps(probe))[0], url
 
-    verdict, url = look.run(story())
+    verdict, url = check.run(story())
     assert verdict == Verdict.failed(f"connection refused: {url}")
 
 
@@ -222,31 +233,31 @@ def test_a_server_that_is_gone_is_failed(look: Look) -> None:
 
 
 @some_kinds
-def test_a_look_that_hangs_on_a_kept_connection_ends_at_its_deadline_and_drops_it(
-    look: Look, url: str, options: dict[str, Any]
+def test_a_check_that_hangs_on_a_reused_connection_ends_at_its_deadline_and_drops_it(
+    check: CheckRunner, url: str, options: dict[str, Any]
 ) -> None:
     may_answer = threading.Event()
 
     def answers_late(peer: Peer) -> None:
-        Received.read(peer)
-        peer.say(RESULT)
-        Received.read(peer)
-        may_answer.wait(PATIENCE_S)
-        peer.say(reply(500, "late"))
+        ReceivedRequest.read(peer)
+        peer.send(RESULT)
+        ReceivedRequest.read(peer)
+        may_answer.wait(WAIT_TIMEOUT_S)
+        peer.send(http_response(500, "late"))
 
     async def story(backend: Backend) -> None:
-        with keeping(url.format(place=backend.place), **options) as probe:
-            assert (await look_once(probe, PATIENCE_S))[0] == READY
-            verdict, _ = await look_once(probe, 0.1)
+        with reusing(url.format(place=backend.address), **options) as probe:
+            assert (await run_check(probe, WAIT_TIMEOUT_S))[0] == READY
+            verdict, _ = await run_check(probe, 0.1)
             assert verdict == Verdict.failed("no answer within 0.1 s, in its step exchange")
             await asyncio.sleep(0)
-            assert not our_connections_to(backend.port)
+            assert not own_connection_count(backend.port)
             may_answer.set()
-            verdict, steps = await steps_of(probe)
+            verdict, steps = await check_with_steps(probe)
             assert (verdict, steps) == (READY, [CONNECT, EXCHANGE])
 
     with Backend(answers_late) as backend:
-        look.run(story(backend))
+        check.run(story(backend))
 
 
 # ---- whose answer it is
@@ -255,8 +266,8 @@ def test_a_look_that_hangs_on_a_kept_connection_ends_at_its_deadline_and_drops_i
 @pytest.mark.parametrize(
     "extra",
     [
-        reply(500, "for somebody else"),
-        reply(500, "for somebody else")[:20],
+        http_response(500, "for somebody else"),
+        http_response(500, "for somebody else")[:20],
         b"HTTP/1.1 100 Continue\r\n\r\n",
         b"junk",
         b"\x00",
@@ -266,30 +277,30 @@ def test_a_look_that_hangs_on_a_kept_connection_ends_at_its_deadline_and_drops_i
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "later"])
 @some_kinds
 def test_a_connection_on_which_more_came_than_was_asked_for_is_not_used_again(
-    look: Look, extra: bytes, is_late: bool, url: str, options: dict[str, Any]
+    check: CheckRunner, extra: bytes, is_late: bool, url: str, options: dict[str, Any]
 ) -> None:
     said = threading.Event()
 
     def says_more(peer: Peer) -> None:
         while True:
-            Received.read(peer)
+            ReceivedRequest.read(peer)
             if is_late:
-                peer.say(RESULT)
-                said.wait(PATIENCE_S)
-                peer.say(extra)
+                peer.send(RESULT)
+                said.wait(WAIT_TIMEOUT_S)
+                peer.send(extra)
             else:
-                peer.say(RESULT + extra)
+                peer.send(RESULT + extra)
 
     async def story(url: str) -> None:
-        with keeping(url, **options) as probe:
+        with reusing(url, **options) as probe:
             for _ in range(2):
-                verdict, steps = await steps_of(probe)
+                verdict, steps = await check_with_steps(probe)
                 assert (verdict, steps[-2:]) == (READY, [CONNECT, EXCHANGE])
                 said.set()
                 await asyncio.sleep(0.03)
 
     with Backend(says_more) as backend:
-        look.run(story(url.format(place=backend.place)))
+        check.run(story(url.format(place=backend.address)))
     assert backend.connection_count == 2
 
 
@@ -307,112 +318,120 @@ LARGE = b"x" * (2 * 1024 * 1024)
 @pytest.mark.parametrize(
     "answer",
     [
-        reply(200, LARGE),
+        http_response(200, LARGE),
         chunked(b"some", b"of", b"it"),
         chunked(LARGE[:1_000_000], LARGE[:1_000_000]),
         chunked(),
-        reply(204).replace(b"Content-Length: 0\r\n", b""),
-        reply(200),
+        http_response(204).replace(b"Content-Length: 0\r\n", b""),
+        http_response(200),
         b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + RESULT,
     ],
     ids=["large", "chunked", "large and chunked", "chunked and empty", "204", "empty", "after a hint"],
 )
-def test_a_body_that_nobody_needs_is_read_to_its_end(look: Look, answer: bytes) -> None:
-    with TalkingBackend(answer) as backend:
-        found = look.run(looks(f"http://{backend.place}", 3))
+def test_a_body_that_nobody_needs_is_read_to_its_end(check: CheckRunner, answer: bytes) -> None:
+    with KeepAliveBackend(answer) as backend:
+        found = check.run(run_checks(f"http://{backend.address}", 3))
     assert [verdict for verdict, _ in found] == [READY] * 3
-    assert backend.by_connection == [3]
+    assert backend.requests_per_connection == [3]
 
 
-def test_a_body_that_ends_with_its_connection_is_ready(look: Look) -> None:
+def test_a_body_that_ends_with_its_connection_is_ready(check: CheckRunner) -> None:
     with HttpBackend(b"HTTP/1.1 200 OK\r\n\r\nand so on") as backend:
-        assert look.run(looks(f"http://{backend.place}", 2)) == [(READY, ["connect", "exchange"])] * 2
+        assert check.run(run_checks(f"http://{backend.address}", 2)) == [(READY, ["connect", "exchange"])] * 2
 
 
-def test_a_body_that_is_needed_may_come_in_chunks(look: Look) -> None:
-    with TalkingBackend(chunked(b"all is ", b"well")) as backend:
-        assert [verdict for verdict, _ in look.run(looks(f"http://{backend.place}", 3, contains="is well"))] == [
-            READY
-        ] * 3
-    assert backend.by_connection == [3]
+def test_a_body_that_is_needed_may_come_in_chunks(check: CheckRunner) -> None:
+    with KeepAliveBackend(chunked(b"all is ", b"well")) as backend:
+        assert [
+            verdict for verdict, _ in check.run(run_checks(f"http://{backend.address}", 3, contains="is well"))
+        ] == [READY] * 3
+    assert backend.requests_per_connection == [3]
 
 
-def test_a_body_that_is_needed_and_too_large_is_failed_and_its_connection_not_used_again(look: Look) -> None:
-    with TalkingBackend(reply(200, LARGE)) as backend:
-        url = f"http://{backend.place}"
-        found = look.run(looks(url, 2, contains="y"))
+def test_a_body_that_is_needed_and_too_large_is_failed_and_its_connection_not_used_again(check: CheckRunner) -> None:
+    with KeepAliveBackend(http_response(200, LARGE)) as backend:
+        url = f"http://{backend.address}"
+        found = check.run(run_checks(url, 2, contains="y"))
     failed = Verdict.failed(f"the body of its answer is larger than 1024 KiB: {url}")
     assert [verdict for verdict, _ in found] == [failed, failed]
-    assert backend.by_connection == [1, 1]
+    assert backend.requests_per_connection == [1, 1]
 
 
-def test_a_body_without_an_end_is_failed_at_the_deadline(look: Look) -> None:
+def test_a_body_without_an_end_is_failed_at_the_deadline(check: CheckRunner) -> None:
     """Without reuse, the head would be enough."""
-    with TalkingBackend(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome") as backend:
-        url = f"http://{backend.place}"
-        assert look(url) == READY
-        assert look.within(0.3, url, reuse=True) == Verdict.failed("no answer within 0.3 s, in its step exchange")
+    with KeepAliveBackend(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome") as backend:
+        url = f"http://{backend.address}"
+        assert check(url) == READY
+        assert check.with_timeout(0.3, url, reuse=True) == Verdict.failed(
+            "no answer within 0.3 s, in its step exchange"
+        )
 
 
-def test_answers_are_judged_one_by_one(look: Look) -> None:
+def test_answers_are_judged_one_by_one(check: CheckRunner) -> None:
     """Nothing of an earlier answer is left in the next: no status, no header, no body."""
     answers = iter(
-        [reply(200, "one"), reply(302, "", Location="/two"), reply(200, "two"), reply(200, "thr"), reply(500)]
+        [
+            http_response(200, "one"),
+            http_response(302, "", Location="/two"),
+            http_response(200, "two"),
+            http_response(200, "thr"),
+            http_response(500),
+        ]
     )
 
     async def story(url: str) -> list[Verdict]:
-        with keeping(url, contains="o", redirects=1) as probe:
-            return [(await steps_of(probe))[0] for _ in range(4)]
+        with reusing(url, contains="o", redirects=1) as probe:
+            return [(await check_with_steps(probe))[0] for _ in range(4)]
 
-    with TalkingBackend(lambda _: next(answers)) as backend:
-        url = f"http://{backend.place}"
-        assert look.run(story(url)) == [
+    with KeepAliveBackend(lambda _: next(answers)) as backend:
+        url = f"http://{backend.address}"
+        assert check.run(story(url)) == [
             READY,
             READY,
             Verdict.failed(f'answered 200, but its body does not hold "o": {url}'),
             Verdict.failed(f"answered 500: {url}"),
         ]
-    assert backend.by_connection == [5]
+    assert backend.requests_per_connection == [5]
 
 
-def test_a_redirect_to_elsewhere_is_followed_on_a_connection_of_its_own(look: Look) -> None:
-    with TalkingBackend(RESULT) as other:
-        redirect = reply(302, "", Location=f"http://{other.place}/")
-        with TalkingBackend(redirect) as backend:
-            found = look.run(looks(f"http://{backend.place}", 3, redirects=1))
+def test_a_redirect_to_elsewhere_is_followed_on_a_connection_of_its_own(check: CheckRunner) -> None:
+    with KeepAliveBackend(RESULT) as other:
+        redirect = http_response(302, "", Location=f"http://{other.address}/")
+        with KeepAliveBackend(redirect) as backend:
+            found = check.run(run_checks(f"http://{backend.address}", 3, redirects=1))
     assert found == [
         (READY, ["connect", "exchange", "connect", "exchange"]),
         *[(READY, ["reuse", "exchange", "connect", "exchange"])] * 2,
     ]
-    assert (backend.by_connection, other.by_connection) == ([3], [1, 1, 1])
+    assert (backend.requests_per_connection, other.requests_per_connection) == ([3], [1, 1, 1])
 
 
 # ---- words
 
 
-def test_head_cannot_be_asked_on_a_kept_connection() -> None:
+def test_head_cannot_be_asked_on_a_reused_connection() -> None:
     with pytest.raises(OptionError, match="reuse: a connection cannot be kept over HEAD"):
         make_probe({"url": "http://127.0.0.1", "method": "HEAD", "reuse": True})
 
 
-def test_two_looks_at_the_same_time_lose_no_connection(look: Look) -> None:
+def test_two_concurrent_checks_lose_no_connection(check: CheckRunner) -> None:
     async def story(backend: Backend) -> None:
-        with keeping(f"http://{backend.place}") as probe:
+        with reusing(f"http://{backend.address}") as probe:
             for _ in range(3):
-                assert await asyncio.gather(*(probe.look() for _ in range(3))) == [READY] * 3
+                assert await asyncio.gather(*(probe.check() for _ in range(3))) == [READY] * 3
             await asyncio.sleep(0.02)
-            assert our_connections_to(backend.port) == 1
-            assert (await steps_of(probe))[1][0] == REUSED
+            assert own_connection_count(backend.port) == 1
+            assert (await check_with_steps(probe))[1][0] == REUSED
         await asyncio.sleep(0.02)
-        assert our_connections_to(backend.port) == 0
+        assert own_connection_count(backend.port) == 0
 
-    with TalkingBackend(RESULT) as backend:
-        look.run(story(backend))
+    with KeepAliveBackend(RESULT) as backend:
+        check.run(story(backend))
 
 
-def test_what_was_kept_on_a_loop_that_is_gone_is_not_used(look: Look) -> None:
+def test_what_was_kept_on_a_loop_that_is_gone_is_not_used(check: CheckRunner) -> None:
     """As after a fork, or when a program runs one loop after another."""
-    kept: Kept[str] = Kept()
+    kept: ConnectionSlot[str] = ConnectionSlot()
 
     async def put() -> str | None:
         kept.put("a connection")
@@ -423,4 +442,4 @@ def test_what_was_kept_on_a_loop_that_is_gone_is_not_used(look: Look) -> None:
     async def take() -> str | None:
         return kept.take()
 
-    assert [look.run(put()), look.run(take())] == [None, None]
+    assert [check.run(put()), check.run(take())] == [None, None]

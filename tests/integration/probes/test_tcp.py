@@ -15,32 +15,32 @@ import pytest
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import look_once
+from svcnode.net.connect import reject_self_connect
 from svcnode.probes import make_probe
-from svcnode.probes.tcp import MAX_ANSWER_BYTES
-from svcnode.probes.tools.connect import refuse_ourselves
-from tests.support.agents import has_ipv6
+from svcnode.probes.run import run_check
+from svcnode.probes.tcp import MAX_RECEIVED_BYTES
 from tests.support.backends import (
     Backend,
     Peer,
     close,
+    closed_port,
     full_backlog,
-    mute,
-    refusing,
     reissued,
     reset,
-    saying,
+    sending,
     server_tls,
+    unresponsive,
 )
 from tests.support.certificates import Certificate, make_certificate
-from tests.support.looks import OUT_OF_FILES, assert_missing_ca_is_our_fault
-from tests.support.wire import PATIENCE_S
+from tests.support.http_server import WAIT_TIMEOUT_S
+from tests.support.probe_assertions import NO_DESCRIPTORS, assert_missing_ca_is_unknown
+from tests.support.processes import has_ipv6
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.integration.probes.conftest import Look
+    from tests.integration.probes.conftest import CheckRunner
 
 READY = Verdict.ready()
 
@@ -48,7 +48,7 @@ READY = Verdict.ready()
 def answering(question: bytes, answer: bytes) -> Callable[[Peer], None]:
     def script(peer: Peer) -> None:
         if peer.read_exactly(len(question)) == question:
-            peer.say(answer)
+            peer.send(answer)
 
     return script
 
@@ -56,75 +56,75 @@ def answering(question: bytes, answer: bytes) -> Callable[[Peer], None]:
 # ---- tcp
 
 
-def test_a_port_that_is_listened_on_is_ready(look: Look) -> None:
-    with Backend(mute) as backend:
-        assert look(f"tcp://{backend.place}") == READY
+def test_a_port_that_is_listened_on_is_ready(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        assert check(f"tcp://{backend.address}") == READY
     assert backend.connection_count == 1
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-def test_a_port_of_an_ipv6_address_is_ready(look: Look) -> None:
-    with Backend(saying(b"hello"), host="::1") as backend:
-        assert look(f"tcp://{backend.place}", expect="hello") == READY
-        assert look(f"tcp://{backend.place}", expect="bye") == Verdict.failed(
+def test_a_port_of_an_ipv6_address_is_ready(check: CheckRunner) -> None:
+    with Backend(sending(b"hello"), host="::1") as backend:
+        assert check(f"tcp://{backend.address}", expect="hello") == READY
+        assert check(f"tcp://{backend.address}", expect="bye") == Verdict.failed(
             f'it did not say what was expected, but "hello": [::1]:{backend.port}'
         )
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "tls"])
-def test_a_port_that_refuses_is_failed(look: Look, scheme: str) -> None:
-    with refusing() as port:
-        assert look(f"{scheme}://127.0.0.1:{port}") == Verdict.failed(f"connection refused: 127.0.0.1:{port}")
+def test_a_port_that_refuses_is_failed(check: CheckRunner, scheme: str) -> None:
+    with closed_port() as port:
+        assert check(f"{scheme}://127.0.0.1:{port}") == Verdict.failed(f"connection refused: 127.0.0.1:{port}")
 
 
-def test_a_port_that_lets_nobody_in_is_failed_at_the_deadline(look: Look) -> None:
+def test_a_port_that_lets_nobody_in_is_failed_at_the_deadline(check: CheckRunner) -> None:
     with full_backlog() as port:
-        assert look.within(0.1, f"tcp://127.0.0.1:{port}") == Verdict.failed(
+        assert check.with_timeout(0.1, f"tcp://127.0.0.1:{port}") == Verdict.failed(
             "no answer within 0.1 s, in its step connect"
         )
 
 
-def test_what_is_expected_may_come_unasked(look: Look) -> None:
-    with Backend(saying(b"220 mail.example ESMTP\r\n")) as backend:
-        assert look(f"tcp://{backend.place}", expect="ESMTP") == READY
+def test_what_is_expected_may_come_unasked(check: CheckRunner) -> None:
+    with Backend(sending(b"220 mail.example ESMTP\r\n")) as backend:
+        assert check(f"tcp://{backend.address}", expect="ESMTP") == READY
 
 
-def test_what_is_expected_may_come_in_pieces(look: Look) -> None:
+def test_what_is_expected_may_come_in_pieces(check: CheckRunner) -> None:
     def in_pieces(peer: Peer) -> None:
         for letter in b"well, hello":
-            peer.say(bytes([letter]))
+            peer.send(bytes([letter]))
 
     with Backend(in_pieces) as backend:
-        assert look(f"tcp://{backend.place}", expect="hello") == READY
+        assert check(f"tcp://{backend.address}", expect="hello") == READY
 
 
-def test_what_is_sent_is_answered(look: Look) -> None:
+def test_what_is_sent_is_answered(check: CheckRunner) -> None:
     with Backend(answering(b"PING\r\n", b"+PONG\r\n")) as backend:
-        assert look(f"tcp://{backend.place}", send="PING\r\n", expect="+PONG") == READY
+        assert check(f"tcp://{backend.address}", send="PING\r\n", expect="+PONG") == READY
 
 
-def test_what_is_sent_and_expected_may_be_any_bytes(look: Look) -> None:
+def test_what_is_sent_and_expected_may_be_any_bytes(check: CheckRunner) -> None:
     with Backend(answering(b"\x00\xff\x10", b"\xde\xad\x00\xbe\xef")) as backend:
-        url = f"tcp://{backend.place}"
-        assert look(url, send={"hex": "00 ff 10"}, expect={"hex": "ad00be"}) == READY
+        url = f"tcp://{backend.address}"
+        assert check(url, send={"hex": "00 ff 10"}, expect={"hex": "ad00be"}) == READY
 
 
-def test_text_is_sent_as_utf_8(look: Look) -> None:
+def test_text_is_sent_as_utf_8(check: CheckRunner) -> None:
     with Backend(answering("grüß dich".encode(), "servus ✓".encode())) as backend:
-        assert look(f"tcp://{backend.place}", send="grüß dich", expect="✓") == READY
+        assert check(f"tcp://{backend.address}", send="grüß dich", expect="✓") == READY
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
 def test_what_is_sent_arrives_even_when_no_answer_is_expected(
-    look: Look, certificate: Certificate, is_encrypted: bool
+    check: CheckRunner, certificate: Certificate, is_encrypted: bool
 ) -> None:
     heard: list[bytes] = []
     tls = server_tls(certificate) if is_encrypted else None
     with Backend(lambda peer: heard.append(peer.read_to_end()), tls=tls) as backend:
         if is_encrypted:
-            assert look(f"tls://{backend.place}", send="QUIT\r\n", ca=str(certificate.certificate)) == READY
+            assert check(f"tls://{backend.address}", send="QUIT\r\n", ca=str(certificate.certificate)) == READY
         else:
-            assert look(f"tcp://{backend.place}", send="QUIT\r\n") == READY
+            assert check(f"tcp://{backend.address}", send="QUIT\r\n") == READY
     assert heard == [b"QUIT\r\n"]
 
 
@@ -132,197 +132,203 @@ def test_what_is_sent_arrives_even_when_no_answer_is_expected(
     ("script", "but"),
     [
         (close, ""),
-        (saying(b"something else\r\n"), ', but "something else"'),
-        (saying(b"\x1b[2J\xff"), ', but "\\x1b[2J\ufffd"'),
-        (saying(b"x" * 1000), f', but "{"x" * 80}…"'),
+        (sending(b"something else\r\n"), ', but "something else"'),
+        (sending(b"\x1b[2J\xff"), ', but "\\x1b[2J\ufffd"'),
+        (sending(b"x" * 1000), f', but "{"x" * 80}…"'),
     ],
     ids=["close", "other words", "no text", "many words"],
 )
-def test_anything_but_what_was_expected_is_failed(look: Look, script: Callable[[Peer], None], but: str) -> None:
+def test_anything_but_what_was_expected_is_failed(check: CheckRunner, script: Callable[[Peer], None], but: str) -> None:
     with Backend(script) as backend:
-        assert look(f"tcp://{backend.place}", expect="hello") == Verdict.failed(
-            f"it did not say what was expected{but}: {backend.place}"
+        assert check(f"tcp://{backend.address}", expect="hello") == Verdict.failed(
+            f"it did not say what was expected{but}: {backend.address}"
         )
 
 
-def test_what_was_heard_until_the_deadline_is_told(look: Look) -> None:
+def test_what_was_heard_until_the_deadline_is_told(check: CheckRunner) -> None:
     def says_the_wrong_thing(peer: Peer) -> None:
-        peer.say(b"-ERR starting up\r\n")
+        peer.send(b"-ERR starting up\r\n")
         peer.read_to_end()
 
     with Backend(says_the_wrong_thing) as backend:
-        assert look.within(0.3, f"tcp://{backend.place}", expect="+OK") == Verdict.failed(
+        assert check.with_timeout(0.3, f"tcp://{backend.address}", expect="+OK") == Verdict.failed(
             'heard "-ERR starting up", and not "+OK", within 0.3 s'
         )
 
 
-def test_a_connection_that_is_reset_before_anything_was_heard_is_failed(look: Look) -> None:
+def test_a_connection_that_is_reset_before_anything_was_heard_is_failed(check: CheckRunner) -> None:
     with Backend(reset) as backend:
-        assert look(f"tcp://{backend.place}", expect="hello").outcome is Outcome.FAILED
+        assert check(f"tcp://{backend.address}", expect="hello").outcome is Outcome.FAILED
 
 
-def test_a_mute_server_is_failed_at_the_deadline_when_something_is_expected(look: Look) -> None:
-    with Backend(mute) as backend:
-        assert look.within(0.3, f"tcp://{backend.place}", expect="hello") == Verdict.failed(
+def test_a_mute_server_is_failed_at_the_deadline_when_something_is_expected(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        assert check.with_timeout(0.3, f"tcp://{backend.address}", expect="hello") == Verdict.failed(
             "no answer within 0.3 s, in its step exchange"
         )
 
 
-def test_what_is_expected_is_heard_up_to_the_limit_and_not_past_it(look: Look) -> None:
-    with Backend(saying(b"x" * (MAX_ANSWER_BYTES - 5) + b"hello")) as backend:
-        assert look(f"tcp://{backend.place}", expect="hello") == READY
-    with Backend(saying(b"x" * (MAX_ANSWER_BYTES - 4) + b"hello")) as backend:
-        assert look(f"tcp://{backend.place}", expect="hello").outcome is Outcome.FAILED
+def test_what_is_expected_is_heard_up_to_the_limit_and_not_past_it(check: CheckRunner) -> None:
+    with Backend(sending(b"x" * (MAX_RECEIVED_BYTES - 5) + b"hello")) as backend:
+        assert check(f"tcp://{backend.address}", expect="hello") == READY
+    with Backend(sending(b"x" * (MAX_RECEIVED_BYTES - 4) + b"hello")) as backend:
+        assert check(f"tcp://{backend.address}", expect="hello").outcome is Outcome.FAILED
 
 
-def test_a_server_that_talks_for_ever_is_not_listened_to_for_ever(look: Look) -> None:
+def test_a_server_that_talks_for_ever_is_not_listened_to_for_ever(check: CheckRunner) -> None:
     def chatters(peer: Peer) -> None:
         while True:
-            peer.say(b"bla " * 1000)
+            peer.send(b"bla " * 1000)
 
     with Backend(chatters) as backend:
-        assert look(f"tcp://{backend.place}", expect="hello").outcome is Outcome.FAILED
+        assert check(f"tcp://{backend.address}", expect="hello").outcome is Outcome.FAILED
 
 
 # ---- tls
 
 
-def test_a_server_whose_certificate_is_trusted_is_ready(look: Look, certificate: Certificate) -> None:
-    with Backend(mute, tls=server_tls(certificate)) as backend:
-        assert look(f"tls://{backend.place}", ca=str(certificate.certificate)) == READY
-        assert look(f"tls://localhost:{backend.port}", ca=str(certificate.certificate)) == READY
+def test_a_server_whose_certificate_is_trusted_is_ready(check: CheckRunner, certificate: Certificate) -> None:
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        assert check(f"tls://{backend.address}", ca=str(certificate.certificate)) == READY
+        assert check(f"tls://localhost:{backend.port}", ca=str(certificate.certificate)) == READY
 
 
-def test_what_is_sent_and_expected_goes_through_tls(look: Look, certificate: Certificate) -> None:
+def test_what_is_sent_and_expected_goes_through_tls(check: CheckRunner, certificate: Certificate) -> None:
     with Backend(answering(b"PING\r\n", b"+PONG\r\n"), tls=server_tls(certificate)) as backend:
-        url, ca = f"tls://{backend.place}", str(certificate.certificate)
-        assert look(url, send="PING\r\n", expect="+PONG", ca=ca) == READY
+        url, ca = f"tls://{backend.address}", str(certificate.certificate)
+        assert check(url, send="PING\r\n", expect="+PONG", ca=ca) == READY
 
 
-def test_a_certificate_that_nobody_vouches_for_is_failed(look: Look, certificate: Certificate) -> None:
-    with Backend(mute, tls=server_tls(certificate)) as backend:
-        assert look(f"tls://{backend.place}") == Verdict.failed(
-            f"its certificate is not valid: self-signed certificate: {backend.place}"
+def test_a_certificate_that_nobody_vouches_for_is_failed(check: CheckRunner, certificate: Certificate) -> None:
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        assert check(f"tls://{backend.address}") == Verdict.failed(
+            f"its certificate is not valid: self-signed certificate: {backend.address}"
         )
 
 
 def test_a_certificate_that_another_authority_vouches_for_is_failed(
-    look: Look, certificate: Certificate, tmp_path: Path
+    check: CheckRunner, certificate: Certificate, tmp_path: Path
 ) -> None:
     other = make_certificate(tmp_path, "other")
-    with Backend(mute, tls=server_tls(certificate)) as backend:
-        verdict = look(f"tls://{backend.place}", ca=str(other.certificate))
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        verdict = check(f"tls://{backend.address}", ca=str(other.certificate))
     assert verdict.outcome is Outcome.FAILED
     assert verdict.reason.startswith("its certificate is not valid: ")
 
 
-def test_a_certificate_that_is_over_is_failed(look: Look, certificate: Certificate, tmp_path: Path) -> None:
+def test_a_certificate_that_is_over_is_failed(check: CheckRunner, certificate: Certificate, tmp_path: Path) -> None:
     over = reissued(certificate, tmp_path, days_left=-1)
-    with Backend(mute, tls=server_tls(over)) as backend:
-        assert look(f"tls://{backend.place}", ca=str(over.certificate)) == Verdict.failed(
-            f"its certificate is not valid: certificate has expired: {backend.place}"
+    with Backend(unresponsive, tls=server_tls(over)) as backend:
+        assert check(f"tls://{backend.address}", ca=str(over.certificate)) == Verdict.failed(
+            f"its certificate is not valid: certificate has expired: {backend.address}"
         )
 
 
-def test_a_certificate_for_another_address_is_failed(look: Look, certificate: Certificate) -> None:
-    with Backend(mute, tls=server_tls(certificate), host="127.0.0.2") as backend:
-        verdict = look(f"tls://{backend.place}", ca=str(certificate.certificate))
+def test_a_certificate_for_another_address_is_failed(check: CheckRunner, certificate: Certificate) -> None:
+    with Backend(unresponsive, tls=server_tls(certificate), host="127.0.0.2") as backend:
+        verdict = check(f"tls://{backend.address}", ca=str(certificate.certificate))
     assert verdict.outcome is Outcome.FAILED
     assert "certificate is not valid for '127.0.0.2'" in verdict.reason
 
 
-def test_the_name_that_the_certificate_must_have_may_be_given(look: Look, certificate: Certificate) -> None:
+def test_the_name_that_the_certificate_must_have_may_be_given(check: CheckRunner, certificate: Certificate) -> None:
     ca = str(certificate.certificate)
-    with Backend(mute, tls=server_tls(certificate), host="127.0.0.2") as backend:
-        assert look(f"tls://{backend.place}", ca=ca, server_name="localhost") == READY
-        verdict = look(f"tls://{backend.place}", ca=ca, server_name="other.example")
+    with Backend(unresponsive, tls=server_tls(certificate), host="127.0.0.2") as backend:
+        assert check(f"tls://{backend.address}", ca=ca, server_name="localhost") == READY
+        verdict = check(f"tls://{backend.address}", ca=ca, server_name="other.example")
     assert verdict.outcome is Outcome.FAILED
     assert "certificate is not valid for 'other.example'" in verdict.reason
 
 
-def test_the_server_is_told_the_name(look: Look, certificate: Certificate) -> None:
+def test_the_server_is_told_the_name(check: CheckRunner, certificate: Certificate) -> None:
     names: list[str | None] = []
     tls = server_tls(certificate)
     tls.sni_callback = lambda _sock, name, _context: names.append(name)
-    with Backend(mute, tls=tls) as backend:
+    with Backend(unresponsive, tls=tls) as backend:
         for options in ({}, {"server_name": "other.example"}):
-            look(f"tls://localhost:{backend.port}", ca=str(certificate.certificate), **options)
+            check(f"tls://localhost:{backend.port}", ca=str(certificate.certificate), **options)
     assert names == ["localhost", "other.example"]
 
 
-def test_a_certificate_that_ends_soon_is_not_ready(look: Look, certificate: Certificate, tmp_path: Path) -> None:
+def test_a_certificate_that_ends_soon_is_not_ready(
+    check: CheckRunner, certificate: Certificate, tmp_path: Path
+) -> None:
     soon = reissued(certificate, tmp_path, days_left=10.5)
     ca = str(soon.certificate)
-    with Backend(mute, tls=server_tls(soon)) as backend:
-        assert look(f"tls://{backend.place}", ca=ca) == READY
-        assert look(f"tls://{backend.place}", ca=ca, min_cert_days=10) == READY
-        assert look(f"tls://{backend.place}", ca=ca, min_cert_days=11) == Verdict.not_ready(
+    with Backend(unresponsive, tls=server_tls(soon)) as backend:
+        assert check(f"tls://{backend.address}", ca=ca) == READY
+        assert check(f"tls://{backend.address}", ca=ca, min_cert_days=10) == READY
+        assert check(f"tls://{backend.address}", ca=ca, min_cert_days=11) == Verdict.not_ready(
             "its certificate expires in 10.5 days, before min_cert_days is reached"
         )
 
 
-def test_what_is_not_said_weighs_more_than_a_certificate_that_ends_soon(look: Look, certificate: Certificate) -> None:
+def test_what_is_not_said_weighs_more_than_a_certificate_that_ends_soon(
+    check: CheckRunner, certificate: Certificate
+) -> None:
     with Backend(close, tls=server_tls(certificate)) as backend:
-        verdict = look(f"tls://{backend.place}", ca=str(certificate.certificate), min_cert_days=1, expect="hello")
+        verdict = check(f"tls://{backend.address}", ca=str(certificate.certificate), min_cert_days=1, expect="hello")
     assert verdict.outcome is Outcome.FAILED
 
 
 def test_a_server_that_wants_to_know_its_clients_is_shown_a_certificate(
-    look: Look, certificate: Certificate, tmp_path: Path
+    check: CheckRunner, certificate: Certificate, tmp_path: Path
 ) -> None:
     known, stranger = make_certificate(tmp_path, "known"), make_certificate(tmp_path, "stranger")
     ca = str(certificate.certificate)
-    with Backend(saying(b"welcome"), tls=server_tls(certificate, clients=known.certificate)) as backend:
+    with Backend(sending(b"welcome"), tls=server_tls(certificate, clients=known.certificate)) as backend:
 
         def seen(**options: str) -> Outcome:
-            return look(f"tls://{backend.place}", ca=ca, expect="welcome", **options).outcome
+            return check(f"tls://{backend.address}", ca=ca, expect="welcome", **options).outcome
 
         assert seen(client_certificate=str(known.certificate), client_key=str(known.key)) is Outcome.READY
         assert seen(client_certificate=str(stranger.certificate), client_key=str(stranger.key)) is Outcome.FAILED
         assert seen() is Outcome.FAILED
 
 
-def test_the_key_may_stand_in_the_file_of_the_certificate(look: Look, certificate: Certificate, tmp_path: Path) -> None:
+def test_the_key_may_stand_in_the_file_of_the_certificate(
+    check: CheckRunner, certificate: Certificate, tmp_path: Path
+) -> None:
     known = make_certificate(tmp_path, "known")
     both = tmp_path / "both.pem"
     both.write_bytes(known.certificate.read_bytes() + known.key.read_bytes())
-    with Backend(saying(b"welcome"), tls=server_tls(certificate, clients=known.certificate)) as backend:
-        url, ca = f"tls://{backend.place}", str(certificate.certificate)
-        assert look(url, ca=ca, expect="welcome", client_certificate=str(both)) == READY
+    with Backend(sending(b"welcome"), tls=server_tls(certificate, clients=known.certificate)) as backend:
+        url, ca = f"tls://{backend.address}", str(certificate.certificate)
+        assert check(url, ca=ca, expect="welcome", client_certificate=str(both)) == READY
 
 
-@pytest.mark.parametrize("script", [saying(b"220 plain text\r\n"), close, reset], ids=["plain text", "close", "reset"])
-def test_a_server_that_does_not_speak_tls_is_failed(look: Look, script: Callable[[Peer], None]) -> None:
+@pytest.mark.parametrize("script", [sending(b"220 plain text\r\n"), close, reset], ids=["plain text", "close", "reset"])
+def test_a_server_that_does_not_speak_tls_is_failed(check: CheckRunner, script: Callable[[Peer], None]) -> None:
     with Backend(script) as backend:
-        assert look(f"tls://{backend.place}").outcome is Outcome.FAILED
+        assert check(f"tls://{backend.address}").outcome is Outcome.FAILED
 
 
-def test_a_handshake_that_is_never_answered_is_failed_at_the_deadline(look: Look) -> None:
-    with Backend(mute) as backend:
-        assert look.within(0.2, f"tls://{backend.place}") == Verdict.failed(
+def test_a_handshake_that_is_never_answered_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        assert check.with_timeout(0.2, f"tls://{backend.address}") == Verdict.failed(
             "no answer within 0.2 s, in its step handshake"
         )
 
 
-def test_an_authority_that_is_replaced_counts_from_the_next_look_on(
-    look: Look, certificate: Certificate, tmp_path: Path
+def test_an_authority_that_is_replaced_counts_from_the_next_check_on(
+    check: CheckRunner, certificate: Certificate, tmp_path: Path
 ) -> None:
     other = make_certificate(tmp_path, "other")
     ca = tmp_path / "ca.pem"
     ca.write_bytes(other.certificate.read_bytes())
-    with Backend(mute, tls=server_tls(certificate)) as backend:
-        probe = make_probe({"url": f"tls://{backend.place}", "ca": str(ca)})
-        assert look.run(probe.look()).outcome is Outcome.FAILED
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        probe = make_probe({"url": f"tls://{backend.address}", "ca": str(ca)})
+        assert check.run(probe.check()).outcome is Outcome.FAILED
         ca.write_bytes(certificate.certificate.read_bytes())
-        assert look.run(probe.look()) == READY
+        assert check.run(probe.check()) == READY
 
 
 def test_an_authority_that_is_gone_is_our_own_fault_and_leaves_nothing_open(
-    look: Look, certificate: Certificate, tmp_path: Path
+    check: CheckRunner, certificate: Certificate, tmp_path: Path
 ) -> None:
-    with Backend(mute, tls=server_tls(certificate)) as backend:
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
         for scheme in ("tls", "https"):
-            assert_missing_ca_is_our_fault(look, f"{scheme}://{backend.place}", tmp_path / "ca.pem", certificate)
+            assert_missing_ca_is_unknown(check, f"{scheme}://{backend.address}", tmp_path / "ca.pem", certificate)
     assert backend.connection_count == 0
 
 
@@ -384,107 +390,109 @@ def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path:
 # ---- our own faults
 
 
-def test_running_out_of_file_descriptors_is_our_own_fault(look: Look) -> None:
-    with Backend(mute) as backend:
-        assert look.without_files(f"tcp://{backend.place}") == (OUT_OF_FILES, READY)
+def test_running_out_of_file_descriptors_is_our_own_fault(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        assert check.without_descriptors(f"tcp://{backend.address}") == (NO_DESCRIPTORS, READY)
 
 
 def test_running_out_of_file_descriptors_does_not_make_us_forget_whom_to_trust(
-    look: Look, certificate: Certificate
+    check: CheckRunner, certificate: Certificate
 ) -> None:
     # The authorities of the machine are read from files as well.
-    with Backend(mute, tls=server_tls(certificate)) as backend:
-        url, trusted = f"tls://{backend.place}", str(certificate.certificate)
-        assert look.without_files(url, SSL_CERT_FILE=trusted) == (OUT_OF_FILES, READY)
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        url, trusted = f"tls://{backend.address}", str(certificate.certificate)
+        assert check.without_descriptors(url, SSL_CERT_FILE=trusted) == (NO_DESCRIPTORS, READY)
 
 
 # ---- steps
 
 
-def test_a_look_at_an_address_has_one_step(look: Look) -> None:
-    with Backend(mute) as backend:
-        assert look.steps(f"tcp://{backend.place}") == [("connect", "127.0.0.1", True)]
+def test_a_check_of_an_address_has_one_step(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        assert check.steps(f"tcp://{backend.address}") == [("connect", "127.0.0.1", True)]
 
 
 @pytest.mark.usefixtures("resolver")
-def test_a_look_at_a_name_has_its_resolving_as_a_step(look: Look) -> None:
-    with Backend(saying(b"hello")) as backend:
-        assert look.steps(f"tcp://localhost:{backend.port}", expect="hello") == [
+def test_a_check_of_a_name_has_a_resolve_step(check: CheckRunner) -> None:
+    with Backend(sending(b"hello")) as backend:
+        assert check.steps(f"tcp://localhost:{backend.port}", expect="hello") == [
             ("resolve", "localhost", True),
             ("connect", "127.0.0.1", True),
             ("exchange", "", True),
         ]
 
 
-def test_a_look_through_tls_has_its_handshake_as_a_step(look: Look, certificate: Certificate) -> None:
-    with Backend(saying(b"hello"), tls=server_tls(certificate)) as backend:
-        url, ca = f"tls://{backend.place}", str(certificate.certificate)
-        assert look.steps(url, ca=ca, server_name="localhost", expect="hello") == [
+def test_a_check_through_tls_has_its_handshake_as_a_step(check: CheckRunner, certificate: Certificate) -> None:
+    with Backend(sending(b"hello"), tls=server_tls(certificate)) as backend:
+        url, ca = f"tls://{backend.address}", str(certificate.certificate)
+        assert check.steps(url, ca=ca, server_name="localhost", expect="hello") == [
             ("connect", "127.0.0.1", True),
             ("handshake", "localhost", True),
             ("exchange", "", True),
         ]
 
 
-def test_the_step_that_a_look_got_no_further_than_is_marked(look: Look, certificate: Certificate) -> None:
-    with refusing() as port:
-        assert look.steps(f"tls://127.0.0.1:{port}") == [("connect", "127.0.0.1", False)]
-    with Backend(mute, tls=server_tls(certificate)) as backend:
-        untrusted = look.steps(f"tls://{backend.place}")
+def test_the_step_that_a_check_got_no_further_than_is_marked(check: CheckRunner, certificate: Certificate) -> None:
+    with closed_port() as port:
+        assert check.steps(f"tls://127.0.0.1:{port}") == [("connect", "127.0.0.1", False)]
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        untrusted = check.steps(f"tls://{backend.address}")
         assert untrusted == [("connect", "127.0.0.1", True), ("handshake", "127.0.0.1", False)]
-    with Backend(mute) as backend:
-        unanswered = look.steps_when_cut_off(f"tcp://{backend.place}", expect="hello")
+    with Backend(unresponsive) as backend:
+        unanswered = check.steps_until_timeout(f"tcp://{backend.address}", expect="hello")
         assert unanswered == [("connect", "127.0.0.1", True), ("exchange", "", False)]
 
 
 # ---- nothing is left open
 
 
-def test_a_look_that_is_cut_off_while_it_connects_leaves_nothing_open(look: Look) -> None:
+def test_a_check_that_times_out_while_it_connects_leaves_nothing_open(check: CheckRunner) -> None:
     with full_backlog() as port:
         for scheme in ("tcp", "tls"):
-            verdict = look.cut_off(f"{scheme}://127.0.0.1:{port}")
+            verdict = check.times_out(f"{scheme}://127.0.0.1:{port}")
             assert verdict.reason.endswith("in its step connect")
 
 
-def test_a_look_that_is_cut_off_in_its_handshake_leaves_nothing_open(look: Look) -> None:
-    with Backend(mute) as backend:
-        verdict = look.cut_off(f"tls://{backend.place}")
+def test_a_check_that_times_out_in_its_handshake_leaves_nothing_open(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        verdict = check.times_out(f"tls://{backend.address}")
     assert verdict.reason.endswith("in its step handshake")
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_a_look_that_is_cut_off_in_its_exchange_leaves_nothing_open(
-    look: Look, certificate: Certificate, is_encrypted: bool
+def test_a_check_that_times_out_in_its_exchange_leaves_nothing_open(
+    check: CheckRunner, certificate: Certificate, is_encrypted: bool
 ) -> None:
-    with Backend(mute, tls=server_tls(certificate) if is_encrypted else None) as backend:
+    with Backend(unresponsive, tls=server_tls(certificate) if is_encrypted else None) as backend:
         options = {"ca": str(certificate.certificate)} if is_encrypted else {}
-        url = f"{'tls' if is_encrypted else 'tcp'}://{backend.place}"
-        verdict = look.cut_off(url, expect="hello", **options)
+        url = f"{'tls' if is_encrypted else 'tcp'}://{backend.address}"
+        verdict = check.times_out(url, expect="hello", **options)
     assert verdict.reason.endswith("in its step exchange")
 
 
-def test_looks_that_come_to_their_end_leave_nothing_open(look: Look, certificate: Certificate) -> None:
-    with Backend(saying(b"hello")) as plain, Backend(saying(b"hello"), tls=server_tls(certificate)) as encrypted:
+def test_checks_that_come_to_their_end_leave_nothing_open(check: CheckRunner, certificate: Certificate) -> None:
+    with Backend(sending(b"hello")) as plain, Backend(sending(b"hello"), tls=server_tls(certificate)) as encrypted:
         ca = str(certificate.certificate)
-        look.leaves_nothing_open(f"tcp://{plain.place}")
-        look.leaves_nothing_open(f"tcp://{plain.place}", expect="hello")
-        look.leaves_nothing_open(f"tcp://{plain.place}", expect="bye")
-        look.leaves_nothing_open(f"tls://{plain.place}")
-        look.leaves_nothing_open(f"tls://{encrypted.place}")
-        look.leaves_nothing_open(f"tls://{encrypted.place}", expect="hello", ca=ca)
-        look.leaves_nothing_open(f"tls://{encrypted.place}", expect="bye", ca=ca)
+        check.leaks_nothing(f"tcp://{plain.address}")
+        check.leaks_nothing(f"tcp://{plain.address}", expect="hello")
+        check.leaks_nothing(f"tcp://{plain.address}", expect="bye")
+        check.leaks_nothing(f"tls://{plain.address}")
+        check.leaks_nothing(f"tls://{encrypted.address}")
+        check.leaks_nothing(f"tls://{encrypted.address}", expect="hello", ca=ca)
+        check.leaks_nothing(f"tls://{encrypted.address}", expect="bye", ca=ca)
 
 
-def test_connections_that_are_reset_in_their_handshake_do_no_harm_to_what_is_opened_after_them(look: Look) -> None:
+def test_connections_that_are_reset_in_their_handshake_do_no_harm_to_what_is_opened_after_them(
+    check: CheckRunner,
+) -> None:
     async def story(url: str) -> set[Verdict]:
         probe = make_probe(url)
-        return {await probe.look() for _ in range(200)}
+        return {await probe.check() for _ in range(200)}
 
     with Backend(reset) as backend:
         # A socket that is closed twice would close the one that has its number by then.
-        assert look.run(story(f"tls://{backend.place}")) == {
-            Verdict.failed(f"connection reset by peer: {backend.place}")
+        assert check.run(story(f"tls://{backend.address}")) == {
+            Verdict.failed(f"connection reset by peer: {backend.address}")
         }
 
 
@@ -499,27 +507,27 @@ async def _connected_with_itself() -> asyncio.Transport:
     return transport
 
 
-def test_a_socket_that_has_only_reached_itself_has_reached_nobody(look: Look) -> None:
+def test_a_socket_that_has_only_reached_itself_has_reached_nobody(check: CheckRunner) -> None:
     async def story() -> tuple[str, int]:
         transport = await _connected_with_itself()
         here: tuple[str, int] = transport.get_extra_info("sockname")
         with pytest.raises(ConnectionRefusedError, match="refused"):
-            refuse_ourselves(transport, here)
+            reject_self_connect(transport, here)
         return here
 
-    here = look.run(story())
+    here = check.run(story())
     with socket.socket() as service:
         service.bind(here)  # it can come back at once, without SO_REUSEADDR
 
 
-def test_a_dead_port_stays_dead_however_often_it_is_called(look: Look) -> None:
+def test_a_dead_port_stays_dead_however_often_it_is_called(check: CheckRunner) -> None:
     """An even port among those that the system hands out: calling from it is a matter of at most some ten thousand."""
     probe = make_probe(f"tcp://127.0.0.1:{_even_ephemeral_port()}")
 
     async def story() -> set[Outcome]:
-        return {(await probe.look()).outcome for _ in range(30_000)}
+        return {(await probe.check()).outcome for _ in range(30_000)}
 
-    assert look.run(story(), 12 * PATIENCE_S) == {Outcome.FAILED}
+    assert check.run(story(), 12 * WAIT_TIMEOUT_S) == {Outcome.FAILED}
 
 
 def _even_ephemeral_port() -> int:
@@ -533,23 +541,23 @@ def _even_ephemeral_port() -> int:
 # ---- nothing is kept of a handshake that was cut off
 
 
-def test_a_handshake_that_is_cut_off_is_forgotten(look: Look) -> None:
-    """What comes just around the deadline is the hard case: the look is over, and the connection not yet closed."""
+def test_a_handshake_that_times_out_is_forgotten(check: CheckRunner) -> None:
+    """What comes just around the deadline is the hard case: the check is over, and the connection not yet closed."""
 
     def junk_around_the_deadline(peer: Peer) -> None:
         time.sleep(random.uniform(0.024, 0.036))
-        peer.say(b"this is no TLS")
+        peer.send(b"this is no TLS")
 
     async def story() -> int:
         with Backend(junk_around_the_deadline) as backend:
-            probe = make_probe(f"tls://{backend.place}")
+            probe = make_probe(f"tls://{backend.address}")
             before = _tls_objects_alive()
             for _ in range(60):
-                await asyncio.gather(*(look_once(probe, 0.03) for _ in range(10)))
+                await asyncio.gather(*(run_check(probe, 0.03) for _ in range(10)))
             await asyncio.sleep(0.05)
             return _tls_objects_alive() - before
 
-    assert look.run(story()) == 0
+    assert check.run(story()) == 0
 
 
 def _tls_objects_alive() -> int:

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, ClassVar, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-READY_WITHIN_S = 60.0
+READY_TIMEOUT_S = 60.0
 # Below what the kernel gives to those who connect: nobody gets the port of a server that was killed by chance. Tests
 # that run side by side have ports of their own, for a port is free until its server has started.
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -34,10 +34,10 @@ def free_port() -> int:
             return port
 
 
-def wait_until(is_so: Callable[[], bool], what: str, within_s: float = READY_WITHIN_S) -> None:
-    deadline_s = time.monotonic() + within_s
+def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = READY_TIMEOUT_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
     while not is_so():
-        assert time.monotonic() < deadline_s, f"{what}: not within {within_s:g} s"
+        assert time.monotonic() < deadline_s, f"{what}: not within {timeout_s:g} s"
         time.sleep(0.02)
 
 
@@ -46,7 +46,7 @@ class ToolError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ProcessInfo:
     """A process as the kernel shows it."""
 
     pid: int
@@ -61,7 +61,7 @@ class Running:
         return ""
 
 
-def running() -> list[Running]:
+def list_processes() -> list[ProcessInfo]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -69,19 +69,19 @@ def running() -> list[Running]:
             state, parent, group = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
             # One whose first thread is over is gone, ports and all, only when its other threads are over, too.
             is_zombie = state in "ZX" and len([*(folder / "task").iterdir()]) <= 1
-            found.append(Running(int(folder.name), int(parent), int(group), is_zombie))
+            found.append(ProcessInfo(int(folder.name), int(parent), int(group), is_zombie))
     return found
 
 
-def descendants(pid: int) -> list[Running]:
-    everything = running()
+def descendants(pid: int) -> list[ProcessInfo]:
+    everything = list_processes()
     family = {pid}
     while found := {each.pid for each in everything if each.parent in family} - family:
         family |= found
     return [each for each in everything if each.pid in family - {pid}]
 
 
-def stands_still(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether all its threads are stopped, which takes a busy kernel a while."""
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError):  # a thread that is over
@@ -170,12 +170,12 @@ class RealServer(ABC):
             extra_groups=None if user is None else [],
         )
 
-    def wait_until_ready(self, within_s: float = READY_WITHIN_S) -> None:
-        deadline_s = time.monotonic() + within_s
+    def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        deadline_s = time.monotonic() + timeout_s
         while not self._is_ready():
             assert self.process is not None, "it was not started"
-            assert self.process.poll() is None, f"it ended by itself: {self.tail()}"
-            assert time.monotonic() < deadline_s, f"not ready within {within_s:g} s: {self.tail()}"
+            assert self.process.poll() is None, f"it ended by itself: {self.log_tail()}"
+            assert time.monotonic() < deadline_s, f"not ready within {timeout_s:g} s: {self.log_tail()}"
             time.sleep(0.05)
 
     def _is_ready(self) -> bool:
@@ -189,11 +189,13 @@ class RealServer(ABC):
             groups = self._signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
-            wait_until(lambda: not any(each.group in groups and not each.is_zombie for each in running()), "gone")
+            wait_until(
+                lambda: not any(each.group in groups and not each.is_zombie for each in list_processes()), "gone"
+            )
 
     def freeze(self) -> None:
         groups = self._signal(signal.SIGSTOP)
-        wait_until(lambda: all(stands_still(each.pid) for each in running() if each.group in groups), "frozen")
+        wait_until(lambda: all(is_stopped(each.pid) for each in list_processes() if each.group in groups), "frozen")
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
@@ -219,16 +221,16 @@ class RealServer(ABC):
         pid = self.process.pid
         return [pid, *sorted({each.group for each in descendants(pid)} - {pid})]
 
-    def tail(self) -> str:
+    def log_tail(self) -> str:
         return self.log_file.read_text(errors="replace")[-2000:] if self.log_file.exists() else ""
 
     # ---- helpers
 
-    def run(self, *command: str, text: str = "", within_s: float = READY_WITHIN_S) -> str:
+    def run(self, *command: str, text: str = "", timeout_s: float = READY_TIMEOUT_S) -> str:
         """What one of its tools prints, run as the user that runs the server."""
         with self._launch(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
             try:
-                printed, complaint = tool.communicate(text.encode(), within_s)
+                printed, complaint = tool.communicate(text.encode(), timeout_s)
             except BaseException:
                 tool.kill()
                 raise
@@ -236,7 +238,7 @@ class RealServer(ABC):
             raise ToolError(f"{command[0]}: {(complaint or printed).decode(errors='replace').strip()}")
         return printed.decode().strip()
 
-    def own(self, *paths: Path) -> None:
+    def chown(self, *paths: Path) -> None:
         """Give files to the user that runs it."""
         user = self.user()
         if user is None or os.geteuid() != 0:
@@ -249,7 +251,7 @@ class RealServer(ABC):
                     parent.chmod(parent.stat().st_mode | 0o011)
 
 
-class LoginServer(RealServer):
+class PasswordServer(RealServer):
     """One that lets nobody in without the password."""
 
     password: ClassVar[str]
@@ -259,7 +261,7 @@ class LoginServer(RealServer):
         return self.url_with(self.password)
 
     @property
-    def wrong_url(self) -> str:
+    def bad_credentials_url(self) -> str:
         return self.url_with("not-the-password")
 
     @abstractmethod

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tests.support.servers.asking import ask
-from tests.support.servers.scripted import Reply, Request, ScriptedServer, serve
+from tests.support.servers.fake_http import FakeHttpServer, Request, Response, serve
+from tests.support.servers.http_request import http_request
 
 
-class BeaconServer(ScriptedServer):
+class BeaconServer(FakeHttpServer):
     """`set(is_syncing=True, sync_distance=300)`, and so on. `health` is worked out, unless it is set to a code."""
 
-    usual: ClassVar[dict[str, Any]] = {
+    defaults: ClassVar[dict[str, Any]] = {
         "health": None,
         "is_initialised": True,
         "is_syncing": False,
@@ -30,10 +30,10 @@ class BeaconServer(ScriptedServer):
         return f"beacon+http://{self.host}:{self.port}"
 
     def is_ready(self) -> bool:
-        return ask(self.port, "/eth/v1/node/version")[0] == 200
+        return http_request(self.port, "/eth/v1/node/version")[0] == 200
 
 
-def answer(request: Request) -> Reply:
+def handle_request(request: Request) -> Response:
     pages = {"/eth/v1/node/health": _health, "/eth/v1/node/syncing": _syncing, "/eth/v1/node/version": _version}
     page = pages.get(request.path)
     if page is None:
@@ -43,35 +43,35 @@ def answer(request: Request) -> Reply:
     return page(request)
 
 
-def _health(request: Request) -> Reply:
+def _health(request: Request) -> Response:
     """No body: the code says it all. A client may choose the code for a node that is syncing."""
     state = request.state
     if state["health"] is not None:
-        return Reply(state["health"])
+        return Response(state["health"])
     chosen = request.query.get("syncing_status", "206")
     if not (chosen.isdecimal() and 100 <= int(chosen) <= 599):
         return _error(400, "Invalid syncing status code")
     if not state["is_initialised"]:
-        return Reply(503)
-    return Reply(int(chosen) if state["is_syncing"] or state["is_optimistic"] or state["el_offline"] else 200)
+        return Response(503)
+    return Response(int(chosen) if state["is_syncing"] or state["is_optimistic"] or state["el_offline"] else 200)
 
 
-def _syncing(request: Request) -> Reply:
+def _syncing(request: Request) -> Response:
     """Numbers are texts, as everywhere in this API."""
     state = request.state
     if not state["is_initialised"]:
         return _error(500, "Internal Server Error")
     flags = {name: state[name] for name in ("is_syncing", "is_optimistic", "el_offline")}
-    return Reply(200, {"data": {name: str(state[name]) for name in ("head_slot", "sync_distance")} | flags})
+    return Response(200, {"data": {name: str(state[name]) for name in ("head_slot", "sync_distance")} | flags})
 
 
-def _version(request: Request) -> Reply:
-    return Reply(200, {"data": {"version": request.state["version"]}})
+def _version(request: Request) -> Response:
+    return Response(200, {"data": {"version": request.state["version"]}})
 
 
-def _error(code: int, message: str) -> Reply:
-    return Reply(code, {"code": code, "message": message})
+def _error(code: int, message: str) -> Response:
+    return Response(code, {"code": code, "message": message})
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve(handle_request)

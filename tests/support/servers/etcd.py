@@ -6,8 +6,8 @@ import base64
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from tests.support.servers.asking import ask
 from tests.support.servers.base import RealServer, free_port, wait_until
+from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
 ROOT_PASSWORD = "root/pass:word"
-READABLE = "ledger/"
+READABLE_PREFIX = "ledger/"
 
 
 class EtcdServer(RealServer):
@@ -35,7 +35,7 @@ class EtcdServer(RealServer):
     ) -> None:
         super().__init__(folder)
         self.member = member
-        self.is_guarded = is_guarded
+        self.requires_auth = is_guarded
         self.certificate = certificate
         self.peer_url = f"http://{self.host}:{free_port()}"
         self.cluster = f"{member}={self.peer_url}"
@@ -43,10 +43,10 @@ class EtcdServer(RealServer):
 
     @property
     def url(self) -> str:
-        return self._url(f"{USER}:{quote(PASSWORD, safe='')}@" if self.is_guarded else "")
+        return self._url(f"{USER}:{quote(PASSWORD, safe='')}@" if self.requires_auth else "")
 
     @property
-    def wrong_url(self) -> str:
+    def bad_credentials_url(self) -> str:
         return self._url(f"{USER}:not-the-password@")
 
     def _url(self, user: str) -> str:
@@ -77,9 +77,9 @@ class EtcdServer(RealServer):
         return self.has_leader()
 
     def set_up(self) -> None:
-        if not self.is_guarded:
+        if not self.requires_auth:
             return
-        under = {"key": _base64(READABLE), "range_end": _base64(READABLE[:-1] + "0")}  # "0" follows "/"
+        under = {"key": _base64(READABLE_PREFIX), "range_end": _base64(READABLE_PREFIX[:-1] + "0")}  # "0" follows "/"
         for path, body in (
             ("user/add", {"name": "root", "password": ROOT_PASSWORD}),
             ("user/grant", {"user": "root", "role": "root"}),
@@ -98,14 +98,14 @@ class EtcdServer(RealServer):
         """One call of its JSON gateway, such as `/v3/kv/range`."""
         trusted = None if self.certificate is None else self.certificate.certificate
         headers = {"Authorization": token} if token else {}
-        return ask(self.port, path, method="POST", body=body or {}, headers=headers, trusted=trusted)
+        return http_request(self.port, path, method="POST", body=body or {}, headers=headers, ca_file=trusted)
 
     def has_leader(self) -> bool:
         """As this member believes. One that has just lost its leader does not know it yet."""
         code, status = self.call("/v3/maintenance/status")
         return code == 200 and int(status.get("leader", 0)) != 0
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         code, status = self.call("/v3/maintenance/status")
         return code == 200 and "leader" in status and status["leader"] == status["header"]["member_id"]
 
@@ -143,7 +143,7 @@ class EtcdCluster:
             member.kill()
 
     def leader(self) -> EtcdServer:
-        return next(member for member in self.members if member.process is not None and member.leads())
+        return next(member for member in self.members if member.process is not None and member.is_leader())
 
     def followers(self) -> list[EtcdServer]:
         leader = self.leader()

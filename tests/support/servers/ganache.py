@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.servers.asking import ask
 from tests.support.servers.base import RealServer
-from tests.support.servers.provision import missing
+from tests.support.servers.http_request import http_request
+from tests.support.servers.provision import skip_or_fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ class GanacheServer(RealServer):
 
     def call(self, method: str, *parameters: object) -> Any:
         question = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
-        code, answer = ask(self.port, "/", method="POST", body=question)
+        code, answer = http_request(self.port, "/", method="POST", body=question)
         assert code == 200, answer
         assert "result" in answer, answer
         return answer["result"]
@@ -79,7 +79,7 @@ def _install() -> None:
         options = ["--silent", "--no-audit", "--no-fund", "--prefix", str(_HOME)]
         done = subprocess.run([npm, "install", *options, f"ganache@{VERSION}"], check=False, capture_output=True)
     if done.returncode != 0 or _installed_version() != VERSION:
-        missing(f"npm could not install ganache {VERSION}: {done.stderr.decode(errors='replace')[-500:]}")
+        skip_or_fail(f"npm could not install ganache {VERSION}: {done.stderr.decode(errors='replace')[-500:]}")
 
 
 def _installed_version() -> str | None:
@@ -90,4 +90,4 @@ def _installed_version() -> str | None:
 
 
 def _tool(name: str) -> str:
-    return shutil.which(name) or missing(f"{name} is not installed: ganache needs Node.js and npm")
+    return shutil.which(name) or skip_or_fail(f"{name} is not installed: ganache needs Node.js and npm")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.certificates import Certificate
 
 SERVICE = "ledger"
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 _ROOT = Path(__file__).parents[3]
 
 
@@ -50,16 +50,16 @@ class GrpcHealthServer(RealServer):
         return {"PYTHONPATH": str(_ROOT)}
 
     def is_ready(self) -> bool:
-        return self._tell({})
+        return self._send_statuses({})
 
     def set(self, service: str = SERVICE, status: str = "NOT_SERVING") -> None:
         """UNKNOWN, SERVING, NOT_SERVING or SERVICE_UNKNOWN. It is so when this returns, and after a restart."""
         self.statuses[service] = status
         if self.process is not None:
-            assert self._tell({service: status})
+            assert self._send_statuses({service: status})
 
-    def _tell(self, statuses: Mapping[str, str]) -> bool:
-        with socket.create_connection((self.host, self.control_port), timeout=PATIENCE_S) as sock:
+    def _send_statuses(self, statuses: Mapping[str, str]) -> bool:
+        with socket.create_connection((self.host, self.control_port), timeout=TIMEOUT_S) as sock:
             sock.sendall(json.dumps(statuses).encode() + b"\n")
             return sock.recv(10) == b"ok\n"
 

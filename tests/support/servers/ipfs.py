@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tests.support.servers.asking import ask
-from tests.support.servers.scripted import Reply, Request, ScriptedServer, serve
+from tests.support.servers.fake_http import FakeHttpServer, Request, Response, serve
+from tests.support.servers.http_request import http_request
 
 _ID = "12D3KooWScriptedNodeOfTheTests"
 
 
-class IpfsServer(ScriptedServer):
+class IpfsServer(FakeHttpServer):
     """`set(peers=0)`, `set(is_online=False)`. With an `authorization`, it answers those who send that header."""
 
-    usual: ClassVar[dict[str, Any]] = {"peers": 3, "is_online": True, "authorization": None, "version": "0.30.0"}
+    defaults: ClassVar[dict[str, Any]] = {"peers": 3, "is_online": True, "authorization": None, "version": "0.30.0"}
 
     @property
     def url(self) -> str:
@@ -26,42 +26,42 @@ class IpfsServer(ScriptedServer):
     def is_ready(self) -> bool:
         authorization = self.state["authorization"]
         headers = {} if authorization is None else {"Authorization": authorization}
-        return ask(self.port, "/api/v0/version", method="POST", headers=headers)[0] == 200
+        return http_request(self.port, "/api/v0/version", method="POST", headers=headers)[0] == 200
 
 
-def answer(request: Request) -> Reply:
+def handle_request(request: Request) -> Response:
     state = request.state
     if state["authorization"] is not None and request.headers.get("authorization") != state["authorization"]:
-        return Reply(403, "access denied: no valid authorization token\n")
+        return Response(403, "access denied: no valid authorization token\n")
     calls = {"/api/v0/id": _id, "/api/v0/swarm/peers": _peers, "/api/v0/version": _version}
     call = calls.get(request.path)
     if request.method != "POST":
-        return Reply(405, "405 - Method Not Allowed\n", {"Allow": "OPTIONS, POST"})
+        return Response(405, "405 - Method Not Allowed\n", {"Allow": "OPTIONS, POST"})
     if call is None:
-        return Reply(404, "404 page not found\n")
+        return Response(404, "404 page not found\n")
     return call(request)
 
 
-def _id(request: Request) -> Reply:
+def _id(request: Request) -> Response:
     """Offline, a node knows itself, and no addresses."""
     addresses = ["/ip4/127.0.0.1/tcp/4001/p2p/" + _ID] if request.state["is_online"] else None
     agent = f"kubo/{request.state['version']}/"
-    return Reply(200, {"ID": _ID, "PublicKey": "", "Addresses": addresses, "AgentVersion": agent, "Protocols": None})
+    return Response(200, {"ID": _ID, "PublicKey": "", "Addresses": addresses, "AgentVersion": agent, "Protocols": None})
 
 
-def _peers(request: Request) -> Reply:
+def _peers(request: Request) -> Response:
     if not request.state["is_online"]:
-        return Reply(500, {"Message": "this command must be run in online mode", "Code": 0, "Type": "error"})
+        return Response(500, {"Message": "this command must be run in online mode", "Code": 0, "Type": "error"})
     peers = [
         {"Addr": f"/ip4/192.0.2.{number}/tcp/4001", "Peer": f"12D3KooWPeer{number}"}
         for number in range(1, request.state["peers"] + 1)
     ]
-    return Reply(200, {"Peers": peers or None})  # an empty list in Go is null in JSON
+    return Response(200, {"Peers": peers or None})  # an empty list in Go is null in JSON
 
 
-def _version(request: Request) -> Reply:
-    return Reply(200, {"Version": request.state["version"], "Commit": "", "Repo": "16", "System": "amd64/linux"})
+def _version(request: Request) -> Response:
+    return Response(200, {"Version": request.state["version"], "Commit": "", "Repo": "16", "System": "amd64/linux"})
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve(handle_request)

@@ -6,8 +6,8 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.support.servers.base import LoginServer, wait_until
-from tests.support.servers.full import places_held
+from tests.support.servers.base import PasswordServer, wait_until
+from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ REPLICATION_PASSWORD = "follower-password"
 MAX_CONNECTIONS = 10  # the least it can be told
 
 
-class MariaDbServer(LoginServer):
+class MariaDbServer(PasswordServer):
     """With a certificate, it takes nobody in over TCP without TLS."""
 
     password = PASSWORD
@@ -73,7 +73,7 @@ class MariaDbServer(LoginServer):
 
     def prepare(self) -> None:
         install = program("mariadb-install-db", PACKAGE)  # its user comes with it
-        self.own(self.folder)
+        self.chown(self.folder)
         if self.certificate is not None:
             self._copy_certificate(self.certificate)
         if not self.data.exists():
@@ -89,7 +89,7 @@ class MariaDbServer(LoginServer):
         for source, name in ((made.certificate, "server.pem"), (made.key, "server.key")):
             shutil.copyfile(source, self.folder / name)
             (self.folder / name).chmod(0o600)
-            self.own(self.folder / name)
+            self.chown(self.folder / name)
 
     def set_up(self) -> None:
         self.sql(
@@ -127,7 +127,7 @@ class MariaDbServer(LoginServer):
         following = int(
             self.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
         )
-        with places_held(MAX_CONNECTIONS + 1 - following, self.socket_file, _is_greeted):
+        with connections_held(MAX_CONNECTIONS + 1 - following, self.socket_file, _is_greeted):
             yield
 
 
@@ -155,7 +155,7 @@ class MariaDbReplica(MariaDbServer):
         )
         wait_until(self.is_following, "following its primary")
         written = self.primary.sql("SELECT @@gtid_binlog_pos")
-        assert self.sql(f"SELECT MASTER_GTID_WAIT('{written}', 30)") == "0", self.tail()
+        assert self.sql(f"SELECT MASTER_GTID_WAIT('{written}', 30)") == "0", self.log_tail()
 
     def is_following(self) -> bool:
         return self.sql("SHOW STATUS LIKE 'Slave_running'").endswith("ON")

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.support.servers.base import RealServer
-from tests.support.servers.full import every_place_held
+from tests.support.servers.connection_limit import all_connections_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 40  # some of them are memcached's own: each of its threads sets files aside
 
 
@@ -36,11 +36,11 @@ class MemcachedServer(RealServer):
 
     def exhaust(self) -> AbstractContextManager[None]:
         """Hold every connection that it gives. What comes next is told so, and is hung up on at once."""
-        return every_place_held(self._client)
+        return all_connections_held(self._client)
 
     @contextmanager
     def _client(self) -> Iterator[bool]:
-        with socket.create_connection((self.host, self.port), timeout=PATIENCE_S) as sock:
+        with socket.create_connection((self.host, self.port), timeout=TIMEOUT_S) as sock:
             yield _is_served(sock)
 
 

@@ -10,8 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.support.servers.asking import trusting
-from tests.support.servers.base import LoginServer, free_port, wait_until
+from tests.support.servers.base import PasswordServer, free_port, wait_until
+from tests.support.servers.http_request import tls_context
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
     from tests.support.certificates import Certificate
 
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
 MAX_CONNECTIONS = 12
-_WELCOME = b"PONG\r\n"
+_PONG = b"PONG\r\n"
 
 
 class JetStream(Enum):
     OFF = "off"
     ON = "on"
-    ALONE = "alone"  # one of three members, of which the others never come: there is nobody to lead
+    NO_QUORUM = "alone"  # one of three members, of which the others never come: there is nobody to lead
 
 
-class NatsServer(LoginServer):
+class NatsServer(PasswordServer):
     password = PASSWORD
 
     def __init__(
@@ -59,7 +59,7 @@ class NatsServer(LoginServer):
         }
         if self.jetstream is not JetStream.OFF:
             config["jetstream"] = {"store_dir": str(self.folder), "max_mem": 1 << 24, "max_file": 1 << 26}
-        if self.jetstream is JetStream.ALONE:
+        if self.jetstream is JetStream.NO_QUORUM:
             routes = [f"nats-route://{self.host}:{free_port()}" for _ in range(2)]
             config["cluster"] = {"name": "ledger", "listen": f"{self.host}:{free_port()}", "routes": routes}
         if self.certificate is not None:
@@ -68,7 +68,7 @@ class NatsServer(LoginServer):
 
     def is_ready(self) -> bool:
         with self._client() as answer:
-            return answer == _WELCOME
+            return answer == _PONG
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
@@ -78,7 +78,7 @@ class NatsServer(LoginServer):
 
             def take_all() -> bool:  # it may still count somebody who has just left
                 nonlocal welcomed
-                while welcomed < MAX_CONNECTIONS and held.enter_context(self._client()) == _WELCOME:
+                while welcomed < MAX_CONNECTIONS and held.enter_context(self._client()) == _PONG:
                     welcomed += 1
                 return welcomed == MAX_CONNECTIONS
 
@@ -89,21 +89,21 @@ class NatsServer(LoginServer):
     def _client(self) -> Iterator[bytes]:
         """A client for as long as the block, and the answer to its login."""
         with ExitStack() as opened:
-            sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=PATIENCE_S))
-            _line(sock)  # its greeting
+            sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=TIMEOUT_S))
+            _read_line(sock)  # its greeting
             if self.certificate is not None:
                 try:
-                    sock = trusting(self.certificate.certificate).wrap_socket(sock, server_hostname=self.host)
+                    sock = tls_context(self.certificate.certificate).wrap_socket(sock, server_hostname=self.host)
                 except ssl.SSLError:  # a full server says so in the clear, where the handshake should begin
                     yield b""
                     return
                 opened.enter_context(sock)
             claim = {"user": USER, "pass": PASSWORD, "verbose": False, "pedantic": False}
             sock.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")
-            yield _line(sock)
+            yield _read_line(sock)
 
 
-def _line(sock: socket.socket) -> bytes:
+def _read_line(sock: socket.socket) -> bytes:
     """Byte by byte, so that nothing is taken of what a TLS handshake must read."""
     line = b""
     while not line.endswith(b"\n"):

@@ -7,9 +7,9 @@ from base64 import b64encode
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tests.support.servers.asking import ask
-from tests.support.servers.base import LoginServer
-from tests.support.servers.full import every_place_held
+from tests.support.servers.base import PasswordServer
+from tests.support.servers.connection_limit import all_connections_held
+from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ http {{
 """
 
 
-class NginxServer(LoginServer):
+class NginxServer(PasswordServer):
     password = PASSWORD
 
     def url_with(self, password: str) -> str:
@@ -61,19 +61,19 @@ class NginxServer(LoginServer):
 
     def is_ready(self) -> bool:
         claim = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        return ask(self.port, "/", headers={"Authorization": f"Basic {claim}"}) == (200, "ok")
+        return http_request(self.port, "/", headers={"Authorization": f"Basic {claim}"}) == (200, "ok")
 
     def exhaust(self) -> AbstractContextManager[None]:
         """Hold every connection that it gives, each in the middle of a request. What comes next is hung up on."""
-        return every_place_held(self._client)
+        return all_connections_held(self._client)
 
     @contextmanager
     def _client(self) -> Iterator[bool]:
         with socket.create_connection((self.host, self.port)) as sock:
-            yield _is_heard(sock)
+            yield _is_accepted(sock)
 
 
-def _is_heard(sock: socket.socket) -> bool:
+def _is_accepted(sock: socket.socket) -> bool:
     """Whether it waits for the rest of the request."""
     sock.settimeout(0.1)
     with suppress(ConnectionError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.support.servers.base import LoginServer, ToolError, descendants, wait_until
+from tests.support.servers.base import PasswordServer, ToolError, descendants, wait_until
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SUPERUSER_PASSWORD = "superuser-password"
 MAX_CONNECTIONS = 20
 
 
-class PostgresServer(LoginServer):
+class PostgresServer(PasswordServer):
     """Takes passwords over TCP only as scram-sha-256; with a certificate, it takes nobody in without TLS."""
 
     password = PASSWORD
@@ -39,7 +39,7 @@ class PostgresServer(LoginServer):
         self.data = folder / "data"
         self.certificate = certificate
         self._fsync = "off"
-        self._held: int | None = None  # the process that recovers, while it is stopped
+        self._stopped_pid: int | None = None  # the process that recovers, while it is stopped
 
     def url_with(self, password: str) -> str:
         return f"postgresql://{USER}:{password}@{self.host}:{self.port}/{DATABASE}"
@@ -61,7 +61,7 @@ class PostgresServer(LoginServer):
 
     def prepare(self) -> None:
         self.tool("postgres")  # installed, and its user with it
-        self.own(self.folder)
+        self.chown(self.folder)
         if not self.data.exists():
             self.make_data()
             self.configure()
@@ -97,7 +97,7 @@ class PostgresServer(LoginServer):
         for source, name in ((made.certificate, "server.pem"), (made.key, "server.key")):
             shutil.copyfile(source, self.data / name)
             (self.data / name).chmod(0o600)
-            self.own(self.data / name)
+            self.chown(self.data / name)
 
     def set_up(self) -> None:
         self.psql(f"ALTER USER {SUPERUSER} PASSWORD '{SUPERUSER_PASSWORD}'")
@@ -120,7 +120,7 @@ class PostgresServer(LoginServer):
 
     def kill(self) -> None:
         super().kill()
-        self._held = None
+        self._stopped_pid = None
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
@@ -134,7 +134,7 @@ class PostgresServer(LoginServer):
         for path in self.folder.glob(".s.PGSQL.*"):
             path.unlink()
 
-    def start_held_in_recovery(self, *, is_replaying: bool = False) -> None:
+    def start_stalled_recovery(self, *, is_replaying: bool = False) -> None:
         """Crash it, and start it so that it does not get over that until `let_recovery_end`.
 
         It says "the database system is starting up"; when it is replaying, "is not yet accepting connections".
@@ -143,15 +143,15 @@ class PostgresServer(LoginServer):
             if self.process is None:
                 self.start()
                 self.wait_until_ready()
-            self._write_what_must_be_recovered()
+            self._write_unrecovered_data()
             self.kill()
             self._start_after_crash(is_slow=not is_replaying)
-            if self._hold_recovery() and (not is_replaying or self._go_on_to_replay()):
+            if self._stop_recovery_process() and (not is_replaying or self._advance_to_replay()):
                 wanted = "not yet accepting" if is_replaying else "starting up"
-                if wanted in self._refusal():
+                if wanted in self._connection_error():
                     return
             self.kill()  # it was faster than us
-        raise AssertionError(f"its recovery could not be held: {self.tail()}")
+        raise AssertionError(f"its recovery could not be held: {self.log_tail()}")
 
     def _start_after_crash(self, *, is_slow: bool) -> None:
         """Slowly, it first syncs all its files, as it should: time enough to catch it before it replays."""
@@ -159,12 +159,12 @@ class PostgresServer(LoginServer):
         self.start()
         self._fsync = "off"
 
-    def _write_what_must_be_recovered(self) -> None:
+    def _write_unrecovered_data(self) -> None:
         self.psql("DROP TABLE IF EXISTS unsaved")
         self.psql("CREATE TABLE unsaved AS SELECT n, repeat('x', 100) AS text FROM generate_series(1, 200000) AS n")
         self.psql("UPDATE unsaved SET n = n + 1")
 
-    def _hold_recovery(self) -> bool:
+    def _stop_recovery_process(self) -> bool:
         assert self.process is not None
         deadline_s = time.monotonic() + 30
         while time.monotonic() < deadline_s and self.process.poll() is None:
@@ -174,30 +174,30 @@ class PostgresServer(LoginServer):
                 if "postgres: startup" in child.title:
                     with suppress(ProcessLookupError):
                         os.kill(child.pid, signal.SIGSTOP)
-                        self._held = child.pid
+                        self._stopped_pid = child.pid
                         return True
         return False
 
-    def _go_on_to_replay(self) -> bool:
-        assert self._held is not None
+    def _advance_to_replay(self) -> bool:
+        assert self._stopped_pid is not None
         with suppress(ProcessLookupError):
-            while "starting up" in self._refusal():
-                os.kill(self._held, signal.SIGCONT)
+            while "starting up" in self._connection_error():
+                os.kill(self._stopped_pid, signal.SIGCONT)
                 time.sleep(0.002)
-                os.kill(self._held, signal.SIGSTOP)
+                os.kill(self._stopped_pid, signal.SIGSTOP)
             return True
         return False
 
-    def _refusal(self) -> str:
+    def _connection_error(self) -> str:
         try:
             return self.psql("SELECT 'it lets us in'")
         except ToolError as exc:
             return str(exc)
 
-    def let_recovery_end(self) -> None:
-        assert self._held is not None, "it is not held"
-        os.kill(self._held, signal.SIGCONT)
-        self._held = None
+    def finish_recovery(self) -> None:
+        assert self._stopped_pid is not None, "it is not held"
+        os.kill(self._stopped_pid, signal.SIGCONT)
+        self._stopped_pid = None
         self.wait_until_ready()
 
     @contextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tests.support.servers.asking import ask
 from tests.support.servers.base import RealServer
+from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class PrometheusServer(RealServer):
         (self.folder / "prometheus.yml").write_text(f"global:\n  evaluation_interval: 1s\n\n{config}")
 
     def is_ready(self) -> bool:
-        return ask(self.port, "/-/ready")[0] == 200
+        return http_request(self.port, "/-/ready")[0] == 200
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The series that an expression gives now, each with its labels (`metric`) and `value`."""
@@ -94,6 +94,6 @@ class PrometheusServer(RealServer):
         return found
 
     def _get(self, path: str) -> Any:
-        code, answer = ask(self.port, path)
+        code, answer = http_request(self.port, path)
         assert code == 200, answer
         return answer["data"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Where Debian puts servers that are not on everybody's PATH.
-_PLACES = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/usr/local/sbin"]
+_SEARCH_PATH = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/usr/local/sbin"]
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
@@ -29,11 +29,11 @@ def program(name: str, package: str, *, also_in: str = "") -> str:
         _install(package)
         found = _find(name, also_in)
     if found is None:
-        missing(f"{name} is not installed: sudo apt-get install --no-install-recommends {package}")
+        skip_or_fail(f"{name} is not installed: sudo apt-get install --no-install-recommends {package}")
     return found
 
 
-def missing(why: str) -> NoReturn:
+def skip_or_fail(why: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(why)
     pytest.skip(why)
@@ -42,7 +42,7 @@ def missing(why: str) -> NoReturn:
 def _find(name: str, also_in: str) -> str | None:
     """`also_in` is a pattern such as "/usr/lib/postgresql/*/bin"; the last one found counts."""
     folders = sorted(str(folder) for folder in Path("/").glob(also_in.lstrip("/"))) if also_in else []
-    return shutil.which(name, path=os.pathsep.join([*reversed(folders), *_PLACES]))
+    return shutil.which(name, path=os.pathsep.join([*reversed(folders), *_SEARCH_PATH]))
 
 
 @cache

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tests.support.servers.asking import trusting
-from tests.support.servers.base import LoginServer, free_port
-from tests.support.servers.full import every_place_held
+from tests.support.servers.base import PasswordServer, free_port
+from tests.support.servers.connection_limit import all_connections_held
+from tests.support.servers.http_request import tls_context
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a
 VHOST = "ledger"
 QUEUE = "orders"
 MAX_CONNECTIONS = 12
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 # Left to itself, the Erlang machine starts an epmd that outlives it, for everybody, and in a session of its own.
 _START = """\
@@ -38,7 +38,7 @@ exec "$0"
 _OPEN_OK = (10, 41)
 
 
-class RabbitServer(LoginServer):
+class RabbitServer(PasswordServer):
     """With a certificate, it speaks nothing but TLS."""
 
     password = PASSWORD
@@ -101,17 +101,17 @@ class RabbitServer(LoginServer):
 
     def exhaust(self) -> AbstractContextManager[None]:
         """Hold every connection that its host gives. What comes next may log in, and is told so when it opens."""
-        return every_place_held(self._client)
+        return all_connections_held(self._client)
 
     @contextmanager
     def _client(self) -> Iterator[bool]:
         """A client for as long as the block, and whether it was let in."""
         with ExitStack() as opened:
-            sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=PATIENCE_S))
+            sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=TIMEOUT_S))
             if self.certificate is not None:
-                context = trusting(self.certificate.certificate)
+                context = tls_context(self.certificate.certificate)
                 sock = opened.enter_context(context.wrap_socket(sock, server_hostname=self.host))
-            yield _open(sock)
+            yield _open_connection(sock)
 
 
 _DEFINITIONS = {
@@ -128,30 +128,38 @@ _DEFINITIONS = {
 # ---- as much of AMQP 0-9-1 as it takes to be let in
 
 
-def _open(sock: socket.socket) -> bool:
+def _open_connection(sock: socket.socket) -> bool:
     sock.sendall(b"AMQP\x00\x00\x09\x01")
-    _method(sock)  # start
+    _read_method(sock)  # start
     answer = f"\0{USER}\0{PASSWORD}".encode()
-    _say(sock, 11, struct.pack(">I", 0) + _short("PLAIN") + struct.pack(">I", len(answer)) + answer + _short("en_US"))
-    _method(sock)  # tune
-    _say(sock, 31, struct.pack(">HIH", 1, 131_072, 0))
-    _say(sock, 40, _short(VHOST) + _short("") + b"\0")
-    return _method(sock) == _OPEN_OK
+    _send_method(
+        sock,
+        11,
+        struct.pack(">I", 0)
+        + _short_string("PLAIN")
+        + struct.pack(">I", len(answer))
+        + answer
+        + _short_string("en_US"),
+    )
+    _read_method(sock)  # tune
+    _send_method(sock, 31, struct.pack(">HIH", 1, 131_072, 0))
+    _send_method(sock, 40, _short_string(VHOST) + _short_string("") + b"\0")
+    return _read_method(sock) == _OPEN_OK
 
 
-def _say(sock: socket.socket, method: int, arguments: bytes) -> None:
+def _send_method(sock: socket.socket, method: int, arguments: bytes) -> None:
     payload = struct.pack(">HH", 10, method) + arguments
     sock.sendall(struct.pack(">BHI", 1, 0, len(payload)) + payload + b"\xce")
 
 
-def _method(sock: socket.socket) -> tuple[int, int]:
+def _read_method(sock: socket.socket) -> tuple[int, int]:
     """The class and number of what it says next."""
-    size: int = struct.unpack(">BHI", _exactly(sock, 7))[2]
-    class_, number = struct.unpack(">HH", _exactly(sock, size + 1)[:4])
+    size: int = struct.unpack(">BHI", _read_exactly(sock, 7))[2]
+    class_, number = struct.unpack(">HH", _read_exactly(sock, size + 1)[:4])
     return class_, number
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
+def _read_exactly(sock: socket.socket, count: int) -> bytes:
     read = b""
     while len(read) < count:
         more = sock.recv(count - len(read))
@@ -161,5 +169,5 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
     return read
 
 
-def _short(text: str) -> bytes:
+def _short_string(text: str) -> bytes:
     return bytes([len(text)]) + text.encode()

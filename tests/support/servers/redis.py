@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tests.support.servers.base import RealServer, ToolError, wait_until
-from tests.support.servers.full import places_held
+from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 PACKAGE = "redis-server"
 MAX_CLIENTS = 10
 # Held, it loads for a hundred seconds, and answers after each key.
-HELD_KEYS = 5_000
-HELD_KEY_BYTES = 1_024
-HELD_DELAY_US = 20_000
+STALL_KEYS = 5_000
+STALL_KEY_BYTES = 1_024
+STALL_DELAY_US = 20_000
 
 
 class RedisServer(RealServer):
@@ -43,7 +43,7 @@ class RedisServer(RealServer):
         return self._url(self.password)
 
     @property
-    def wrong_url(self) -> str:
+    def bad_credentials_url(self) -> str:
         assert self.password, "without a password, it takes any"
         return self._url("not-the-password")
 
@@ -64,7 +64,7 @@ class RedisServer(RealServer):
             "maxclients": MAX_CLIENTS,
             "save": "",
             "rdbcompression": "no",
-            "loading-process-events-interval-bytes": HELD_KEY_BYTES,
+            "loading-process-events-interval-bytes": STALL_KEY_BYTES,
             "key-load-delay": self._load_delay_us,
             "repl-diskless-sync-delay": 0,
             "repl-ping-replica-period": 1,
@@ -102,16 +102,16 @@ class RedisServer(RealServer):
 
     # ---- hurting it
 
-    def start_held_loading(self) -> None:
+    def start_stalled_loading(self) -> None:
         """Start it again so that it loads what it holds until `let_loading_end`."""
         if self.process is None:
             self.start()
             self.wait_until_ready()
         fill = "for n = 1, ARGV[1] do redis.call('SET', 'held:' .. n, string.rep('x', ARGV[2])) end"
-        self.cli("EVAL", fill, "0", str(HELD_KEYS), str(HELD_KEY_BYTES))
-        assert self.cli("SAVE") == "OK", self.tail()
+        self.cli("EVAL", fill, "0", str(STALL_KEYS), str(STALL_KEY_BYTES))
+        assert self.cli("SAVE") == "OK", self.log_tail()
         self.kill()
-        self._load_delay_us = HELD_DELAY_US
+        self._load_delay_us = STALL_DELAY_US
         self.start()
         self._load_delay_us = 0
         wait_until(self._is_loading, "loading")
@@ -122,19 +122,19 @@ class RedisServer(RealServer):
         except ToolError:
             return False
 
-    def let_loading_end(self) -> None:
-        assert self.cli("CONFIG", "SET", "key-load-delay", "0") == "OK", self.tail()
+    def finish_loading(self) -> None:
+        assert self.cli("CONFIG", "SET", "key-load-delay", "0") == "OK", self.log_tail()
         self.wait_until_ready()
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
         """All its connections are taken that do not lead to other servers."""
         others = "".join(self.cli("CLIENT", "LIST", "TYPE", kind) for kind in ("master", "replica")).count(" addr=")
-        with places_held(MAX_CLIENTS - others, self.socket_file, _is_let_in):
+        with connections_held(MAX_CLIENTS - others, self.socket_file, _is_accepted):
             yield
 
 
-def _is_let_in(sock: socket.socket) -> bool:
+def _is_accepted(sock: socket.socket) -> bool:
     sock.sendall(b"PING\r\n")
     return not sock.recv(100).startswith(b"-ERR max number of clients")
 

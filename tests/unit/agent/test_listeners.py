@@ -12,16 +12,15 @@ import pytest
 from svcnode.agent.listeners import Listeners
 from svcnode.config import Override, Settings, load
 from svcnode.core.errors import ListenError
-from tests.support.agents import is_listened_on
 from tests.support.certificates import make_certificate
+from tests.support.processes import is_listening
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
     from pathlib import Path
 
-    from svcnode.web.operator.desk import Desk
-    from svcnode.web.visits import Door
+    from svcnode.api.app import Mount
 
 DESK = cast("Desk", None)  # which is handed on, and not looked at
 TCP = "127.0.0.1:0"
@@ -31,9 +30,9 @@ class FakeServer:
     """Notes where it was told to listen."""
 
     def __init__(self) -> None:
-        self.listening: dict[socket.socket, tuple[ssl.SSLContext | None, Door]] = {}
+        self.listening: dict[socket.socket, tuple[ssl.SSLContext | None, Mount]] = {}
 
-    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None, door: Door) -> None:
+    async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None, door: Mount) -> None:
         self.listening[sock] = (tls, door)
 
     def stop_listening(self, sock: socket.socket) -> None:
@@ -76,7 +75,7 @@ def test_what_is_opened_is_not_listened_on_yet(world: World) -> None:
     (sock,) = opened.sockets.values()
     with sock:
         assert not world.server.listening
-        assert not is_listened_on(sock.getsockname()[1])
+        assert not is_listening(sock.getsockname()[1])
 
 
 def test_where_one_place_cannot_be_had_none_is_taken(world: World, tmp_path: Path) -> None:
@@ -119,16 +118,16 @@ def test_a_place_that_is_no_longer_wanted_is_given_up_and_its_door_shut(world: W
     path = tmp_path / "a.sock"
     world.listen(listening_on(f"unix:{path}"))
     ((_, door),) = world.server.listening.values()
-    was_open = door.surface is not None
+    was_open = door.app is not None
     world.listen(listening_on(TCP))
     assert len(world.server.listening) == 1
-    assert (was_open, door.surface) == (True, None)
+    assert (was_open, door.app) == (True, None)
     assert not path.exists()
 
 
 def test_a_listener_of_the_operators_own_is_the_only_one_with_their_surface(world: World) -> None:
     world.listen(listening_on(TCP, operator_listen="127.0.0.2:0"))
-    assert [door.surface is None for _, door in world.server.listening.values()] == [True, False]
+    assert [door.app is None for _, door in world.server.listening.values()] == [True, False]
 
 
 def test_each_place_is_announced_once(world: World, caplog: pytest.LogCaptureFixture) -> None:

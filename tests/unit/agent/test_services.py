@@ -42,9 +42,9 @@ def fixed(service_id: str, status: Status = Status.UP) -> ServiceSettings:
 
 
 def test_services_come_change_and_go(world: World) -> None:
-    world.services.change([probed("a"), probed("b")])
+    world.services.apply([probed("a"), probed("b")])
     world.changes.clear()
-    world.services.change([probed("b", "Ledger"), fixed("c", Status.DOWN)])
+    world.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN)])
     assert world.statuses == {"b": Status.INITIALIZING, "c": Status.DOWN}
     assert world.changes == [
         (ChangeKind.REPLACED, "b"),
@@ -56,29 +56,29 @@ def test_services_come_change_and_go(world: World) -> None:
 
 def test_what_has_not_changed_is_left_alone(world: World) -> None:
     services = [probed("a"), fixed("b")]
-    world.services.change(services)
+    world.services.apply(services)
     world.changes.clear()
-    world.services.change(services)
+    world.services.apply(services)
     assert not world.changes
 
 
 def test_what_a_change_came_to_is_told_by_id(world: World) -> None:
-    first = world.services.change([probed("a"), probed("b"), fixed("c"), fixed("d")])
+    first = world.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
     assert str(first) == "added a, b, c, d"
-    second = world.services.change([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
+    second = world.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
     assert str(second) == "removed a; added e; changed b, c"
     assert second.counts == {"removed": 1, "added": 1, "changed": 2}
 
 
 def test_that_no_service_has_changed_is_told_as_well(world: World) -> None:
     services = [probed("a"), fixed("b")]
-    world.services.change(services)
-    assert str(world.services.change(reversed(services))) == "no service changed"
+    world.services.apply(services)
+    assert str(world.services.apply(reversed(services))) == "no service changed"
 
 
 def test_of_many_services_a_few_are_named_and_the_others_counted(world: World) -> None:
-    world.services.change([fixed(f"s{number}") for number in range(5)])
-    changed = world.services.change([fixed(f"t{number}") for number in range(1000)])
+    world.services.apply([fixed(f"s{number}") for number in range(5)])
+    changed = world.services.apply([fixed(f"t{number}") for number in range(1000)])
     assert str(changed) == "removed s0, s1, s2, s3, s4; added t0, t1, t2, t3, t4 and 995 more"
     assert changed.counts == {"removed": 5, "added": 1000, "changed": 0}
 
@@ -86,14 +86,14 @@ def test_of_many_services_a_few_are_named_and_the_others_counted(world: World) -
 def test_a_change_that_failed_half_way_is_taken_up_where_it_ended(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.services.change([probed("old")])
+    world.services.apply([probed("old")])
     wanted = [probed("a"), fixed("b"), probed("c")]
     with monkeypatch.context() as patched:
         patched.setattr(world.node, "report", _fail)
         with pytest.raises(MemoryError):
-            world.services.change(wanted)
+            world.services.apply(wanted)
     assert world.statuses.keys() == {"old", "a", "b"}
-    world.services.change(wanted)
+    world.services.apply(wanted)
     assert world.statuses == {"a": Status.INITIALIZING, "b": Status.UP, "c": Status.INITIALIZING}
 
 
@@ -111,7 +111,7 @@ def test_services_of_fixed_status_are_told_together_and_when_they_change(
         [fixed("a")],
         [],
     ):
-        world.services.change(services)
+        world.services.apply(services)
     told = [message for message in caplog.messages if "set in the configuration" in message]
     assert told == [
         "3 services have a status that is set in the configuration: 2 Up, 1 Down",
@@ -121,11 +121,11 @@ def test_services_of_fixed_status_are_told_together_and_when_they_change(
 
 
 def test_a_service_that_goes_down_is_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.services.change([probed("db")])
+    world.services.apply([probed("db")])
     caplog.set_level(logging.INFO, "svcnode")
-    world.node.saw("db", Verdict.ready())
+    world.node.record("db", Verdict.ready())
     for _ in range(3):
-        world.node.saw("db", Verdict.failed("refused"))
+        world.node.record("db", Verdict.failed("refused"))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "service db is Up, was Initializing"),
         ("INFO", "node health is 200, was 206"),

@@ -47,43 +47,43 @@ async def test_a_hangup_asks_for_a_reload(
     outlives_terminal: bool, has_terminal: list[bool], terminal: list[bool]
 ) -> None:
     terminal += has_terminal
-    signals = Signals(outlives_terminal=outlives_terminal)
-    with signals.heeded():
+    signals = Signals(ignore_hangup=outlives_terminal)
+    with signals.installed():
         signal.raise_signal(signal.SIGHUP)
-        await signals.told_to_reload.wait()
-    assert not signals.told_to_stop.is_set()
+        await signals.reload_requested.wait()
+    assert not signals.stop_requested.is_set()
 
 
 @in_virtual_time
 async def test_the_end_of_its_terminal_asks_it_to_stop(terminal: list[bool]) -> None:
     terminal += [True, False]
-    signals = Signals(outlives_terminal=False)
-    with signals.heeded():
+    signals = Signals(ignore_hangup=False)
+    with signals.installed():
         signal.raise_signal(signal.SIGHUP)
-        await signals.told_to_stop.wait()
-    assert not signals.told_to_reload.is_set()
+        await signals.stop_requested.wait()
+    assert not signals.reload_requested.is_set()
 
 
 @in_virtual_time
 async def test_one_signal_asks_to_stop_and_a_second_ends_it_at_once() -> None:
-    signals = Signals(outlives_terminal=True)
+    signals = Signals(ignore_hangup=True)
 
     async def serve() -> None:
-        with signals.heeded():
+        with signals.installed():
             signal.raise_signal(signal.SIGTERM)
-            await signals.told_to_stop.wait()
-            assert signals.hurried_by is None
+            await signals.stop_requested.wait()
+            assert signals.forced_by is None
             signal.raise_signal(signal.SIGINT)
             await asyncio.Event().wait()
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(serve())
-    assert signals.hurried_by is signal.SIGINT
+    assert signals.forced_by is signal.SIGINT
 
 
 @in_virtual_time
 async def test_in_the_end_signals_do_what_they_do_in_any_program() -> None:
-    with Signals(outlives_terminal=True).heeded():
+    with Signals(ignore_hangup=True).installed():
         pass
     assert [signal.getsignal(number) for number in HEEDED] == [
         signal.SIG_DFL,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import _parser, main
-from svcnode.cli.whereabouts import TOKEN_VARIABLE, Place, place_from
+from svcnode.cli import build_parser, main
+from svcnode.cli.operator_url import TOKEN_VARIABLE, OperatorUrl, operator_url_from
 from svcnode.core.errors import SvcnodeError
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ def _nothing_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arguments(*words: str) -> argparse.Namespace:
-    return _parser().parse_args(["explain", *words])
+    return build_parser().parse_args(["explain", *words])
 
 
-def place(*words: str) -> Place:
-    return place_from(arguments(*words))
+def place(*words: str) -> OperatorUrl:
+    return operator_url_from(arguments(*words))
 
 
-def place_by(config: str, folder: Path, *words: str) -> Place:
+def place_by(config: str, folder: Path, *words: str) -> OperatorUrl:
     (folder / "svcnode.toml").write_text(config)
     return place(*words)
 
@@ -43,7 +43,7 @@ def place_by(config: str, folder: Path, *words: str) -> Place:
 
 
 def test_without_a_word_it_is_where_serve_would_listen() -> None:
-    assert place().origin == place().shown == "http://127.0.0.1:8420"
+    assert place().origin == place().display == "http://127.0.0.1:8420"
 
 
 def test_the_configuration_says_where(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_one_that_listens_everywhere_is_asked_here(listen: str, origin: str, tmp
 
 def test_a_socket_in_the_file_system_is_asked_there(tmp_path: Path) -> None:
     found = place_by('[server]\nlisten = ["unix:/run/node.sock"]', tmp_path)
-    assert (found.origin, found.socket_path, found.shown) == (
+    assert (found.origin, found.socket_path, found.display) == (
         "http://localhost",
         "/run/node.sock",
         "unix:/run/node.sock",
@@ -193,7 +193,7 @@ def test_a_token_that_is_not_needed_is_not_read(tmp_path: Path) -> None:
 
 def test_a_login_in_the_url_is_sent() -> None:
     assert place("--url", f"http://me:{TOKEN}@node:1").authorization.startswith("Basic ")
-    assert TOKEN not in place("--url", f"http://me:{TOKEN}@node:1").shown
+    assert TOKEN not in place("--url", f"http://me:{TOKEN}@node:1").display
 
 
 def test_a_place_does_not_show_its_token() -> None:

@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.cli import main
-from svcnode.cli.init_run import ports_from, report, write_new
+from svcnode.cli.init import format_report, parse_ports, write_new_file
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.model import Verdict
-from svcnode.discovery.choice import Choice, chosen
-from svcnode.discovery.known import KNOWN
-from svcnode.discovery.search import Found, Search, Unconfirmed
-from svcnode.probes.tools.connect import Endpoint
-from tests.support.backends import refusing
+from svcnode.discovery.catalog import CATALOG
+from svcnode.discovery.scan import FoundService, ScanResult, UnconfirmedPort
+from svcnode.discovery.select import SelectedProbe, select_probe
+from svcnode.net.connect import TcpEndpoint
+from tests.support.backends import closed_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BY_KIND = {known.kind: known for known in KNOWN}
+BY_KIND = {known.kind: known for known in CATALOG}
 DRIVER_MISSING = 'redis probes need their driver: pip install "svcnode[redis]"'
 
 
 @pytest.fixture
 def nothing() -> Iterator[list[str]]:
     """Options with which nothing is found, whatever runs on this machine."""
-    with refusing() as port:
-        yield [word for known in KNOWN for word in ("--port", f"{known.kind}={port}")]
+    with closed_port() as port:
+        yield [word for known in CATALOG for word in ("--port", f"{known.kind}={port}")]
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +36,9 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-def found(kind: str) -> Found:
+def found(kind: str) -> FoundService:
     known = BY_KIND[kind]
-    return Found(known, Endpoint.of("127.0.0.1", known.ports[0]))
+    return FoundService(known, TcpEndpoint.of("127.0.0.1", known.ports[0]))
 
 
 # ---- the file
@@ -121,7 +121,7 @@ def test_what_comes_into_being_while_we_look_is_left_as_it_is(is_link: bool) -> 
     else:
         file.write_text("theirs")
     with pytest.raises(SvcnodeError, match=r"^svcnode\.toml exists already"):
-        write_new(file, "ours")
+        write_new_file(file, "ours")
     assert file.is_symlink() or file.read_text() == "theirs"
     assert not Path("elsewhere.toml").exists()
 
@@ -176,17 +176,17 @@ def test_misuse_is_told_in_one_line_and_nothing_is_written(
 
 
 def test_ports_are_gathered_by_kind_whatever_name_it_goes_by() -> None:
-    assert ports_from(["redis=6380", "valkey=6381", "mariadb=3307", "redis=6380"]) == {
+    assert parse_ports(["redis=6380", "valkey=6381", "mariadb=3307", "redis=6380"]) == {
         "redis": [6380, 6381],
         "mysql": [3307],
     }
 
 
 def test_no_two_kinds_go_by_the_same_name() -> None:
-    names = [name for known in KNOWN for name in (known.kind, *known.aliases)]
+    names = [name for known in CATALOG for name in (known.kind, *known.aliases)]
     assert len(names) == len(set(names))
     with pytest.raises(InvalidValueError):
-        ports_from(["=1"])
+        parse_ports(["=1"])
 
 
 # ---- what is told
@@ -194,15 +194,22 @@ def test_no_two_kinds_go_by_the_same_name() -> None:
 
 def test_the_report_says_what_was_found_and_how_far_it_can_be_seen() -> None:
     choices = [
-        chosen(found("postgresql"), Verdict.failed("no password supplied")),
-        Choice(found=found("redis"), probe="tcp://127.0.0.1:6379", missing=DRIVER_MISSING, better="redis://…"),
-        chosen(found("memcached"), Verdict.ready()),
-        chosen(found("ethereum"), Verdict.not_ready("syncing")),
+        select_probe(found("postgresql"), Verdict.failed("no password supplied")),
+        SelectedProbe(
+            found=found("redis"),
+            probe="tcp://127.0.0.1:6379",
+            unavailable_reason=DRIVER_MISSING,
+            preferred_probe="redis://…",
+        ),
+        select_probe(found("memcached"), Verdict.ready()),
+        select_probe(found("ethereum"), Verdict.not_ready("syncing")),
     ]
-    unconfirmed = Unconfirmed(BY_KIND["nats"], Endpoint.of("127.0.0.1", 4222), "is open, but reset the connection")
-    seen = Search(tuple(choice.found for choice in choices), (unconfirmed,))
+    unconfirmed = UnconfirmedPort(
+        BY_KIND["nats"], TcpEndpoint.of("127.0.0.1", 4222), "is open, but reset the connection"
+    )
+    seen = ScanResult(tuple(choice.found for choice in choices), (unconfirmed,))
     only, closer = "shows only that something listens", "a closer look failed"
-    assert list(report(seen, choices)) == [
+    assert list(format_report(seen, choices)) == [
         "Found on this host:",
         f"  PostgreSQL                 tcp://127.0.0.1:5432            {only}; {closer}: no password supplied",
         f"  Redis or Valkey            tcp://127.0.0.1:6379            {only}: {DRIVER_MISSING}",
@@ -214,5 +221,5 @@ def test_the_report_says_what_was_found_and_how_far_it_can_be_seen() -> None:
 
 
 def test_what_a_service_says_cannot_break_the_report_or_steer_the_terminal() -> None:
-    lines = list(report(Search(), [chosen(found("nats"), Verdict.failed("\x1b[2Jgone\nready"))]))
+    lines = list(format_report(ScanResult(), [select_probe(found("nats"), Verdict.failed("\x1b[2Jgone\nready"))]))
     assert lines[1].endswith("a closer look failed: \\x1b[2Jgone\\nready")

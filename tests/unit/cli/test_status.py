@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import _parser, main
-from svcnode.cli.nodes import MAX_LIST_CHARS, clients_from, timeout_from
+from svcnode.cli import build_parser, main
+from svcnode.cli._node_args import MAX_LIST_CHARS, clients_from, timeout_from
 from svcnode.core.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def arguments(*words: str) -> argparse.Namespace:
-    return _parser().parse_args(["status", *words])
+    return build_parser().parse_args(["status", *words])
 
 
 def urls(*words: str) -> list[str]:
@@ -30,7 +30,7 @@ def test_nodes_are_asked_in_the_order_given() -> None:
 
 def test_a_file_adds_nodes_and_may_hold_remarks(tmp_path: Path) -> None:
     file = tmp_path / "nodes"
-    file.write_text("\ufeff# the fleet\n\n  a:1  \nb:2 # the second\n#c:3\n")
+    file.write_text("\ufeff# the fake_nodes\n\n  a:1  \nb:2 # the second\n#c:3\n")
     assert urls("z", "--from", str(file)) == ["http://z", "http://a:1", "http://b:2"]
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from svcnode.cli import _parser, main
+from svcnode.cli import build_parser, main
 
 
 def test_it_takes_what_status_takes_to_name_nodes_and_how_often_to_ask() -> None:
     text = "watch a b --from f --prefix /eigen --version v0.0.1 --timeout 5s --ca c --interval 1s"
-    arguments = _parser().parse_args(text.split())
+    arguments = build_parser().parse_args(text.split())
     assert (arguments.urls, arguments.file, arguments.prefix) == (["a", "b"], "f", "/eigen")
     assert (arguments.version, arguments.timeout, arguments.ca, arguments.interval) == ("v0.0.1", "5s", "c", "1s")
-    assert _parser().parse_args(["watch", "a"]).interval == "2s"
+    assert build_parser().parse_args(["watch", "a"]).interval == "2s"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from svcnode.client.address import node_address, without_secrets
+from svcnode.client.address import parse_node_address, redact_url
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import redacted
 
@@ -43,7 +43,7 @@ from svcnode.core.redaction import redacted
     ],
 )
 def test_an_address_is_understood(url: str, prefix: str, root: str) -> None:
-    assert node_address(url, prefix).root == root
+    assert parse_node_address(url, prefix).root == root
 
 
 @pytest.mark.parametrize(
@@ -68,24 +68,24 @@ def test_an_address_is_understood(url: str, prefix: str, root: str) -> None:
 )
 def test_what_is_no_address_is_refused_with_the_reason(url: str, why: str) -> None:
     with pytest.raises(InvalidValueError, match=why):
-        node_address(url)
+        parse_node_address(url)
 
 
 def test_a_unix_socket_is_an_address_as_well() -> None:
-    address = node_address("unix:/run/my node.sock", "/eigen")
+    address = parse_node_address("unix:/run/my node.sock", "/eigen")
     assert (address.socket_path, address.root) == ("/run/my node.sock", "http://localhost/eigen")
     assert str(address) == "unix:/run/my node.sock"
-    assert not address.speaks_tls
+    assert not address.uses_tls
 
 
 @pytest.mark.parametrize("prefix", ["svc", "/a?b", "/a#b", "/a\nb"])
 def test_a_prefix_is_a_path(prefix: str) -> None:
     with pytest.raises(InvalidValueError, match="prefix"):
-        node_address("h", prefix)
+        parse_node_address("h", prefix)
 
 
 def test_a_login_is_sent_and_not_shown() -> None:
-    address = node_address("https://bob:p%40ssw0rd@h:1/base")
+    address = parse_node_address("https://bob:p%40ssw0rd@h:1/base")
     assert address.authorization == "Basic " + base64.b64encode(b"bob:p@ssw0rd").decode()
     assert address.root == "https://h:1/base/svc"
     assert str(address) == "https://bob:***@h:1/base"
@@ -99,12 +99,12 @@ def test_a_login_is_sent_and_not_shown() -> None:
 )
 def test_a_login_in_a_wrong_address_is_not_shown_either(url: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
-        node_address(url)
+        parse_node_address(url)
     assert "hunt" not in str(refused.value)
 
 
 def test_a_name_without_a_password_may_be_a_token_and_is_not_shown() -> None:
-    address = node_address("ghp-7f3a9@h:1")
+    address = parse_node_address("ghp-7f3a9@h:1")
     assert address.authorization == "Basic " + base64.b64encode(b"ghp-7f3a9:").decode()
     assert str(address) == "http://***@h:1"
     assert redacted("echo ghp-7f3a9") == "echo ***"
@@ -113,7 +113,7 @@ def test_a_name_without_a_password_may_be_a_token_and_is_not_shown() -> None:
 @pytest.mark.parametrize("url", ["http://h/?token=hunter2", "h:1/base#hunter2", "http://bob:x@h/?token=hunter2"])
 def test_a_query_is_refused_without_being_repeated(url: str) -> None:
     with pytest.raises(InvalidValueError, match="has a part that no address of a node has") as refused:
-        node_address(url)
+        parse_node_address(url)
     assert "hunter2" not in str(refused.value)
 
 
@@ -132,10 +132,10 @@ def test_a_query_is_refused_without_being_repeated(url: str) -> None:
     ],
 )
 def test_of_any_url_what_may_be_a_secret_is_left_out(url: str, shown: str) -> None:
-    assert without_secrets(url) == shown
+    assert redact_url(url) == shown
 
 
 @pytest.mark.parametrize(("url", "prefix"), [(None, "/svc"), (8420, "/svc"), (b"h", "/svc"), ("h", None)])
 def test_what_is_no_text_is_refused(url: Any, prefix: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"(the URL of a node|a prefix) is a string, not "):
-        node_address(url, prefix)
+        parse_node_address(url, prefix)

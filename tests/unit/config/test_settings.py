@@ -16,18 +16,27 @@ from hypothesis import strategies as st
 
 from svcnode import __version__
 from svcnode.config import HistorySettings, OperatorSettings, Override, Settings, TlsSettings, find_file, load
-from svcnode.config.settings import MAX_DRAIN_S, OPERATOR_NAMES
-from svcnode.config.tables import FileTable, ServiceTable
+from svcnode.config.schema import FileTable, ServiceTable
+from svcnode.config.settings import MAX_DRAIN_S, RESERVED_SEGMENTS
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
-from svcnode.core.model import DOT_IDS, MAX_IN_A_ROW, MAX_INTERVAL_S, REPORTED, Impact, Policy, Schedule, Status
+from svcnode.core.model import (
+    DOT_SEGMENTS,
+    MAX_INTERVAL_S,
+    MAX_THRESHOLD,
+    REPORTED_POLICY,
+    Impact,
+    Policy,
+    Schedule,
+    Status,
+)
 from svcnode.core.redaction import redacted
-from svcnode.definition import Watch
-from svcnode.probes import _kind, make_probe
+from svcnode.definition import ProbeConfig
+from svcnode.net.url import Url
+from svcnode.operator import ROUTES
+from svcnode.probes import _load_kind, make_probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
-from svcnode.probes.tools.url import Url
-from svcnode.web.operator import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +82,7 @@ def test_with_nothing_said_the_node_answers_for_its_own_store_on_loopback() -> N
     assert said_nothing.uses_store
     (service,) = said_nothing.services
     assert (service.id, service.status) == ("store", None)
-    assert service.definition.watch == Watch(SqliteProbe.at(store, STORE_APPLICATION_ID), Schedule())
+    assert service.definition.probe_config == ProbeConfig(SqliteProbe.for_path(store, STORE_APPLICATION_ID), Schedule())
 
 
 def test_an_empty_file_says_nothing(file: Path) -> None:
@@ -124,8 +133,8 @@ def test_history_is_kept_beside_the_store() -> None:
 
 def test_a_store_is_looked_at_as_the_defaults_say(file: Path) -> None:
     service = the_service(file, '[defaults]\ninterval = "500ms"\nfall = 1\nstart_period = "0s"\n')
-    assert service.definition.watch is not None
-    assert service.definition.watch.schedule == Schedule(interval_s=0.5, timeout_s=0.25)
+    assert service.definition.probe_config is not None
+    assert service.definition.probe_config.schedule == Schedule(interval_s=0.5, timeout_s=0.25)
     assert service.definition.service.policy == Policy(fall=1, start_period_s=0.0, stale_after_s=1.75)
 
 
@@ -190,8 +199,8 @@ def test_a_service_is_what_its_table_says(file: Path) -> None:
     assert (about.id, about.name, about.description) == ("db-1", "Ledger database", "Holds the ledger")
     assert about.impact is Impact.CRITICAL
     assert about.policy == Policy(rise=4, fall=5, start_period_s=120.0, stale_after_s=3600.0)
-    assert service.definition.watch == Watch(
-        SqliteProbe.at(Path("/var/lib/ledger.db")), Schedule(interval_s=5.0, timeout_s=1.5)
+    assert service.definition.probe_config == ProbeConfig(
+        SqliteProbe.for_path(Path("/var/lib/ledger.db")), Schedule(interval_s=5.0, timeout_s=1.5)
     )
     assert service.status is None
 
@@ -205,8 +214,8 @@ def test_a_service_needs_few_words(file: Path) -> None:
 def test_a_service_with_a_fixed_status_is_not_looked_at(file: Path) -> None:
     service = the_service(file, '[[services]]\nid = "db"\nstatus = "Initializing"\n')
     assert service.status is Status.INITIALIZING
-    assert service.definition.watch is None
-    assert service.definition.service.policy == REPORTED
+    assert service.definition.probe_config is None
+    assert service.definition.service.policy == REPORTED_POLICY
 
 
 def test_the_weight_of_all_services_can_be_said_once(file: Path) -> None:
@@ -222,8 +231,8 @@ def test_the_weight_of_all_services_can_be_said_once(file: Path) -> None:
 def test_the_words_of_a_service_win_over_the_defaults(file: Path) -> None:
     text = '[defaults]\ninterval = "2s"\nfall = 7\n[[services]]\nid = "a"\nprobe = "sqlite:a"\ninterval = "4s"\n'
     service = the_service(file, text, {"SVCNODE_DEFAULTS_RISE": "9"})
-    assert service.definition.watch is not None
-    assert service.definition.watch.schedule == Schedule(interval_s=4.0, timeout_s=2.0)
+    assert service.definition.probe_config is not None
+    assert service.definition.probe_config.schedule == Schedule(interval_s=4.0, timeout_s=2.0)
     policy = service.definition.service.policy
     assert (policy.rise, policy.fall) == (9, 7)
 
@@ -253,7 +262,7 @@ HTTP = """
     ids=["inline", "dotted", "table"],
 )
 def test_a_probe_with_options_is_a_table_however_it_is_written(text: str, file: Path) -> None:
-    watch = the_service(file, f"{HTTP}{text}\n").definition.watch
+    watch = the_service(file, f"{HTTP}{text}\n").definition.probe_config
     assert watch is not None
     url = Url(scheme="http", host="127.0.0.1", path="/health")
     assert watch.probe == HttpProbe(url, redirects=2, headers=(("X-Key", "a"),))
@@ -274,7 +283,9 @@ def test_words_that_stand_elsewhere_are_put_in_their_places(file: Path) -> None:
         bearer = {{ file = "{secret}" }}
         headers = {{ X-Key = "${{API_KEY}}" }}
     """
-    watch = the_service(file, text, {"API_HOST": "127.0.0.1", "API_KEY": "let-me-in-by-the-header"}).definition.watch
+    watch = the_service(
+        file, text, {"API_HOST": "127.0.0.1", "API_KEY": "let-me-in-by-the-header"}
+    ).definition.probe_config
     assert watch is not None
     assert watch.probe == HttpProbe(
         Url(scheme="http", host="127.0.0.1", path="/health"),
@@ -286,7 +297,7 @@ def test_words_that_stand_elsewhere_are_put_in_their_places(file: Path) -> None:
 
 def test_a_heartbeat_is_not_looked_for(file: Path) -> None:
     definition = the_service(file, f'{HTTP}probe = "heartbeat:30s"\ninterval = "1s"\nfall = 7\n').definition
-    assert definition.watch is None
+    assert definition.probe_config is None
     assert definition.service.policy == Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=30.0)
 
 
@@ -343,7 +354,7 @@ def test_a_slow_success_and_a_pending_change_have_measures_of_their_own(file: Pa
         transition_interval = "8s"
         max_latency = "1s"
     """
-    watches = [service.definition.watch for service in loaded(file, text).services]
+    watches = [service.definition.probe_config for service in loaded(file, text).services]
     assert [(watch.schedule.transition_interval_s, watch.max_latency_s) for watch in watches if watch] == [
         (2.0, 0.5),
         (8.0, 1.0),
@@ -351,7 +362,7 @@ def test_a_slow_success_and_a_pending_change_have_measures_of_their_own(file: Pa
 
 
 def test_without_a_word_there_is_no_limit_to_a_success_and_a_pending_change_is_a_fifth(file: Path) -> None:
-    watch = the_service(file, '[[services]]\nid = "a"\nprobe = "file:/a"\ninterval = "5s"\n').definition.watch
+    watch = the_service(file, '[[services]]\nid = "a"\nprobe = "file:/a"\ninterval = "5s"\n').definition.probe_config
     assert watch is not None
     assert watch.max_latency_s is None
     assert watch.schedule.wait_s(is_change_pending=True) == 1.0
@@ -393,12 +404,12 @@ def test_it_is_known_what_to_change_to_listen_elsewhere(
     text: str, environ: dict[str, str], flags: tuple[Override, ...], changed_by: str | None, file: Path
 ) -> None:
     loads = loaded(file, text, {"HOME": "/home/me", **environ}, *flags)
-    assert loads.changed_by(loads.listen[0]) == changed_by
+    assert loads.set_by(loads.listen[0]) == changed_by
 
 
 def test_the_operator_surface_is_moved_by_a_key_of_its_own(file: Path) -> None:
     loads = loaded(file, '[server]\noperator_listen = "127.0.0.1:1"', {"HOME": "/home/me"})
-    assert [loads.changed_by(address) for address in loads.listen_everywhere] == [None, "operator_listen in [server]"]
+    assert [loads.set_by(address) for address in loads.all_listen_addresses] == [None, "operator_listen in [server]"]
 
 
 def test_two_free_ports_may_speak_two_things(file: Path) -> None:
@@ -437,19 +448,19 @@ def operator_of(settings: Settings) -> OperatorSettings:
 def test_the_operator_surface_is_wherever_the_interface_is(file: Path) -> None:
     loads = loaded(file, '[server]\nlisten = ["127.0.0.1:1", "unix:/a"]\n')
     assert loads.operator == OperatorSettings(listen=None, token=None)
-    assert loads.listen_everywhere == loads.listen
+    assert loads.all_listen_addresses == loads.listen
 
 
 def test_the_operator_surface_can_have_a_listener_of_its_own(file: Path) -> None:
     loads = loaded(file, '[server]\noperator_listen = "0.0.0.0:9000"\n')
     assert operator_of(loads).listen == (OWN,)
-    assert loads.listen_everywhere == (*loads.listen, OWN)
+    assert loads.all_listen_addresses == (*loads.listen, OWN)
 
 
 def test_without_an_operator_surface_its_listener_is_not_listened_on(file: Path) -> None:
     loads = loaded(file, '[server]\noperator = false\noperator_listen = "0.0.0.0:9000"\n')
     assert loads.operator is None
-    assert loads.listen_everywhere == loads.listen
+    assert loads.all_listen_addresses == loads.listen
 
 
 def test_the_operator_surface_alone_may_speak_tls(file: Path) -> None:
@@ -461,7 +472,7 @@ def test_the_operator_surface_alone_may_speak_tls(file: Path) -> None:
         loaded(file, text.replace("operator_listen", "operator = false\noperator_listen"))
 
 
-@pytest.mark.parametrize("name", OPERATOR_NAMES)
+@pytest.mark.parametrize("name", RESERVED_SEGMENTS)
 def test_a_prefix_may_be_where_the_operator_surface_would_be_only_without_that(name: str, file: Path) -> None:
     with pytest.raises(
         ConfigError, match=rf'^server\.prefix: "/{name}" is where the operator pages are; choose another'
@@ -472,7 +483,7 @@ def test_a_prefix_may_be_where_the_operator_surface_would_be_only_without_that(n
 
 
 def test_every_path_of_the_operator_surface_is_kept_from_prefixes() -> None:
-    assert set(OPERATOR_NAMES) == {path.split("/")[1] for path in ROUTES} - {""}
+    assert set(RESERVED_SEGMENTS) == {path.split("/")[1] for path in ROUTES} - {""}
 
 
 @pytest.mark.parametrize(
@@ -561,13 +572,13 @@ def test_a_wrong_value_is_blamed_on_whoever_said_it(file: Path) -> None:
 
 
 LETTERS = st.characters(exclude_categories=("Cs", "Cc"))
-WORDS = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text not in DOT_IDS)
+WORDS = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text not in DOT_SEGMENTS)
 DURATIONS = st.builds(
     lambda number, unit: f"{number}{unit}", st.integers(1, 999), st.sampled_from(["ms", "s", "m", "h"])
 )
-COUNTS = st.integers(1, MAX_IN_A_ROW)
+COUNTS = st.integers(1, MAX_THRESHOLD)
 VERSIONS = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(lambda parts: "v" + ".".join(map(str, parts)))
-SEGMENTS = st.text("abcXYZ019._~-", min_size=1, max_size=5).filter(lambda text: text not in DOT_IDS)
+SEGMENTS = st.text("abcXYZ019._~-", min_size=1, max_size=5).filter(lambda text: text not in DOT_SEGMENTS)
 PREFIXES = st.lists(SEGMENTS, max_size=3).map(lambda segments: "".join(f"/{segment}" for segment in segments))
 ADDRESSES = st.builds(
     lambda host, port: f"{host}:{port}",
@@ -640,7 +651,13 @@ PROBES = st.one_of(
         redirects=st.integers(0, 9),
         **HTTP_OPTIONS,
     ),
-    kind("svc+http", "svc+https", prefix=PATHS, service=LINES.filter(lambda text: text not in DOT_IDS), **HTTP_OPTIONS),
+    kind(
+        "svc+http",
+        "svc+https",
+        prefix=PATHS,
+        service=LINES.filter(lambda text: text not in DOT_SEGMENTS),
+        **HTTP_OPTIONS,
+    ),
     kind(
         "jsonrpc+http",
         "jsonrpc+https",
@@ -658,7 +675,7 @@ PROBES = st.one_of(
 
 SERVICES = st.builds(
     lambda service_id, words, how: {"id": service_id} | words | how,
-    st.text(LETTERS, min_size=1, max_size=256).filter(lambda text: text not in DOT_IDS),
+    st.text(LETTERS, min_size=1, max_size=256).filter(lambda text: text not in DOT_SEGMENTS),
     tables(
         name=st.text(LETTERS, max_size=9),
         description=st.text(LETTERS | st.sampled_from("\n\t"), max_size=9),
@@ -751,14 +768,14 @@ def _all(value: str | list[str]) -> list[str]:
 
 
 def _assert_says(service: ServiceSettings, said: dict[str, Any], defaults: dict[str, Any]) -> None:
-    about, watch = service.definition.service, service.definition.watch
+    about, watch = service.definition.service, service.definition.probe_config
     assert about.id == said["id"]
     if about.id != "store":
         assert (about.name, about.description) == (said.get("name", said["id"]), said.get("description", ""))
     assert about.impact.value == said.get("impact", "partial")
     if "status" in said:
         assert service.status is Status(said["status"])
-        assert (watch, about.policy) == (None, REPORTED)
+        assert (watch, about.policy) == (None, REPORTED_POLICY)
         return
     if said["probe"] == "heartbeat:30s":
         assert (watch, about.policy.ttl_s) == (None, 30.0)
@@ -841,7 +858,7 @@ URLS = [
     "sqlite:/a",
     "heartbeat:",
 ]
-USED_KINDS: list[Any] = [_kind(url.partition(":")[0]) for url in URLS]
+USED_KINDS: list[Any] = [_load_kind(url.partition(":")[0]) for url in URLS]
 OPTION_NAMES = sorted({field.name for one in USED_KINDS for field in fields(one) if field.init})
 # Short, since some would be secrets, and those are hidden in every later test.
 ODD_VALUES = st.recursive(

@@ -29,8 +29,8 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_NOTIFY_WEBHOOK", "https://a.example.com/a,b", ("notify", "webhook"), "https://a.example.com/a,b"),
     ("SVCNODE_NOTIFY_APPRISE", "ntfy://a.example.com/b", ("notify", "apprise"), "ntfy://a.example.com/b"),
     ("SVCNODE_NOTIFY_SERVICES", "all", ("notify", "services"), "all"),
-    ("SVCNODE_NOTIFY_GROUP_WITHIN", "1s", ("notify", "group_within"), "1s"),
-    ("SVCNODE_NOTIFY_QUIET", "10m", ("notify", "quiet"), "10m"),
+    ("SVCNODE_NOTIFY_GROUP_WAIT", "1s", ("notify", "group_wait"), "1s"),
+    ("SVCNODE_NOTIFY_RESOLVE_DELAY", "10m", ("notify", "resolve_delay"), "10m"),
     ("SVCNODE_LOG_LEVEL", "debug", ("log", "level"), "debug"),
     ("SVCNODE_LOG_FORMAT", "json", ("log", "format"), "json"),
     ("SVCNODE_DEFAULTS_INTERVAL", "10s", ("defaults", "interval"), "10s"),
@@ -165,7 +165,7 @@ def test_services_can_be_named_where_there_is_no_file() -> None:
     assert said.data == {"services": [{"id": "db", "probe": DB.url}, {"id": "more", "probe": MORE.url}]}
     for path in (("services", 1), ("services", 1, "id"), ("services", 1, "probe"), ("services", 1, "probe", "ca")):
         assert said.origin_of(path) == " (--service more=…)"
-    assert said.spoken(("services", 1, "probe", "ca")) == "services.more.probe.ca"
+    assert said.display_path(("services", 1, "probe", "ca")) == "services.more.probe.ca"
 
 
 def test_a_named_service_changes_the_probe_of_one_that_the_file_has_and_comes_last_otherwise(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_the_cause_of_a_refusal_is_kept(tmp_path: Path) -> None:
 
 def test_a_service_is_spoken_of_by_its_id(tmp_path: Path) -> None:
     said = source('[[services]]\nid = "db-1"\n[[services]]\nid = 7\n[[services]]\nid = ""\n[[services]]\n', at=tmp_path)
-    spoken = [said.spoken(("services", place, "probe")) for place in range(4)]
+    spoken = [said.display_path(("services", place, "probe")) for place in range(4)]
     assert spoken == [
         *("services.db-1.probe", "services.1.probe (the 2nd)"),
         *("services.2.probe (the 3rd)", "services.3.probe (the 4th)"),
@@ -239,7 +239,7 @@ def test_a_service_is_spoken_of_by_its_id(tmp_path: Path) -> None:
 
 def test_an_item_of_a_list_is_spoken_of_by_its_place() -> None:
     said = Source(None, {}, [Override(("server", "listen"), ["a", "b"], "--listen")])
-    assert said.spoken(("server", "listen", 1)) == "server.listen.1 (the 2nd)"
+    assert said.display_path(("server", "listen", 1)) == "server.listen.1 (the 2nd)"
     assert said.origin_of(("server", "listen", 1)) == " (--listen)"
 
 
@@ -248,7 +248,7 @@ def test_an_item_of_a_list_is_spoken_of_by_its_place() -> None:
 )
 def test_places_are_counted_from_one(place: int, ordinal: str) -> None:
     said = Source(None, {}, [Override(("server", "listen"), ["a"] * 200, "--listen")])
-    assert said.spoken(("server", "listen", place)) == f"server.listen.{place} (the {ordinal})"
+    assert said.display_path(("server", "listen", place)) == f"server.listen.{place} (the {ordinal})"
 
 
 def test_without_a_file_there_is_no_line() -> None:
@@ -262,26 +262,26 @@ def test_a_value_that_the_file_does_not_hold_is_placed_in_the_file_as_a_whole(tm
 
 def test_what_is_refused_inside_is_the_fault_of_the_value(tmp_path: Path) -> None:
     said = source('\nnode.name = ""\n', at=tmp_path)
-    with pytest.raises(ConfigError) as refused, said.blaming("node", "name"):
+    with pytest.raises(ConfigError) as refused, said.error_context("node", "name"):
         raise InvalidValueError("must not be empty")
     assert str(refused.value) == f"node.name: must not be empty ({tmp_path / 'svcnode.toml'}:2)"
 
 
 def test_an_option_that_is_refused_inside_is_named_and_found(tmp_path: Path) -> None:
     said = source('[[services]]\nid = "db"\n[services.probe]\nurl = "file:/a"\nmax_age = 5\n', at=tmp_path)
-    with pytest.raises(ConfigError) as refused, said.blaming("services", 0, "probe"):
+    with pytest.raises(ConfigError) as refused, said.error_context("services", 0, "probe"):
         raise OptionError("max_age", "lacks its unit")
     assert str(refused.value) == f"services.db.probe.max_age: lacks its unit ({tmp_path / 'svcnode.toml'}:5)"
 
 
 def test_blame_is_laid_once() -> None:
     said = Source(None, {}, ())
-    with pytest.raises(ConfigError) as refused, said.blaming("server"), said.blaming("server", "drain"):
+    with pytest.raises(ConfigError) as refused, said.error_context("server"), said.error_context("server", "drain"):
         raise InvalidValueError("is no duration")
     assert str(refused.value) == "server.drain: is no duration"
 
 
 def test_a_fault_of_our_own_is_nobody_elses() -> None:
     said: Any = Source(None, {}, ())
-    with pytest.raises(ZeroDivisionError), said.blaming("node"):
+    with pytest.raises(ZeroDivisionError), said.error_context("node"):
         raise ZeroDivisionError

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from svcnode.conformance.check import Finding, Level
 from svcnode.conformance.checks import CHECKS
-from svcnode.conformance.exchange import Request
-from svcnode.conformance.report import as_json, as_junit, lines, plain
-from svcnode.conformance.run import Outcome, Report, Result
-from svcnode.conformance.wording import shown
+from svcnode.conformance.http_client import RequestLine
+from svcnode.conformance.report import as_json, as_junit, plain_text, report_lines
+from svcnode.conformance.run import CheckOutcome, Report, Result
+from svcnode.conformance.text import safe_text
 
 # All that XML 1.0 can hold.
 XML = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")
@@ -35,23 +35,23 @@ def read(report: Report) -> ElementTree.Element:
 
 def everywhere(text: str) -> Report:
     """In each place that can hold what somebody else wrote."""
-    finding = Finding(Request("GET", text), text, text, text)
+    finding = Finding(RequestLine("GET", text), text, text, text)
     results = (
-        Result(MUST, Outcome.FAILED, (finding,)),
-        Result(ADVICE, Outcome.FAILED, (finding,)),
-        Result(CHECKS[-1], Outcome.SKIPPED, why=text),
+        Result(MUST, CheckOutcome.FAILED, (finding,)),
+        Result(ADVICE, CheckOutcome.FAILED, (finding,)),
+        Result(CHECKS[-1], CheckOutcome.SKIPPED, skip_reason=text),
     )
-    return Report(url=text, results=results, unfinished=text, remarks=(text, text))
+    return Report(url=text, results=results, aborted=text, remarks=(text, text))
 
 
-def cut_short(*results: Result) -> Report:
+def interrupted(*results: Result) -> Report:
     """A run that was stopped before its last check."""
-    rest = Result(CHECKS[-1], Outcome.SKIPPED, why="stopped before it was judged")
-    return Report(url="u", results=(*results, rest), cut_short="stopped with 1 of 2 checks not made")
+    rest = Result(CHECKS[-1], CheckOutcome.SKIPPED, skip_reason="stopped before it was judged")
+    return Report(url="u", results=(*results, rest), interrupted="stopped with 1 of 2 checks not made")
 
 
 def last_lines(report: Report, level: Level = Level.SHOULD) -> list[str]:
-    return [plain(line) for line in lines(report, level)][-2:]
+    return [plain_text(line) for line in report_lines(report, level)][-2:]
 
 
 # ---- cut short
@@ -59,7 +59,7 @@ def last_lines(report: Report, level: Level = Level.SHOULD) -> list[str]:
 
 @pytest.mark.parametrize("level", Level)
 def test_what_passed_before_it_was_cut_short_does_not_make_it_conform(level: Level) -> None:
-    report = cut_short(Result(MUST, Outcome.PASSED))
+    report = interrupted(Result(MUST, CheckOutcome.PASSED))
     assert not report.conforms(level)
     assert json.loads(as_json(report, level))["conforms"] is False
     assert last_lines(report, level) == [
@@ -69,13 +69,13 @@ def test_what_passed_before_it_was_cut_short_does_not_make_it_conform(level: Lev
 
 
 def test_what_failed_before_it_was_cut_short_makes_it_fail_if_it_counts() -> None:
-    report = cut_short(Result(ADVICE, Outcome.FAILED))
+    report = interrupted(Result(ADVICE, CheckOutcome.FAILED))
     assert last_lines(report, Level.SHOULD)[1].startswith("It is not known whether it conforms at level should: ")
     assert last_lines(report, Level.ADVICE)[1].startswith("It does not conform at level advice: ")
 
 
 def test_cut_short_is_an_error_in_junit_of_a_test_that_says_nothing_against_the_node() -> None:
-    suite = read(cut_short(Result(MUST, Outcome.PASSED)))
+    suite = read(interrupted(Result(MUST, CheckOutcome.PASSED)))
     assert [(case.get("name"), [one.tag for one in case]) for case in suite] == [
         ("finished", ["error"]),
         (MUST.name, []),
@@ -86,13 +86,13 @@ def test_cut_short_is_an_error_in_junit_of_a_test_that_says_nothing_against_the_
 
 def test_a_run_that_judged_nothing_is_told_in_one_line() -> None:
     told = [
-        list(lines(report, Level.SHOULD))
+        list(report_lines(report, Level.SHOULD))
         for report in (
             Report(url="u", unreachable="connection refused"),
-            Report(url="u", cut_short="stopped with 2 of 2 checks not made"),
+            Report(url="u", interrupted="stopped with 2 of 2 checks not made"),
         )
     ]
-    assert [[plain(line) for line in one] for one in told] == [
+    assert [[plain_text(line) for line in one] for one in told] == [
         ["u cannot be judged: connection refused"],
         ["u was not judged: stopped with 2 of 2 checks not made"],
     ]
@@ -102,7 +102,7 @@ def test_a_run_that_judged_nothing_is_told_in_one_line() -> None:
 
 
 def test_remarks_are_what_a_test_of_their_own_has_written() -> None:
-    suite = read(Report(url="u", results=(Result(MUST, Outcome.PASSED),), remarks=("One.", "Another.")))
+    suite = read(Report(url="u", results=(Result(MUST, CheckOutcome.PASSED),), remarks=("One.", "Another.")))
     passed, remarks = suite.findall("testcase")
     assert (passed.get("name"), list(passed)) == (MUST.name, [])
     assert (remarks.get("classname"), remarks.get("name")) == ("conform", "remarks")
@@ -112,13 +112,13 @@ def test_remarks_are_what_a_test_of_their_own_has_written() -> None:
 
 
 def test_where_nothing_is_remarked_there_is_no_such_test() -> None:
-    suite = read(Report(url="u", results=(Result(MUST, Outcome.PASSED),)))
+    suite = read(Report(url="u", results=(Result(MUST, CheckOutcome.PASSED),)))
     assert [case.get("name") for case in suite] == [MUST.name]
     assert suite.get("tests") == "1"
 
 
 def test_what_could_not_be_finished_is_an_error_beside_remarks() -> None:
-    suite = read(Report(url="u", unfinished="too slow", remarks=("One.",)))
+    suite = read(Report(url="u", aborted="too slow", remarks=("One.",)))
     assert [case.get("name") for case in suite] == ["reachable", "remarks"]
     assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
 
@@ -137,9 +137,9 @@ def test_junit_can_be_read_whatever_is_told(text: str) -> None:
 @given(st.binary())
 @example(bytes(range(256)))
 def test_junit_can_be_read_whatever_bytes_were_answered(body: bytes) -> None:
-    suite = read(everywhere(shown(body)))
+    suite = read(everywhere(safe_text(body)))
     (remarks,) = suite.findall("testcase[@name='remarks']/system-out")
-    assert (remarks.text or "").split("\n") == [shown(body)] * 2
+    assert (remarks.text or "").split("\n") == [safe_text(body)] * 2
 
 
 def test_what_xml_cannot_hold_is_shown_as_an_escape() -> None:

@@ -6,9 +6,9 @@ import base64
 
 import pytest
 
-from svcnode.client.address import node_address
-from svcnode.conformance.target import target_from
-from svcnode.conformance.wording import shown
+from svcnode.client.address import parse_node_address
+from svcnode.conformance.target import parse_target
+from svcnode.conformance.text import safe_text
 from svcnode.core.errors import InvalidValueError
 
 
@@ -36,13 +36,13 @@ from svcnode.core.errors import InvalidValueError
     ],
 )
 def test_a_base_url_is_understood(url: str, shown: str, host: str, port: int) -> None:
-    target = target_from(url)
+    target = parse_target(url)
     assert (str(target), target.host, target.port) == (shown, host, port)
 
 
 @pytest.mark.parametrize(("prefix", "shown"), [("/eigen", "/eigen"), ("/a/b/", "/a/b"), ("/", ""), ("", "")])
 def test_a_prefix_is_appended(prefix: str, shown: str) -> None:
-    assert target_from("http://node.example", prefix=prefix).base == shown
+    assert parse_target("http://node.example", prefix=prefix).base == shown
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_prefix_is_appended(prefix: str, shown: str) -> None:
 )
 def test_what_is_no_base_url_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(InvalidValueError, match="is not the base URL of a node; write it like http://"):
-        target_from(url)
+        parse_target(url)
 
 
 @pytest.mark.parametrize(
@@ -75,30 +75,30 @@ def test_what_is_no_base_url_is_refused_with_an_example(url: str) -> None:
 )
 def test_what_may_be_a_secret_in_the_url_is_refused_and_not_shown(url: str, why: str) -> None:
     with pytest.raises(InvalidValueError, match=why) as caught:
-        target_from(url)
+        parse_target(url)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["h", "h:1/svc/node", "https://h/base/svc/node/health", "h/svc/node/7", "h/eigen/node"])
 def test_what_those_who_ask_take_for_a_node_is_taken_for_the_same_here(url: str) -> None:
     for prefix in ("/svc", "/eigen", ""):
-        assert str(target_from(url, prefix=prefix)) == node_address(url, prefix).root
+        assert str(parse_target(url, prefix=prefix)) == parse_node_address(url, prefix).root
 
 
 @pytest.mark.parametrize("prefix", ["svc", "/svc?x", "/s vc", "//svc"])
 def test_what_is_no_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidValueError, match="is not a prefix; write it like /svc"):
-        target_from("http://node.example", prefix=prefix)
+        parse_target("http://node.example", prefix=prefix)
 
 
 @pytest.mark.parametrize("login", ["me:hunter2", "me:hunter%32"])
 def test_a_login_is_for_the_header_and_for_nobody_to_see(login: str) -> None:
-    target = target_from(f"http://{login}@node.example")
+    target = parse_target(f"http://{login}@node.example")
     assert target.authorization == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
-    assert (str(target), target.place) == ("http://node.example/svc", "node.example")
+    assert (str(target), target.netloc) == ("http://node.example/svc", "node.example")
     assert "hunter" not in repr(target)
-    assert shown("it said hunter2") == "it said ***"
+    assert safe_text("it said hunter2") == "it said ***"
 
 
 def test_without_a_login_nothing_is_sent() -> None:
-    assert target_from("http://node.example").authorization == ""
+    assert parse_target("http://node.example").authorization == ""

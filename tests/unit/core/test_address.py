@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcnode.core.address import Address, address_from
+from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import InvalidValueError
 
 
@@ -24,7 +24,7 @@ from svcnode.core.errors import InvalidValueError
     ],
 )
 def test_an_address_is_read_as_people_write_it(text: str, address: Address) -> None:
-    assert address_from(text, has_tls=False) == address
+    assert parse_address(text, has_tls=False) == address
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_an_address_is_read_as_people_write_it(text: str, address: Address) -> N
     [("127.0.0.1:1", "https"), ("https://127.0.0.1:1", "https"), ("http://127.0.0.1:1", "http"), ("unix:/a", "unix")],
 )
 def test_with_a_certificate_an_address_speaks_tls_unless_it_says_otherwise(text: str, scheme: str) -> None:
-    assert address_from(text, has_tls=True).scheme == scheme
+    assert parse_address(text, has_tls=True).scheme == scheme
 
 
 @pytest.mark.parametrize(
@@ -62,27 +62,27 @@ def test_with_a_certificate_an_address_speaks_tls_unless_it_says_otherwise(text:
 )
 def test_what_is_no_address_is_refused_with_what_to_write_instead(text: str, reason: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
-        address_from(text, has_tls=False)
+        parse_address(text, has_tls=False)
     assert reason in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["http://127.0.0.1:8420", "https://[::1]:8420", "http://localhost:0", "unix:/a b"])
 def test_an_address_reads_as_it_is_written(text: str) -> None:
-    assert str(address_from(text, has_tls=True)) == text
+    assert str(parse_address(text, has_tls=True)) == text
 
 
 @given(st.text(max_size=20) | st.from_regex(r"(https?://)?(\[.*\]|.*):[0-9]{1,6}/?", fullmatch=True))
 def test_any_text_is_an_address_or_refused(text: str) -> None:
     try:
-        address = address_from(text, has_tls=True)
+        address = parse_address(text, has_tls=True)
     except InvalidValueError:
         return
-    assert address_from(str(address), has_tls=True) == address
+    assert parse_address(str(address), has_tls=True) == address
 
 
 def test_two_addresses_share_a_place_whatever_is_spoken_there() -> None:
     plain = Address(scheme="http", host="127.0.0.1", port=1)
-    assert plain.place == Address(scheme="https", host="127.0.0.1", port=1).place
-    assert plain.place != Address(scheme="http", host="127.0.0.1", port=2).place
-    assert plain.place != Address(scheme="http", host="127.0.0.2", port=1).place
-    assert Address(scheme="unix", path="/a").place != Address(scheme="unix", path="/b").place
+    assert plain.bind_key == Address(scheme="https", host="127.0.0.1", port=1).bind_key
+    assert plain.bind_key != Address(scheme="http", host="127.0.0.1", port=2).bind_key
+    assert plain.bind_key != Address(scheme="http", host="127.0.0.2", port=1).bind_key
+    assert Address(scheme="unix", path="/a").bind_key != Address(scheme="unix", path="/b").bind_key

@@ -15,7 +15,7 @@ from svcnode.core.errors import (
     SvcnodeError,
     UnknownServiceError,
 )
-from svcnode.core.redaction import keep_secret
+from svcnode.core.redaction import register_secret
 
 
 def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
@@ -63,7 +63,7 @@ KINDS_OF_ERRORS = [one for one in vars(errors).values() if isinstance(one, type)
 @pytest.mark.parametrize("kind", [one for one in KINDS_OF_ERRORS if one is not OptionError])
 def test_no_error_holds_a_secret(kind: type[SvcnodeError]) -> None:
     """Nor does the cause of another one, which a traceback shows as well."""
-    keep_secret("hunter2")
+    register_secret("hunter2")
     error = kind("wrong: hunter2")
     assert "wrong: ***" in str(error)
     assert "hunter2" not in repr(error)
@@ -71,7 +71,7 @@ def test_no_error_holds_a_secret(kind: type[SvcnodeError]) -> None:
 
 
 def test_no_error_of_an_option_holds_a_secret() -> None:
-    keep_secret("hunter2")
+    register_secret("hunter2")
     error = OptionError("bearer", "wrong: hunter2")
     assert error.text == "wrong: ***"
     assert "hunter2" not in repr(error) + str(error)

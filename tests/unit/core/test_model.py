@@ -24,9 +24,9 @@ from svcnode.core.model import (
     Service,
     Status,
     Verdict,
-    check_service_id,
-    check_text,
-    check_version,
+    validate_service_id,
+    validate_text,
+    validate_version,
 )
 
 
@@ -89,30 +89,30 @@ def test_an_id_may_hold_any_character_that_is_no_control_character(service_id: s
     "service_id", ["a/b", "../..", "a b", "%2F", "?", "#", "Ünïcode", "数据库", "🙂", "\u2028", "...", ".a"]
 )
 def test_an_id_may_look_like_anything(service_id: str) -> None:
-    check_service_id(service_id)
+    validate_service_id(service_id)
 
 
 @pytest.mark.parametrize("service_id", [".", ".."])
 def test_an_id_is_no_dots_that_a_proxy_would_tidy_away(service_id: str) -> None:
     with pytest.raises(InvalidValueError, match=f'^a service id must not be "{re.escape(service_id)}": in a path'):
-        check_service_id(service_id)
+        validate_service_id(service_id)
 
 
 def test_an_id_is_not_empty() -> None:
     with pytest.raises(InvalidValueError, match="must not be empty"):
-        check_service_id("")
+        validate_service_id("")
 
 
 def test_an_id_has_at_most_256_characters() -> None:
-    check_service_id("é" * 256)
+    validate_service_id("é" * 256)
     with pytest.raises(InvalidValueError, match="at most 256 characters, not 257"):
-        check_service_id("é" * 257)
+        validate_service_id("é" * 257)
 
 
 @given(st.characters(categories=["Cc", "Cs"]))
 def test_an_id_holds_no_control_characters_and_no_half_ones(char: str) -> None:
     with pytest.raises(InvalidValueError, match="control characters"):
-        check_service_id(f"a{char}b")
+        validate_service_id(f"a{char}b")
 
 
 # ---- texts and versions
@@ -147,12 +147,12 @@ def test_name_and_description_may_be_empty() -> None:
 
 def test_a_text_that_must_say_something_is_not_empty() -> None:
     with pytest.raises(InvalidValueError, match="motto must not be empty"):
-        check_text("motto", "")
+        validate_text("motto", "")
 
 
 @pytest.mark.parametrize("version", ["v0", "v1.4.2", "v0.0.1", "v2024.11.1.7", "v00.01"])
 def test_a_version_is_a_v_followed_by_dotted_numbers(version: str) -> None:
-    check_version("node version", version)
+    validate_version("node version", version)
 
 
 @pytest.mark.parametrize(
@@ -160,17 +160,17 @@ def test_a_version_is_a_v_followed_by_dotted_numbers(version: str) -> None:
 )
 def test_anything_else_is_no_version(version: str) -> None:
     with pytest.raises(InvalidValueError, match='node version must be a "v" followed by dotted numbers'):
-        check_version("node version", version)
+        validate_version("node version", version)
 
 
 def test_a_version_that_lacks_only_its_v_is_offered_with_it() -> None:
     with pytest.raises(InvalidValueError, match=r'did you mean "v1\.4\.2"\?'):
-        check_version("node version", "1.4.2")
+        validate_version("node version", "1.4.2")
 
 
 def test_a_version_that_lacks_more_is_offered_nothing() -> None:
     with pytest.raises(InvalidValueError) as caught:
-        check_version("node version", "latest")
+        validate_version("node version", "latest")
     assert "did you mean" not in str(caught.value)
 
 

@@ -14,7 +14,14 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from svcnode.core.redaction import HIDDEN, MIN_CHARS, MIN_KEY_CHARS, keep_keys_secret, keep_secret, redacted
+from svcnode.core.redaction import (
+    MASK,
+    MIN_KEY_CHARS,
+    MIN_SECRET_CHARS,
+    redacted,
+    register_likely_keys,
+    register_secret,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -39,7 +46,7 @@ def test_with_nothing_to_hide_a_text_stays_as_it_is() -> None:
     ],
 )
 def test_a_secret_is_hidden_wherever_it_stands(text: str, shown: str) -> None:
-    keep_secret("hunter2")
+    register_secret("hunter2")
     assert redacted(text) == shown
 
 
@@ -56,26 +63,26 @@ def test_a_secret_is_hidden_wherever_it_stands(text: str, shown: str) -> None:
     ],
 )
 def test_a_secret_is_hidden_in_every_form_it_can_take(form: str) -> None:
-    keep_secret(ODD)
+    register_secret(ODD)
     assert redacted(f"<{form}>") == "<***>"
 
 
 def test_each_line_of_a_secret_is_one() -> None:
-    keep_secret("first line\r\n  second line  \n}")
+    register_secret("first line\r\n  second line  \n}")
     assert redacted("it said: first line") == "it said: ***"
     assert redacted("it said: second line}") == "it said: ***}"
 
 
 @pytest.mark.parametrize("short", ["", "a", "abc"])
 def test_what_is_too_short_would_blot_out_half_of_every_text(short: str) -> None:
-    keep_secret(short)
+    register_secret(short)
     assert redacted("abc a") == "abc a"
-    assert len(short) < MIN_CHARS
+    assert len(short) < MIN_SECRET_CHARS
 
 
 def test_half_a_character_can_be_kept_secret() -> None:
-    keep_secret("pass\udcffword")
-    assert redacted("pass\udcffword") == HIDDEN
+    register_secret("pass\udcffword")
+    assert redacted("pass\udcffword") == MASK
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -93,18 +100,18 @@ def test_half_a_character_can_be_kept_secret() -> None:
 )
 def test_where_secrets_overlap_nothing_of_either_is_left(order: int, secrets: list[str], text: str, shown: str) -> None:
     for secret in secrets[::order]:
-        keep_secret(secret)
+        register_secret(secret)
     assert redacted(text) == shown
 
 
-@given(st.lists(st.text("ab1", min_size=MIN_CHARS, max_size=8), max_size=4), st.text("ab1c", max_size=40))
+@given(st.lists(st.text("ab1", min_size=MIN_SECRET_CHARS, max_size=8), max_size=4), st.text("ab1c", max_size=40))
 @example(["aaaa", "aaab"], "aaaab")
 def test_no_secret_is_left_and_nothing_else_is_lost(secrets: list[str], text: str) -> None:
     for secret in secrets:
-        keep_secret(secret)
+        register_secret(secret)
     shown = redacted(text)
     assert shown.count("c") == text.count("c")  # which no secret of these holds
-    for part in shown.split(HIDDEN):
+    for part in shown.split(MASK):
         assert part in text
 
 
@@ -124,7 +131,7 @@ def test_no_secret_is_left_and_nothing_else_is_lost(secrets: list[str], text: st
     ],
 )
 def test_what_looks_like_a_key_is_kept_secret(key: str) -> None:
-    keep_keys_secret(f"/v3/{key}/mainnet")
+    register_likely_keys(f"/v3/{key}/mainnet")
     assert redacted(f"/v3/{key}/mainnet: {key}") == "/v3/***/mainnet: ***"
 
 
@@ -145,7 +152,7 @@ def test_what_looks_like_a_key_is_kept_secret(key: str) -> None:
     ],
 )
 def test_a_name_made_of_words_or_numbers_is_no_key(name: str) -> None:
-    keep_keys_secret(f"/{name}/health")
+    register_likely_keys(f"/{name}/health")
     assert redacted(name) == name
 
 
@@ -153,8 +160,8 @@ def test_a_name_made_of_words_or_numbers_is_no_key(name: str) -> None:
 def test_every_uuid_with_letters_and_digits_is_taken_for_a_key(uuid: UUID) -> None:
     text = str(uuid)
     assume(re.search("[a-f]", text) and re.search("[0-9]", text))
-    keep_keys_secret(text)
-    assert redacted(text) == HIDDEN
+    register_likely_keys(text)
+    assert redacted(text) == MASK
 
 
 @pytest.mark.parametrize("alphabet", ["0123456789abcdef", string.ascii_letters + string.digits])
@@ -162,15 +169,15 @@ def test_hardly_any_key_made_by_chance_is_taken_for_a_name(alphabet: str) -> Non
     chance = random.Random(7)
     keys = ["".join(chance.choices(alphabet, k=32)) for _ in range(1000)]
     for key in keys:
-        keep_keys_secret(key)
-    assert sum(redacted(key) != HIDDEN for key in keys) <= 10
+        register_likely_keys(key)
+    assert sum(redacted(key) != MASK for key in keys) <= 10
     assert len(keys[0]) > MIN_KEY_CHARS
 
 
 def test_thousands_of_secrets_are_kept_and_hidden_without_delay() -> None:
     began_s = time.process_time()
     for number in range(5000):
-        keep_secret(f"secret/{number:06}")
+        register_secret(f"secret/{number:06}")
     for _ in range(200):
         assert redacted("answered 401 to secret/004321, twice: secret%2F000007") == "answered 401 to ***, twice: ***"
     assert time.process_time() - began_s < 5  # some 0.1 s; where each new one costs a walk over all, far more

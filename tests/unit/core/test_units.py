@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.units import duration_s, size_bytes
+from svcnode.core.units import parse_duration_s, parse_size_bytes
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ from svcnode.core.units import duration_s, size_bytes
     ],
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    assert duration_s(text) == pytest.approx(seconds)
+    assert parse_duration_s(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("seconds", [0, 5, 0.25])
 def test_a_program_may_pass_seconds_as_a_number(seconds: float) -> None:
-    assert duration_s(seconds) == seconds
+    assert parse_duration_s(seconds) == seconds
 
 
 @pytest.mark.parametrize(
@@ -39,29 +39,29 @@ def test_a_program_may_pass_seconds_as_a_number(seconds: float) -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError, match="is not a duration"):
-        duration_s(text)
+        parse_duration_s(text)
 
 
 def test_a_number_without_a_unit_is_offered_one() -> None:
     with pytest.raises(InvalidValueError, match='such as "30s"'):
-        duration_s("30")
+        parse_duration_s("30")
 
 
 def test_what_is_no_number_at_all_is_shown_what_one_looks_like() -> None:
     with pytest.raises(InvalidValueError, match='such as "500ms", "5s" or "2m"'):
-        duration_s("soon")
+        parse_duration_s("soon")
 
 
 @pytest.mark.parametrize("value", [-1.0, -0.5, math.nan, math.inf, True, False, "9" * 400 + "s"])
 def test_a_duration_is_finite_and_not_negative(value: str | float) -> None:
     with pytest.raises(InvalidValueError, match="a duration is a finite number of seconds that is not negative"):
-        duration_s(value)
+        parse_duration_s(value)
 
 
 @given(st.text())
 def test_any_text_is_a_duration_or_an_error_that_says_so(text: str) -> None:
     try:
-        seconds = duration_s(text)
+        seconds = parse_duration_s(text)
     except InvalidValueError:
         return
     assert seconds >= 0
@@ -90,7 +90,7 @@ def test_any_text_is_a_duration_or_an_error_that_says_so(text: str) -> None:
     ],
 )
 def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
-    assert size_bytes(text) == size
+    assert parse_size_bytes(text) == size
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
 )
 def test_anything_else_is_refused_as_a_size(text: str) -> None:
     with pytest.raises(InvalidValueError, match='is not a size; write a number and a unit, such as "512KiB" or "5GiB"'):
-        size_bytes(text)
+        parse_size_bytes(text)
 
 
 def test_a_size_beyond_all_sizes_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="a size has fewer digits than that"):
-        size_bytes("9" * 400 + "B")
+        parse_size_bytes("9" * 400 + "B")
 
 
 @given(st.text() | st.from_regex(r"[0-9]{1,400}(\.[0-9]+)? ?[kKMGT]?i?B", fullmatch=True))
 def test_any_text_is_a_size_or_an_error_that_says_so(text: str) -> None:
     try:
-        size = size_bytes(text)
+        size = parse_size_bytes(text)
     except InvalidValueError:
         return
     assert size >= 0

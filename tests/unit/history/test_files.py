@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.history.faults import FaultError
+from svcnode.history.errors import HistoryError
 from svcnode.history.files import (
     APPLICATION_ID,
-    KEPT_ASIDE,
-    Claim,
-    begin_file,
+    MAX_QUARANTINED,
+    FileLock,
     check_owner,
-    identity,
-    make_folder,
-    set_aside,
+    create_file,
+    file_identity,
+    make_directory,
+    quarantine,
 )
 
 if TYPE_CHECKING:
@@ -58,40 +58,40 @@ def test_our_own_database_is_ours(path: Path) -> None:
 
 def test_the_database_of_another_program_is_refused(path: Path) -> None:
     make_database(path, 0)
-    with pytest.raises(FaultError, match=r"history\.db is a database of another program; name another file in"):
+    with pytest.raises(HistoryError, match=r"history\.db is a database of another program; name another file in"):
         check_owner(path)
 
 
 def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     path.write_text("the only copy of a novel")
-    with pytest.raises(FaultError, match=r"history\.db is not a database; name another file in \[history\] path"):
+    with pytest.raises(HistoryError, match=r"history\.db is not a database; name another file in \[history\] path"):
         check_owner(path)
 
 
 def test_a_file_that_was_ours_is_still_ours_when_its_beginning_is_lost(path: Path) -> None:
-    Claim(path).end()
+    FileLock(path).release()
     path.write_bytes(bytes(4096))
     check_owner(path)
 
 
 def test_what_is_no_file_is_refused_at_once(path: Path) -> None:
     os.mkfifo(path)  # whoever opened it would wait for ever
-    with pytest.raises(FaultError, match=r"history\.db is not a file"):
+    with pytest.raises(HistoryError, match=r"history\.db is not a file"):
         check_owner(path)
 
 
 def test_a_folder_is_refused(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(FaultError, match="is not a file"):
+    with pytest.raises(HistoryError, match="is not a file"):
         check_owner(path)
 
 
 def test_one_claim_excludes_another_and_names_who_holds_it(path: Path) -> None:
-    claim = Claim(path)
-    with pytest.raises(FaultError, match=rf"belongs to another svcnode \(process {os.getpid()}\)"):
-        Claim(path)
-    claim.end()
-    Claim(path).end()
+    claim = FileLock(path)
+    with pytest.raises(HistoryError, match=rf"belongs to another svcnode \(process {os.getpid()}\)"):
+        FileLock(path)
+    claim.release()
+    FileLock(path).release()
 
 
 def test_a_claim_ends_with_its_process_however_that_ends(path: Path) -> None:
@@ -102,30 +102,30 @@ def test_a_claim_ends_with_its_process_however_that_ends(path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "claimed\n"
-        with pytest.raises(FaultError, match=rf"process {holder.pid}"):
-            Claim(path)
+        with pytest.raises(HistoryError, match=rf"process {holder.pid}"):
+            FileLock(path)
         holder.kill()
-    Claim(path).end()
+    FileLock(path).release()
 
 
 def test_a_claim_by_nobody_knows_whom_is_told_all_the_same(path: Path) -> None:
-    claim = Claim(path)
+    claim = FileLock(path)
     path.with_name("history.db-lock").write_text("")
-    with pytest.raises(FaultError, match=r"another svcnode \(it runs\)"):
-        Claim(path)
-    claim.end()
+    with pytest.raises(HistoryError, match=r"another svcnode \(it runs\)"):
+        FileLock(path)
+    claim.release()
 
 
 def test_a_claim_knows_when_its_lock_is_no_longer_the_one_that_others_find(path: Path) -> None:
-    claim = Claim(path)
-    found = [claim.is_in_place]
+    claim = FileLock(path)
+    found = [claim.is_at_path]
     claim.path.unlink()
-    found.append(claim.is_in_place)
-    other = Claim(path)
-    found += [claim.is_in_place, other.is_in_place]
+    found.append(claim.is_at_path)
+    other = FileLock(path)
+    found += [claim.is_at_path, other.is_at_path]
     assert found == [True, False, False, True]
-    claim.end()
-    other.end()
+    claim.release()
+    other.release()
 
 
 def mode_of(path: Path) -> int:
@@ -137,9 +137,9 @@ def test_what_is_made_is_for_nobody_else_to_read(path: Path, mask: int) -> None:
     path = path.parent / "some" / "state" / path.name
     before = os.umask(mask)
     try:
-        make_folder(path.parent)
-        Claim(path).end()
-        begin_file(path)
+        make_directory(path.parent)
+        FileLock(path).release()
+        create_file(path)
         with closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("CREATE TABLE kept (what)")
@@ -155,15 +155,15 @@ def test_what_is_there_already_keeps_its_mode(path: Path) -> None:
     path.parent.chmod(0o755)
     path.write_text("kept")
     path.chmod(0o644)
-    make_folder(path.parent)
-    begin_file(path)
+    make_directory(path.parent)
+    create_file(path)
     assert (mode_of(path.parent), mode_of(path), path.read_text()) == (0o755, 0o644, "kept")
 
 
 def test_a_damaged_file_is_set_aside_under_a_dated_name_with_all_that_belongs_to_it(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).write_text(f"damaged{suffix}")
-    aside = set_aside(path, NOON)
+    aside = quarantine(path, NOON)
     assert aside.name == "history.db.corrupt-20260101T120000Z"
     assert {one.name: one.read_text() for one in path.parent.iterdir()} == {
         aside.name + suffix: f"damaged{suffix}" for suffix in ("", "-wal", "-shm")
@@ -173,10 +173,10 @@ def test_a_damaged_file_is_set_aside_under_a_dated_name_with_all_that_belongs_to
 def test_only_the_newest_damaged_files_are_kept(path: Path) -> None:
     stranger = path.with_name("other.db.corrupt-20200101T000000Z")
     stranger.touch()
-    for hour in range(KEPT_ASIDE + 2):
+    for hour in range(MAX_QUARANTINED + 2):
         path.touch()
         path.with_name("history.db-wal").touch()
-        set_aside(path, NOON + 3600 * hour)
+        quarantine(path, NOON + 3600 * hour)
     kept = sorted(one.name for one in path.parent.iterdir() if one.name.startswith("history.db"))
     assert kept == sorted(
         f"history.db.corrupt-20260101T{hour}0000Z{suffix}" for hour in (14, 15, 16) for suffix in ("", "-wal")
@@ -188,24 +188,24 @@ def test_a_file_in_the_place_of_another_is_another(path: Path) -> None:
     log = path.with_name("history.db-wal")
     for one in (path, log):
         one.write_text("something")
-    before = identity(path)
+    before = file_identity(path)
     assert before is not None
     for one in (path, log):
         one.rename(one.with_name("moved"))
-        assert identity(path) is None
+        assert file_identity(path) is None
         one.write_text("something")
-        assert identity(path) not in (None, before)
+        assert file_identity(path) not in (None, before)
 
 
 def test_a_file_that_was_emptied_is_as_good_as_gone(path: Path) -> None:
     path.with_name("history.db-wal").touch()
     path.write_text("something")
-    assert identity(path) is not None
+    assert file_identity(path) is not None
     path.write_text("")
-    assert identity(path) is None
+    assert file_identity(path) is None
 
 
 def test_where_there_is_no_log_none_is_missed(path: Path) -> None:
     path.write_text("something")
-    assert identity(path) is None
-    assert identity(path, has_log=False) is not None
+    assert file_identity(path) is None
+    assert file_identity(path, has_wal=False) is not None

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.core.model import Health, Verdict
-from svcnode.core.redaction import keep_secret
-from svcnode.history import History, Transition, trouble, writer
+from svcnode.core.redaction import register_secret
+from svcnode.history import History, Transition, writer
 from svcnode.history.database import Database
-from svcnode.history.faults import DamageError, FaultError
-from svcnode.history.files import Claim, set_aside
-from svcnode.history.records import DAYS, HOURS, MINUTES, Bar
+from svcnode.history.errors import CorruptionError, HistoryError
+from svcnode.history.files import FileLock, quarantine
+from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
 from svcnode.node import Node
 from svcnode.probes.function import FunctionProbe
 from tests.support.virtual_time import VirtualClock, in_virtual_time
@@ -78,9 +78,9 @@ class World:
         for _ in range(int(seconds)):
             self.clock.advance(1.0)
             self.wall.advance(1.0)
-            history._minutes.tick(self.wall.now_s)
+            history._aggregator.tick(self.wall.now_s)
             history._close_minute()
-            while history._minutes.close_some(1000):
+            while history._aggregator.close_some(1000):
                 pass
 
     def rows(self, question: str) -> list[Any]:
@@ -103,8 +103,8 @@ async def eventually(is_so: Callable[[], bool]) -> None:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever tries again does so at once."""
-    monkeypatch.setattr(trouble, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(trouble, "MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr(writer, "MIN_BACKOFF_S", 0.01)
+    monkeypatch.setattr(writer, "MAX_BACKOFF_S", 0.01)
 
 
 # ---- what is told and kept
@@ -154,14 +154,14 @@ def test_every_change_is_told_once_and_in_order_with_its_reason(world: World) ->
 
 
 def test_silence_is_dated_when_it_began_not_when_it_was_noticed(world: World) -> None:
-    async def story() -> tuple[Transition, Bar]:
+    async def story() -> tuple[Transition, Bucket]:
         world.node.register("db", ttl="30s")
         async with world.history() as (history, follower):
             world.node.beat("db")
             world.wait(45, history)
-            world.node.settle()
+            world.node.expire_stale()
             await follower.until(lambda: any(one.after == "Down" for one in follower.told))
-            bars = await history.bars(["db"], MINUTES)
+            bars = await history.buckets(["db"], MINUTES)
         return follower.told[-2], bars["db"][-1]
 
     transition, bar = asyncio.run(story())
@@ -209,7 +209,7 @@ def test_other_limits_are_taken_over_while_it_follows(world: World) -> None:
             world.node.register("db").up()
             await follower.until_told(2)
             world.wall.advance(86_400.0)
-            history.adopt(world.path, max_age_s=3600.0)
+            history.reconfigure(world.path, max_age_s=3600.0)
             await eventually(lambda: world.rows("SELECT count(*) FROM transitions") == [(0,)])
             assert history.problem is None
 
@@ -225,11 +225,11 @@ def test_what_takes_a_restart_is_told_for_as_long_as_it_is_wanted(
     async def story() -> str | None:
         async with world.history(is_kept=is_kept) as (history, _):
             limits = history._writer and history._writer._limits
-            history.adopt(wanted, max_age_s=3600.0)
+            history.reconfigure(wanted, max_age_s=3600.0)
             told = history.problem
-            assert history.is_kept
+            assert history.is_healthy
             assert (history._writer and history._writer._limits) == limits, "those are meant for another file"
-            history.adopt(used)
+            history.reconfigure(used)
             assert history.problem is None
             return told
 
@@ -247,9 +247,9 @@ def test_what_takes_a_restart_is_told_for_as_long_as_it_is_wanted(
 def test_a_note_outlives_the_process(world: World) -> None:
     async def story(note: str) -> str | None:
         async with world.history() as (history, _):
-            found = await history.kept_note()
-            history.keep_note(note)
-            assert await history.kept_note() == found, "it is that of the one before"
+            found = await history.load_state()
+            history.save_state(note)
+            assert await history.load_state() == found, "it is that of the one before"
             return found
 
     assert asyncio.run(story("first")) is None
@@ -259,8 +259,8 @@ def test_a_note_outlives_the_process(world: World) -> None:
 def test_without_a_file_no_note_is_kept_or_waited_for(world: World) -> None:
     async def story() -> str | None:
         async with world.history(is_kept=False) as (history, _):
-            history.keep_note("first")
-            return await history.kept_note()
+            history.save_state("first")
+            return await history.load_state()
 
     assert asyncio.run(story()) is None
 
@@ -268,13 +268,13 @@ def test_without_a_file_no_note_is_kept_or_waited_for(world: World) -> None:
 def test_the_note_is_waited_for_while_another_has_the_file(world: World, hurried: None) -> None:
     async def story() -> str | None:
         async with world.history() as (history, _):
-            history.keep_note("first")
-        claim = Claim(world.path)
+            history.save_state("first")
+        claim = FileLock(world.path)
         async with world.history() as (history, _):
-            asking = asyncio.create_task(history.kept_note())
+            asking = asyncio.create_task(history.load_state())
             await eventually(lambda: history.problem is not None)
             assert not asking.done()
-            claim.end()
+            claim.release()
             async with asyncio.timeout(PATIENCE_S):
                 return await asking
 
@@ -300,7 +300,7 @@ def test_many_are_told_in_portions_with_turns_for_others_in_between(world: World
 
 def test_no_secret_and_no_half_character_reaches_the_file(world: World) -> None:
     async def story() -> str:
-        keep_secret("hunter2-hunter2")
+        register_secret("hunter2-hunter2")
         async with world.history() as (_, follower):
             world.node.register("db").down("password hunter2-hunter2 refused \ud800\0")
             await follower.until(lambda: "status" in follower.kinds)
@@ -358,16 +358,16 @@ def test_an_end_without_a_word_is_told_at_the_next_start(world: World, tmp_path:
 
 
 def test_time_between_two_processes_is_nobodys(world: World) -> None:
-    async def ten_seconds() -> list[Bar]:
+    async def ten_seconds() -> list[Bucket]:
         async with world.history() as (history, _):
             world.wait(10, history)
-            return (await history.bars(["db"], HOURS))["db"]
+            return (await history.buckets(["db"], HOURS))["db"]
 
     world.node.register("db").up()
     asyncio.run(ten_seconds())
     world.wall.advance(600)
     bars = asyncio.run(ten_seconds())
-    assert bars[-1] == Bar(NOON, up_s=20.0)
+    assert bars[-1] == Bucket(NOON, up_s=20.0)
 
 
 # ---- bars
@@ -379,15 +379,15 @@ def test_bars_are_as_many_as_are_shown_the_one_under_way_last_with_none_left_out
         async with world.history() as (history, _):
             world.wait(150, history)
             for span in (MINUTES, HOURS, DAYS):
-                bars = (await history.bars(["db", "nobody"], span))["db"]
+                bars = (await history.buckets(["db", "nobody"], span))["db"]
                 last_s = span.begin_s(world.wall.now_s)
-                begins_s = [last_s - place * span.length_s for place in reversed(range(span.shown))]
+                begins_s = [last_s - place * span.length_s for place in reversed(range(span.bucket_count))]
                 assert [bar.begin_s for bar in bars] == begins_s
                 assert sum(bar.up_s for bar in bars) == 150
                 assert sum(bar.known_s for bar in bars) == 150
-            minutes = (await history.bars(["db", "nobody"], MINUTES))["db"]
+            minutes = (await history.buckets(["db", "nobody"], MINUTES))["db"]
             assert [bar.up_s for bar in minutes[-4:]] == [0, 60, 60, 30]
-            assert (await history.bars(["nobody"], MINUTES))["nobody"][-1] == Bar(NOON + 120)
+            assert (await history.buckets(["nobody"], MINUTES))["nobody"][-1] == Bucket(NOON + 120)
 
     asyncio.run(story())
 
@@ -399,26 +399,26 @@ def test_no_minute_is_missing_or_counted_twice_while_it_goes_into_the_file(world
             for minute in range(1, 20):
                 world.wait(60, history)
                 for _ in range(5):
-                    bars = (await history.bars(["db"], MINUTES))["db"]
+                    bars = (await history.buckets(["db"], MINUTES))["db"]
                     assert sum(bar.up_s for bar in bars) == 60 * minute
 
     asyncio.run(story())
 
 
 def test_looks_are_counted_and_reports_are_not(world: World) -> None:
-    async def story() -> tuple[Bar, Bar]:
+    async def story() -> tuple[Bucket, Bucket]:
         world.node.register("looked-at", probe=FunctionProbe(lambda: None))
         world.node.register("reported").up()
         async with world.history() as (history, _):
             for verdict in (Verdict.ready(), Verdict.not_ready("syncing"), Verdict.failed("no"), Verdict.unknown("?")):
-                world.node.saw("looked-at", verdict, duration_s=0.25)
-            world.node.saw("reported", Verdict.failed("no"))
-            bars = await history.bars(["looked-at", "reported"], MINUTES)
+                world.node.record("looked-at", verdict, duration_s=0.25)
+            world.node.record("reported", Verdict.failed("no"))
+            bars = await history.buckets(["looked-at", "reported"], MINUTES)
         return bars["looked-at"][-1], bars["reported"][-1]
 
     looked_at, reported = asyncio.run(story())
-    assert (looked_at.looks, looked_at.failures, looked_at.latency_sum_s) == (3, 1, 0.75)
-    assert reported.looks == 0
+    assert (looked_at.checks, looked_at.failures, looked_at.latency_sum_s) == (3, 1, 0.75)
+    assert reported.checks == 0
 
 
 def test_a_minute_of_many_services_does_not_hold_the_loop(world: World) -> None:
@@ -428,11 +428,11 @@ def test_a_minute_of_many_services_does_not_hold_the_loop(world: World) -> None:
         async with world.history() as (history, _):
             for _ in range(60):
                 world.wall.advance(1.0)
-                history._minutes.tick(world.wall.now_s)
+                history._aggregator.tick(world.wall.now_s)
             history._close_minute()
             closed = [0]
-            while (closing := history._minutes._closing) is not None:
-                closed.append(len(closing.bars))
+            while (closing := history._aggregator._closing) is not None:
+                closed.append(len(closing.buckets))
                 await asyncio.sleep(0)
         return closed
 
@@ -450,12 +450,12 @@ def test_without_a_file_memory_answers_for_as_long_as_the_process_runs(world: Wo
             before = history.last_id
             world.node.register("db").up("ready")
             await follower.until_told(3)
-            assert history.forgotten_to == before < follower.told[0].id
+            assert history.pruned_to == before < follower.told[0].id
             assert await history.after(before) == follower.told
             assert await history.latest("db", 1) == follower.told[:-2:-1]
             world.wait(70, history)
-            assert [bar.up_s for bar in (await history.bars(["db"], MINUTES))["db"][-2:]] == [60, 10]
-            assert (history.problem, history.is_kept) == (None, True)
+            assert [bar.up_s for bar in (await history.buckets(["db"], MINUTES))["db"][-2:]] == [60, 10]
+            assert (history.problem, history.is_healthy) == (None, True)
             assert not world.path.parent.exists()
 
     asyncio.run(story())
@@ -475,10 +475,10 @@ def test_while_another_program_holds_the_file_all_is_told_at_once_and_written_la
                 database.up()
                 await follower.until_told(3)
                 assert re.search("another program holds .*history.db locked", history.problem or "")
-                assert not history.is_kept
+                assert not history.is_healthy
                 assert await history.after(follower.told[0].id) == follower.told[1:3]
                 stranger.execute("COMMIT")
-            await eventually(lambda: history.is_kept)
+            await eventually(lambda: history.is_healthy)
             assert history.problem is None
             database.down()
             await follower.until_told(4)
@@ -493,7 +493,7 @@ def test_a_file_of_another_svcnode_is_neither_written_nor_read(world: World) -> 
     async def story() -> None:
         async with world.history():
             pass
-        claim = Claim(world.path)
+        claim = FileLock(world.path)
         before = world.path.read_bytes()
         async with world.history() as (history, follower):
             await follower.until_told(1)
@@ -502,8 +502,8 @@ def test_a_file_of_another_svcnode_is_neither_written_nor_read(world: World) -> 
             )
             assert await history.after(0) == follower.told
             assert world.path.read_bytes() == before
-            claim.end()
-            await eventually(lambda: history.is_kept)
+            claim.release()
+            await eventually(lambda: history.is_healthy)
             assert len(world.rows("SELECT id FROM transitions")) == 3
 
     asyncio.run(story())
@@ -544,7 +544,7 @@ def test_a_damaged_file_is_set_aside_at_the_start_and_a_new_one_begun(
     async def story() -> str | None:
         async with world.history() as (history, follower):
             await follower.until_told(1)
-            assert history.is_kept
+            assert history.is_healthy
             return history.problem
 
     asyncio.run(story())
@@ -573,9 +573,9 @@ def test_a_file_that_is_damaged_while_it_is_used_is_set_aside_when_that_is_seen(
             await eventually(lambda: "set aside" in (history.problem or ""))
             database.up()
             await follower.until_told(103)
-            assert history.is_kept
+            assert history.is_healthy
             assert await history.after(0) == [follower.told[-1]]
-            assert history.forgotten_to >= before
+            assert history.pruned_to >= before
 
     asyncio.run(story())
     assert [kind for (kind,) in world.rows("SELECT kind FROM transitions ORDER BY id")] == ["status", "stopped"]
@@ -588,11 +588,11 @@ def test_a_disk_that_damages_one_file_after_another_is_left_alone_for_a_while(wo
             await follower.until_told(1)
             writer = history._writer
             assert writer is not None
-            writer.suspect(DamageError("damaged"), generation=0)
+            writer.report_corruption(CorruptionError("damaged"), generation=0)
             await eventually(lambda: writer.generation == 1 and writer.is_readable)
-            writer.suspect(DamageError("damaged"), generation=1)
+            writer.report_corruption(CorruptionError("damaged"), generation=1)
             await eventually(lambda: "is the disk sound?" in (history.problem or ""))
-            writer.suspect(DamageError("damaged"), generation=0)  # by one who has read the first
+            writer.report_corruption(CorruptionError("damaged"), generation=0)  # by one who has read the first
 
     asyncio.run(story())
     assert len([one for one in world.path.parent.iterdir() if ".corrupt-" in one.name]) == 1
@@ -606,15 +606,15 @@ def test_a_new_file_is_not_suspected_for_the_one_before_it(world: World, monkeyp
             assert kept is not None
 
             def read_meanwhile(path: Path, now_s: float) -> Path:
-                kept.suspect(DamageError("damaged"), generation=0)
-                return set_aside(path, now_s)
+                kept.report_corruption(CorruptionError("damaged"), generation=0)
+                return quarantine(path, now_s)
 
-            monkeypatch.setattr(writer, "set_aside", read_meanwhile)
-            kept.suspect(DamageError("damaged"), generation=0)
+            monkeypatch.setattr(writer, "quarantine", read_meanwhile)
+            kept.report_corruption(CorruptionError("damaged"), generation=0)
             await eventually(lambda: kept.generation == 1)
             world.node.drain()
             await follower.until_told(2)
-            assert history.is_kept
+            assert history.is_healthy
 
     asyncio.run(story())
     assert world.rows("SELECT kind FROM transitions ORDER BY id") == [("node",), ("stopped",)]
@@ -627,8 +627,8 @@ def test_a_file_that_is_removed_while_it_is_used_is_begun_anew(world: World, cap
             shutil.rmtree(world.path.parent)
             world.node.drain()
             await follower.until_told(2)
-            assert history.forgotten_to >= follower.told[0].id
-            assert history.is_kept
+            assert history.pruned_to >= follower.told[0].id
+            assert history.is_healthy
         return [one.id for one in follower.told[1:]]
 
     ids = asyncio.run(story())
@@ -639,7 +639,7 @@ def test_a_file_that_is_removed_while_it_is_used_is_begun_anew(world: World, cap
 def test_a_lock_that_is_removed_alone_is_made_anew(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer, "CLAIM_CHECK_S", 0.01)  # nothing has to be written for it to be noticed
+    monkeypatch.setattr(writer, "LOCK_CHECK_INTERVAL_S", 0.01)  # nothing has to be written for it to be noticed
     lock = world.path.with_name("history.db-lock")
 
     async def story() -> None:
@@ -648,11 +648,11 @@ def test_a_lock_that_is_removed_alone_is_made_anew(
             lock.unlink()
             await eventually(lock.exists)
             await eventually(lambda: lock.read_text() != "")
-            with pytest.raises(FaultError, match="belongs to another svcnode"):
-                Claim(world.path)
+            with pytest.raises(HistoryError, match="belongs to another svcnode"):
+                FileLock(world.path)
             world.node.drain()
             await follower.until_told(2)
-            assert history.is_kept
+            assert history.is_healthy
             assert await history.after(0) == follower.told
 
     asyncio.run(story())
@@ -665,15 +665,15 @@ def test_who_took_the_file_after_its_lock_was_removed_is_the_only_one_to_write(w
         async with world.history() as (history, follower):
             await follower.until_told(1)
             world.path.with_name("history.db-lock").unlink()
-            other = Claim(world.path)
+            other = FileLock(world.path)
             world.node.drain()
             await follower.until_told(2)
             assert "belongs to another svcnode" in (history.problem or "")
             assert len(world.rows("SELECT id FROM transitions")) == 1
             assert await history.after(0) == follower.told[1:], "what stands in the file is the other's now"
-            assert history.forgotten_to >= follower.told[0].id, "and whoever asks for it is told so"
-            other.end()
-            await eventually(lambda: history.is_kept)
+            assert history.pruned_to >= follower.told[0].id, "and whoever asks for it is told so"
+            other.release()
+            await eventually(lambda: history.is_healthy)
             assert len(world.rows("SELECT id FROM transitions")) == 2
 
     asyncio.run(story())
@@ -686,7 +686,7 @@ def test_of_whom_anything_is_kept_is_known(world: World, is_kept: bool) -> None:
             world.node.register("gone").deregister()
             world.node.register("here")
             await follower.until_told(4)
-            return await history.known(["gone", "here", "zzz"])
+            return await history.known_ids(["gone", "here", "zzz"])
 
     assert asyncio.run(story()) == {"gone", "here"}
 
@@ -702,8 +702,8 @@ def test_a_fault_of_our_own_ends_neither_the_thread_nor_the_telling(
                 broken.setattr(Database, "write", lambda *_: 1 // 0)
                 world.node.drain()
                 await follower.until_told(2)
-                assert not history.is_kept
-            await eventually(lambda: history.is_kept)
+                assert not history.is_healthy
+            await eventually(lambda: history.is_healthy)
 
     asyncio.run(story())
     assert "ZeroDivisionError" in caplog.text
@@ -723,7 +723,7 @@ async def test_without_a_thread_to_be_had_the_node_starts_and_tells_all_the_same
         world.node.drain()
         await follower.until_told(2)
         assert "no thread" in (history.problem or "")
-        assert not history.is_kept
+        assert not history.is_healthy
     assert follower.kinds == ["started", "node", "stopped"]
 
 
@@ -749,7 +749,7 @@ async def test_a_disk_that_hangs_keeps_nobody_from_being_told(tmp_path: Path, mo
         await follower.until_told(2)
         assert 1.0 <= loop.time() - began_s <= 3.0
         assert "takes long to write" in (history.problem or "")
-        assert not history.is_kept
+        assert not history.is_healthy
         ending_s = loop.time()
     assert loop.time() - ending_s == 2.0
     assert follower.kinds == ["started", "node", "stopped"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from svcnode.core.model import Health
-from svcnode.notify.flapping import FLAPPING_AFTER, SETTLED_AFTER_S
-from svcnode.notify.news import Turn
+from svcnode.notify.flapping import FLAP_THRESHOLD, SETTLED_AFTER_S
+from svcnode.notify.model import ChangeType
 from tests.unit.notify.world import GROUP_S, World, flap, item, turns
 
 
@@ -15,12 +15,12 @@ def test_what_flaps_is_told_once_as_flapping_and_once_when_it_has_settled() -> N
     world.add("db")
     flap(world, times=100)
     world.wait(3600)
-    assert [turns(news)["db"] for news in world.told] == [Turn.WORSE, Turn.FLAPPING, Turn.SETTLED]
-    assert [turns(news)[None] for news in world.told] == [Turn.WORSE, Turn.FLAPPING, Turn.SETTLED]
-    assert item(world.told[1], "db").changes == FLAPPING_AFTER
+    assert [turns(news)["db"] for news in world.told] == [ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.SETTLED]
+    assert [turns(news)[None] for news in world.told] == [ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.SETTLED]
+    assert item(world.told[1], "db").changes == FLAP_THRESHOLD
     assert item(world.last, "db").changes == 200
     assert item(world.last, "db").health is Health.HEALTHY
-    assert item(world.last, "db").lasted_s == pytest.approx(SETTLED_AFTER_S)
+    assert item(world.last, "db").duration_s == pytest.approx(SETTLED_AFTER_S)
 
 
 def test_what_settles_down_is_told_to_be_down() -> None:
@@ -29,11 +29,11 @@ def test_what_settles_down_is_told_to_be_down() -> None:
     flap(world, times=20)
     world.down("db")
     world.wait(3600)
-    assert turns(world.last) == {None: Turn.SETTLED, "db": Turn.SETTLED}
+    assert turns(world.last) == {None: ChangeType.SETTLED, "db": ChangeType.SETTLED}
     assert item(world.last, "db").health is Health.UNHEALTHY
     world.up("db")
     world.wait(60)
-    assert turns(world.last)["db"] is Turn.RECOVERED
+    assert turns(world.last)["db"] is ChangeType.RECOVERED
 
 
 def test_other_services_are_told_while_one_flaps() -> None:
@@ -43,7 +43,7 @@ def test_other_services_are_told_while_one_flaps() -> None:
     before = len(world.told)
     world.down("queue")
     world.wait(GROUP_S)
-    assert turns(world.told[before]) == {"queue": Turn.WORSE}
+    assert turns(world.told[before]) == {"queue": ChangeType.WORSE}
     assert world.last.health is Health.UNHEALTHY
 
 
@@ -52,7 +52,10 @@ def test_slow_changes_are_not_flapping() -> None:
     world.add("db")
     flap(world, times=20, every_s=130)
     world.wait(3600)
-    assert not {turn for news in world.told for turn in turns(news).values()} & {Turn.FLAPPING, Turn.SETTLED}
+    assert not {turn for news in world.told for turn in turns(news).values()} & {
+        ChangeType.FLAPPING,
+        ChangeType.SETTLED,
+    }
 
 
 def test_a_node_that_falls_and_rises_in_steps_does_not_flap() -> None:
@@ -65,7 +68,7 @@ def test_a_node_that_falls_and_rises_in_steps_does_not_flap() -> None:
         world.up(*ids)
         world.wait(120)
     world.wait(3600)
-    assert Turn.FLAPPING not in {turns(news).get(None) for news in world.told}
+    assert ChangeType.FLAPPING not in {turns(news).get(None) for news in world.told}
 
 
 def test_a_service_that_flaps_and_is_removed_is_told_as_removed() -> None:
@@ -74,4 +77,4 @@ def test_a_service_that_flaps_and_is_removed_is_told_as_removed() -> None:
     flap(world, times=20)
     world.node.deregister("db")
     world.wait(3600)
-    assert Turn.REMOVED in {turns(news).get("db") for news in world.told}
+    assert ChangeType.REMOVED in {turns(news).get("db") for news in world.told}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.node import Node
-from svcnode.notify.notices import Notices
+from svcnode.notify.model import DeliveryStats
 from svcnode.notify.notifier import Notifier
-from svcnode.notify.settings import Manners, NotifySettings
+from svcnode.notify.settings import AlertPolicy, NotifySettings
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from svcnode.node import Handle
-    from svcnode.notify.digest import Message
+    from svcnode.notify.message import Message
 
 
 class Receiver:
@@ -34,8 +34,8 @@ class Receiver:
         return None
 
 
-def settings_for(*targets: Receiver, manners: Manners | None = None) -> NotifySettings:
-    return NotifySettings(targets=targets, manners=manners or Manners())
+def settings_for(*targets: Receiver, manners: AlertPolicy | None = None) -> NotifySettings:
+    return NotifySettings(targets=targets, policy=manners or AlertPolicy())
 
 
 def node_and_db() -> tuple[Node, Handle]:
@@ -51,7 +51,7 @@ IS_DOWN = "validator-7 is unhealthy (503), was healthy (200)"
 @in_virtual_time
 async def test_a_change_arrives_when_the_time_to_group_is_over() -> None:
     node, db = node_and_db()
-    receiver, notices = Receiver(), Notices()
+    receiver, notices = Receiver(), DeliveryStats()
     async with Notifier(node, settings_for(receiver), notices, wall_clock=lambda: 1_767_225_600.0) as _:
         await asyncio.sleep(100)
         db.down("refused")
@@ -70,7 +70,7 @@ async def test_a_change_arrives_when_the_time_to_group_is_over() -> None:
 async def test_changes_from_other_threads_are_heard() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), Notices()):
+    async with Notifier(node, settings_for(receiver), DeliveryStats()):
         await asyncio.to_thread(db.down, "refused")
         await asyncio.sleep(10)
     assert [title for _, title in receiver.heard] == [IS_DOWN]
@@ -80,9 +80,9 @@ async def test_changes_from_other_threads_are_heard() -> None:
 async def test_stopping_on_purpose_is_not_told() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), Notices()) as notifier:
+    async with Notifier(node, settings_for(receiver), DeliveryStats()) as notifier:
         await asyncio.sleep(10)
-        notifier.hush()
+        notifier.flush()
         node.drain()
         db.down("stopped with everything else")
         await asyncio.sleep(10)
@@ -93,7 +93,7 @@ async def test_stopping_on_purpose_is_not_told() -> None:
 async def test_a_node_that_somebody_else_drains_is_not_told() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), Notices()):
+    async with Notifier(node, settings_for(receiver), DeliveryStats()):
         node.drain()
         db.down("stopped with everything else")
         await asyncio.sleep(1000)
@@ -104,17 +104,17 @@ async def test_a_node_that_somebody_else_drains_is_not_told() -> None:
 async def test_what_was_held_back_is_sent_before_the_end() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), Notices()) as notifier:
+    async with Notifier(node, settings_for(receiver), DeliveryStats()) as notifier:
         db.down("refused")
         await asyncio.sleep(2)
-        notifier.hush()
+        notifier.flush()
     assert receiver.heard == [(2.0, IS_DOWN)]
 
 
 @in_virtual_time
 async def test_when_cut_off_it_ends_at_once() -> None:
     node, db = node_and_db()
-    notices = Notices()
+    notices = DeliveryStats()
 
     class Hung(Receiver):
         async def deliver(self, message: Message, lost: int) -> str | None:
@@ -139,13 +139,13 @@ async def test_when_cut_off_it_ends_at_once() -> None:
 async def test_settings_can_change_come_and_go() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, None, Notices()) as notifier:
+    async with Notifier(node, None, DeliveryStats()) as notifier:
         db.down("refused")
         await asyncio.sleep(1000)
         notifier.apply(settings_for(receiver))
         await asyncio.sleep(10)
         assert [title for _, title in receiver.heard] == ["validator-7 is unhealthy (503)"], "nobody had told so far"
-        notifier.apply(settings_for(receiver, manners=Manners(quiet_s=0, group_within_s=1)))
+        notifier.apply(settings_for(receiver, policy=AlertPolicy(resolve_delay_s=0, group_wait_s=1)))
         db.up()
         await asyncio.sleep(10)
         assert receiver.heard[1:] == [(1011.0, "validator-7 has recovered: healthy (200) after 10s")], (
@@ -163,7 +163,7 @@ async def test_settings_can_change_come_and_go() -> None:
 async def test_what_is_registered_later_is_told_with_its_name_and_weight() -> None:
     node, _ = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), Notices()):
+    async with Notifier(node, settings_for(receiver), DeliveryStats()):
         node.register("queue", name="Queue", description="", impact="critical").down("gone")
         node.register("extra", name="Extra", description="", impact="none").down("gone")
         await asyncio.sleep(10)
@@ -182,10 +182,10 @@ class Notebook:
         self.is_open = asyncio.Event()
         self.is_open.set()
 
-    def keep_note(self, text: str) -> None:
+    def save_state(self, text: str) -> None:
         self.text = text
 
-    async def kept_note(self) -> str | None:
+    async def load_state(self) -> str | None:
         await self.is_open.wait()
         return self.text
 
@@ -216,7 +216,7 @@ class Ailing(Deaf):
 async def told_as_down(memory: Notebook, *receivers: Receiver, is_killed: bool = False) -> None:
     """A node whose service goes down, and which stops after that."""
     node, db = node_and_db()
-    async with Notifier(node, settings_for(*receivers), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(*receivers), DeliveryStats(), storage=memory, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(10)
         text = memory.text
@@ -231,7 +231,7 @@ async def titles_after(memory: Notebook, status: str | None, *others: Receiver) 
     node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
     if status is not None:
         node.register("db", name="Ledger", description="", impact="critical")
-    async with Notifier(node, settings_for(receiver, *others), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver, *others), DeliveryStats(), storage=memory, wall_clock=node.now_s):
         await asyncio.sleep(1)
         if status == "Up":
             node.handle("db").up()
@@ -278,7 +278,7 @@ async def test_the_end_of_it_that_did_not_arrive_before_a_restart_is_told_once_m
     memory, deaf = Notebook(), Deaf()
     await told_as_down(memory, Receiver())
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(deaf), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(deaf), DeliveryStats(), storage=memory, wall_clock=node.now_s):
         await asyncio.sleep(10)
     assert deaf.heard, "it has recovered"
     (title,) = await titles_after(memory, "Up")
@@ -290,7 +290,7 @@ async def test_that_end_is_told_also_when_it_does_not_arrive_over_two_restarts()
     memory = Notebook()
     await told_as_down(memory, Receiver(), Deaf())
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(Deaf()), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(Deaf()), DeliveryStats(), storage=memory, wall_clock=node.now_s):
         await asyncio.sleep(10)
     (title,) = await titles_after(memory, "Up")
     assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
@@ -316,7 +316,7 @@ def test_that_end_is_told_to_whoever_took_the_beginning_also_beside_one_that_nev
         memory, receiver = Notebook(), Ailing()
         node, db = node_and_db()
         told = settings_for(receiver, Deaf())
-        async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+        async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
             db.down("refused")
             await asyncio.sleep(400)
             receiver.is_deaf = True
@@ -335,8 +335,8 @@ async def test_that_end_is_told_also_when_it_waited_behind_the_beginning() -> No
     memory, receiver = Notebook(), Ailing(takes_at_most=1)
     receiver.is_deaf = True
     node, db = node_and_db()
-    told = settings_for(receiver, manners=Manners(quiet_s=0))
-    async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+    told = settings_for(receiver, policy=AlertPolicy(resolve_delay_s=0))
+    async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(10)
         db.up()
@@ -351,8 +351,8 @@ async def test_that_end_is_told_also_when_it_waited_behind_the_beginning() -> No
 async def test_what_everybody_took_is_over_and_what_one_never_heard_of_has_no_end_for_it() -> None:
     memory = Notebook()
     node, db = node_and_db()
-    told = settings_for(Receiver(), Deaf(), manners=Manners(quiet_s=0))
-    async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+    told = settings_for(Receiver(), Deaf(), policy=AlertPolicy(resolve_delay_s=0))
+    async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(10)
         db.up()
@@ -364,7 +364,9 @@ async def test_what_everybody_took_is_over_and_what_one_never_heard_of_has_no_en
 async def test_what_began_before_a_target_was_added_is_not_told_again_for_its_sake() -> None:
     memory, receiver = Notebook(), Receiver()
     node, db = node_and_db()
-    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
+    async with Notifier(
+        node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s
+    ) as notifier:
         db.down("refused")
         await asyncio.sleep(10)
         notifier.apply(settings_for(receiver, Receiver()))
@@ -376,7 +378,7 @@ async def test_what_began_before_a_target_was_added_is_not_told_again_for_its_sa
 async def test_one_that_recovered_and_fell_since_everybody_was_told_is_down_again() -> None:
     memory, receiver = Notebook(), Ailing()
     node, db = node_and_db()
-    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(400)
         receiver.is_deaf = True
@@ -387,7 +389,7 @@ async def test_one_that_recovered_and_fell_since_everybody_was_told_is_down_agai
     await asyncio.sleep(7 * 3600)
     node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
     db = node.register("db", name="Ledger", description="", impact="critical")
-    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s):
         await asyncio.sleep(1)
         db.down("refused")
         await asyncio.sleep(10)
@@ -404,8 +406,8 @@ def test_what_was_lost_before_a_restart_is_told_by_the_next_message_to_whom_it_w
         first, well, twin = Ailing("chat"), Ailing("mail"), Ailing("chat")
         twin.is_deaf = True
         node, db = node_and_db()
-        told = settings_for(first, well, twin, manners=Manners(quiet_s=0))
-        async with Notifier(node, told, Notices(), memory=memory, wall_clock=node.now_s):
+        told = settings_for(first, well, twin, policy=AlertPolicy(resolve_delay_s=0))
+        async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
             db.down("refused")
             await asyncio.sleep(10)
             first.is_deaf = True
@@ -415,7 +417,7 @@ def test_what_was_lost_before_a_restart_is_told_by_the_next_message_to_whom_it_w
         memory.text = text if is_killed else memory.text
         targets = (Ailing("mail"), Ailing("chat"), Ailing("chat"), Ailing("new"))
         node, _ = node_and_db()
-        async with Notifier(node, settings_for(*targets), Notices(), memory=memory, wall_clock=node.now_s):
+        async with Notifier(node, settings_for(*targets), DeliveryStats(), storage=memory, wall_clock=node.now_s):
             await asyncio.sleep(60)
         assert [one.lost for one in targets] == [[0], [1], [2], [0]]
         text = memory.text
@@ -442,7 +444,7 @@ async def test_a_memory_that_takes_its_time_delays_nothing_and_is_not_written_ov
     node, _ = node_and_db()
     queue = node.register("queue", name="", description="", impact="critical")
     queue.down("refused")
-    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s):
         await asyncio.sleep(60)
         assert [title for _, title in receiver.heard] == ["validator-7 is unhealthy (503)"]
         assert memory.text == before
@@ -457,7 +459,9 @@ async def test_a_memory_that_takes_its_time_delays_nothing_and_is_not_written_ov
 async def test_when_nobody_is_to_be_told_any_more_it_is_forgotten_what_was() -> None:
     memory, receiver = Notebook(), Receiver()
     node, db = node_and_db()
-    async with Notifier(node, settings_for(receiver), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
+    async with Notifier(
+        node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s
+    ) as notifier:
         db.down("refused")
         await asyncio.sleep(10)
         assert "db" in str(memory.text)
@@ -471,8 +475,10 @@ async def test_a_stop_before_the_memory_is_open_loses_nothing_of_it() -> None:
     await told_as_down(memory, Receiver())
     memory.is_open.clear()
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(Receiver()), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
-        notifier.hush()
+    async with Notifier(
+        node, settings_for(Receiver()), DeliveryStats(), storage=memory, wall_clock=node.now_s
+    ) as notifier:
+        notifier.flush()
         memory.is_open.set()
         await asyncio.sleep(1)
     assert await titles_after(memory, "Up") == ["validator-7 has recovered: healthy (200) after at most 1h"]
@@ -484,7 +490,9 @@ async def test_what_is_forgotten_before_the_memory_is_open_stays_forgotten() -> 
     await told_as_down(memory, Receiver())
     memory.is_open.clear()
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(Receiver()), Notices(), memory=memory, wall_clock=node.now_s) as notifier:
+    async with Notifier(
+        node, settings_for(Receiver()), DeliveryStats(), storage=memory, wall_clock=node.now_s
+    ) as notifier:
         await asyncio.sleep(1)
         notifier.apply(None)
         memory.is_open.set()

@@ -8,7 +8,7 @@ import pytest
 
 from svcnode.config import load
 from svcnode.core.errors import ConfigError
-from svcnode.notify.settings import Manners
+from svcnode.notify.settings import AlertPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def test_one_webhook_is_enough(tmp_path: Path) -> None:
     settings = loaded(tmp_path, '[notify]\nwebhook = "https://a.example.com/x"')
     assert names(settings) == ["https://a.example.com"]
     assert settings
-    assert settings.manners == Manners(services="critical", group_within_s=5, quiet_s=300)
+    assert settings.policy == AlertPolicy(services="critical", group_wait_s=5, resolve_delay_s=300)
 
 
 def test_everything_can_be_said(tmp_path: Path) -> None:
@@ -50,14 +50,14 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         ]
         apprise = ["json://c.example.com", "ntfy://d.example.com/${KEY}"]
         services = "all"
-        group_within = "0s"
-        quiet = "1h"
+        group_wait = "0s"
+        resolve_delay = "1h"
         """,
         {"KEY": "a-key-that-is-kept"},
     )
     assert names(settings) == ["https://a.example.com", "https://b.example.com", "json://***", "ntfy://***"]
     assert settings
-    assert settings.manners == Manners(services="all", group_within_s=0, quiet_s=3600)
+    assert settings.policy == AlertPolicy(services="all", group_wait_s=0, resolve_delay_s=3600)
     assert "example" not in repr(settings)
 
 

@@ -21,7 +21,7 @@ BLOCK_BYTES = 4096
 
 
 def look_at(path: Path | str, **options: object) -> Verdict:
-    return asyncio.run(make_probe({"url": f"disk:{path}", **options}).look())
+    return asyncio.run(make_probe({"url": f"disk:{path}", **options}).check())
 
 
 def disk(monkeypatch: pytest.MonkeyPatch, *, free_gib: float, reserved_gib: float = 0.0) -> None:
@@ -63,9 +63,9 @@ def test_a_path_that_is_gone_is_failed(tmp_path: Path) -> None:
     folder.mkdir()
 
     probe = make_probe({"url": f"disk:{folder}", "min_free": "1B"})
-    assert asyncio.run(probe.look()) == Verdict.ready()
+    assert asyncio.run(probe.check()) == Verdict.ready()
     folder.rmdir()
-    assert asyncio.run(probe.look()) == Verdict.failed(f"no such file or directory: {folder}")
+    assert asyncio.run(probe.check()) == Verdict.failed(f"no such file or directory: {folder}")
 
 
 def test_a_path_may_have_any_name(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_without_its_driver_a_kind_says_what_to_install(
 @pytest.mark.parametrize("scheme", WITHOUT)
 def test_what_needs_no_driver_is_there_without_any(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, *set[str]().union(*DRIVERS.values()))
-    assert hasattr(make_probe(f"{scheme}://127.0.0.1:1"), "look")
+    assert hasattr(make_probe(f"{scheme}://127.0.0.1:1"), "check")
 
 
 def test_every_extra_that_a_kind_names_is_one_of_the_project() -> None:

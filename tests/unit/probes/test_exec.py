@@ -18,13 +18,13 @@ import pytest
 from svcnode.cli import main
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.redaction import keep_secret
-from svcnode.look import look_once
+from svcnode.core.redaction import register_secret
 from svcnode.node import Node
 from svcnode.probes import Probe, make_probe
 from svcnode.probes import exec as exec_kind
 from svcnode.probes.exec import MAX_OUTPUT_BYTES
-from tests.support.wire import LOOPS, until
+from svcnode.probes.run import run_check
+from tests.support.http_server import LOOPS, becomes_true
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def write(tmp_path: Path) -> Write:
 @pytest.fixture
 def look(run: RunStory[Verdict], write: Write) -> Look:
     """Looks with a shell program of these lines."""
-    return lambda *lines: run(probe_of(f"exec:{write(*lines)}").look())
+    return lambda *lines: run(probe_of(f"exec:{write(*lines)}").check())
 
 
 class Family:
@@ -85,7 +85,7 @@ class Family:
         return parent, child
 
     async def begins(self) -> None:
-        assert await asyncio.to_thread(until, self.has_begun)
+        assert await asyncio.to_thread(becomes_true, self.has_begun)
 
     def has_begun(self) -> bool:
         return self._file.exists()
@@ -177,16 +177,16 @@ def test_a_signal_without_a_name_is_told_by_its_number(look: Look) -> None:
 
 def test_a_missing_program_is_unknown(run: RunStory[Verdict], tmp_path: Path) -> None:
     path = tmp_path / "gone"
-    assert run(probe_of(f"exec:{path}").look()) == Verdict.unknown(f"cannot run {path}: no such file or directory")
+    assert run(probe_of(f"exec:{path}").check()) == Verdict.unknown(f"cannot run {path}: no such file or directory")
 
 
 def test_a_program_that_may_not_be_run_is_unknown(run: RunStory[Verdict], write: Write) -> None:
     path = write(mode=0o644)
-    assert run(probe_of(f"exec:{path}").look()) == Verdict.unknown(f"cannot run {path}: permission denied")
+    assert run(probe_of(f"exec:{path}").check()) == Verdict.unknown(f"cannot run {path}: permission denied")
 
 
 def test_a_folder_is_unknown(run: RunStory[Verdict], tmp_path: Path) -> None:
-    assert run(probe_of(f"exec:{tmp_path}").look()) == Verdict.unknown(f"cannot run {tmp_path}: permission denied")
+    assert run(probe_of(f"exec:{tmp_path}").check()) == Verdict.unknown(f"cannot run {tmp_path}: permission denied")
 
 
 def test_a_program_that_comes_back_is_run_by_the_same_probe(run: RunStory[None], write: Write) -> None:
@@ -194,9 +194,9 @@ def test_a_program_that_comes_back_is_run_by_the_same_probe(run: RunStory[None],
         path = write()
         probe = probe_of(f"exec:{path}")
         path.unlink()
-        assert (await probe.look()).outcome is Outcome.UNKNOWN
+        assert (await probe.check()).outcome is Outcome.UNKNOWN
         write()
-        assert await probe.look() == Verdict.ready()
+        assert await probe.check() == Verdict.ready()
 
     run(story())
 
@@ -226,13 +226,13 @@ SAYS_ITS_WORDS = ('for word in "$@"; do printf "[%s]" "$word"; done', "exit 1")
 def test_words_reach_the_program_as_they_are_since_there_is_no_shell(
     run: RunStory[Verdict], write: Write, words: str, heard: str
 ) -> None:
-    verdict = run(probe_of(f"exec:{write(*SAYS_ITS_WORDS)} {words}").look())
+    verdict = run(probe_of(f"exec:{write(*SAYS_ITS_WORDS)} {words}").check())
     assert verdict == Verdict.failed(f"exit 1: {heard}" if heard else "exit 1")
 
 
 def test_words_may_stand_in_a_list_and_then_nothing_is_taken_apart(run: RunStory[Verdict], write: Write) -> None:
     argv = [str(write(*SAYS_ITS_WORDS)), "one two", "%20", "'", "$(id)", "*", ""]
-    verdict = run(probe_of({"url": "exec:", "argv": argv}).look())
+    verdict = run(probe_of({"url": "exec:", "argv": argv}).check())
     assert verdict == Verdict.failed("exit 1: [one two][%20]['][$(id)][*][]")
 
 
@@ -240,7 +240,7 @@ def test_a_value_from_the_environment_is_one_word_whatever_it_holds_and_is_not_t
     run: RunStory[Verdict], write: Write, tmp_path: Path
 ) -> None:
     path = write(f'printf "%s" "$1" > {tmp_path}/heard', *SAYS_ITS_WORDS)
-    verdict = run(probe_of(f"exec:{path} ${{ODD}} end", ODD="a b' $(id) %20; *").look())
+    verdict = run(probe_of(f"exec:{path} ${{ODD}} end", ODD="a b' $(id) %20; *").check())
     assert (tmp_path / "heard").read_text() == "a b' $(id) %20; *"
     assert verdict == Verdict.failed("exit 1: [***][end]")
 
@@ -260,7 +260,7 @@ def test_of_the_words_in_a_list_only_the_program_is_shown() -> None:
 
 
 def test_a_secret_in_the_path_of_a_program_is_not_shown() -> None:
-    keep_secret("it's-my-secret")
+    register_secret("it's-my-secret")
     probe: Any = make_probe({"url": "exec:", "argv": ["/opt/it's-my-secret/check"]}, allowed={"allow_exec"})
     assert probe.shown == "exec:'/opt/***/check'"
 
@@ -268,11 +268,11 @@ def test_a_secret_in_the_path_of_a_program_is_not_shown() -> None:
 def test_a_program_may_have_a_space_in_its_path(run: RunStory[Verdict], write: Write) -> None:
     path = write("exit 75", name="my program")
     for words in (f"exec:'{path}'", f"exec:{str(path).replace(' ', '%20')}", f"exec://{str(path).replace(' ', '%20')}"):
-        assert run(probe_of(words).look()) == Verdict.not_ready("exit 75")
+        assert run(probe_of(words).check()) == Verdict.not_ready("exit 75")
 
 
 def test_a_program_without_a_path_is_searched_for_as_usual(run: RunStory[Verdict]) -> None:
-    assert run(probe_of("exec:true").look()) == Verdict.ready()
+    assert run(probe_of("exec:true").check()) == Verdict.ready()
 
 
 def test_it_has_nothing_to_read(look: Look) -> None:
@@ -330,25 +330,25 @@ def test_the_same_words_make_equal_probes_so_that_a_reload_restarts_nothing() ->
 
 def test_when_the_time_is_up_the_whole_group_is_killed(run: RunStory[None], family: Family) -> None:
     async def story() -> None:
-        verdict, fault = await look_once(family.probe, SCRIPT_RUNS_WITHIN_S)
+        verdict, fault = await run_check(family.probe, SCRIPT_RUNS_WITHIN_S)
         assert verdict == Verdict.failed(f"no answer within {SCRIPT_RUNS_WITHIN_S} s, in its step run")
         assert fault is None
         assert has_been_buried(family.pids[0])
-        assert until(lambda: family.is_gone)
+        assert becomes_true(lambda: family.is_gone)
 
     run(story())
 
 
 def test_a_look_that_is_cancelled_kills_the_whole_group(run: RunStory[None], family: Family) -> None:
     async def story() -> None:
-        look = asyncio.create_task(family.probe.look())
+        look = asyncio.create_task(family.probe.check())
         await family.begins()
         parent, child = family.pids
         assert os.getpgid(parent) == os.getpgid(child) == parent != os.getpgid(0)
         look.cancel()
         await cancelled(look)
         assert has_been_buried(parent)
-        assert until(lambda: family.is_gone)
+        assert becomes_true(lambda: family.is_gone)
 
     run(story())
 
@@ -357,24 +357,24 @@ def test_a_program_that_will_not_be_ended_is_ended(run: RunStory[None], write: W
     family = Family(write, tmp_path, "trap '' TERM INT HUP QUIT")  # its child inherits this
 
     async def story() -> None:
-        look = asyncio.create_task(family.probe.look())
+        look = asyncio.create_task(family.probe.check())
         await family.begins()
         look.cancel()
         await cancelled(look)
         assert has_been_buried(family.pids[0])
-        assert until(lambda: family.is_gone)
+        assert becomes_true(lambda: family.is_gone)
 
     run(story())
 
 
 def test_a_program_that_is_stopped_is_ended(run: RunStory[None], family: Family) -> None:
     async def story() -> None:
-        look = asyncio.create_task(family.probe.look())
+        look = asyncio.create_task(family.probe.check())
         await family.begins()
         os.kill(family.pids[0], signal.SIGSTOP)
         look.cancel()
         await cancelled(look)
-        assert until(lambda: family.is_gone)
+        assert becomes_true(lambda: family.is_gone)
 
     run(story())
 
@@ -386,13 +386,13 @@ def test_the_supervisor_leaves_no_program_behind(
     async def story() -> None:
         node = Node("validator-7", version="v1")
         node.register("batch", probe=family.probe, interval="60s", timeout="30s")
-        async with node.supervised():
+        async with node.probing():
             await family.begins()
             if how == "the service is removed":
                 node.deregister("batch")
-                await children[0].is_gone.wait()
+                await children[0].exited.wait()
         assert has_been_buried(family.pids[0])
-        assert until(lambda: family.is_gone)
+        assert becomes_true(lambda: family.is_gone)
 
     run(story())
 
@@ -401,15 +401,15 @@ def test_a_look_that_is_cancelled_while_it_kills_leaves_nothing_either(
     run: RunStory[None], family: Family, children: list[exec_kind._Child]
 ) -> None:
     async def story() -> None:
-        look = asyncio.create_task(family.probe.look())
+        look = asyncio.create_task(family.probe.check())
         await family.begins()
         look.cancel()
         await asyncio.sleep(0)
         look.cancel()
         await cancelled(look)
-        await children[0].is_gone.wait()
+        await children[0].exited.wait()
         assert has_been_buried(family.pids[0])
-        assert until(lambda: family.is_gone)
+        assert becomes_true(lambda: family.is_gone)
 
     run(story())
 
@@ -419,10 +419,10 @@ def test_a_look_that_is_cancelled_while_it_starts_is_held_up_by_nobody(
     run: RunStory[None], family: Family, steps: int
 ) -> None:
     async def story() -> None:
-        look = asyncio.create_task(family.probe.look())
+        look = asyncio.create_task(family.probe.check())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert until(family.has_begun)  # it runs, while the loop has not yet got round to its output
+        assert becomes_true(family.has_begun)  # it runs, while the loop has not yet got round to its output
         for _ in range(steps):
             await asyncio.sleep(0)
         look.cancel()
@@ -430,7 +430,7 @@ def test_a_look_that_is_cancelled_while_it_starts_is_held_up_by_nobody(
         assert ended
         assert look.cancelled()
         assert has_been_buried(family.pids[0])
-        assert until(lambda: family.is_gone)
+        assert becomes_true(lambda: family.is_gone)
 
     run(story())
 
@@ -439,9 +439,9 @@ def test_after_a_look_that_was_cut_short_the_next_one_is_sound(run: RunStory[Non
     async def story() -> None:
         path = write(FOR_EVER)
         probe = probe_of(f"exec:{path}")
-        assert (await look_once(probe, 0.05))[0].outcome is Outcome.FAILED
+        assert (await run_check(probe, 0.05))[0].outcome is Outcome.FAILED
         write("exit 0")
-        assert (await look_once(probe, 5.0))[0] == Verdict.ready()
+        assert (await run_check(probe, 5.0))[0] == Verdict.ready()
 
     run(story())
 
@@ -481,7 +481,7 @@ def test_only_so_much_of_what_it_prints_is_kept(look: Look) -> None:
 
 def test_no_half_of_a_secret_stands_where_the_rest_was_cut_off(run: RunStory[Verdict], write: Write) -> None:
     path = write(f'head -c {MAX_OUTPUT_BYTES - 4} /dev/zero | tr "\\0" x; echo "$1"; exit 1')
-    verdict = run(probe_of(f"exec:{path} ${{SECRET}}", SECRET="swordfish").look())
+    verdict = run(probe_of(f"exec:{path} ${{SECRET}}", SECRET="swordfish").check())
     assert verdict.reason.endswith("xxx***")
 
 
@@ -516,17 +516,17 @@ def test_no_look_leaves_a_descriptor_open(run: RunStory[None], write: Write, tmp
     async def story() -> None:
         quick = probe_of(f"exec:{write()}")
         leaves_a_child = probe_of(f"exec:{write(f'{FOR_EVER} & echo $! > {tmp_path}/pid', name='leaves')}")
-        await quick.look()  # what the loop opens for the first program it keeps
+        await quick.check()  # what the loop opens for the first program it keeps
         await asyncio.to_thread(int)
         before = len(open_files())
-        await quick.look()
-        assert (await probe_of("exec:/nowhere/to/be/found").look()).outcome is Outcome.UNKNOWN
-        await leaves_a_child.look()
-        look = asyncio.create_task(family.probe.look())
+        await quick.check()
+        assert (await probe_of("exec:/nowhere/to/be/found").check()).outcome is Outcome.UNKNOWN
+        await leaves_a_child.check()
+        look = asyncio.create_task(family.probe.check())
         await family.begins()
         look.cancel()
         await cancelled(look)
-        assert await asyncio.to_thread(until, lambda: len(open_files()) == before)
+        assert await asyncio.to_thread(becomes_true, lambda: len(open_files()) == before)
 
     try:
         run(story())
@@ -545,8 +545,8 @@ def test_a_look_cancelled_between_the_end_and_the_last_words_leaves_nothing_open
         return ended.exists() and ended.read_text().endswith("\n") and has_been_buried(int(ended.read_text()))
 
     async def story() -> None:
-        look = asyncio.create_task(probe.look())
-        assert await asyncio.to_thread(until, has_ended)
+        look = asyncio.create_task(probe.check())
+        assert await asyncio.to_thread(becomes_true, has_ended)
         for _ in range(3):
             await asyncio.sleep(0)
         look.cancel()
@@ -562,7 +562,7 @@ def test_many_programs_are_told_apart(run: RunStory[list[Verdict]], write: Write
     path = write('echo "number $1"; exit $1')
 
     async def story() -> list[Verdict]:
-        return await asyncio.gather(*(probe_of(f"exec:{path} {code}").look() for code in range(1, 21)))
+        return await asyncio.gather(*(probe_of(f"exec:{path} {code}").check() for code in range(1, 21)))
 
     assert run(story()) == [Verdict.failed(f"exit {code}: number {code}") for code in range(1, 21)]
 
@@ -570,7 +570,7 @@ def test_many_programs_are_told_apart(run: RunStory[list[Verdict]], write: Write
 def test_it_can_look_from_a_thread_that_is_not_the_main_one(run: RunStory[Verdict], write: Write) -> None:
     seen: list[Verdict] = []
     probe = probe_of(f"exec:{write('exit 75')}")
-    thread = threading.Thread(target=lambda: seen.append(run(probe.look())))
+    thread = threading.Thread(target=lambda: seen.append(run(probe.check())))
     thread.start()
     thread.join(10.0)
     assert seen == [Verdict.not_ready("exit 75")]

@@ -16,9 +16,9 @@ import pytest
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
+from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from svcnode.probes.file import MAX_READ_BYTES, FileProbe
-from svcnode.probes.tools.clocks import CLOCK_SLACK_S
-from tests.support.looks import OUT_OF_FILES, no_files_left
+from tests.support.probe_assertions import NO_DESCRIPTORS, no_free_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ NOBODY = 65534
 
 
 def look_at(path: Path, **options: object) -> Verdict:
-    return asyncio.run(make_probe({"url": f"file:{path}", **options}).look())
+    return asyncio.run(make_probe({"url": f"file:{path}", **options}).check())
 
 
 def aged(path: Path, age_s: float) -> Path:
@@ -72,11 +72,11 @@ def test_a_link_counts_as_what_it_leads_to(beat: Path, tmp_path: Path) -> None:
 
 def test_a_probe_sees_a_file_go_and_come_back(beat: Path) -> None:
     probe = make_probe(f"file:{beat}")
-    assert asyncio.run(probe.look()) == Verdict.ready()
+    assert asyncio.run(probe.check()) == Verdict.ready()
     beat.unlink()
-    assert asyncio.run(probe.look()).outcome is Outcome.FAILED
+    assert asyncio.run(probe.check()).outcome is Outcome.FAILED
     beat.touch()
-    assert asyncio.run(probe.look()) == Verdict.ready()
+    assert asyncio.run(probe.check()) == Verdict.ready()
 
 
 # ---- being fresh
@@ -96,7 +96,7 @@ def test_a_file_dated_in_the_future_is_failed_or_it_would_stay_fresh_for_ever(be
 
 
 def test_clocks_may_differ_a_little(beat: Path) -> None:
-    assert look_at(aged(beat, 5 - CLOCK_SLACK_S), max_age="60s") == Verdict.ready()
+    assert look_at(aged(beat, 5 - MAX_CLOCK_SKEW_S), max_age="60s") == Verdict.ready()
 
 
 def test_touching_a_file_makes_it_fresh_again(beat: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_file_that_is_not_for_whom_we_run_as_is_failed() -> None:
             assert isinstance(probe, FileProbe)
             os.seteuid(NOBODY)
             try:
-                verdict = probe._look_now()
+                verdict = probe._check_now()
             finally:
                 os.seteuid(0)
             assert verdict == Verdict.failed(f"cannot be read: permission denied: {path}")
@@ -207,8 +207,8 @@ def test_a_file_that_is_not_for_whom_we_run_as_is_failed() -> None:
 def test_running_out_of_open_files_is_our_own_fault(beat: Path) -> None:
     probe = make_probe(f"file:{beat}")
     assert isinstance(probe, FileProbe)
-    with no_files_left():
-        assert probe._look_now() == OUT_OF_FILES
+    with no_free_descriptors():
+        assert probe._check_now() == NO_DESCRIPTORS
 
 
 # ---- how it is named
@@ -216,7 +216,7 @@ def test_running_out_of_open_files_is_our_own_fault(beat: Path) -> None:
 
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "FILE:{}"])
 def test_a_url_names_a_file(beat: Path, form: str) -> None:
-    assert asyncio.run(make_probe(form.format(beat)).look()) == Verdict.ready()
+    assert asyncio.run(make_probe(form.format(beat)).check()) == Verdict.ready()
 
 
 @pytest.mark.parametrize("name", ["a b", "50%25", "what%3F", "#1", "é", "a&b=c", "a:b@c"])

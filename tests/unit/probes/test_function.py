@@ -24,7 +24,7 @@ PATIENCE_S = 10.0
 
 
 def verdict_of(function: Callable[[], Any]) -> Verdict:
-    return asyncio.run(FunctionProbe(function).look())
+    return asyncio.run(FunctionProbe(function).check())
 
 
 def as_coroutine(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -325,13 +325,13 @@ def test_a_run_that_has_not_returned_is_not_begun_again_beside_itself() -> None:
 
     async def story() -> None:
         probe = FunctionProbe(check)
-        first = asyncio.create_task(probe.look())
+        first = asyncio.create_task(probe.check())
         await asyncio.to_thread(begun.acquire, timeout=PATIENCE_S)
-        assert await probe.look() == Verdict.failed("its previous run has not returned yet")
+        assert await probe.check() == Verdict.failed("its previous run has not returned yet")
         assert len(runs) == 1
         may_return.set()
         assert await first == Verdict.ready()
-        assert await probe.look() == Verdict.ready()
+        assert await probe.check() == Verdict.ready()
         assert len(runs) == 2
 
     asyncio.run(story())
@@ -346,16 +346,16 @@ def test_a_run_that_was_given_up_is_waited_for_before_the_next_one() -> None:
 
     async def story() -> None:
         probe = FunctionProbe(check)
-        first = asyncio.create_task(probe.look())
+        first = asyncio.create_task(probe.check())
         await asyncio.to_thread(begun.acquire, timeout=PATIENCE_S)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        assert await probe.look() == Verdict.failed("its previous run has not returned yet")
+        assert await probe.check() == Verdict.failed("its previous run has not returned yet")
         [thread] = [one for one in threading.enumerate() if one.name == "svcnode check"]
         may_return.set()
         await asyncio.to_thread(thread.join, PATIENCE_S)
-        assert await probe.look() == Verdict.ready()
+        assert await probe.check() == Verdict.ready()
 
     asyncio.run(story())
 
@@ -370,8 +370,8 @@ def test_a_check_that_failed_can_run_again() -> None:
 
     async def story() -> None:
         probe = FunctionProbe(check)
-        assert await probe.look() == Verdict.failed("ValueError: first")
-        assert await probe.look() == Verdict.ready()
+        assert await probe.check() == Verdict.failed("ValueError: first")
+        assert await probe.check() == Verdict.ready()
 
     asyncio.run(story())
 
@@ -381,8 +381,8 @@ def test_a_thread_that_does_not_start_is_our_own_fault_and_only_this_time(monkey
         probe = FunctionProbe(lambda: None)
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuses)
-            assert await probe.look() == Verdict.unknown("this machine cannot look: no threads left")
-        assert await probe.look() == Verdict.ready()
+            assert await probe.check() == Verdict.unknown("this machine cannot look: no threads left")
+        assert await probe.check() == Verdict.ready()
 
     asyncio.run(story())
 
@@ -395,10 +395,10 @@ def test_how_long_a_look_held_the_loop_says_nothing_of_the_next_one() -> None:
 
     async def story() -> None:
         probe = FunctionProbe(lambda: next(results))
-        assert await probe.look() == Verdict.ready()
-        assert probe.held_loop_s >= 0.01
-        assert await probe.look() == Verdict.ready()
-        assert probe.held_loop_s == 0.0
+        assert await probe.check() == Verdict.ready()
+        assert probe.loop_blocked_s >= 0.01
+        assert await probe.check() == Verdict.ready()
+        assert probe.loop_blocked_s == 0.0
 
     asyncio.run(story())
 

@@ -14,7 +14,7 @@ from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import make_probe
 from svcnode.probes.heartbeat import HeartbeatProbe
-from svcnode.supervisor import Supervisor
+from svcnode.scheduler import ProbeScheduler
 from tests.support.virtual_time import VirtualClock, in_virtual_time
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_a_wrong_ttl_is_refused_by_name(ttl: object, says: str) -> None:
 
 
 def test_a_look_for_a_heartbeat_says_that_there_is_nothing_to_look_for() -> None:
-    assert asyncio.run(make_probe("heartbeat:30s").look()).outcome is Outcome.UNKNOWN
+    assert asyncio.run(make_probe("heartbeat:30s").check()).outcome is Outcome.UNKNOWN
 
 
 # ---- as a service of a node
@@ -134,10 +134,10 @@ def test_a_beat_for_nobody_is_refused(node: Node) -> None:
 async def test_nobody_looks_for_it_so_that_nothing_but_a_beat_counts() -> None:
     node = Node("validator-7", version="v1", clock=asyncio.get_running_loop().time)
     node.register("worker", probe="heartbeat:30s", interval="1s")
-    assert node.watch("worker") is None
+    assert node.probe_config("worker") is None
     seen: list[Status | None] = []
     node.subscribe(lambda change: seen.append(None if change.after is None else change.after.status))
-    async with Supervisor(node):
+    async with ProbeScheduler(node):
         await asyncio.sleep(20.0)
         node.beat("worker")
         await asyncio.sleep(60.0)

@@ -11,12 +11,11 @@ from asyncmy.errors import MySQLError, OperationalError, ProgrammingError
 
 from svcnode.core.model import Verdict
 from svcnode.probes import make_probe
-from svcnode.probes.mysql import NOT_UNDERSTOOD, MysqlProbe
+from svcnode.probes.mysql import ER_PARSE_ERROR, MysqlProbe
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from svcnode.probes.mysql import _Connection
 
 URL = "mysql://me@127.0.0.1"
 READY = Verdict.ready()
@@ -36,7 +35,7 @@ class Server:
         self.rows: dict[str, list[dict[str, Any]]] = {"SELECT 1": [{"1": 1}]}
         for statement, (name_column, lag_column) in speaks.items():
             self.rows[statement] = [{name_column: name, lag_column: lag} for name, lag in sources.items()]
-        self.refusal: MySQLError = ProgrammingError(NOT_UNDERSTOOD, "You have an error in your SQL syntax")
+        self.refusal: MySQLError = ProgrammingError(ER_PARSE_ERROR, "You have an error in your SQL syntax")
         self._found: list[dict[str, Any]] = []
 
     async def ping(self, *, reconnect: bool) -> None:
@@ -58,7 +57,7 @@ class Server:
 def ask(server: Server, **options: object) -> Verdict:
     probe = make_probe({"url": URL, **options})
     assert isinstance(probe, MysqlProbe)
-    return asyncio.run(probe.ask(cast("_Connection", server)))
+    return asyncio.run(probe.check_connection(cast("_Connection", server)))
 
 
 def verdict_on(speaks: dict[str, tuple[str, str]], sources: Mapping[str, int | None], **options: object) -> Verdict:

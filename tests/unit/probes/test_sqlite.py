@@ -16,16 +16,16 @@ import pytest
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.look import look_once
 from svcnode.probes import make_probe, sqlite
+from svcnode.probes.run import run_check
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
-from tests.support.looks import OUT_OF_FILES, no_files_left
+from tests.support.probe_assertions import NO_DESCRIPTORS, no_free_descriptors
 
 NOBODY = 65534
 
 
 def look_at(path: Path) -> Verdict:
-    return asyncio.run(SqliteProbe.at(path).look())
+    return asyncio.run(SqliteProbe.for_path(path).check())
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def test_a_sound_database_is_ready(ledger: Path) -> None:
 
 
 def test_a_database_of_another_program_is_failed_where_that_matters(ledger: Path) -> None:
-    whose = SqliteProbe.at(ledger, application_id=STORE_APPLICATION_ID)
-    assert asyncio.run(whose.look()) == Verdict.failed(f"the database of another program: {ledger}")
+    whose = SqliteProbe.for_path(ledger, application_id=STORE_APPLICATION_ID)
+    assert asyncio.run(whose.check()) == Verdict.failed(f"the database of another program: {ledger}")
     with closing(sqlite3.connect(ledger)) as database:
         database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
-    assert asyncio.run(whose.look()) == Verdict.ready()
+    assert asyncio.run(whose.check()) == Verdict.ready()
 
 
 def test_a_database_in_use_is_ready(ledger: Path) -> None:
@@ -97,9 +97,9 @@ def test_a_device_is_failed(ledger: Path, device: str) -> None:
 
 
 def test_running_out_of_open_files_is_our_own_fault(ledger: Path) -> None:
-    probe = SqliteProbe.at(ledger)
-    with no_files_left():
-        assert probe._look_now() == OUT_OF_FILES
+    probe = SqliteProbe.for_path(ledger)
+    with no_free_descriptors():
+        assert probe._check_now() == NO_DESCRIPTORS
 
 
 def test_a_directory_is_failed(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_a_database_that_is_put_in_the_place_of_another_is_not_held_against_its_
             smaller.replace(ledger)
         return told(database, pragma)
 
-    told = sqlite._told
-    monkeypatch.setattr(sqlite, "_told", replaced)
+    told = sqlite._read_pragma
+    monkeypatch.setattr(sqlite, "_read_pragma", replaced)
     assert look_at(ledger) == Verdict.ready()
 
 
@@ -237,10 +237,10 @@ def test_a_database_that_is_not_for_whom_we_run_as_is_failed() -> None:
         path = with_free_pages_at_its_end(Path(name) / "ledger.db", "delete")
         path.chmod(0o000)
         path.parent.chmod(0o755)
-        probe = SqliteProbe.at(path)
+        probe = SqliteProbe.for_path(path)
         os.seteuid(NOBODY)
         try:
-            verdict = probe._look_now()
+            verdict = probe._check_now()
         finally:
             os.seteuid(0)
     assert verdict == Verdict.failed(f"permission denied: {path}")
@@ -273,15 +273,15 @@ def test_a_look_that_has_not_returned_is_not_begun_again_beside_itself(
         raise sqlite3.OperationalError("the disk came back")
 
     async def story() -> None:
-        probe = SqliteProbe.at(ledger)
+        probe = SqliteProbe.for_path(ledger)
         with monkeypatch.context() as patch:
             patch.setattr(sqlite3, "connect", hangs)
-            first = asyncio.create_task(probe.look())
+            first = asyncio.create_task(probe.check())
             assert await asyncio.to_thread(begun.wait, 10.0)
-            assert await probe.look() == Verdict.failed("the previous look has not returned yet")
+            assert await probe.check() == Verdict.failed("the previous look has not returned yet")
             may_return.set()
             assert await first == Verdict.failed(f"the disk came back: {ledger}")
-        assert await probe.look() == Verdict.ready()
+        assert await probe.check() == Verdict.ready()
 
     asyncio.run(story())
 
@@ -332,9 +332,9 @@ def test_a_query_is_refused_rather_than_passed_over_or_taken_for_a_part_of_the_n
 def test_whose_database_it_must_be_is_an_option(ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as database:
         database.execute("PRAGMA application_id = 7")
-    assert asyncio.run(make_probe({"url": f"sqlite:{ledger}", "application_id": 7}).look()) == Verdict.ready()
+    assert asyncio.run(make_probe({"url": f"sqlite:{ledger}", "application_id": 7}).check()) == Verdict.ready()
     another = make_probe({"url": f"sqlite:{ledger}", "application_id": 8})
-    assert asyncio.run(another.look()) == Verdict.failed(f"the database of another program: {ledger}")
+    assert asyncio.run(another.check()) == Verdict.failed(f"the database of another program: {ledger}")
 
 
 def test_running_out_of_threads_is_our_own_fault(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,11 +342,11 @@ def test_running_out_of_threads_is_our_own_fault(ledger: Path, monkeypatch: pyte
         raise RuntimeError("can't start new thread")
 
     async def story() -> None:
-        probe = SqliteProbe.at(ledger)
+        probe = SqliteProbe.for_path(ledger)
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", cannot_start)
-            verdict, _ = await look_once(probe, 5.0)
+            verdict, _ = await run_check(probe, 5.0)
         assert verdict.outcome is Outcome.UNKNOWN
-        assert await probe.look() == Verdict.ready()
+        assert await probe.check() == Verdict.ready()
 
     asyncio.run(story())

@@ -36,11 +36,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (tmp_path / "other_kinds.py").write_text(
             "from dataclasses import dataclass\n"
             "from svcnode import Verdict\n"
-            "from svcnode.probes.tools.kind import UrlProbe\n"
+            "from svcnode.probes.base import UrlProbe\n"
             "@dataclass(frozen=True, slots=True, kw_only=True, repr=False)\n"
             "class MoonProbe(UrlProbe):\n"
             "    phase: str = 'full'\n"
-            "    async def look(self) -> Verdict:\n"
+            "    async def check(self) -> Verdict:\n"
             "        return Verdict.not_ready(self.phase)\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
@@ -68,7 +68,7 @@ def test_the_scheme_picks_the_kind() -> None:
 @pytest.mark.parametrize("scheme", KINDS)
 def test_every_row_names_a_class_that_is_there_or_the_extra_that_brings_it(scheme: str) -> None:
     try:
-        kind = probes._kind(scheme)
+        kind = probes._load_kind(scheme)
     except ProbeError as exc:
         pytest.skip(str(exc))
     assert f"{kind.__module__}:{getattr(kind, '__name__', '')}" == KINDS[scheme].partition(" ")[0]

@@ -1,4 +1,4 @@
-"""What to mend, by the reasons that probes and servers really give."""
+"""How to fix it, by the reasons that probes and servers really give."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 from svcnode.core.model import Verdict
 from svcnode.probes import make_probe
 from svcnode.probes.function import FunctionProbe
-from svcnode.terminal.explain.services import service_explained
-from tests.support.desks import Scene
+from svcnode.terminal.explain.explanation import explain_service
+from tests.support.operator_context import OperatorHarness
 
 URL = "postgresql://reader:word-of-pass@db.example:5433/ledger"
 SHOWN = "postgresql://reader:***@db.example:5433/ledger"
 
 
 def hints(verdict: Verdict, *, probe: Any = URL, **words: Any) -> list[str]:
-    scene = Scene()
+    scene = OperatorHarness()
     scene.node.register("db", probe=probe, start_period=0, **words)
-    scene.see("db", verdict)
-    return list(dict(service_explained(scene.details("db"), UTC).sections)["What to mend"])
+    scene.record("db", verdict)
+    return list(dict(explain_service(scene.details("db"), UTC).sections)["How to fix it"])
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_the_words_of_a_function_are_not_taken_for_ours(words: str) -> None:
 
 @pytest.mark.parametrize("words", OWN_WORDS)
 def test_the_words_of_a_report_are_not_taken_for_ours(words: str) -> None:
-    scene = Scene()
+    scene = OperatorHarness()
     scene.node.register("db").down(words)
-    told = dict(service_explained(scene.details("db"), UTC).sections)["What to mend"]
+    told = dict(explain_service(scene.details("db"), UTC).sections)["How to fix it"]
     assert told == ("The program that reports for it says so: its own log may say more.",)
 
 
@@ -265,12 +265,12 @@ def test_by_hand_is_as_the_node_looks() -> None:
 
 def test_a_program_that_is_named_in_a_list_is_shown_and_can_be_run_by_hand() -> None:
     program = make_probe({"url": "exec:", "argv": ["/bin/check", "two words"]}, allowed={"allow_exec"})
-    scene = Scene()
+    scene = OperatorHarness()
     scene.node.register("db", probe=program, start_period=0)
-    scene.see("db", Verdict.failed("exit 1"))
-    explained = service_explained(scene.details("db"), UTC)
+    scene.record("db", Verdict.failed("exit 1"))
+    explained = explain_service(scene.details("db"), UTC)
     assert "probe   exec:/bin/check …, every 10 s, for at most 3 s" in explained.about
-    by_hand = dict(explained.sections)["What to mend"][-1]
+    by_hand = dict(explained.sections)["How to fix it"][-1]
     assert """ svcnode probe exec: --allow-exec --option 'argv=["/bin/check", …]' (""" in by_hand
 
 
@@ -294,8 +294,8 @@ def test_names_in_a_reason_do_not_lead_astray() -> None:
 )
 def test_the_place_is_told_as_well_as_it_is_known(shown: str | None, place: str) -> None:
     """A probe of another package may call its place what it likes, or nothing."""
-    scene = Scene()
+    scene = OperatorHarness()
     scene.node.register("db", probe="tcp://db:1", start_period=0)
-    scene.see("db", Verdict.failed("connection refused"))
-    explained = service_explained(scene.details("db") | {"probe": shown}, UTC)
-    assert dict(explained.sections)["What to mend"][0].startswith(f"Nothing listens at {place}. ")
+    scene.record("db", Verdict.failed("connection refused"))
+    explained = explain_service(scene.details("db") | {"probe": shown}, UTC)
+    assert dict(explained.sections)["How to fix it"][0].startswith(f"Nothing listens at {place}. ")

@@ -31,7 +31,7 @@ def test_a_key_is_understood_in_one_piece_and_byte_by_byte(sent: bytes, key: Key
     assert KeyReader().feed(sent) == [key]
     reader = KeyReader()
     assert [found for byte in sent for found in reader.feed(bytes([byte]))] == [key]
-    assert not reader.is_undecided
+    assert not reader.is_pending
 
 
 def test_many_keys_may_come_at_once() -> None:
@@ -41,9 +41,9 @@ def test_many_keys_may_come_at_once() -> None:
 def test_escape_is_decided_when_nothing_follows() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b") == []
-    undecided = [reader.is_undecided]
-    assert reader.decide() == [Key.ESCAPE]
-    assert [*undecided, reader.is_undecided] == [True, False]
+    undecided = [reader.is_pending]
+    assert reader.flush() == [Key.ESCAPE]
+    assert [*undecided, reader.is_pending] == [True, False]
     assert reader.feed(b"[A") == ["[", "A"]
 
 
@@ -54,7 +54,7 @@ def test_escape_and_a_letter_are_two_keys() -> None:
 def test_escape_twice_is_decided_once_and_waits_for_the_other() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b\x1b") == [Key.ESCAPE]
-    assert reader.decide() == [Key.ESCAPE]
+    assert reader.flush() == [Key.ESCAPE]
 
 
 @pytest.mark.parametrize("sent", [b"\x1b[24~", b"\x1b[200~", b"\x1b[<0;1;1M", b"\x1b[C", b"\x00\x01\x0c", b"\x1bOP"])
@@ -65,7 +65,7 @@ def test_what_has_no_meaning_is_left_out_whole(sent: bytes) -> None:
 def test_the_beginning_of_a_sequence_that_does_not_go_on_is_forgotten() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b[1;") == []
-    assert reader.decide() == []
+    assert reader.flush() == []
     assert reader.feed(b"q") == ["q"]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.client import BackingService, Health, Identity, Status
-from svcnode.core.errors import NotThisInterfaceError, UnreachableError
-from svcnode.terminal.looking import Look
+from svcnode.core.errors import UnexpectedResponseError, UnreachableError
+from svcnode.terminal.snapshot import NodeSnapshot
 from svcnode.terminal.watch.keys import Key
-from svcnode.terminal.watch.seen import Watch
-from svcnode.terminal.watch.view import Sort, View
+from svcnode.terminal.watch.model import WatchModel
+from svcnode.terminal.watch.view import SortOrder, WatchView
 
 if TYPE_CHECKING:
     from svcnode.terminal.watch.view import Page, Row
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 WIDTH = 80
 
 
-def look(name: str, health: Health = Health.HEALTHY, **statuses: Status | None) -> Look:
-    return Look(
+def look(name: str, health: Health = Health.HEALTHY, **statuses: Status | None) -> NodeSnapshot:
+    return NodeSnapshot(
         url=f"http://{name}:1",
         identity=Identity(node_name=name, spec_version="v0.0.1", node_version="v1.4.2"),
         health=health,
@@ -28,20 +28,20 @@ def look(name: str, health: Health = Health.HEALTHY, **statuses: Status | None) 
     )
 
 
-def lost(name: str, *reasons: str) -> Look:
-    return Look(url=f"http://{name}:1", errors=tuple(map(UnreachableError, reasons or ("gone",))))
+def lost(name: str, *reasons: str) -> NodeSnapshot:
+    return NodeSnapshot(url=f"http://{name}:1", errors=tuple(map(UnreachableError, reasons or ("gone",))))
 
 
 class Shown:
     """A view of nodes, and what can be seen through it."""
 
-    def __init__(self, *looks: Look, height: int = 20) -> None:
-        self.watch = Watch([one.url for one in looks], 2.0)
-        self.view = View(self.watch)
+    def __init__(self, *looks: NodeSnapshot, height: int = 20) -> None:
+        self.watch = WatchModel([one.url for one in looks], 2.0)
+        self.view = WatchView(self.watch)
         self.height = height
         self.now_s = 0.0
         for number, one in enumerate(looks):
-            self.watch.see(number, one, 0.0)
+            self.watch.update(number, one, 0.0)
         self.view.page(WIDTH, height)
 
     @property
@@ -56,9 +56,9 @@ class Shown:
     def selected(self) -> str | None:
         return None if (row := self.page.selected) is None else _name(row)
 
-    def see(self, number: int, one: Look) -> None:
+    def see(self, number: int, one: NodeSnapshot) -> None:
         self.now_s += 10
-        self.watch.see(number, one, self.now_s)
+        self.watch.update(number, one, self.now_s)
 
     def press(self, *keys: Key | str) -> list[str]:
         for key in keys:
@@ -113,12 +113,12 @@ def test_enter_on_a_service_closes_its_node() -> None:
 
 
 def test_an_open_node_says_why_and_what_was_tolerated_as_long_as_that_is() -> None:
-    error = NotThisInterfaceError("word " * 20)
-    one = Look(url="http://a:1", health=Health.HEALTHY, errors=(error, error), tolerated=("a\x1bb",))
+    error = UnexpectedResponseError("word " * 20)
+    one = NodeSnapshot(url="http://a:1", health=Health.HEALTHY, errors=(error, error), deviations=("a\x1bb",))
     names = Shown(one).names
     assert len(names) == 6
     assert all(len(name) <= WIDTH - 2 for name in names)
-    assert names[-1] == "# tolerated: a\\x1bb"
+    assert names[-1] == "# deviations: a\\x1bb"
 
 
 def test_an_open_node_that_says_200_beside_a_service_that_is_down_has_a_remark() -> None:
@@ -144,14 +144,14 @@ def test_what_was_opened_at_the_lower_end_comes_into_sight() -> None:
 def test_s_goes_through_the_orders() -> None:
     shown = three()
     orders = []
-    for _ in Sort:
+    for _ in SortOrder:
         shown.press("s")
         orders.append((shown.page.sort, shown.names))
     assert orders == [
-        (Sort.WORST, ["a", "b", "C"]),
-        (Sort.NAME, ["a", "b", "C"]),
-        (Sort.CHANGE, ["b", "C", "a"]),
-        (Sort.GIVEN, ["b", "C", "a"]),
+        (SortOrder.WORST, ["a", "b", "C"]),
+        (SortOrder.NAME, ["a", "b", "C"]),
+        (SortOrder.CHANGE, ["b", "C", "a"]),
+        (SortOrder.GIVEN, ["b", "C", "a"]),
     ]
 
 
@@ -174,9 +174,9 @@ def test_services_are_in_the_same_order() -> None:
 
 
 def test_who_was_not_heard_of_is_neither_worst_nor_nameless() -> None:
-    watch = Watch(["http://b:1", "http://a:1"], 2.0)
-    watch.see(0, look("b"), 0.0)
-    view = View(watch)
+    watch = WatchModel(["http://b:1", "http://a:1"], 2.0)
+    watch.update(0, look("b"), 0.0)
+    view = WatchView(watch)
     view.press("s", WIDTH)
     assert [row.node.url for row in view.page(WIDTH, 9).rows] == ["http://b:1", "http://a:1"]
     view.press("s", WIDTH)
@@ -199,8 +199,8 @@ def test_a_filter_finds_services_and_shows_them_below_their_node() -> None:
 def test_while_a_filter_is_typed_letters_are_no_commands() -> None:
     shown = three()
     shown.type("/qs?j")
-    assert not shown.view.is_over
-    assert (shown.page.filter, shown.page.is_typing, shown.page.sort) == ("qs?j", True, Sort.GIVEN)
+    assert not shown.view.is_quit
+    assert (shown.page.filter, shown.page.is_typing, shown.page.sort) == ("qs?j", True, SortOrder.GIVEN)
 
 
 def test_enter_keeps_the_filter_and_escape_drops_it() -> None:
@@ -350,7 +350,7 @@ def test_any_key_leaves_the_help_and_does_no_more() -> None:
     helps = [shown.page.has_help]
     shown.press("s")
     assert [*helps, shown.page.has_help] == [True, False]
-    assert shown.page.sort is Sort.GIVEN
+    assert shown.page.sort is SortOrder.GIVEN
 
 
 def test_q_is_the_end_even_in_the_help() -> None:
@@ -358,9 +358,9 @@ def test_q_is_the_end_even_in_the_help() -> None:
     for keys in presses:
         shown = three()
         shown.press(*keys[:-1])
-        ends = [shown.view.is_over]
+        ends = [shown.view.is_quit]
         shown.press(keys[-1])
-        assert [*ends, shown.view.is_over] == [False, True]
+        assert [*ends, shown.view.is_quit] == [False, True]
 
 
 def test_keys_without_a_meaning_do_nothing() -> None:

@@ -1,23 +1,23 @@
 from __future__ import annotations
 
 from tests.truth import matrix
-from tests.truth.judge import DOWN, UP, Row
+from tests.truth.evaluate import DOWN, UP, Row
 
 KILLED = Row(
-    kind="redis", fault="killed", expected=(DOWN,), seen=(DOWN,), detected_s=1.234, bound_s=1.82, sample_count=100
+    kind="redis", error="killed", expected=(DOWN,), observed=(DOWN,), detected_s=1.234, bound_s=1.82, sample_count=100
 )
-READY = Row(kind="redis", fault="ready", expected=(UP,), seen=(UP,), detected_s=0.5, bound_s=2.9, sample_count=100)
+READY = Row(kind="redis", error="ready", expected=(UP,), observed=(UP,), detected_s=0.5, bound_s=2.9, sample_count=100)
 LYING = Row(
     kind="nats",
-    fault="killed",
+    error="killed",
     expected=(DOWN,),
-    seen=(UP,),
+    observed=(UP,),
     detected_s=None,
     bound_s=1.82,
     false_200s=80,
     disagreements=2,
 )
-ABSENT = Row(kind="nats", fault="ready", expected=(UP,), seen=(DOWN,), detected_s=None, bound_s=2.9, false_downs=7)
+ABSENT = Row(kind="nats", error="ready", expected=(UP,), observed=(DOWN,), detected_s=None, bound_s=2.9, false_downs=7)
 
 
 def test_the_totals_add_up_both_kinds_of_untruth() -> None:

@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from tests.support.servers.provision import missing
-from tests.truth.__main__ import judge, report
-from tests.truth.campaign import Options, Outcome
-from tests.truth.judge import DOWN, UP, Row
+from tests.support.servers.provision import skip_or_fail
+from tests.truth.__main__ import report, run_kind
+from tests.truth.campaign import KindResult, Options
+from tests.truth.evaluate import DOWN, UP, Row
 from tests.truth.kinds import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-RIGHT = Row(kind="nginx", fault="killed", expected=(DOWN,), seen=(DOWN,), detected_s=1.0, bound_s=1.82)
-WRONG = Row(kind="nginx", fault="killed", expected=(DOWN,), seen=(UP,), detected_s=None, bound_s=1.82, false_200s=9)
-OPTIONS = Options(is_short=False, reuses=False, node_url=None, stopping=threading.Event())
+RIGHT = Row(kind="nginx", error="killed", expected=(DOWN,), observed=(DOWN,), detected_s=1.0, bound_s=1.82)
+WRONG = Row(kind="nginx", error="killed", expected=(DOWN,), observed=(UP,), detected_s=None, bound_s=1.82, false_200s=9)
+OPTIONS = Options(is_short=False, reuse=False, node_url=None, stopping=threading.Event())
 
 
-def outcome(*rows: Row) -> Outcome:
-    return Outcome(kind="nginx", rows=[*rows], rounds_per_s=20.0, longest_gap_s=0.06, node_log=["10:00:00 it said so"])
+def outcome(*rows: Row) -> KindResult:
+    return KindResult(
+        kind="nginx", rows=[*rows], rounds_per_s=20.0, longest_gap_s=0.06, node_log=["10:00:00 it said so"]
+    )
 
 
 def test_it_ends_with_0_and_its_two_totals_when_all_is_right(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,10 +60,10 @@ def test_a_server_that_cannot_be_had_is_a_reason_and_no_end_of_the_campaign(
     monkeypatch.setenv("CI", is_in_ci)
 
     def make(*_: object) -> NoReturn:
-        missing("nginx is not installed: sudo apt-get install nginx-light")
+        skip_or_fail("nginx is not installed: sudo apt-get install nginx-light")
 
     kind = Kind(name="nginx", make=make, faults=())
-    assert judge(kind, tmp_path, OPTIONS) == "nginx: nginx is not installed: sudo apt-get install nginx-light"
+    assert run_kind(kind, tmp_path, OPTIONS) == "nginx: nginx is not installed: sudo apt-get install nginx-light"
 
 
 def test_a_launcher_that_fails_is_a_reason_and_no_end_of_the_campaign(tmp_path: Path) -> None:
@@ -69,4 +71,4 @@ def test_a_launcher_that_fails_is_a_reason_and_no_end_of_the_campaign(tmp_path: 
         raise AssertionError("not ready within 60 s")
 
     kind = Kind(name="nginx", make=make, faults=())
-    assert judge(kind, tmp_path, OPTIONS) == "nginx: AssertionError: not ready within 60 s"
+    assert run_kind(kind, tmp_path, OPTIONS) == "nginx: AssertionError: not ready within 60 s"

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from svcnode import OptionError, ProbeError, Verdict
-from svcnode.probes.tools.faults import verdict_on
-from svcnode.probes.tools.kind import UrlProbe
-from svcnode.probes.tools.options import Count
-from svcnode.probes.tools.threads import OwnThread
+from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.threads import DaemonCall
+from svcnode.probes.base import UrlProbe
+from svcnode.probes.options import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -26,7 +26,7 @@ class SpoolProbe(UrlProbe):
     max_files: Count = 100
 
     # No option (init=False), and no reason to take two probes for different ones (compare=False).
-    _thread: OwnThread = field(init=False, compare=False)
+    _thread: DaemonCall = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         # What can be known to be wrong is refused here, before the first look, with the way to mend it.
@@ -37,14 +37,14 @@ class SpoolProbe(UrlProbe):
             raise ProbeError('names a folder by a relative path; write all of it, as in "spool:/var/spool/app"')
         if self.max_files < 1:
             raise OptionError("max_files", "is at least 1, or the folder could never be ready")
-        object.__setattr__(self, "_thread", OwnThread("spool"))  # the dataclass is frozen
+        object.__setattr__(self, "_thread", DaemonCall("spool"))  # the dataclass is frozen
 
-    async def look(self) -> Verdict:
+    async def check(self) -> Verdict:
         # The folder may lie on a disk that hangs, and nothing may hold up the event loop. There is no deadline here:
         # svcnode sets it, and cancels.
-        return await self._thread.look(self._look_now)
+        return await self._thread.look(self._check_now)
 
-    def _look_now(self) -> Verdict:
+    def _check_now(self) -> Verdict:
         path = self.url.file_path
         try:
             with os.scandir(path) as entries:
@@ -52,7 +52,7 @@ class SpoolProbe(UrlProbe):
                 # Counted no further than it matters: a spool that nobody empties holds millions.
                 count = sum(1 for _ in islice(files, self.max_files))
         except OSError as exc:
-            return verdict_on(exc, path)  # failed, or unknown where the fault is our own
+            return verdict_for_os_error(exc, path)  # failed, or unknown where the fault is our own
         if count < self.max_files:
             return Verdict.ready()
         return Verdict.not_ready(f"{self.max_files} files or more wait there: {path}")

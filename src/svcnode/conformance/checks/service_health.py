@@ -5,38 +5,46 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import ROUNDS, SILENT, Level, NotJudgedError, check, comes_again
+from svcnode.conformance.check import ROUNDS, UNSPECIFIED, Level, Skip, check, is_persistent
 from svcnode.conformance.interface import (
-    ANY_HEALTH,
-    ANY_HEALTH_WORDS,
-    FIXED,
+    ALL_HEALTH_CODES,
     HEALTH_CODES,
+    HEALTH_CODES_TEXT,
     SERVICES,
+    STATIC_ENDPOINTS,
     VERSION_NOT_FOUND,
     needs_encoding,
 )
-from svcnode.conformance.reading import by_id, content_type_of, error_fault, field_of, is_as_if_fine, items_of, told
-from svcnode.conformance.subject import no_answer
-from svcnode.conformance.wording import shown
+from svcnode.conformance.node_under_test import no_response_finding
+from svcnode.conformance.parse import (
+    body_field,
+    error_body_problem,
+    format_content_type,
+    format_response,
+    is_success_code,
+    service_items,
+    services_by_id,
+)
+from svcnode.conformance.text import safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Finding, Findings
-    from svcnode.conformance.exchange import Answer
-    from svcnode.conformance.subject import Exchanged, Subject
+    from svcnode.conformance.http_client import RawResponse
+    from svcnode.conformance.node_under_test import Exchange, NodeUnderTest
 
 
 @check(
     "service-health-code",
     Level.MUST,
     "4.4",
-    demands="GET /node/services/{id}/health answers 200, 206 or 503 for every id in the list.",
-    mend="Look the id of the path up among the services that the list has, and answer 200 for Up, 206 for Initializing "
+    requirement="GET /node/services/{id}/health answers 200, 206 or 503 for every id in the list.",
+    fix="Look the id of the path up among the services that the list has, and answer 200 for Up, 206 for Initializing "
     "and 503 for Down.",
     needs=("services-answers",),
 )
-async def service_health_code(node: Subject) -> Findings:
-    asked = await _asked(node, is_encoded=False)
-    for finding in [*await _unanswered(node, is_encoded=False), *_wrong_codes(asked)]:
+async def service_health_code(node: NodeUnderTest) -> Findings:
+    asked = await _health_exchanges(node, is_encoded=False)
+    for finding in [*await _unanswered_findings(node, is_encoded=False), *_wrong_code_findings(asked)]:
         yield finding
 
 
@@ -44,92 +52,101 @@ async def service_health_code(node: Subject) -> Findings:
     "service-id-encoded",
     Level.MUST,
     "4.4",
-    demands="An id with characters that a path cannot hold is asked for percent-encoded, and answers 200, 206 or 503.",
-    mend="Split the path first and percent-decode its parts once, after that; or use only letters, digits and - . _ ~ "
+    requirement="An id with characters that a path cannot hold is asked for percent-encoded, and answers 200, 206 or 503.",
+    fix="Split the path first and percent-decode its parts once, after that; or use only letters, digits and - . _ ~ "
     "in ids.",
     needs=("services-answers",),
 )
-async def service_id_encoded(node: Subject) -> Findings:
-    asked = await _asked(node, is_encoded=True)
-    wrong = [*await _unanswered(node, is_encoded=True), *_wrong_codes(asked)]
-    for finding in wrong or await _taken_for_unknown(node, list(asked)):
+async def service_id_encoded(node: NodeUnderTest) -> Findings:
+    asked = await _health_exchanges(node, is_encoded=True)
+    wrong = [*await _unanswered_findings(node, is_encoded=True), *_wrong_code_findings(asked)]
+    for finding in wrong or await _decoding_findings(node, list(asked)):
         yield finding
 
 
-async def _asked(node: Subject, *, is_encoded: bool) -> dict[str, Exchanged]:
-    asked = {one: exchanged for one, exchanged in (await node.healths()).items() if needs_encoding(one) == is_encoded}
-    if not asked and not await _unanswered(node, is_encoded=is_encoded):
-        raise NotJudgedError(f"no listed id has {'a character' if is_encoded else 'only characters'} of that kind")
+async def _health_exchanges(node: NodeUnderTest, *, is_encoded: bool) -> dict[str, Exchange]:
+    asked = {
+        one: exchanged for one, exchanged in (await node.service_healths()).items() if needs_encoding(one) == is_encoded
+    }
+    if not asked and not await _unanswered_findings(node, is_encoded=is_encoded):
+        raise Skip(f"no listed id has {'a character' if is_encoded else 'only characters'} of that kind")
     return asked
 
 
-async def _unanswered(node: Subject, *, is_encoded: bool) -> list[Finding]:
-    found = await node.unanswered_healths()
-    return [no_answer(exc) for one, exc in found.items() if needs_encoding(one) == is_encoded]
+async def _unanswered_findings(node: NodeUnderTest, *, is_encoded: bool) -> list[Finding]:
+    found = await node.unanswered_services()
+    return [no_response_finding(exc) for one, exc in found.items() if needs_encoding(one) == is_encoded]
 
 
-def _wrong_codes(asked: dict[str, Exchanged]) -> list[Finding]:
+def _wrong_code_findings(asked: dict[str, Exchange]) -> list[Finding]:
     return [
-        exchanged.finding(ANY_HEALTH_WORDS, f'{told(exchanged.answer)}, for the id "{shown(service_id)}" of the list')
+        exchanged.finding(
+            HEALTH_CODES_TEXT,
+            f'{format_response(exchanged.response)}, for the id "{safe_text(service_id)}" of the list',
+        )
         for service_id, exchanged in asked.items()
-        if exchanged.answer.code not in ANY_HEALTH
+        if exchanged.response.code not in ALL_HEALTH_CODES
     ]
 
 
-async def _taken_for_unknown(node: Subject, ids: list[str]) -> list[Finding]:
+async def _decoding_findings(node: NodeUnderTest, ids: list[str]) -> list[Finding]:
     """A node that decodes no id knows none of these, and may answer for them as for any other that it does not know.
 
     That is seen where the status in the list asks for another answer; otherwise, nobody can tell.
     """
-    unknown = (await node.ask(node.health_request(node.unknown_id))).answer
+    unknown = (await node.send(node.health_request(node.unknown_id))).response
     before = await _statuses(node)
-    asked = dict(zip(ids, await node.ask_all(map(node.health_request, ids)), strict=True))
+    asked = dict(zip(ids, await node.send_all(map(node.health_request, ids)), strict=True))
     after = await _statuses(node)
-    alike = {one: exchanged for one, exchanged in asked.items() if _is_alike(exchanged.answer, unknown)}
+    alike = {one: exchanged for one, exchanged in asked.items() if _is_same_response(exchanged.response, unknown)}
     mistaken = {
         one: before[one]
         for one in alike
         if one in before and before[one] == after.get(one) and HEALTH_CODES[before[one]] != unknown.code
     }
-    plain = [exchanged for one, exchanged in (await node.healths()).items() if not needs_encoding(one)]
-    if mistaken and any(not _is_alike(exchanged.answer, unknown) for exchanged in plain):
-        came = f"{told(unknown)}, as for an id that is not registered"
-        return [asked[one].finding(_expected(one, status), came) for one, status in mistaken.items()]
+    plain = [exchanged for one, exchanged in (await node.service_healths()).items() if not needs_encoding(one)]
+    if mistaken and any(not _is_same_response(exchanged.response, unknown) for exchanged in plain):
+        came = f"{format_response(unknown)}, as for an id that is not registered"
+        return [asked[one].finding(_expected_text(one, status), came) for one, status in mistaken.items()]
     if len(alike) == len(asked):
         hint = f": make that service {'Down' if unknown.code == 200 else 'Up'} to have it judged"
-        raise NotJudgedError(
-            f'an id that is not registered gets the same answer as "{shown(ids[0])}" ({unknown.code})'
+        raise Skip(
+            f'an id that is not registered gets the same answer as "{safe_text(ids[0])}" ({unknown.code})'
             f"{'' if ids[0] in mistaken else hint}"
         )
     return []
 
 
-def _is_alike(answer: Answer, other: Answer) -> bool:
+def _is_same_response(answer: RawResponse, other: RawResponse) -> bool:
     return (answer.code, answer.body) == (other.code, other.body)
 
 
-def _expected(service_id: str, status: str) -> str:
-    return f'{HEALTH_CODES[status]}, since the list says that "{shown(service_id)}" is {status}'
+def _expected_text(service_id: str, status: str) -> str:
+    return f'{HEALTH_CODES[status]}, since the list says that "{safe_text(service_id)}" is {status}'
 
 
 @check(
     "service-health-no-body",
     Level.SHOULD,
     "3",
-    demands="The health of a service is its status code alone: the answer has no body.",
-    mend="Send no body, and Content-Length: 0.",
+    requirement="The health of a service is its status code alone: the answer has no body.",
+    fix="Send no body, and Content-Length: 0.",
     needs=("services-answers",),
 )
-async def service_health_no_body(node: Subject) -> Findings:
-    for exchanged in (await _answered(node)).values():
-        if exchanged.answer.body:
-            yield exchanged.finding(f"{exchanged.answer.code} with no body")
+async def service_health_no_body(node: NodeUnderTest) -> Findings:
+    for exchanged in (await _answered_services(node)).values():
+        if exchanged.response.body:
+            yield exchanged.finding(f"{exchanged.response.code} with no body")
 
 
-async def _answered(node: Subject) -> dict[str, Exchanged]:
-    found = {one: exchanged for one, exchanged in (await node.healths()).items() if exchanged.answer.code in ANY_HEALTH}
+async def _answered_services(node: NodeUnderTest) -> dict[str, Exchange]:
+    found = {
+        one: exchanged
+        for one, exchanged in (await node.service_healths()).items()
+        if exchanged.response.code in ALL_HEALTH_CODES
+    }
     if not found:
-        raise NotJudgedError("no service answers for its health")
+        raise Skip("no service answers for its health")
     return found
 
 
@@ -137,39 +154,41 @@ async def _answered(node: Subject) -> dict[str, Exchanged]:
     "service-health-agrees",
     Level.MUST,
     "3",
-    demands="The health of a service agrees with its status in the list: Up 200, Initializing 206, Down 503.",
-    mend="Take both from the same state: the status in the list decides the code of /node/services/{id}/health.",
+    requirement="The health of a service agrees with its status in the list: Up 200, Initializing 206, Down 503.",
+    fix="Take both from the same state: the status in the list decides the code of /node/services/{id}/health.",
     needs=("services-answers",),
 )
-async def service_health_agrees(node: Subject) -> Findings:
+async def service_health_agrees(node: NodeUnderTest) -> Findings:
     """A status may change between two reads: judged is only what a list before and one after agree on."""
-    answered = list(await _answered(node))
+    answered = list(await _answered_services(node))
     judged: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
-    last: dict[str, tuple[Exchanged, str]] = {}
+    last: dict[str, tuple[Exchange, str]] = {}
     for _ in range(ROUNDS):
         before = await _statuses(node)
-        asked = await node.ask_all(map(node.health_request, answered))
+        asked = await node.send_all(map(node.health_request, answered))
         after = await _statuses(node)
         for service_id, exchanged in zip(answered, asked, strict=True):
             status = before.get(service_id)
             if status is None or status != after.get(service_id):
                 continue
             judged[service_id] += 1
-            if exchanged.answer.code != HEALTH_CODES[status]:
+            if exchanged.response.code != HEALTH_CODES[status]:
                 wrong[service_id] += 1
                 last[service_id] = exchanged, status
     if not judged:
-        raise NotJudgedError("no service has a status in the list that holds still")
+        raise Skip("no service has a status in the list that holds still")
     for service_id, (exchanged, status) in last.items():
-        if comes_again(wrong[service_id]):
-            yield exchanged.finding(_expected(service_id, status), str(exchanged.answer.code))
+        if is_persistent(wrong[service_id]):
+            yield exchanged.finding(_expected_text(service_id, status), str(exchanged.response.code))
 
 
-async def _statuses(node: Subject) -> dict[str, str]:
+async def _statuses(node: NodeUnderTest) -> dict[str, str]:
     """By the list as it is now; of the services that have one of the three, and an id that can be asked for."""
-    items = items_of((await node.get(FIXED[SERVICES].path)).answer) or []
-    return {one: item["status"] for one, item in by_id(items).items() if item.get("status") in tuple(HEALTH_CODES)}
+    items = service_items((await node.get(STATIC_ENDPOINTS[SERVICES].path)).response) or []
+    return {
+        one: item["status"] for one, item in services_by_id(items).items() if item.get("status") in tuple(HEALTH_CODES)
+    }
 
 
 # ---- ids that are not registered
@@ -179,51 +198,51 @@ async def _statuses(node: Subject) -> dict[str, str]:
     "service-unknown-refused",
     Level.SHOULD,
     "4.4",
-    demands="An id that is not registered is not answered as if its service were fine.",
-    mend="Answer 404 for an id that is not in the list; codes from 200 to 399 are taken for a healthy service.",
+    requirement="An id that is not registered is not answered as if its service were fine.",
+    fix="Answer 404 for an id that is not in the list; codes from 200 to 399 are taken for a healthy service.",
     needs=("services-answers",),
 )
-async def service_unknown_refused(node: Subject) -> Findings:
-    exchanged = await node.ask(node.health_request(node.unknown_id))
-    if is_as_if_fine(exchanged.answer.code):
+async def service_unknown_refused(node: NodeUnderTest) -> Findings:
+    exchanged = await node.send(node.health_request(node.unknown_id))
+    if is_success_code(exchanged.response.code):
         yield exchanged.finding("404")
 
 
 @check(
-    "service-unknown-told-apart",
+    "service-unknown-distinct-message",
     Level.SHOULD,
     "7",
-    demands=f'An id that is not registered is not answered with the message "{VERSION_NOT_FOUND}".',
-    mend='Send another message, such as {"message":"Service not found"}: clients tell the two 404 apart by it.',
+    requirement=f'An id that is not registered is not answered with the message "{VERSION_NOT_FOUND}".',
+    fix='Send another message, such as {"message":"Service not found"}: clients tell the two 404 apart by it.',
     needs=("service-unknown-refused",),
 )
-async def service_unknown_told_apart(node: Subject) -> Findings:
-    exchanged = await node.ask(node.health_request(node.unknown_id))
-    if field_of(exchanged.answer, "message") == VERSION_NOT_FOUND:
+async def service_unknown_distinct_message(node: NodeUnderTest) -> Findings:
+    exchanged = await node.send(node.health_request(node.unknown_id))
+    if body_field(exchanged.response, "message") == VERSION_NOT_FOUND:
         yield exchanged.finding("another message")
 
 
 @check(
     "service-unknown-404",
     Level.ADVICE,
-    SILENT,
-    demands="An id that is not registered is answered 404, with an error body.",
-    mend='Answer 404 with Content-Type: application/json and a body such as {"message":"Service not found"}.',
+    UNSPECIFIED,
+    requirement="An id that is not registered is answered 404, with an error body.",
+    fix='Answer 404 with Content-Type: application/json and a body such as {"message":"Service not found"}.',
     needs=("service-unknown-refused",),
 )
-async def service_unknown_404(node: Subject) -> Findings:
-    exchanged = await node.ask(node.health_request(node.unknown_id))
-    if (fault := not_found_fault(exchanged)) is not None:
+async def service_unknown_404(node: NodeUnderTest) -> Findings:
+    exchanged = await node.send(node.health_request(node.unknown_id))
+    if (fault := not_found_finding(exchanged)) is not None:
         yield fault
 
 
-def not_found_fault(exchanged: Exchanged) -> Finding | None:
-    answer = exchanged.answer
+def not_found_finding(exchanged: Exchange) -> Finding | None:
+    answer = exchanged.response
     expected = '404, application/json, {"message":"…"}'
     if answer.code != 404:
         return exchanged.finding(expected)
-    if fault := error_fault(answer):
+    if fault := error_body_problem(answer):
         return exchanged.finding(expected, fault)
     if answer.media_type != "application/json":
-        return exchanged.finding(expected, f"404 with {content_type_of(answer)}")
+        return exchanged.finding(expected, f"404 with {format_content_type(answer)}")
     return None

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.interface import DOT_IDS, HEALTH_CODES, SERVICES
-from svcnode.conformance.reading import content_type_of, items_of, parsed, told
-from svcnode.conformance.wording import as_json, listed, shown
+from svcnode.conformance.parse import format_content_type, format_response, parse_body, service_items
+from svcnode.conformance.text import join_words, json_text, safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
-    from svcnode.conformance.subject import Subject
+    from svcnode.conformance.node_under_test import NodeUnderTest
 
-REQUIRED = ("id", "name", "description")
-FIELDS = (*REQUIRED, "status")
-ENTRY = '{"id":"db-1","name":"Database","description":"Holds the ledger","status":"Up"}'
+REQUIRED_FIELDS = ("id", "name", "description")
+FIELDS = (*REQUIRED_FIELDS, "status")
+EXAMPLE_SERVICE = '{"id":"db-1","name":"Database","description":"Holds the ledger","status":"Up"}'
 
 
 @check(
     "services-answers",
     Level.MUST,
     "4.3",
-    demands="GET /node/services answers 200.",
-    mend="Serve the list at /node/services under the prefix with 200, also when it is empty.",
+    requirement="GET /node/services answers 200.",
+    fix="Serve the list at /node/services under the prefix with 200, also when it is empty.",
 )
-async def services_answers(node: Subject) -> Findings:
-    exchanged = await node.first(SERVICES)
-    if exchanged.answer.code != 200:
+async def services_answers(node: NodeUnderTest) -> Findings:
+    exchanged = await node.first_response(SERVICES)
+    if exchanged.response.code != 200:
         yield exchanged.finding("200")
 
 
@@ -36,27 +36,27 @@ async def services_answers(node: Subject) -> Findings:
     "services-content-type",
     Level.MUST,
     "4.3",
-    demands="The list of services is sent as application/json.",
-    mend="Send the header Content-Type: application/json once; a charset after it does no harm.",
+    requirement="The list of services is sent as application/json.",
+    fix="Send the header Content-Type: application/json once; a charset after it does no harm.",
     needs=("services-answers",),
 )
-async def services_content_type(node: Subject) -> Findings:
-    exchanged = await node.first(SERVICES)
-    if exchanged.answer.media_type != "application/json":
-        yield exchanged.finding("Content-Type: application/json", content_type_of(exchanged.answer))
+async def services_content_type(node: NodeUnderTest) -> Findings:
+    exchanged = await node.first_response(SERVICES)
+    if exchanged.response.media_type != "application/json":
+        yield exchanged.finding("Content-Type: application/json", format_content_type(exchanged.response))
 
 
 @check(
     "services-json",
     Level.MUST,
     "4.3",
-    demands="The body of the list of services is JSON.",
-    mend='Send an object such as {"services":[' + ENTRY + "]}, in UTF-8.",
+    requirement="The body of the list of services is JSON.",
+    fix='Send an object such as {"services":[' + EXAMPLE_SERVICE + "]}, in UTF-8.",
     needs=("services-answers",),
 )
-async def services_json(node: Subject) -> Findings:
-    exchanged = await node.first(SERVICES)
-    if fault := parsed(exchanged.answer).fault:
+async def services_json(node: NodeUnderTest) -> Findings:
+    exchanged = await node.first_response(SERVICES)
+    if fault := parse_body(exchanged.response).error:
         yield exchanged.finding("JSON", fault)
 
 
@@ -64,35 +64,35 @@ async def services_json(node: Subject) -> Findings:
     "services-list",
     Level.MUST,
     "2.2",
-    demands="The list is an object whose field services holds an array; the array may be empty.",
-    mend='Wrap the array: {"services":[…]}, and {"services":[]} when no service is registered.',
+    requirement="The list is an object whose field services holds an array; the array may be empty.",
+    fix='Wrap the array: {"services":[…]}, and {"services":[]} when no service is registered.',
     needs=("services-json",),
 )
-async def services_list(node: Subject) -> Findings:
-    exchanged = await node.first(SERVICES)
-    value = parsed(exchanged.answer).value
+async def services_list(node: NodeUnderTest) -> Findings:
+    exchanged = await node.first_response(SERVICES)
+    value = parse_body(exchanged.response).value
     if not isinstance(value, dict) or not isinstance(value.get("services"), list):
-        yield exchanged.finding('{"services":[…]}', told(exchanged.answer))
+        yield exchanged.finding('{"services":[…]}', format_response(exchanged.response))
 
 
 @check(
     "services-fields",
     Level.MUST,
     "2.2",
-    demands="Every listed service has the fields id, name and description, and each is a string.",
-    mend=f"Send every service as an object such as {ENTRY}; an empty description is a string too. The status is "
+    requirement="Every listed service has the fields id, name and description, and each is a string.",
+    fix=f"Send every service as an object such as {EXAMPLE_SERVICE}; an empty description is a string too. The status is "
     "optional.",
     needs=("services-json",),
 )
-async def services_fields(node: Subject) -> Findings:
+async def services_fields(node: NodeUnderTest) -> Findings:
     exchanged, items = await node.services()
     for place, item in enumerate(items):
         if not isinstance(item, dict):
-            yield exchanged.finding("objects as services", f"services[{place}] is {as_json(item)}")
+            yield exchanged.finding("objects as services", f"services[{place}] is {json_text(item)}")
             continue
-        for name in REQUIRED:
+        for name in REQUIRED_FIELDS:
             if not isinstance(item.get(name), str):
-                came = f"is {as_json(item[name])}, and no string" if name in item else "is missing"
+                came = f"is {json_text(item[name])}, and no string" if name in item else "is missing"
                 yield exchanged.finding(f"{name} as a string", f"services[{place}].{name} {came}")
 
 
@@ -100,63 +100,63 @@ async def services_fields(node: Subject) -> Findings:
     "services-status-value",
     Level.MUST,
     "2.2",
-    demands="The status of a service is one of Up, Down and Initializing.",
-    mend="Send exactly Up, Down or Initializing, in this spelling, as a string.",
+    requirement="The status of a service is one of Up, Down and Initializing.",
+    fix="Send exactly Up, Down or Initializing, in this spelling, as a string.",
     needs=("services-json",),
 )
-async def services_status_value(node: Subject) -> Findings:
-    exchanged, items = await node.described()
+async def services_status_value(node: NodeUnderTest) -> Findings:
+    exchanged, items = await node.service_objects()
     for item in items:
         if "status" in item and item["status"] not in tuple(HEALTH_CODES):
             yield exchanged.finding(
-                "Up, Down or Initializing", f"the status of {_name(item)} is {as_json(item['status'])}"
+                "Up, Down or Initializing", f"the status of {_id_text(item)} is {json_text(item['status'])}"
             )
 
 
-def _name(item: dict[str, Any]) -> str:
-    return as_json(item.get("id", "?"))
+def _id_text(item: dict[str, Any]) -> str:
+    return json_text(item.get("id", "?"))
 
 
 @check(
     "services-status-present",
     Level.ADVICE,
     "2.2",
-    demands="Every listed service has a status, as in every example of the interface.",
-    mend="Add the field status to every service: Up, Down or Initializing.",
+    requirement="Every listed service has a status, as in every example of the interface.",
+    fix="Add the field status to every service: Up, Down or Initializing.",
     needs=("services-json",),
 )
-async def services_status_present(node: Subject) -> Findings:
-    exchanged, items = await node.described()
-    if lacking := [_name(item) for item in items if "status" not in item]:
-        yield exchanged.finding("a status for every service", f"none for {listed(lacking, 5)}")
+async def services_status_present(node: NodeUnderTest) -> Findings:
+    exchanged, items = await node.service_objects()
+    if lacking := [_id_text(item) for item in items if "status" not in item]:
+        yield exchanged.finding("a status for every service", f"none for {join_words(lacking, 5)}")
 
 
 @check(
     "services-ids-unique",
     Level.SHOULD,
     "2.2",
-    demands="No two listed services have the same id.",
-    mend="Give every service an id of its own: it selects the service in /node/services/{id}/health.",
+    requirement="No two listed services have the same id.",
+    fix="Give every service an id of its own: it selects the service in /node/services/{id}/health.",
     needs=("services-json",),
 )
-async def services_ids_unique(node: Subject) -> Findings:
-    exchanged, items = await node.described()
+async def services_ids_unique(node: NodeUnderTest) -> Findings:
+    exchanged, items = await node.service_objects()
     times = Counter(item["id"] for item in items if isinstance(item.get("id"), str))
     for service_id, count in times.items():
         if count > 1:
-            yield exchanged.finding("every id once", f'"{shown(service_id)}" {count} times')
+            yield exchanged.finding("every id once", f'"{safe_text(service_id)}" {count} times')
 
 
 @check(
     "services-ids-not-empty",
     Level.SHOULD,
     "2.2",
-    demands="No listed service has an empty id.",
-    mend="Give every service an id of at least one character: an empty one cannot stand in the path of its health.",
+    requirement="No listed service has an empty id.",
+    fix="Give every service an id of at least one character: an empty one cannot stand in the path of its health.",
     needs=("services-json",),
 )
-async def services_ids_not_empty(node: Subject) -> Findings:
-    exchanged, items = await node.described()
+async def services_ids_not_empty(node: NodeUnderTest) -> Findings:
+    exchanged, items = await node.service_objects()
     if any(item.get("id") == "" for item in items):
         yield exchanged.finding("ids of at least one character", 'the id ""')
 
@@ -165,13 +165,13 @@ async def services_ids_not_empty(node: Subject) -> Findings:
     "services-ids-in-paths",
     Level.SHOULD,
     "2.2",
-    demands='No listed service has the id "." or "..", which are no names in a path.',
-    mend="Give the service another id: clients and proxies make /node/health of /node/services/../health, "
+    requirement='No listed service has the id "." or "..", which are no names in a path.',
+    fix="Give the service another id: clients and proxies make /node/health of /node/services/../health, "
     "percent-encoded or not, and take the health of the node for that of the service.",
     needs=("services-json",),
 )
-async def services_ids_in_paths(node: Subject) -> Findings:
-    exchanged, items = await node.described()
+async def services_ids_in_paths(node: NodeUnderTest) -> Findings:
+    exchanged, items = await node.service_objects()
     for service_id in DOT_IDS:
         if any(item.get("id") == service_id for item in items):
             yield exchanged.finding("ids that are names in a path", f'the id "{service_id}"')
@@ -181,16 +181,18 @@ async def services_ids_in_paths(node: Subject) -> Findings:
     "services-no-other-fields",
     Level.ADVICE,
     "2.2",
-    demands="The list has no field but services, and a service none but id, name, description and status.",
-    mend="Leave the other fields out, or serve them elsewhere: clients with strict types refuse what they do not know.",
+    requirement="The list has no field but services, and a service none but id, name, description and status.",
+    fix="Leave the other fields out, or serve them elsewhere: clients with strict types refuse what they do not know.",
     needs=("services-json",),
 )
-async def services_no_other_fields(node: Subject) -> Findings:
-    exchanged = await node.first(SERVICES)
-    value = parsed(exchanged.answer).value
+async def services_no_other_fields(node: NodeUnderTest) -> Findings:
+    exchanged = await node.first_response(SERVICES)
+    value = parse_body(exchanged.response).value
     around = set(value) - {"services"} if isinstance(value, dict) and "services" in value else set()
-    items = [item for item in items_of(exchanged.answer) or [] if isinstance(item, dict)]
+    items = [item for item in service_items(exchanged.response) or [] if isinstance(item, dict)]
     # A field that is misspelt is missing first of all, and said to be so.
-    inside = {name for item in items if set(REQUIRED) <= set(item) for name in set(item) - set(FIELDS)}
+    inside = {name for item in items if set(REQUIRED_FIELDS) <= set(item) for name in set(item) - set(FIELDS)}
     if others := sorted(around | inside):
-        yield exchanged.finding(listed(["services", *FIELDS]), f"also {listed(list(map(shown, others)), 10)}")
+        yield exchanged.finding(
+            join_words(["services", *FIELDS]), f"also {join_words(list(map(safe_text, others)), 10)}"
+        )

@@ -1,7 +1,7 @@
 """What to mend, by the reason that a look gave. The first row that fits is the one.
 
 The reasons are those of the probes, of their drivers and of the servers behind them, so a row looks for as little of
-one as will do. `{place}` is where it was looked at, `{host}` is that without its port, and `{timeout}` is how long a
+one as will do. `{address}` is where it was looked at, `{host}` is that without its port, and `{timeout}` is how long a
 look may take.
 """
 
@@ -14,14 +14,14 @@ from svcnode.core.model import Outcome
 
 class Remedy(NamedTuple):
     pattern: str  # anywhere in the reason, in small or large letters
-    words: str
+    text: str
     only_for: Outcome | None = None  # the verdict that the reason came with; None: any
 
 
-_THE_WAY_THERE = (
+_CONNECT_REMEDIES = (
     Remedy(
         "^connection refused",
-        "Nothing listens at {place}. Is the server running? If it is, it listens at another address or port: compare "
+        "Nothing listens at {address}. Is the server running? If it is, it listens at another address or port: compare "
         "its settings with the URL of the probe.",
     ),
     Remedy(
@@ -36,29 +36,29 @@ _THE_WAY_THERE = (
     ),
     Remedy(
         "^(network is unreachable|no route to host|host is down|connection timed out)",
-        "There is no way from the node's machine to {place}: check the network, routes and firewalls. Is that machine "
+        "There is no way from the node's machine to {address}: check the network, routes and firewalls. Is that machine "
         "switched on?",
     ),
     Remedy(
         "^no answer within .* step (connect|tunnel)",
-        "No connection comes about at {place}. Is that machine switched on? Does a firewall drop what is sent there? "
+        "No connection comes about at {address}. Is that machine switched on? Does a firewall drop what is sent there? "
         "If the server runs, it may be frozen or overloaded.",
     ),
     Remedy(
         "^no answer within .* step handshake",
         "It takes the connection, but the TLS handshake does not end: it may be frozen or overloaded, or not speak TLS "
-        "at {place}.",
+        "at {address}.",
     ),
     Remedy(
         "^no answer within .* step (log in|exchange|reuse)",
         "It takes the connection, but does not answer within {timeout}: it may be frozen, overloaded, or wait for "
         "something itself (its disk, a lock, another service); its own log may say. Or something else listens at "
-        "{place}. If it is only slow, raise timeout.",
+        "{address}. If it is only slow, raise timeout.",
     ),
 )
 
 # What the look itself says of any probe, even of one whose other words are somebody else's.
-OF_THE_LOOK = (
+CHECK_REMEDIES = (
     Remedy(
         "^no answer within .* step (run|start)",
         "The program of the probe does not end within {timeout}: run it by hand to see what it waits for, or raise "
@@ -88,12 +88,12 @@ OF_THE_LOOK = (
     Remedy("^cannot run", "The program of the probe cannot be started: check its path and its permissions."),
 )
 
-_BY_KIND = (
+_KIND_REMEDIES = (
     Remedy("pip install", "Install the driver where the node runs, and start the node anew."),
     # ---- what others said, quoted: before the rows that look for words
     Remedy(
         "^heard |^it did not say what was expected",
-        "It answers, but not what the probe expects: is it ready, and is it this service that listens at {place}? "
+        "It answers, but not what the probe expects: is it ready, and is it this service that listens at {address}? "
         "Compare what it says with the probe's option expect.",
     ),
     Remedy(
@@ -128,7 +128,7 @@ _BY_KIND = (
     ),
     Remedy(
         "wrong version number|record layer failure|does not (offer|support) (TLS|SSL)",
-        "It does not speak TLS at {place}: use the scheme without TLS, or the port where it speaks it.",
+        "It does not speak TLS at {address}: use the scheme without TLS, or the port where it speaks it.",
     ),
     Remedy(
         "asks for TLS|SSL off|^TLS: ",
@@ -173,7 +173,7 @@ _BY_KIND = (
     ),
     Remedy(
         "what came back is not|is no answer of|not HTTP|no JSON-RPC reply",
-        "Something else answers at {place}: check the port and the path in the URL of the probe.",
+        "Something else answers at {address}: check the port and the path in the URL of the probe.",
     ),
     Remedy("^answered 5..", "It answers with an error of its own: its log says why."),
     # ---- the server is full, or is being stopped: before the login, which these may speak of as well
@@ -241,7 +241,7 @@ _BY_KIND = (
     # ---- somebody else is there, or somebody in trouble
     Remedy(
         "connection reset|broken pipe|closed the connection|connection closed|connection was lost",
-        "Something takes the connection at {place}, and ends it. Is it this service that listens there, with or "
+        "Something takes the connection at {address}, and ends it. Is it this service that listens there, with or "
         "without TLS as the probe has it? A proxy does this when nothing is behind it.",
     ),
     # ---- files and disks
@@ -274,4 +274,4 @@ _BY_KIND = (
     ),
 )
 
-REMEDIES = (*_THE_WAY_THERE, *OF_THE_LOOK, *_BY_KIND)
+REMEDIES = (*_CONNECT_REMEDIES, *CHECK_REMEDIES, *_KIND_REMEDIES)

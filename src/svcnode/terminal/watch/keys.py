@@ -32,7 +32,7 @@ _NUMBERS = {
 }
 _CONTROLS = {"\r": Key.ENTER, "\n": Key.ENTER, "\x7f": Key.BACKSPACE, "\b": Key.BACKSPACE}
 _SEQUENCE = re.compile(r"\x1b(?:\[(?P<numbers>[0-?]*)[ -/]*(?P<final>[@-~])|O(?P<letter>[ -~]))")
-_BEGINNING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?")
+_PARTIAL_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?")
 
 
 class KeyReader:
@@ -40,42 +40,42 @@ class KeyReader:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest = ""
+        self._pending = ""
 
     @property
-    def is_undecided(self) -> bool:
+    def is_pending(self) -> bool:
         """So far, it may be Escape, or the beginning of another key."""
-        return bool(self._rest)
+        return bool(self._pending)
 
     def feed(self, data: bytes) -> list[Key | str]:
         """Characters are themselves; what has no meaning here is left out."""
-        text = self._rest + self._decoder.decode(data)
-        self._rest = ""
+        text = self._pending + self._decoder.decode(data)
+        self._pending = ""
         keys: list[Key | str | None] = []
         while text:
             if found := _SEQUENCE.match(text):
-                keys.append(_meaning(found))
+                keys.append(_key_from_sequence(found))
                 text = text[found.end() :]
-            elif _BEGINNING.fullmatch(text):
-                self._rest, text = text, ""
+            elif _PARTIAL_SEQUENCE.fullmatch(text):
+                self._pending, text = text, ""
             else:
-                keys.append(_character(text[0]))
+                keys.append(_key_from_char(text[0]))
                 text = text[1:]
         return [key for key in keys if key is not None]
 
-    def decide(self) -> list[Key | str]:
+    def flush(self) -> list[Key | str]:
         """Nothing more has come: what came so far was all."""
-        rest, self._rest = self._rest, ""
+        rest, self._pending = self._pending, ""
         return [Key.ESCAPE] if rest == ESCAPE else []
 
 
-def _meaning(found: re.Match[str]) -> Key | None:
+def _key_from_sequence(found: re.Match[str]) -> Key | None:
     if found["final"] == "~":
         return _NUMBERS.get(found["numbers"].partition(";")[0])
     return _LETTERS.get(found["final"] or found["letter"])
 
 
-def _character(char: str) -> Key | str | None:
+def _key_from_char(char: str) -> Key | str | None:
     if char == ESCAPE:
         return Key.ESCAPE
     return _CONTROLS.get(char, char if char.isprintable() else None)

@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.wording import system_words
-from svcnode.terminal.drawing import Symbols
+from svcnode.core.text import os_error_text
+from svcnode.terminal.render import Symbols
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 # The alternate screen, no cursor, and what is too long for a line is cut instead of going on in the next.
-_TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
-_GIVE_BACK = "\x1b[0m\x1b[H\x1b[2J\x1b[?7h\x1b[?25h\x1b[?1049l"
+_ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
+_RESTORE_SCREEN = "\x1b[0m\x1b[H\x1b[2J\x1b[?7h\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[H\x1b[2J"
-_TO_LINE = "\x1b[{};1H"
-_REST_OF_LINE = "\x1b[K"
-_NO_TERMINALS = ("", "dumb", "unknown")
+_MOVE_TO_LINE = "\x1b[{};1H"
+_CLEAR_TO_LINE_END = "\x1b[K"
+_UNUSABLE_TERMS = ("", "dumb", "unknown")
 
 
 class Screen:
@@ -36,46 +36,46 @@ class Screen:
     def __init__(self) -> None:
         if sys.stdout is None or not sys.stdout.isatty():
             raise InvalidValueError("watch needs a terminal to draw on; elsewhere, use svcnode status")
-        if os.environ.get("TERM", "").lower() in _NO_TERMINALS:
+        if os.environ.get("TERM", "").lower() in _UNUSABLE_TERMS:
             raise InvalidValueError(
                 f'watch cannot draw on this terminal (TERM="{os.environ.get("TERM", "")}"); use svcnode status'
             )
-        self._file = sys.stdout.fileno()
+        self._fd = sys.stdout.fileno()
         self._encoding = sys.stdout.encoding
-        self.keys_file, self._is_opened = _keys(self._file)
+        self.keys_fd, self._owns_keys_fd = _open_keys(self._fd)
         self.symbols = Symbols.for_stream(is_terminal=True, encoding=self._encoding)
-        self._settings = termios.tcgetattr(self.keys_file)
-        self._shown: list[str] = []
+        self._settings = termios.tcgetattr(self.keys_fd)
+        self._drawn_lines: list[str] = []
         self._console = Console(highlight=False, emoji=False, markup=False)
 
     def __enter__(self) -> Self:
         try:
-            self.take()
+            self.enter()
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.give_back()
-        if self._is_opened:
-            os.close(self.keys_file)
+        self.restore()
+        if self._owns_keys_fd:
+            os.close(self.keys_fd)
 
-    def take(self) -> None:
-        settings = termios.tcgetattr(self.keys_file)
+    def enter(self) -> None:
+        settings = termios.tcgetattr(self.keys_fd)
         settings[0] &= ~termios.IXON  # Ctrl-S would hold us up, and then nobody could stop us
         settings[3] &= ~(termios.ICANON | termios.ECHO)
         settings[6][termios.VMIN], settings[6][termios.VTIME] = 1, 0
-        termios.tcsetattr(self.keys_file, termios.TCSANOW, settings)
-        self._write(_TAKE)
-        self._shown = []
+        termios.tcsetattr(self.keys_fd, termios.TCSANOW, settings)
+        self._write(_ENTER_SCREEN)
+        self._drawn_lines = []
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Also when the terminal is no more."""
         with suppress(OSError):
-            self._write(_GIVE_BACK)
+            self._write(_RESTORE_SCREEN)
         with suppress(OSError, termios.error):
-            termios.tcsetattr(self.keys_file, termios.TCSANOW, self._settings)
+            termios.tcsetattr(self.keys_fd, termios.TCSANOW, self._settings)
 
     # ---- drawing
 
@@ -83,63 +83,63 @@ class Screen:
     def size(self) -> tuple[int, int]:
         """Columns and lines. Asked anew each time: a terminal may be resized."""
         try:
-            columns, lines = os.get_terminal_size(self._file)
+            columns, lines = os.get_terminal_size(self._fd)
         except OSError:
             return 80, 24
         return columns or 80, lines or 24  # one that has no size says 0
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """What is on the screen may be anything now."""
         self._write(_CLEAR)
-        self._shown = []
+        self._drawn_lines = []
 
     def show(self, lines: Sequence[Text], width: int) -> None:
         """Only lines that have changed are written, in one go: nothing flickers, and slow connections suffice."""
-        rendered = [self._rendered(line, width) for line in lines]
-        known = [*self._shown, *[""] * (len(rendered) - len(self._shown))]
+        rendered = [self._render(line, width) for line in lines]
+        known = [*self._drawn_lines, *[""] * (len(rendered) - len(self._drawn_lines))]
         changed = [
-            f"{_TO_LINE.format(number)}{line}"
+            f"{_MOVE_TO_LINE.format(number)}{line}"
             for number, (line, before) in enumerate(zip(rendered, known, strict=False), start=1)
             if line != before
         ]
         if changed:
             self._write("".join(changed))
-        self._shown = rendered
+        self._drawn_lines = rendered
 
-    def _rendered(self, line: Text, width: int) -> str:
+    def _render(self, line: Text, width: int) -> str:
         with self._console.capture() as captured:
             self._console.print(line, end="", soft_wrap=True)
         # In the last column, the rest of the line would begin with what stands there.
-        return captured.get() + (_REST_OF_LINE if line.cell_len < width else "")
+        return captured.get() + (_CLEAR_TO_LINE_END if line.cell_len < width else "")
 
     def _write(self, text: str) -> None:
-        data = self._spelled(text)
+        data = self._encode(text)
         while data:
             try:
-                data = data[os.write(self._file, data) :]
+                data = data[os.write(self._fd, data) :]
             except BlockingIOError:  # another program has made the terminal so, and left it so
-                select.select([], [self._file], [])
+                select.select([], [self._fd], [])
 
-    def _spelled(self, text: str) -> bytes:
+    def _encode(self, text: str) -> bytes:
         """What the terminal cannot spell must not move what stands beside it."""
         try:
             return text.encode(self._encoding)
         except UnicodeEncodeError:
-            return b"".join(_spelled(char, self._encoding) for char in text)
+            return b"".join(_encode_char(char, self._encoding) for char in text)
 
 
-def _spelled(char: str, encoding: str) -> bytes:
+def _encode_char(char: str, encoding: str) -> bytes:
     try:
         return char.encode(encoding)
     except UnicodeEncodeError:
         return b"?" * cell_len(char)
 
 
-def _keys(file: int) -> tuple[int, bool]:
+def _open_keys(file: int) -> tuple[int, bool]:
     """Where keys are read, and whether it was opened for that: what is piped into stdin may be a list of nodes."""
     if sys.stdin is not None and sys.stdin.isatty():
         return sys.stdin.fileno(), False
     try:
         return os.open(os.ttyname(file), os.O_RDONLY | os.O_NOCTTY), True
     except OSError as exc:
-        raise InvalidValueError(f"watch cannot read keys from this terminal: {system_words(exc)}") from exc
+        raise InvalidValueError(f"watch cannot read keys from this terminal: {os_error_text(exc)}") from exc

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.terminal.drawing import clean, finding_word, status_word
+from svcnode.terminal.render import health_text, sanitize, status_text
 from svcnode.terminal.watch.keys import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from svcnode.terminal.watch.seen import NodeSeen, ServiceKey, ServiceSeen, Watch
+    from svcnode.terminal.watch.model import ServiceKey, WatchedNode, WatchedService, WatchModel
 
 NOTE_INDENT = 4
 _MIN_NOTE_WIDTH = 20
 
 
-class Sort(Enum):
+class SortOrder(Enum):
     """The value is how people are told."""
 
     GIVEN = "as given"
@@ -37,8 +37,8 @@ class RowKey(NamedTuple):
 
 class Row(NamedTuple):
     key: RowKey
-    node: NodeSeen
-    service: ServiceSeen | None = None
+    node: WatchedNode
+    service: WatchedService | None = None
     note: str | None = None
 
 
@@ -46,32 +46,34 @@ class Row(NamedTuple):
 class Page:
     """All that is needed to draw, and nothing that moves."""
 
-    watch: Watch
+    model: WatchModel
     rows: Sequence[Row]  # those that can be seen
     first: int  # the place of the first of them
     row_count: int
     selected: Row | None
-    sort: Sort
+    sort: SortOrder
     filter: str
     is_typing: bool
     has_help: bool
 
 
-class View:
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._sort = Sort.GIVEN
+class WatchView:
+    def __init__(self, watch: WatchModel) -> None:
+        self._model = watch
+        self._sort = SortOrder.GIVEN
         self._filter = ""
         self._is_typing = False
         self._has_help = False
-        self._open = {0} if len(watch.nodes) == 1 else set()
+        self._expanded = {0} if len(watch.nodes) == 1 else set()
         self._selected: RowKey | None = None
-        self._kept: RowKey | None = None  # was selected when the filter last changed; it may hide it for a while
-        self._place = 0  # of what is selected, when it was last seen
+        self._selected_before_filter: RowKey | None = (
+            None  # was selected when the filter last changed; it may hide it for a while
+        )
+        self._selected_index = 0  # of what is selected, when it was last seen
         self._top = 0
         self._height = 1
-        self._is_opening = False
-        self.is_over = False
+        self._just_expanded = False
+        self.is_quit = False
 
     # ---- what is shown
 
@@ -79,76 +81,80 @@ class View:
         """As many rows as there is room for; what is selected is among them."""
         rows = self._rows(width)
         self._height = max(1, height)
-        self._follow(rows)
+        self._update_scroll(rows)
         return Page(
-            watch=self._watch,
+            model=self._model,
             rows=rows[self._top : self._top + self._height],
             first=self._top,
             row_count=len(rows),
-            selected=rows[self._place] if self._selected is not None else None,
+            selected=rows[self._selected_index] if self._selected is not None else None,
             sort=self._sort,
             filter=self._filter,
             is_typing=self._is_typing,
             has_help=self._has_help,
         )
 
-    def _follow(self, rows: Sequence[Row]) -> None:
-        wanted = self._kept or self._selected
+    def _update_scroll(self, rows: Sequence[Row]) -> None:
+        wanted = self._selected_before_filter or self._selected
         if wanted is not None:
             places = {row.key: place for place, row in enumerate(rows)}
-            nearest = places.get(RowKey(wanted.node), self._place) if self._kept else self._place
+            nearest = (
+                places.get(RowKey(wanted.node), self._selected_index)
+                if self._selected_before_filter
+                else self._selected_index
+            )
             self._select(rows, places.get(wanted, nearest))
         if not self._filter:
-            self._kept = None
+            self._selected_before_filter = None
         if self._selected is not None:
-            last = self._last_of_node(rows) if self._is_opening else self._place
-            self._top = min(max(self._top, last - self._height + 1), self._place)
+            last = self._last_row_of_node(rows) if self._just_expanded else self._selected_index
+            self._top = min(max(self._top, last - self._height + 1), self._selected_index)
         self._top = max(0, min(self._top, len(rows) - self._height))
 
-    def _last_of_node(self, rows: Sequence[Row]) -> int:
+    def _last_row_of_node(self, rows: Sequence[Row]) -> int:
         """Of the node that was just opened: what was asked for should be in sight."""
-        node = rows[self._place].node
-        return self._place + sum(row.node is node for row in rows[self._place + 1 :])
+        node = rows[self._selected_index].node
+        return self._selected_index + sum(row.node is node for row in rows[self._selected_index + 1 :])
 
     def _select(self, rows: Sequence[Row], place: int) -> None:
-        self._place = max(0, min(place, len(rows) - 1))
-        self._selected = rows[self._place].key if rows else None
+        self._selected_index = max(0, min(place, len(rows) - 1))
+        self._selected = rows[self._selected_index].key if rows else None
 
     def _rows(self, width: int) -> list[Row]:
-        return [row for node in _sorted(self._watch.nodes, self._sort) for row in self._rows_of(node, width)]
+        return [row for node in _sort_nodes(self._model.nodes, self._sort) for row in self._node_rows(node, width)]
 
-    def _rows_of(self, node: NodeSeen, width: int) -> Iterator[Row]:
+    def _node_rows(self, node: WatchedNode, width: int) -> Iterator[Row]:
         text = self._filter.casefold()
-        is_open = node.number in self._open
-        if text in _text_of_node(node):
+        is_open = node.number in self._expanded
+        if text in _node_search_text(node):
             listed = list(node.services) if is_open else []
         else:
-            listed = [service for service in node.services if text in _text_of_service(service)]
+            listed = [service for service in node.services if text in _service_search_text(service)]
             if not listed:
                 return
         yield Row(RowKey(node.number), node)
         if is_open:
-            for number, note in enumerate(_notes(node, width)):
+            for number, note in enumerate(_note_lines(node, width)):
                 yield Row(RowKey(node.number, number), node, note=note)
-        for service in _sorted_services(listed, self._sort):
+        for service in _sort_services(listed, self._sort):
             yield Row(RowKey(node.number, service.key), node, service)
 
     # ---- what keys do
 
     def press(self, key: Key | str, width: int) -> None:
-        self._is_opening = False
+        self._just_expanded = False
         if self._has_help:
             self._has_help = False
-            self.is_over = key == "q"
-        elif self._is_typing and self._type(key):
+            self.is_quit = key == "q"
+        elif self._is_typing and self._edit_filter(key):
             pass
         elif isinstance(key, Key) or key in _MOVES:
             self._press_named(key, width)
         else:
             self._press_letter(key)
 
-    def _type(self, key: Key | str) -> bool:
-        self._kept = self._kept or self._selected
+    def _edit_filter(self, key: Key | str) -> bool:
+        self._selected_before_filter = self._selected_before_filter or self._selected
         match key:
             case Key.ENTER:
                 self._is_typing = False
@@ -164,9 +170,9 @@ class View:
     def _press_letter(self, key: str) -> None:
         match key:
             case "q":
-                self.is_over = True
+                self.is_quit = True
             case "s":
-                sorts = list(Sort)
+                sorts = list(SortOrder)
                 self._sort = sorts[(sorts.index(self._sort) + 1) % len(sorts)]
                 self._top = 0
             case "/":
@@ -178,41 +184,43 @@ class View:
 
     def _press_named(self, key: Key | str, width: int) -> None:
         if key is Key.ESCAPE:
-            self._back()
+            self._escape()
             return
         rows = self._rows(width)
-        self._follow(rows)
-        self._kept = None
+        self._update_scroll(rows)
+        self._selected_before_filter = None
         if key is Key.ENTER:
-            self._open_or_close(rows)
+            self._toggle_expanded(rows)
         elif move := _MOVES.get(key):
             if self._selected is None:
-                self._move_unselected(rows, key, move)
+                self._move_without_selection(rows, key, move)
             else:
-                self._select(rows, move(self._place, self._height, len(rows)))
+                self._select(rows, move(self._selected_index, self._height, len(rows)))
 
-    def _move_unselected(self, rows: Sequence[Row], key: Key | str, move: Callable[[int, int, int], int]) -> None:
+    def _move_without_selection(
+        self, rows: Sequence[Row], key: Key | str, move: Callable[[int, int, int], int]
+    ) -> None:
         """The first press of an arrow selects what is in sight; a page is turned at once."""
         is_step = key in (Key.UP, Key.DOWN, "j", "k")
         self._select(rows, self._top if is_step else move(self._top, self._height, len(rows)))
 
-    def _back(self) -> None:
+    def _escape(self) -> None:
         """First out of the filter, then out of the selection."""
         if self._is_typing or self._filter:
-            self._kept = self._kept or self._selected
+            self._selected_before_filter = self._selected_before_filter or self._selected
             self._is_typing, self._filter = False, ""
         else:
             self._selected, self._top = None, 0
 
-    def _open_or_close(self, rows: Sequence[Row]) -> None:
+    def _toggle_expanded(self, rows: Sequence[Row]) -> None:
         if not rows:
             return
         if self._selected is None:
             self._select(rows, self._top)
-        node = rows[self._place].node.number
-        self._open ^= {node}
+        node = rows[self._selected_index].node.number
+        self._expanded ^= {node}
         self._selected = RowKey(node)
-        self._is_opening = node in self._open
+        self._just_expanded = node in self._expanded
 
 
 _MOVES: dict[Key | str, Callable[[int, int, int], int]] = {
@@ -234,28 +242,30 @@ _MOVES |= {
 # ---- the order
 
 
-def _sorted(nodes: Sequence[NodeSeen], sort: Sort) -> Sequence[NodeSeen]:
+def _sort_nodes(nodes: Sequence[WatchedNode], sort: SortOrder) -> Sequence[WatchedNode]:
     match sort:
-        case Sort.GIVEN:
+        case SortOrder.GIVEN:
             return nodes
-        case Sort.WORST:  # those that were not heard of yet are not bad yet
-            return sorted(nodes, key=lambda node: -1 if node.look is None else node.look.finding, reverse=True)
-        case Sort.NAME:
-            return sorted(nodes, key=lambda node: name_of(node).casefold())
-        case Sort.CHANGE:
+        case SortOrder.WORST:  # those that were not heard of yet are not bad yet
+            return sorted(
+                nodes, key=lambda node: -1 if node.snapshot is None else node.snapshot.overall_health, reverse=True
+            )
+        case SortOrder.NAME:
+            return sorted(nodes, key=lambda node: display_name(node).casefold())
+        case SortOrder.CHANGE:
             return sorted(nodes, key=lambda node: _recency(node.changed_s))
 
 
-def _sorted_services(services: Sequence[ServiceSeen], sort: Sort) -> Sequence[ServiceSeen]:
+def _sort_services(services: Sequence[WatchedService], sort: SortOrder) -> Sequence[WatchedService]:
     match sort:
-        case Sort.GIVEN:
+        case SortOrder.GIVEN:
             return services
-        case Sort.WORST:
-            return sorted(services, key=lambda seen: seen.level, reverse=True)
-        case Sort.NAME:
+        case SortOrder.WORST:
+            return sorted(services, key=lambda seen: seen.severity, reverse=True)
+        case SortOrder.NAME:
             return sorted(services, key=lambda seen: seen.service.id.casefold())
-        case Sort.CHANGE:
-            return sorted(services, key=lambda seen: _recency(seen.track.changed_s))
+        case SortOrder.CHANGE:
+            return sorted(services, key=lambda seen: _recency(seen.tracker.changed_s))
 
 
 def _recency(changed_s: float | None) -> float:
@@ -265,32 +275,32 @@ def _recency(changed_s: float | None) -> float:
 # ---- the words that are searched, and shown
 
 
-def name_of(node: NodeSeen) -> str:
+def display_name(node: WatchedNode) -> str:
     """Until it has told its name, its address has to do."""
     return node.identity.node_name if node.identity is not None else node.url.partition("://")[2]
 
 
-def word_of(node: NodeSeen) -> str:
-    return "asking" if node.look is None else finding_word(node.look)
+def state_text(node: WatchedNode) -> str:
+    return "asking" if node.snapshot is None else health_text(node.snapshot)
 
 
-def _text_of_node(node: NodeSeen) -> str:
+def _node_search_text(node: WatchedNode) -> str:
     version = node.identity.node_version if node.identity is not None else ""
-    return "\n".join((name_of(node), node.url, version, word_of(node))).casefold()
+    return "\n".join((display_name(node), node.url, version, state_text(node))).casefold()
 
 
-def _text_of_service(seen: ServiceSeen) -> str:
-    return "\n".join((seen.service.id, seen.service.name, status_word(seen.status))).casefold()
+def _service_search_text(seen: WatchedService) -> str:
+    return "\n".join((seen.service.id, seen.service.name, status_text(seen.status))).casefold()
 
 
-def _notes(node: NodeSeen, width: int) -> Iterator[str]:
-    if node.look is None:
+def _note_lines(node: WatchedNode, width: int) -> Iterator[str]:
+    if node.snapshot is None:
         return
     sentences = [
-        *map(str, node.look.reasons),
-        *(f"remark: {sentence}" for sentence in node.look.remarks),
-        *(f"tolerated: {sentence}" for sentence in node.look.tolerated),
+        *map(str, node.snapshot.shown_errors),
+        *(f"remark: {sentence}" for sentence in node.snapshot.remarks),
+        *(f"deviations: {sentence}" for sentence in node.snapshot.deviations),
     ]
     width = max(_MIN_NOTE_WIDTH, width - NOTE_INDENT)
     for sentence in sentences:
-        yield from textwrap.wrap(clean(sentence), width, subsequent_indent="  ", break_on_hyphens=False)
+        yield from textwrap.wrap(sanitize(sentence), width, subsequent_indent="  ", break_on_hyphens=False)

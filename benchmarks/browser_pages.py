@@ -1,0 +1,89 @@
+"""Pages that are open in browsers: each asks for what the live page asks for, as often, and reads it all.
+
+`python -m benchmarks.browser_pages PORT COUNT` opens so many, says so, and keeps them open until it is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from contextlib import contextmanager, suppress
+from subprocess import PIPE, Popen
+from typing import TYPE_CHECKING
+
+from benchmarks.provision import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POLL_INTERVAL_S = 5.0  # as the page does, for the rows that can be seen
+SHOWN_ROWS = 30
+FILES = ("/", "/static/page.css", "/static/page.js")
+READY = "open"
+
+
+@contextmanager
+def open_pages(port: int, count: int) -> Iterator[None]:
+    """So many pages, open for as long as the block runs, on the core of the load."""
+    command = [sys.executable, "-m", __name__, str(port), str(count)]
+    with Popen(command, cwd=ROOT, stdout=PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != READY:
+                raise RuntimeError("the pages could not be opened")
+            yield
+        finally:
+            process.terminate()
+
+
+async def _keep_open(port: int, count: int) -> None:
+    pages = [_Page(port) for _ in range(count)]
+    for page in pages:
+        await page.load()
+    print(READY, flush=True)
+    await asyncio.gather(*(page.run(POLL_INTERVAL_S * number / count) for number, page in enumerate(pages)))
+
+
+class _Page:
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._ids = [f"id=svc-{number}" for number in range(SHOWN_ROWS)]
+
+    async def load(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=2**24)
+        for path in FILES:
+            await self._get(path)
+        await self._get("/history?resolution=minutes&" + "&".join(self._ids))
+        self._events, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(self._request("/events?after=0"))
+        await self._events.readuntil(b"\r\n\r\n")
+
+    async def run(self, begin_in_s: float) -> None:
+        await asyncio.gather(self._read_events(), self._poll(begin_in_s))
+
+    async def _read_events(self) -> None:
+        while await self._events.read(65536):
+            pass
+
+    async def _poll(self, begin_in_s: float) -> None:
+        await asyncio.sleep(begin_in_s)
+        while True:
+            await self._get("/details?" + "&".join(self._ids))
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _get(self, path: str) -> bytes:
+        self._writer.write(self._request(path))
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)\ncontent-length: *(\d+)", head)
+        if length is None or b" 200 " not in head:
+            raise RuntimeError(f"{path}: {head!r}")
+        return await self._reader.readexactly(int(length[1]))
+
+    def _request(self, path: str) -> bytes:
+        return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n\r\n".encode()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_keep_open(*map(int, sys.argv[1:3])))

@@ -1,0 +1,72 @@
+"""A node that looks at its services, and afterwards says how late it began to.
+
+`python -m benchmarks.probing_server PORT SERVICES_FILE LATENESS_FILE`, with a JSON object of ids and the probe of each;
+those with null are not looked at, and Up. Ended with SIGTERM, it writes how many of the looks at the services called
+quick-… it began, and how many of them late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+from svcnode.node import Node
+from svcnode.scheduler import ProbeScheduler
+from svcnode.scheduler.runner import LATE_AFTER_S
+from svcnode.server.server import HttpServer
+
+INTERVAL_S = 1.0
+TIMEOUT_S = 0.9
+WARMUP_S = 3.0  # until the first look at everything is over
+
+
+class MeasuredScheduler(ProbeScheduler):
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._counted_from_s = time.monotonic() + WARMUP_S
+        self.quick_checks = self.late_quick_checks = 0
+
+    def count_start(self, service_id: str, late_s: float) -> None:
+        super().count_start(service_id, late_s)
+        if service_id.startswith("quick-") and time.monotonic() > self._counted_from_s:
+            self.quick_checks += 1
+            self.late_quick_checks += late_s > LATE_AFTER_S
+
+
+def main(port: int, services_file: Path, lateness_file: Path) -> None:
+    looks = uvloop.run(serve(port, json.loads(services_file.read_text())))
+    lateness_file.write_text(json.dumps(looks))
+
+
+async def serve(port: int, probes: dict[str, str | None]) -> tuple[int, int]:
+    node = Node("validator-7", version="v1.4.2")
+    for service_id, probe in probes.items():
+        _register(node, service_id, probe)
+    await HttpServer(node, ("/svc",)).listen(socket.create_server(("127.0.0.1", port)))
+    async with MeasuredScheduler(node) as scheduler:
+        await _stop_requested()
+        return scheduler.quick_checks, scheduler.late_quick_checks
+
+
+def _register(node: Node, service_id: str, probe: str | None) -> None:
+    if probe is None:
+        node.register(service_id).up()
+    else:
+        node.register(service_id, probe=probe, interval=INTERVAL_S, timeout=TIMEOUT_S)
+
+
+async def _stop_requested() -> None:
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    await told.wait()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))

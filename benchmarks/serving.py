@@ -1,0 +1,181 @@
+"""The figures of answering: how many requests, how soon, and what it takes to be there."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from benchmarks import peers
+from benchmarks.browser_pages import open_pages
+from benchmarks.comparison import Benchmark, Candidate, Comparison, Threshold
+from benchmarks.load import large_responses_per_s, p99_us, requests_per_s
+from benchmarks.payloads import HEALTH, SERVICES, services_body
+from benchmarks.processes import running, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.processes import Command
+    from benchmarks.provision import Python
+
+    LoadFunction = Callable[[int, str, int], float]  # of a port and a path for some seconds, to answers per second
+
+PAGES = 50
+PROBED_SERVICES = 100
+STEADY_RATE_PER_S = 5_000
+REPORTS_PER_S = 1_000
+MANY_SERVICES = 10_000
+SETTLE_S = 0.5
+# One process is luckier than the next, by a fifth and for as long as it lives; so there have to be many.
+THROUGHPUT_SAMPLES = 3
+
+
+def _health(python: Python, seconds: int) -> Benchmark:
+    def entrant(name: str, command: Command) -> Candidate:
+        return Candidate(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds))
+
+    path = python.path
+    nginx = entrant("nginx", peers.nginx())
+    svcnode = entrant("svcnode", peers.svcnode(path))
+    return Benchmark(
+        title="node health, requests/s",
+        comparisons=(
+            Comparison(svcnode, nginx, Threshold(1.1 if python.version == "3.11" else 1.2)),
+            Comparison(entrant("bare loop", peers.bare(path)), nginx),
+            Comparison(entrant("uvicorn", peers.uvicorn(path, "benchmarks.apps:bare")), nginx),
+            Comparison(entrant("granian", peers.granian(path, "benchmarks.apps:bare")), nginx),
+            Comparison(entrant("FastAPI", peers.uvicorn(path, "benchmarks.apps:fastapi", "--factory")), nginx),
+        ),
+        samples_per_round=THROUGHPUT_SAMPLES,
+    )
+
+
+def _list(service_count: int, load: LoadFunction, bar: Threshold, python: Python, seconds: int) -> Benchmark:
+    body = services_body(service_count)
+
+    def entrant(name: str, command: Command) -> Candidate:
+        return Candidate(name, lambda: _throughput(command, load, SERVICES, body, seconds))
+
+    nginx = entrant("nginx", peers.nginx(service_count))
+    svcnode = entrant("svcnode", peers.svcnode(python.path, service_count))
+    return Benchmark(
+        title=f"list of {service_count:,} services, requests/s",
+        comparisons=(Comparison(svcnode, nginx, bar),),
+        samples_per_round=THROUGHPUT_SAMPLES,
+    )
+
+
+def _under_reports(python: Python, seconds: int) -> Benchmark:
+    def entrant(name: str, reports_per_s: int) -> Candidate:
+        command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
+        return Candidate(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds))
+
+    busy = entrant(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
+    return Benchmark(
+        title=f"node health of {MANY_SERVICES:,} services, requests/s",
+        comparisons=(Comparison(busy, entrant("idle", 0), Threshold(0.85)),),
+        samples_per_round=THROUGHPUT_SAMPLES,
+    )
+
+
+def _with_pages(python: Python, seconds: int) -> Benchmark:
+    """Services that are looked at, one of them up and down all the time, so that the pages have something to hear."""
+
+    def entrant(name: str, page_count: int) -> Candidate:
+        command = peers.probing_node(python.path, PROBED_SERVICES)
+        return Candidate(name, lambda: _throughput_with_pages(command, page_count, seconds))
+
+    return Benchmark(
+        title=f"node health of {PROBED_SERVICES} services, requests/s",
+        comparisons=(Comparison(entrant(f"{PAGES} pages open", PAGES), entrant("none", 0), Threshold(0.9)),),
+        samples_per_round=THROUGHPUT_SAMPLES,
+    )
+
+
+def _steady(python: Python, seconds: int) -> Benchmark:
+    def entrant(name: str, reports_per_s: int) -> Candidate:
+        command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
+        return Candidate(name, lambda: _p99_us(command, seconds))
+
+    busy = entrant(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
+    return Benchmark(
+        title=f"node health of {MANY_SERVICES:,} services at {STEADY_RATE_PER_S:,} requests/s, p99, µs",
+        comparisons=(Comparison(busy, entrant("idle", 0), Threshold(2, is_floor=False)),),
+        samples_per_round=2,  # 20 ms of other work on the core make the percentile of a turn worthless
+    )
+
+
+def _cold_start(python: Python, seconds: int) -> Benchmark:
+    command = peers.svcnode(python.path, service_count=1)
+    svcnode = Candidate("svcnode", lambda: _cold_start_ms(command))
+    asyncio_import = Candidate('python -c "import asyncio"', lambda: _asyncio_import_ms(python.path))
+    return Benchmark(
+        title="process start to first answer, ms",
+        comparisons=(Comparison(svcnode, asyncio_import, Threshold(2.5, is_floor=False)),),
+        samples_per_round=6,
+    )
+
+
+def _memory(python: Python, seconds: int) -> Benchmark:
+    command = peers.svcnode(python.path)
+    svcnode = Candidate("svcnode", lambda: _resident_mb(command))
+    return Benchmark(
+        title="resident memory, idle, MB",
+        comparisons=(Comparison(svcnode, threshold=Threshold(40, is_floor=False)),),
+    )
+
+
+BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
+    "health": _health,
+    "list-3": partial(_list, 3, requests_per_s, Threshold(1.1)),
+    "list-1000": partial(_list, 1000, large_responses_per_s, Threshold(1.2)),
+    "reports": _under_reports,
+    "pages": _with_pages,
+    "p99": _steady,
+    "cold-start": _cold_start,
+    "memory": _memory,
+}
+
+
+# ---- one measurement each
+
+
+def _throughput(command: Command, load: LoadFunction, path: str, body: bytes, seconds: int) -> float:
+    with running(command) as server:
+        _, answered = server.get(path)
+        if answered != body:
+            raise RuntimeError(f"{path}: not the {len(body)} bytes that all answer, but {answered[:200]!r}")
+        return load(server.port, path, seconds)
+
+
+def _throughput_with_pages(command: Command, page_count: int, seconds: int) -> float:
+    with running(command) as server, open_pages(server.port, page_count):
+        time.sleep(SETTLE_S)
+        return requests_per_s(server.port, HEALTH, seconds)
+
+
+def _p99_us(command: Command, seconds: int) -> float:
+    with running(command) as server:
+        return p99_us(server.port, HEALTH, STEADY_RATE_PER_S, seconds)
+
+
+def _cold_start_ms(command: Command) -> float:
+    started_at_s = time.perf_counter()
+    with running(command):
+        return 1e3 * (time.perf_counter() - started_at_s)
+
+
+def _asyncio_import_ms(python: Path) -> float:
+    with TemporaryDirectory(prefix="svcnode-bench-") as folder:
+        started_at_s = time.perf_counter()
+        start([python, "-c", "import asyncio"], Path(folder) / "errors").wait()
+        return 1e3 * (time.perf_counter() - started_at_s)
+
+
+def _resident_mb(command: Command) -> float:
+    with running(command) as server:
+        time.sleep(SETTLE_S)
+        return server.resident_bytes / 1e6

@@ -1,0 +1,139 @@
+"""The parser that every command has.
+
+Durations of the command line.
+
+Shared by the commands that read the configuration: their options, and what they make of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.units import parse_duration_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from svcnode.config import NamedProbe, Override, Settings
+
+EXIT_USAGE = 2
+
+
+class CommandParser(argparse.ArgumentParser):
+    usage_exit_code = EXIT_USAGE  # of the command line or of the configuration
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(self.usage_exit_code, f"{self.prog}: error: {message}\n")
+
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[CommandParser]
+
+
+def positive_duration_s(flag: str, text: str) -> float:
+    is_nothing = re.fullmatch(r"[0.]*", text.strip())  # with a unit, it would be refused too
+    try:
+        seconds = 0.0 if is_nothing else parse_duration_s(text)
+    except InvalidValueError as exc:
+        raise InvalidValueError(f"{flag}: {exc}") from exc
+    if not seconds:
+        raise InvalidValueError(f'{flag}: must be more than 0, such as "5s", not "{text}"')
+    return seconds
+
+
+_FLAG_PATHS = {
+    "listen": ("server", "listen"),
+    "name": ("node", "name"),
+    "node_version": ("node", "version"),
+    "prefix": ("server", "prefix"),
+    "drain": ("server", "drain"),
+    "allow_exec": ("security", "allow_exec"),
+    "log_level": ("log", "level"),
+    "log_format": ("log", "format"),
+}
+# An id may hold whatever it likes, so it ends where the first = with a URL behind it stands.
+_SERVICE_PATTERN = re.compile(r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)", re.DOTALL)
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("SVCNODE_CONFIG") or None,
+        help="the TOML file; without it SVCNODE_CONFIG, svcnode.toml in this folder, or the embedded default",
+    )
+
+
+def add_override_options(parser: argparse.ArgumentParser) -> None:
+    """Options that win over the file and the environment."""
+    add = partial(parser.add_argument, default=argparse.SUPPRESS)
+    add(
+        "--service",
+        callback="append",
+        metavar="ID=URL",
+        dest="services",
+        help="a service and its probe, such as db=tcp://127.0.0.1:5432; may be repeated",
+    )
+    add("--listen", callback="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
+    add("--name", help="name of the node")
+    add("--node-version", metavar="VERSION", help='version of the node, such as "v1.4.2"')
+    add("--prefix", callback="append", help="path prefix of the interface (default: /svc); may be repeated")
+    add("--drain", metavar="DURATION", help='how long health answers 503 before the end, such as "5s"')
+    add("--allow-exec", callback="store_true", help="let exec: probes run programs")
+    add("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    add("--log-format", metavar="FORMAT", help="auto (default: text on a terminal), text or json")
+
+
+def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callable[[], Settings]:
+    from svcnode.config import find_file, load
+
+    flags, services = _overrides(arguments), _services(arguments)
+    # Looked for each time: a file that is written while the node runs is found by the next reload.
+    return lambda: load(find_file(file), os.environ, flags, services)
+
+
+def heartbeat_warnings(settings: Settings) -> list[str]:
+    """What to say of services that wait for a beat, which only a program can give that the node is a part of."""
+    return [
+        f'svcnode serve cannot hear the beats of "{service.definition.service.id}", so it will be Down; give it a '
+        "probe that looks, such as file: with max_age"
+        for service in settings.services
+        if service.status is None and service.definition.probe_config is None
+    ]
+
+
+def _overrides(arguments: argparse.Namespace) -> list[Override]:
+    from svcnode.config import Override
+
+    given = vars(arguments)
+    return [
+        Override(path, given[flag], f"--{flag.replace('_', '-')}")
+        for flag, path in _FLAG_PATHS.items()
+        if flag in given
+    ]
+
+
+def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
+    from svcnode.config import NamedProbe
+    from svcnode.core.errors import ConfigError
+
+    named: dict[str, NamedProbe] = {}
+    for text in getattr(arguments, "services", ()):
+        found = _SERVICE_PATTERN.fullmatch(text)
+        if found is None:
+            raise ConfigError("--service: write an id, =, and a probe URL, such as db=tcp://127.0.0.1:5432")
+        service_id, url = found.groups()
+        if service_id in named:
+            raise ConfigError(f'--service: "{service_id}" is named twice; ids are unique')
+        named[service_id] = NamedProbe(service_id, url, f"--service {service_id}=…")
+    return list(named.values())

@@ -1,0 +1,173 @@
+"""Where a node shows its operator surface, and how to come in: as the command line says, or the configuration."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from svcnode.client.address import parse_node_address
+from svcnode.core.address import UNIX_PREFIX, Address, parse_address
+from svcnode.core.errors import ConfigError, InvalidValueError
+from svcnode.core.redaction import register_secret
+from svcnode.core.text import os_error_text
+from svcnode.operator.auth import is_local_address
+
+if TYPE_CHECKING:
+    import argparse
+
+    from svcnode.config.schema import FileTable
+    from svcnode.config.sources import Source
+
+TOKEN_VARIABLE = "SVCNODE_SECURITY_OPERATOR_TOKEN"  # noqa: S105  its name
+_REQUIRED_KEYS = {
+    "server": ("listen", "operator", "operator_listen", "tls"),
+    "security": ("operator_token", "trust_loopback"),
+}
+_WILDCARD_TO_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where to ask what listens there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorUrl:
+    origin: str  # and what stands before all paths
+    display: str
+    socket_path: str | None = None
+    authorization: str = field(default="", repr=False)
+    tls: ssl.SSLContext = field(default_factory=lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), repr=False)
+
+
+def operator_url_from(arguments: argparse.Namespace) -> OperatorUrl:
+    token = None if arguments.token is None else _check_token("--token", _read_token(arguments.token))
+    if arguments.url is None:
+        return _from_config(arguments, token)
+    token = token or _token_from_environment()
+    if arguments.url.startswith(UNIX_PREFIX):
+        return _from_address(parse_address(arguments.url, has_tls=False), token)
+    address = parse_node_address(arguments.url)
+    authorization = _bearer(token) or address.authorization
+    place = OperatorUrl(origin=f"{address.origin}{address.base}", display=str(address), authorization=authorization)
+    return replace(place, tls=_tls_context("--ca", arguments.ca)) if address.uses_tls else place
+
+
+# ---- by the configuration
+
+
+def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUrl:
+    """Only what is needed here is read: secrets and drivers of services may not be at hand, and what is wrong elsewhere
+    may be the very reason to ask.
+    """
+    from svcnode.config import find_file
+    from svcnode.config.sources import Source
+    from svcnode.config.validate import validate_keys
+
+    try:
+        source = Source(find_file(arguments.config), os.environ, ())
+        table = validate_keys(source, _REQUIRED_KEYS)
+    except ConfigError as exc:
+        raise ConfigError(f"{exc}; --url names the node to ask without a configuration") from exc
+    address = _operator_address(table, source)
+    trusts_loopback = table.get("security", {}).get("trust_loopback", True)
+    if token is None and not (trusts_loopback and is_local_address(address)):
+        token = _token_from_config(table, source)
+    place = _from_address(address, token)
+    if address.scheme == "https":
+        certificate = table["server"]["tls"]["certificate"]
+        return replace(
+            place, tls=_tls_context("--ca", arguments.ca) if arguments.ca else _pinned_tls_context(certificate)
+        )
+    return place
+
+
+def _operator_address(table: FileTable, source: Source) -> Address:
+    """Where operators are served; of several places, one on this machine: mostly it asks for no token."""
+    from svcnode.config.settings import DEFAULT_LISTEN
+
+    server = table.get("server", {})
+    if not server.get("operator", True):
+        raise source.error(("server", "operator"), "is off, so this node tells nobody more than the interface does")
+    key = "operator_listen" if "operator_listen" in server else "listen"
+    listen = server.get("operator_listen", server.get("listen", DEFAULT_LISTEN))
+    with source.error_context("server", key):
+        texts = [text.strip() for text in listen.split(",")] if isinstance(listen, str) else listen
+        addresses = [parse_address(text, has_tls="tls" in server) for text in texts]
+        if not addresses:
+            raise InvalidValueError("at least one address is needed")
+        address = next(filter(is_local_address, addresses), addresses[0])
+        if address.scheme != "unix" and not address.port:
+            raise InvalidValueError("port 0 is any port; say with --url which one it is now")
+    return address
+
+
+def _token_from_config(table: FileTable, source: Source) -> str | None:
+    from svcnode.probes.interpolate import interpolate
+
+    given = table.get("security", {}).get("operator_token")
+    if given is None:
+        return None
+    with source.error_context("security", "operator_token"):
+        return _check_token("the token", str(interpolate(given, os.environ)))
+
+
+def _from_address(address: Address, token: str | None) -> OperatorUrl:
+    if address.scheme == "unix":
+        origin, path = "http://localhost", address.path
+    else:
+        asked = Address(
+            scheme=address.scheme, host=_WILDCARD_TO_LOOPBACK.get(address.host, address.host), port=address.port
+        )
+        origin, path = str(asked), None
+    shown = str(address) if path else origin
+    return OperatorUrl(origin=origin, display=shown, socket_path=path, authorization=_bearer(token))
+
+
+# ---- tokens
+
+
+def _read_token(given: str) -> str:
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise InvalidValueError(f"--token: cannot read {given[1:]}: {os_error_text(exc)}") from exc
+    except ValueError:
+        raise InvalidValueError(f"--token: {given[1:]} is not UTF-8 text") from None
+
+
+def _token_from_environment() -> str | None:
+    from svcnode.probes.interpolate import interpolate
+
+    given = os.environ.get(TOKEN_VARIABLE)
+    return _check_token(TOKEN_VARIABLE, str(interpolate(given, os.environ))) if given else None
+
+
+def _check_token(whose: str, token: str) -> str:
+    register_secret(token)
+    if not (token and token.isascii() and token.isprintable() and " " not in token):
+        raise InvalidValueError(f"{whose}: no operator token is empty, or holds spaces or what is not ASCII")
+    return token
+
+
+def _bearer(token: str | None) -> str:
+    return f"Bearer {token}" if token else ""
+
+
+# ---- TLS
+
+
+def _pinned_tls_context(certificate: str) -> ssl.SSLContext:
+    """The node's own certificate: whoever has its key is the node, whatever name it is asked by."""
+    context = _tls_context("server.tls.certificate", certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
+
+
+def _tls_context(what: str, file: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=file)
+    except (OSError, ValueError) as exc:
+        why = os_error_text(exc) if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
+        raise InvalidValueError(f"{what}: cannot use {file}: {why}") from exc

@@ -1,0 +1,99 @@
+"""The shape of the file: field names are the keys, types are what may stand there."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
+
+DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
+# And the unit that a bare number most likely means.
+OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m"}
+
+
+class NodeTable(TypedDict, total=False):
+    name: str
+    version: str
+
+
+class TlsTable(TypedDict):
+    certificate: str
+    key: str
+
+
+class ServerTable(TypedDict, total=False):
+    listen: str | list[str]
+    prefix: str | list[str]
+    drain: str
+    operator: bool
+    operator_listen: str | list[str]
+    tls: TlsTable
+
+
+class StoreTable(TypedDict, total=False):
+    path: str
+
+
+class HistoryTable(TypedDict, total=False):
+    keep: bool
+    path: str
+    max_age: str
+    max_size: str
+
+
+class LogTable(TypedDict, total=False):
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["auto", "text", "json"]
+
+
+class SecurityTable(TypedDict, total=False):
+    """Who may do and see more. With nothing said, that is as little as is of use."""
+
+    allow_exec: bool
+    operator_token: str | dict[str, Any]
+    trust_loopback: bool
+
+
+class NotifyTable(TypedDict, total=False):
+    webhook: str | dict[str, Any] | list[str | dict[str, Any]]
+    apprise: str | dict[str, Any] | list[str | dict[str, Any]]
+    services: Literal["critical", "all", "none"]
+    group_wait: str
+    resolve_delay: str
+
+
+class DefaultsTable(TypedDict, total=False):
+    """What may be said once for all services."""
+
+    impact: Literal["critical", "partial", "none"]
+    interval: str
+    transition_interval: str
+    timeout: str
+    max_latency: str
+    rise: int
+    fall: int
+    start_period: str
+    stale_after: str
+
+
+class ServiceIdTable(TypedDict):
+    id: str
+
+
+class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
+    name: str
+    description: str
+    probe: str | dict[str, Any]
+    status: Literal["Up", "Down", "Initializing"]
+
+
+class FileTable(TypedDict, total=False):
+    node: NodeTable
+    server: ServerTable
+    store: StoreTable
+    history: HistoryTable
+    log: LogTable
+    security: SecurityTable
+    notify: NotifyTable
+    defaults: DefaultsTable
+    services: list[ServiceTable]

@@ -1,0 +1,97 @@
+"""Holds what was read against the tables; the first thing that does not fit is an error.
+
+Our own walk over the types, since a library that checks them costs more to import than the rest of the start, and its
+messages would have to be worded anew.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from svcnode.config.schema import DURATION_KEYS, OTHER_DURATION_KEYS, FileTable, KeyPath
+from svcnode.core.text import TYPE_NAMES, closest_match, suggestion, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from svcnode.config.sources import Source
+
+
+def validate_file(source: Source) -> FileTable:
+    _check(source.data, FileTable, (), source)
+    return cast("FileTable", source.data)
+
+
+def validate_keys(source: Source, wanted: Mapping[str, Collection[str] | None]) -> FileTable:
+    """Of some tables, some keys (None: all): what is wrong elsewhere does not matter to one who needs no more."""
+    hints = get_type_hints(FileTable)
+    tables = [table for table in wanted if table in source.data]
+    return cast("FileTable", {table: _validate_part(hints[table], wanted[table], table, source) for table in tables})
+
+
+def _validate_part(table: Any, keys: Collection[str] | None, name: str, source: Source) -> dict[str, Any]:  # noqa: ANN401  as below
+    given, known = source.data[name], get_type_hints(table)
+    if keys is None:
+        _check_table(given, table, (name,), source)
+        return cast("dict[str, Any]", given)
+    _check_kind(given, (dict,), (name,), source)
+    for key in given.keys() - known.keys():
+        if closest_match(key, known) in keys:  # most likely one of those that are needed
+            raise source.error((name, key), f"unknown key{suggestion(key, known)}")
+    part = {key: given[key] for key in keys if key in given}
+    for key, value in part.items():
+        _check(value, known[key], (name, key), source)
+    return part
+
+
+def _check(value: object, hint: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a type hint
+    if is_typeddict(hint):
+        _check_table(value, hint, path, source)
+    elif get_origin(hint) is Literal:
+        _check_choice(value, get_args(hint), path, source)
+    elif isinstance(hint, types.UnionType):
+        # Of the kinds that are allowed, the one that was meant.
+        fitting = [one for one in get_args(hint) if type(value) is (get_origin(one) or one)]
+        _check_kind(value, get_args(hint), path, source)
+        _check(value, fitting[0], path, source)
+    else:
+        _check_kind(value, (hint,), path, source)
+        if isinstance(value, list):
+            for place, item in enumerate(value):
+                _check(item, get_args(hint)[0], (*path, place), source)
+
+
+def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a TypedDict
+    _check_kind(value, (dict,), path, source)
+    assert isinstance(value, dict), "just checked"
+    known = get_type_hints(table)
+    for key, inner in value.items():
+        if key not in known:
+            raise source.error((*path, key), f"unknown key{suggestion(key, known)}")
+        _check(inner, known[key], (*path, key), source)
+    for key in sorted(table.__required_keys__ - value.keys()):
+        raise source.error(path, f"{key} is missing")
+
+
+def _check_choice(value: object, choices: tuple[str, ...], path: KeyPath, source: Source) -> None:
+    if value not in choices:
+        listed = ", ".join(f'"{choice}"' for choice in choices)
+        by_lower_case = {choice.lower(): choice for choice in choices}
+        near = closest_match(str(value).lower(), by_lower_case)
+        hint = f'; did you mean "{by_lower_case[near]}"?' if near else ""
+        raise source.error(path, f'must be one of {listed}, not "{value}"{hint}')
+
+
+def _check_kind(value: object, hints: tuple[Any, ...], path: KeyPath, source: Source) -> None:
+    kinds = [get_origin(hint) or hint for hint in hints]
+    if type(value) not in kinds:
+        wanted = " or ".join(TYPE_NAMES[kind] for kind in kinds)
+        raise source.error(path, f"must be {wanted}, not {type_name(value)}{_unit_hint(value, path)}")
+
+
+def _unit_hint(value: object, path: KeyPath) -> str:
+    is_bare_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    unit = {**dict.fromkeys(DURATION_KEYS, "s"), **OTHER_DURATION_KEYS}.get(str(path[-1])) if is_bare_number else None
+    return f'; write "{value}{unit}"' if unit else ""

@@ -1,0 +1,94 @@
+"""An HTTP proxy, for those who ask for one: the environment's is never used unasked."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from svcnode.core.errors import OptionError, ProbeError
+from svcnode.core.redaction import redacted
+from svcnode.net.connect import TcpEndpoint, transport_from_socket
+from svcnode.net.os_errors import InconclusiveError, connection_error_text
+from svcnode.net.trace import step
+from svcnode.net.url import Url
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+FROM_ENVIRONMENT = "environment"
+MAX_HEAD_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    endpoint: TcpEndpoint
+    headers: list[tuple[str, str]] = field(repr=False)
+
+    @classmethod
+    def from_option(cls, option: str, scheme: str, target: TcpEndpoint) -> Proxy | None:
+        text = _from_environment(scheme, target) if option == FROM_ENVIRONMENT else option
+        if not text:
+            return None
+        try:
+            url = Url.parse(text if "://" in text else f"http://{text}")
+            endpoint = TcpEndpoint.of(url.require_host(), url.port or 80)
+        except ProbeError as exc:
+            raise OptionError("proxy", str(exc)) from exc
+        if url.scheme != "http":
+            raise OptionError("proxy", f"only http:// proxies can be spoken to, not {url.scheme}://")
+        basic = url.basic_authorization
+        return cls(endpoint, [("Proxy-Authorization", basic)] if basic else [])
+
+    @contextmanager
+    def wrap_errors(self) -> Iterator[None]:
+        """A proxy that is not there is not to be taken for a service that is not there."""
+        try:
+            yield
+        except (ConnectionError, TimeoutError, socket.gaierror) as exc:
+            raise InconclusiveError(
+                f"the proxy {self.endpoint} cannot be reached: {connection_error_text(exc)}"
+            ) from exc
+
+    def tunnel_to(self, target: TcpEndpoint) -> Callable[[Callable[[], P]], Awaitable[tuple[asyncio.Transport, P]]]:
+        """What makes a connection at whose other end the target listens."""
+
+        async def connect(protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+            with self.wrap_errors():
+                sock = await self.endpoint.open_socket()
+            try:
+                with step("tunnel", str(self.endpoint)):
+                    await self._open_tunnel(sock, target)
+            except BaseException:  # also when cancelled: nobody else knows the socket yet
+                sock.close()
+                raise
+            return await transport_from_socket(sock, protocol)
+
+        return connect
+
+    async def _open_tunnel(self, sock: socket.socket, target: TcpEndpoint) -> None:
+        loop = asyncio.get_running_loop()
+        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *(f"{name}: {value}" for name, value in self.headers)]
+        await loop.sock_sendall(sock, "\r\n".join([*lines, "", ""]).encode("latin-1"))
+        head = b""
+        while b"\r\n\r\n" not in head and len(head) < MAX_HEAD_BYTES:
+            part = await loop.sock_recv(sock, 4096)
+            if not part:
+                break
+            head += part
+        status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
+        if not re.match(r"HTTP/1\.[01] 2", status_line):
+            raise ConnectionError(f'the proxy {self.endpoint} opens no tunnel: "{redacted(status_line)[:80]}"')
+
+
+def _from_environment(scheme: str, target: TcpEndpoint) -> str:
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+    if proxy_bypass_environment(str(target)):
+        return ""
+    return str(getproxies_environment().get(scheme, ""))

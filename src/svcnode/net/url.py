@@ -1,0 +1,170 @@
+"""A probe URL in its parts. The password and any key are known to those who need them and shown to nobody."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from svcnode.core.errors import ProbeError
+from svcnode.core.redaction import MASK, redacted, register_likely_keys, register_secret
+
+_URL_PATTERN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
+_AUTHORITY_PATTERN = re.compile(
+    r"""//
+    (?:(?P<username>[^:@/?\#]*)(?::(?P<password>[^/?\#]*))?@)?
+    (?P<host>\[[^\]]*\]|[^:/?\#\[]*)
+    (?::(?P<port>[^/?\#]*))?
+    (?P<path>/[^?\#]*)?
+    (?:\?(?P<query>[^\#]*))?
+    (?:\#.*)?""",
+    re.DOTALL | re.VERBOSE,
+)
+_PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Url:
+    """Either `scheme://username:password@host:port/path?query`, or `scheme:rest` with all of the rest as the path.
+
+    User name and password are decoded; the path and the query stand as they were written.
+    """
+
+    scheme: str
+    host: str = ""
+    port: int | None = None
+    path: str = ""
+    query: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, text: str, *, register_secrets: bool = True) -> Url:
+        """Of a URL that somebody else sent, nothing is a secret of ours."""
+        if any(char < " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
+            raise ProbeError("a URL must not hold control characters, nor what is not UTF-8 text")
+        found = _URL_PATTERN.fullmatch(text)
+        if found is None:
+            raise ProbeError("not a URL, which begins with a scheme and a colon, such as tcp://127.0.0.1:5432")
+        scheme, rest = found["scheme"].lower(), found["rest"]
+        if not rest.startswith("//"):
+            return cls(scheme=scheme, path=rest)
+        parts = _AUTHORITY_PATTERN.fullmatch(rest)
+        if parts is None:
+            raise ProbeError(f"not a URL of the form {scheme}://host:port/path; is a character missing its %-form?")
+        if register_secrets:
+            register_secret(unquote(parts["password"] or ""))
+            if parts["host"]:  # else it names a file
+                shown_or_echoed = (parts["username"], parts["path"], parts["query"])
+                register_likely_keys(unquote("/".join(part or "" for part in shown_or_echoed)))
+        return cls(
+            scheme=scheme,
+            host=_host(parts["host"]),
+            port=_port(parts["port"]),
+            path=parts["path"] or "",
+            query=parts["query"] or "",
+            username=unquote(parts["username"] or ""),
+            password=unquote(parts["password"] or ""),
+        )
+
+    def __str__(self) -> str:
+        """Fit to be shown: a query often holds a key."""
+        if not self.host:
+            return redacted(f"{self.scheme}:{self.path}")
+        user = f"{self.username}{f':{MASK}' if self.password else ''}@" if self.username or self.password else ""
+        query = f"?{MASK}" if self.query else ""
+        return redacted(f"{self.scheme}://{user}{self.host_port}{self.path}{query}")
+
+    def __repr__(self) -> str:
+        return f"<Url {self}>"
+
+    @property
+    def host_port(self) -> str:
+        """host:port, as a Host header or a person has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """What a request asks for, with the query."""
+        return (self.path or "/") + (f"?{self.query}" if self.query else "")
+
+    @property
+    def basic_authorization(self) -> str:
+        """User name and password as a header carries them; empty without them."""
+        if not (self.username or self.password):
+            return ""
+        import base64
+
+        token = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        register_secret(token)
+        return f"Basic {token}"
+
+    @property
+    def file_path(self) -> str:
+        """What a URL such as `file:/run/app.pid` or `file:///run/app.pid` names."""
+        if self.host:
+            raise ProbeError(
+                f"names a host, but a path is on this machine; write {self.scheme}:/{self.host}{self.path}"
+            )
+        path = unquote(self.path)
+        if self.query or "\0" in path:
+            raise ProbeError("a path takes no query and no null characters; write %3F for a ? in it")
+        return path
+
+    def require_host(self) -> str:
+        if not self.host:
+            raise ProbeError(f"names no host; write {self.scheme}://host:port")
+        if (ascii_host := _to_ascii(self.host)) != self.host:
+            hint = f'; write "{ascii_host}"' if ascii_host else ""
+            raise ProbeError(f"its host is not a name as the network knows them{hint}")
+        return self.host
+
+    def require_port(self) -> int:
+        if self.port is None:
+            raise ProbeError(f"names no port; write {self.scheme}://{self.require_host()}:port")
+        return self.port
+
+    def reject_path(self) -> None:
+        if self.path not in ("", "/") or self.query:
+            raise ProbeError(f"names more than a host and a port; write {self.scheme}://{self.host_port}")
+
+    def reject_query(self) -> None:
+        if self.query:
+            raise ProbeError(f"a query has no meaning for {self.scheme}; write the URL without what begins with ?")
+
+    def reject_credentials(self) -> None:
+        if self.username or self.password:
+            raise ProbeError(f"a user name and a password have no meaning for {self.scheme}")
+
+
+def _host(text: str) -> str:
+    if not text.startswith("["):
+        return unquote(text)
+    try:
+        return str(ipaddress.IPv6Address(text[1:-1]))
+    except ValueError:
+        raise ProbeError(f"what stands in brackets is not an IPv6 address: {text}") from None
+
+
+def is_valid_hostname(text: str) -> bool:
+    return _to_ascii(text) == text
+
+
+def _to_ascii(host: str) -> str | None:
+    if _PLAIN_HOST.fullmatch(host):  # what encodes the others is not loaded for these
+        return host
+    try:
+        return None if any(char <= " " for char in host) else host.encode("idna").decode()
+    except UnicodeError:
+        return None
+
+
+def _port(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not (re.fullmatch("[0-9]{1,5}", text) and 0 < int(text) <= 65535):
+        # Not shown: it may be a part of a password.
+        raise ProbeError("a port is a number from 1 to 65535; a @ : / ? or # in a password is written in its %-form")
+    return int(text)

@@ -1,0 +1,273 @@
+"""`/details` and `/details/{id}`: all that is known of a service and why, as JSON.
+
+The id, the name and the description stand as the interface publishes them; every other text is redacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from time import time
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
+from svcnode.core import state_machine
+from svcnode.core.model import Outcome
+from svcnode.core.redaction import redacted
+from svcnode.core.strict_json import compact_json
+from svcnode.core.units import iso_time
+from svcnode.operator.responses import json_response
+from svcnode.stats import FIXED_KIND, probe_kind
+from svcnode.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from svcnode.api.app import OperatorRequest
+    from svcnode.core.model import Evidence, Policy, Service, ServiceState
+    from svcnode.definition import ProbeConfig
+    from svcnode.node import Node
+    from svcnode.operator.context import OperatorContext
+    from svcnode.stats import CheckStats
+
+Json = dict[str, Any]
+
+
+class ServiceDetails(TypedDict, total=False):
+    """Times named `…_s` are in seconds: how long ago, or how long from now."""
+
+    id: str
+    name: str
+    description: str
+    impact: str
+    kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
+    probe: str | None  # its URL, fit to be shown
+    status: str
+    health: int
+    reason: str
+    since: str
+    since_s: float
+    counters: Json
+    policy: Json
+    schedule: Json | None  # None: nobody checks
+    evidence: Json | None  # the newest that came, of any verdict
+    last_ready: Json | None
+    expires_in_s: float | None  # when silence alone would change the status
+    next_check_in_s: float | None
+    registered_s: float
+    checks: Json
+    transitions: int
+    attempts: list[Json]  # the newest first
+
+
+class Now(NamedTuple):
+    """One moment by both clocks: the node's, by which evidence is dated, and that of the wall."""
+
+    node_s: float
+    wall_s: float
+
+    @classmethod
+    def of(cls, node: Node) -> Now:
+        return cls(node.now_s(), time())
+
+    def iso(self, at_s: float) -> str:
+        return iso_time(self.wall_s - (self.node_s - at_s))
+
+    def ago_s(self, at_s: float) -> float:
+        return round(max(0.0, self.node_s - at_s), 3)
+
+    def until_s(self, at_s: float) -> float:
+        return max(0.0, at_s - self.node_s)
+
+
+# ---- the handlers
+
+
+async def all_details(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+    query = parse_query(request.query)
+    with_attempts = _parse_flag(query.get("attempts", ["0"]))
+    if "id" not in query:
+        key, version = ("details", with_attempts), context.process_stats.reload_problem
+        return await context.single_flight.get(
+            key, lambda: _make_response(context, with_attempts=with_attempts), version=version
+        )
+    ids = dict.fromkeys(query["id"])  # each once
+    context.node.expire_stale()
+    # Whoever follows the events must not be told here of a health that was before the last one.
+    versions = context.node.revision, context.process_stats.reload_problem
+    about_node = await context.single_flight.get("details of the node", lambda: node_details(context), version=versions)
+    return await asyncio.to_thread(lambda: _make_response(context, about_node, ids, with_attempts=with_attempts))
+
+
+async def details_of_one(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+    details = service_details(context.node, context.check_stats, name, Now.of(context.node))
+    return SERVICE_NOT_FOUND if details is None else json_response(details)
+
+
+def _parse_flag(values: list[str]) -> bool:
+    return values[-1] not in ("", "0", "false", "no")
+
+
+def _make_response(
+    context: OperatorContext, about_node: Json | None = None, ids: Iterable[str] | None = None, *, with_attempts: bool
+) -> Response:
+    about_node = about_node or node_details(context)
+    services = services_details(context.node, context.check_stats, ids, with_attempts=with_attempts)
+    # One by one: all at once, every other thread of this process would have to wait until it is done.
+    encoded = b",".join([_encode(service) for service in services])
+    return make_response(200, b'{"node":%s,"services":[%s]}' % (_encode(about_node), encoded))
+
+
+def _encode(document: Json | ServiceDetails) -> bytes:
+    return compact_json(document).encode()
+
+
+# ---- from the node and its journal to what is said
+
+
+def node_details(context: OperatorContext) -> Json:
+    """Health and its reason come from one look at the services, so that they cannot contradict each other."""
+    last_event_id = context.history.last_id  # first: whoever follows the events after it misses nothing
+    identity, condition, vitals, now = (
+        context.node.identity,
+        context.node.condition,
+        context.process_stats,
+        Now.of(context.node),
+    )
+    vitals.adjust_start_time(now.node_s, now.wall_s)
+    services = [(service, state.status) for service, state in context.node]
+    health, reason = state_machine.node_health_with_reason(services, condition)
+    return {
+        "name": identity.node_name,
+        "version": identity.node_version,
+        "spec_version": identity.spec_version,
+        "svcnode": __version__,
+        "health": int(health),
+        "health_reason": _redact_text(reason),
+        "starting": condition.starting,
+        "draining": condition.draining,
+        "issues": [_redact_text(issue) for issue in condition.issues],
+        "started": iso_time(vitals.started_at_s),
+        "uptime_s": now.ago_s(vitals.started_monotonic_s),
+        "last_event_id": last_event_id,
+        "history_problem": _redact_text(context.history.problem) if context.history.problem else None,
+        "reload_problem": _redact_text(vitals.reload_problem) if vitals.reload_problem else None,
+    }
+
+
+def services_details(
+    node: Node,
+    check_stats: CheckStats,
+    ids: Iterable[str] | None = None,
+    *,
+    with_attempts: bool = False,
+    now: Now | None = None,
+) -> Iterator[ServiceDetails]:
+    """In the order of the node, or of the ids; those that are not there, or no longer, are left out."""
+    reader = _DetailsBuilder(node, check_stats, now or Now.of(node))
+    for found in node if ids is None else filter(None, map(node.find, ids)):
+        yield reader.build(found, with_attempts=with_attempts)
+
+
+def service_details(node: Node, check_stats: CheckStats, service_id: str, now: Now) -> ServiceDetails | None:
+    """With its last attempts; None when no such service is registered."""
+    return next(services_details(node, check_stats, [service_id], with_attempts=True, now=now), None)
+
+
+class _DetailsBuilder:
+    """Reads services as of one moment."""
+
+    def __init__(self, node: Node, check_stats: CheckStats, now: Now) -> None:
+        self._node = node
+        self._check_stats = check_stats
+        self._now = now
+        self._redacted = _RedactionCache()
+
+    def build(self, found: tuple[Service, ServiceState], *, with_attempts: bool) -> ServiceDetails:
+        (service, state), now = found, self._now
+        probe_config, record = self._node.probe_config(service.id), self._check_stats.get(service.id)
+        # Copied in one step: attempts come from other threads meanwhile.
+        attempts = list(reversed(record.recent_results.copy())) if record else []
+        kind = record.kind if record else probe_kind(probe_config)
+        ready_at_s = None if kind == FIXED_KIND else state.last_ready_at_s
+        details: ServiceDetails = {
+            "id": service.id,
+            "name": service.name,
+            "description": service.description,
+            "impact": service.impact.value,
+            "kind": kind,
+            "probe": self._probe_url(probe_config),
+            "status": state.status.value,
+            "health": int(state_machine.service_health(state.status)),
+            "reason": self._redacted[state.reason],
+            "since": now.iso(state.since_s),
+            "since_s": now.ago_s(state.since_s),
+            "counters": {"ready_in_a_row": state.ready_in_a_row, "failures_in_a_row": state.failures_in_a_row},
+            "policy": _policy(service.policy),
+            "schedule": _schedule(probe_config),
+            "evidence": self._evidence(attempts[0].evidence) if attempts else None,
+            "last_ready": None if ready_at_s is None else self._time_fields(ready_at_s),
+            "expires_in_s": _rounded(now.until_s(state_machine.expires_at_s(state, service.policy))),
+            "next_check_in_s": _rounded(self._node.next_check_in_s(service.id)),
+            "registered_s": now.ago_s(state.registered_at_s),
+            "checks": {outcome.value: record.checks_by_outcome[outcome] if record else 0 for outcome in Outcome},
+            "transitions": record.transitions if record else 0,
+        }
+        if with_attempts:
+            details["attempts"] = [self._evidence(one.evidence) | {"status": one.status.value} for one in attempts]
+        return details
+
+    def _evidence(self, evidence: Evidence) -> Json:
+        return {
+            "verdict": evidence.verdict.outcome.value,
+            "reason": self._redacted[evidence.verdict.reason],
+            **self._time_fields(evidence.at_s),
+            "duration_ms": round(evidence.duration_s * 1000, 3),
+        }
+
+    def _time_fields(self, at_s: float) -> Json:
+        return {"at": self._now.iso(at_s), "age_s": self._now.ago_s(at_s)}
+
+    def _probe_url(self, probe_config: ProbeConfig | None) -> str | None:
+        if probe_config is None:
+            return None
+        url = getattr(probe_config.probe, "shown", None) or getattr(probe_config.probe, "url", None)
+        return None if url is None else self._redacted[str(url)]
+
+
+class _RedactionCache(dict[str, str]):
+    """Each as it is shown. What is read together repeats itself, and a text takes its time."""
+
+    def __missing__(self, text: str) -> str:
+        shown = self[text] = _redact_text(text)
+        return shown
+
+
+def _policy(policy: Policy) -> Json:
+    return {
+        "rise": policy.rise,
+        "fall": policy.fall,
+        "start_period_s": policy.start_period_s,
+        "stale_after_s": policy.stale_after_s,
+        "ttl_s": policy.ttl_s,
+    }
+
+
+def _schedule(probe_config: ProbeConfig | None) -> Json | None:
+    if probe_config is None:
+        return None
+    return {
+        "interval_s": probe_config.schedule.interval_s,
+        "timeout_s": probe_config.schedule.timeout_s,
+        "transition_interval_s": probe_config.schedule.wait_s(is_change_pending=True),
+        "max_latency_s": probe_config.max_latency_s,
+    }
+
+
+def _redact_text(text: str) -> str:
+    """Without secrets, and without the halves of characters that no JSON can carry."""
+    return redacted(text).encode("utf-8", "replace").decode()
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None or seconds == math.inf else round(seconds, 3)

@@ -1,0 +1,86 @@
+"""JSON pointers (RFC 6901): what stands at `/data/items/0` of a document, and whether it is what was expected."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from svcnode.core.errors import InvalidValueError
+from svcnode.core.redaction import redacted
+from svcnode.core.text import type_name
+
+_MISSING = object()
+_MAX_SHOWN_CHARS = 80
+
+
+def expectations(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidValueError(f'must be a table such as {{ "/status" = "ok" }}, not {type_name(value)}')
+    for pointer, wanted in value.items():
+        if pointer and not pointer.startswith("/"):
+            raise InvalidValueError(f'"{pointer}" is not a JSON pointer; did you mean "/{pointer}"?')
+        if not is_json_value(wanted):
+            raise InvalidValueError(
+                f'"{pointer}" is to be what no JSON holds: nan, inf, or a date or time, which JSON has as a string'
+            )
+    return value
+
+
+def is_json_value(value: object) -> bool:
+    """Whether JSON has a form for it: TOML has dates, times, nan and inf besides."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+# Which value must stand where.
+Expectations = Annotated[dict[str, Any], expectations]
+
+
+def find_mismatch(document: object, expected: dict[str, Any]) -> str | None:
+    """What is not as expected, in words; None when all is."""
+    for pointer, wanted in expected.items():
+        found = resolve_pointer(document, pointer)
+        if found is _MISSING:
+            return f"there is no {pointer}"
+        if not _is_equal(found, wanted):
+            return f"{pointer or 'the whole'} is {json_excerpt(found)}, expected {json_excerpt(wanted)}"
+    return None
+
+
+def resolve_pointer(document: object, pointer: str) -> object:
+    for token in pointer.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict) and key in document:
+            document = document[key]
+        elif isinstance(document, list) and _is_index(key, document):
+            document = document[int(key)]
+        else:
+            return _MISSING
+    return document
+
+
+def _is_index(key: str, items: list[object]) -> bool:
+    is_number = key.isascii() and key.isdigit() and (key == "0" or not key.startswith("0"))
+    return is_number and len(key) < 10 and int(key) < len(items)
+
+
+def _is_equal(left: object, right: object) -> bool:
+    """As JSON has it: true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_is_equal(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_equal, left, right))
+    return left == right
+
+
+def json_excerpt(value: object) -> str:
+    try:
+        text = redacted(json.dumps(value, ensure_ascii=False, default=str))  # before half of a secret is cut off
+    except RecursionError:
+        return "nested too deep to be shown"
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

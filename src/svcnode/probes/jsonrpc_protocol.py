@@ -1,0 +1,40 @@
+"""JSON-RPC 2.0 over HTTP: the body of a call, and what an answer comes to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from svcnode.core.redaction import redacted
+from svcnode.net.http1 import InvalidJson
+from svcnode.probes.json_pointer import json_excerpt
+
+if TYPE_CHECKING:
+    from svcnode.net.http1 import HttpResponse
+
+_ID = 1
+_MAX_SHOWN_CHARS = 200
+
+
+class RpcError(Exception):
+    """There is no result; the text says why."""
+
+
+def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}).encode()
+
+
+def decode_result(answer: HttpResponse) -> Any:  # noqa: ANN401  whatever JSON can hold
+    match answer.document():
+        case {"error": {"code": code, "message": message}}:
+            raise RpcError(redacted(f"error {_message_text(code)}: {_message_text(message)}")[:_MAX_SHOWN_CHARS])
+        case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:
+            return result
+        case document:
+            why = document.suffix if isinstance(document, InvalidJson) else ""
+            raise RpcError(f"answered {answer.status} with what is no JSON-RPC reply{why}")
+
+
+def _message_text(value: object) -> str:
+    """Words as they are; what should have been words, as it came."""
+    return value if isinstance(value, str) else json_excerpt(value)

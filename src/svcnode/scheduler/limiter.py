@@ -1,0 +1,55 @@
+"""Places for checks in flight, of which there are only so many.
+
+Looks that took long last time share a quarter of them, so that services that hang leave the others their places. Among
+these, the ones that came to an end by themselves go before those that were cut off. A service that begins to hang holds
+an ordinary place once, until its deadline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SLOW_SHARE = 4
+
+
+class SpeedClass(IntEnum):
+    """How long the last check at a service took."""
+
+    QUICK = 0
+    SLOW = 1
+    HUNG = 2
+
+
+class ConcurrencyLimiter:
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._free_for_slow = max(1, count // SLOW_SHARE)
+        self._waiting: tuple[deque[Callable[[], bool]], ...] = tuple(deque() for _ in SpeedClass)
+
+    def acquire(self, start: Callable[[], bool], speed_class: SpeedClass) -> None:
+        """Calls `begin` when there is a place, which is at once as a rule; it returns whether it takes the place."""
+        if self._free and speed_class is SpeedClass.QUICK:  # the rule
+            self._free -= start()
+            return
+        self._waiting[speed_class].append(start)
+        self._grant_waiting()
+
+    def release(self, speed_class: SpeedClass) -> None:
+        self._free += 1
+        self._free_for_slow += speed_class is not SpeedClass.QUICK
+        if any(self._waiting):
+            self._grant_waiting()
+
+    def _grant_waiting(self) -> None:
+        quick, slow, hung = self._waiting
+        while quick and self._free:
+            self._free -= quick.popleft()()
+        while (slow or hung) and self._free and self._free_for_slow:
+            is_taken = (slow or hung).popleft()()
+            self._free -= is_taken
+            self._free_for_slow -= is_taken

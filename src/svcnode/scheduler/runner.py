@@ -1,0 +1,188 @@
+"""The looking at one service: when a check begins, what ends it, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from svcnode.core.model import Outcome, Verdict
+from svcnode.core.text import one_line
+from svcnode.probes.run import (
+    RECANCEL_AFTER_S,
+    close_probe,
+    finalize_verdict,
+    log_probe_error,
+    probe_error_verdict,
+    timeout_verdict,
+    validate_verdict,
+)
+from svcnode.scheduler.limiter import SpeedClass
+from svcnode.scheduler.timer_queue import TICK_S, TIMER_RESOLUTION_S
+
+if TYPE_CHECKING:
+    from svcnode.definition import ProbeConfig
+    from svcnode.scheduler import ProbeScheduler
+
+SLOW_CHECK_S = 0.25  # from then on, a service is looked at from the places for slow ones
+LATE_AFTER_S = 0.1
+GRACE_S = 0.02
+
+log = logging.getLogger("svcnode.scheduler")
+
+
+class ProbeRunner:
+    """The looking at one service: never more than one check at a time."""
+
+    __slots__ = (
+        "_deadline_s",
+        "_has_logged_blocking",
+        "_is_overdue",
+        "_is_probe_working",
+        "_is_stopped",
+        "_last_outcome",
+        "_scheduler",
+        "_speed_class",
+        "_task",
+        "due_s",
+        "probe_config",
+        "service_id",
+    )
+
+    def __init__(self, scheduler: ProbeScheduler, service_id: str, probe_config: ProbeConfig) -> None:
+        self._scheduler = scheduler
+        self.service_id = service_id
+        self.probe_config = probe_config
+        self._is_stopped = self._is_overdue = False
+        self._speed_class = SpeedClass.QUICK
+        self._is_probe_working = True
+        self._has_logged_blocking = False
+        self._last_outcome = Outcome.READY
+        self.due_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._deadline_s = math.inf
+
+    def schedule_check(self, due_s: float) -> None:
+        self.due_s = due_s
+        self._scheduler.timers.add(due_s, self._request_slot)
+
+    def stop(self) -> asyncio.Task[None] | None:
+        """Returns the check that is being ended, where there is one."""
+        self._is_stopped = True
+        if self._task is None:
+            close_probe(self.probe_config.probe)
+        elif self._deadline_s < math.inf:  # one without has its first step still to take
+            self._task.cancel()
+        return self._task
+
+    def _request_slot(self) -> None:
+        if not self._is_stopped:
+            self._scheduler.limiter.acquire(self._start_check, self._speed_class)
+
+    def _start_check(self) -> bool:
+        """Returns whether the place is taken: not by a service that went while it waited."""
+        if self._is_stopped:
+            return False
+        self._task = self._scheduler.loop.create_task(self._run_check())
+        return True
+
+    def _set_deadline(self, at_s: float) -> None:
+        self._deadline_s = at_s
+        self._scheduler.timers.add(at_s, self._enforce_deadline)
+
+    def _enforce_deadline(self) -> None:
+        # An entry for a check that is over finds none in flight, or one with a later deadline. Its own may come early,
+        # by a tick for being done together with others and by another as timers do.
+        late_s = self._scheduler.loop.time() - self._deadline_s
+        if self._task is None or late_s < -(TICK_S + TIMER_RESOLUTION_S):
+            return
+        if late_s > LATE_AFTER_S and not self._is_overdue:
+            # We were held up ourselves: an answer that waits to be read is read first.
+            self._set_deadline(self._deadline_s + late_s + GRACE_S)
+            return
+        self._is_overdue = True
+        self._task.cancel()
+        self._scheduler.timers.add(self._scheduler.loop.time() + RECANCEL_AFTER_S, self._enforce_deadline)
+
+    async def _run_check(self) -> None:
+        scheduler, speed_class = self._scheduler, self._speed_class
+        began_s, began_at_s = scheduler.loop.time(), scheduler.node.now_s()
+        try:
+            if self._is_stopped:
+                return
+            scheduler.count_start(self.service_id, began_s - self.due_s)
+            verdict, fault = await self._await_verdict(began_s)
+        finally:
+            self._task, self._deadline_s = None, math.inf
+            scheduler.limiter.release(speed_class)
+            if self._is_stopped:
+                close_probe(self.probe_config.probe)
+        duration_s = scheduler.node.now_s() - began_at_s
+        self._speed_class = (
+            SpeedClass.HUNG if self._is_overdue else SpeedClass.SLOW if duration_s > SLOW_CHECK_S else SpeedClass.QUICK
+        )
+        verdict = finalize_verdict(verdict, duration_s, self.probe_config.max_latency_s)
+        if verdict.outcome is not self._last_outcome or fault is not None or not self._is_probe_working:
+            self._log_outcome(verdict, fault)
+        is_change_pending = scheduler.report(self, verdict, duration_s, began_at_s)
+        self.schedule_check(
+            scheduler.next_due_s(began_s, self.probe_config.schedule.wait_s(is_change_pending=is_change_pending))
+        )
+
+    async def _await_verdict(self, began_s: float) -> tuple[Verdict, BaseException | None]:
+        """And the probe's own fault, where that is why there is no better one."""
+        timeout_s = self.probe_config.schedule.timeout_s
+        error: BaseException | None = None
+        self._is_overdue = False
+        # Not earlier than here: a check that is cancelled before its first step would not even reach its `finally`.
+        self._set_deadline(began_s + timeout_s)
+        try:
+            verdict = validate_verdict(await self.probe_config.probe.check())
+        except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
+            error = exc
+        # A probe may have made something else of being cancelled.
+        if self._is_stopped:
+            raise asyncio.CancelledError from error
+        # A check of the embedding program may hold the loop, and so its own deadline.
+        blocked_s = getattr(self.probe_config.probe, "blocked_loop_s", 0.0)
+        if is_late_from_blocking(self._scheduler.loop.time() - began_s, blocked_s, timeout_s):
+            self._log_blocking(blocked_s)
+            return Verdict.failed(
+                f"it blocked the event loop for {blocked_s:.3g} s, its timeout is {timeout_s:g} s"
+            ), None
+        if self._is_overdue:
+            return timeout_verdict(timeout_s, error), None
+        return (verdict, None) if error is None else (probe_error_verdict(error), error)
+
+    def _log_blocking(self, blocked_s: float) -> None:
+        if not self._has_logged_blocking:  # once, not at every interval
+            self._has_logged_blocking = True
+            log.warning(
+                "the check of service %r blocked the event loop for %.3g s, and all else in it had to wait: "
+                "let it await, or make it a plain function, which runs in a thread",
+                self.service_id,
+                blocked_s,
+            )
+
+    def _log_outcome(self, verdict: Verdict, probe_error: BaseException | None) -> None:
+        if probe_error is not None and self._is_probe_working:  # once, not at every interval
+            log_probe_error(log, f"the probe of service {self.service_id!r} failed by itself", probe_error)
+        self._is_probe_working = probe_error is None
+        if verdict.outcome is not self._last_outcome:  # each change once; what it comes to is the node's to say
+            self._last_outcome = verdict.outcome
+            reason = f": {one_line(verdict.reason)}" if verdict.reason else ""
+            log.info("service %s %s%s", self.service_id, _OUTCOME_TEXT[verdict.outcome], reason)
+
+
+def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float) -> bool:
+    """Whether a check would have been in time, had it not held the loop; that others held it is no fault of its own."""
+    return blocked_s > timeout_s or (blocked_s > LATE_AFTER_S and duration_s - blocked_s <= timeout_s < duration_s)
+
+
+_OUTCOME_TEXT = {
+    Outcome.READY: "passed a check",
+    Outcome.NOT_READY: "says that it is not ready",
+    Outcome.FAILED: "failed a check",
+    Outcome.UNKNOWN: "could not be looked at",
+}

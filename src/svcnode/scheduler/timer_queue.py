@@ -1,0 +1,64 @@
+"""What is to be done when. One timer serves it, however much there is to do."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    Callback = Callable[[], None]
+
+TIMER_RESOLUTION_S = 0.001  # uvloop's
+# What is due within the same tick is done together, when the first of it is due. The more is done together, the less
+# each costs, since the processor's caches know it still; but whoever asks the node meanwhile has to wait.
+TICK_S = 0.002
+TICKS_PER_S = round(1 / TICK_S)
+
+log = logging.getLogger("svcnode.scheduler")
+
+
+class TimerQueue:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._callbacks: dict[int, list[Callback]] = {}  # by the tick
+        self._times_s: list[float] = []  # a heap: when the first of each tick is due
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = math.inf
+
+    def add(self, at_s: float, callback: Callback) -> None:
+        tick = int(at_s * TICKS_PER_S)
+        callbacks = self._callbacks.get(tick)
+        if callbacks is not None:
+            callbacks.append(callback)
+            return
+        self._callbacks[tick] = [callback]
+        heapq.heappush(self._times_s, at_s)
+        if at_s < self._timer_at_s:
+            self._set_timer(at_s)
+
+    def close(self) -> None:
+        self._callbacks.clear()
+        self._times_s.clear()
+        self._set_timer(math.inf)
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_s = at_s
+        self._timer = None if at_s == math.inf else self._loop.call_at(at_s, self._run_due)
+
+    def _run_due(self) -> None:
+        self._timer_at_s = -math.inf  # what is added meanwhile sets no timer
+        # Timers come up to half a tick early: what is due within one is due now, or they would be set for nothing.
+        while self._times_s and self._times_s[0] <= self._loop.time() + TIMER_RESOLUTION_S:
+            for callback in self._callbacks.pop(int(heapq.heappop(self._times_s) * TICKS_PER_S)):
+                try:
+                    callback()
+                except Exception:
+                    log.exception("something that was due failed; the rest goes on")
+        self._set_timer(self._times_s[0] if self._times_s else math.inf)

@@ -1,0 +1,55 @@
+"""Whether we keep up ourselves: a node must not be blamed for the time in which its answer waited for us."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+TICK_S = 0.02
+LAG_THRESHOLD_S = (
+    0.1  # by so much later than it should, a beat says that the loop was held up; drawing a screen takes less
+)
+GRACE_S = 0.2  # from then on, for what waits to be read, and for what follows from it
+MAX_EXTENSION_S = 60.0  # by so much, a deadline is put off at most
+
+
+class LoopLagMonitor:
+    """Beats for as long as the `with` block runs; one serves any number of deadlines."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._last_lag_at_s = -math.inf  # when that was noticed last
+
+    def __enter__(self) -> Self:
+        self._schedule_tick()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._next_tick.cancel()
+
+    def _schedule_tick(self) -> None:
+        self._next_tick = self._loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._record_lag()
+        self._schedule_tick()
+
+    def _record_lag(self) -> None:
+        now_s = self._loop.time()
+        if now_s - self._next_tick.when() > LAG_THRESHOLD_S:
+            self._last_lag_at_s = now_s
+
+    def extended_deadline_s(self, due_s: float) -> float:
+        """When a deadline is over that was due then: later while we do not keep up, but not for ever."""
+        self._record_lag()  # whoever asks may have come before a beat that is late
+        return min(max(due_s, self._last_lag_at_s + GRACE_S), due_s + MAX_EXTENSION_S)
+
+    async def wait(self, tasks: Collection[asyncio.Task[Any]], due_s: float) -> None:
+        """Until all are done, or their time is over. Cancels nothing."""
+        pending = {task for task in tasks if not task.done()}
+        while pending and (left_s := self.extended_deadline_s(due_s) - self._loop.time()) > 0:
+            _, pending = await asyncio.wait(pending, timeout=left_s)

@@ -1,0 +1,485 @@
+"""What a running node shows beyond the interface, to whom, and what a reload changes of that."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+from base64 import b64encode
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.operator import ROUTES
+from svcnode.operator.page import STATIC_FILES
+from tests.support.certificates import make_certificate
+from tests.support.http_server import RawClient, RawResponse, becomes_true, request
+from tests.support.nginx_proxy import nginx_in_front_of
+from tests.support.processes import DEADLINE_S, Agent, has_ipv6
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOKEN = "a-token-of-some-length"
+OTHER_TOKEN = "another-token-of-some-length"
+BEARER = f"Authorization: Bearer {TOKEN}"
+BASIC = f"Authorization: Basic {b64encode(f'operator:{TOKEN}'.encode()).decode()}"
+WRONG = f"Authorization: Bearer {OTHER_TOKEN}"
+FIXED = '[[services]]\nid = "db"\nstatus = "Up"\n'
+SOMEWHERE = "127.0.0.1:0"
+EVERYWHERE = "0.0.0.0:0"
+
+INTERFACE = ["/svc/node", "/svc/node/health", "/svc/node/services", "/svc/node/services/db/health"]
+OUTSIDE_PREFIX = ["/livez", "/readyz", "/openapi.json"]
+PATHS = [path.replace("{name}", "db") for path in ROUTES]
+FILE_PATHS = [f"/static/{name}" for name in STATIC_FILES]
+UNKNOWN = [
+    "/details/none",
+    "/details/db/more",
+    "/static/none.js",
+    "/static/..%2Fpage.py",
+    "/badge/none.svg",
+    "/events/x",
+]
+
+
+def config(listen: str = SOMEWHERE, *, server: str = "", token: str | None = None, trust: bool = True) -> str:
+    security = "" if token is None else f'operator_token = "{token}"\n'
+    security += "" if trust else "trust_loopback = false\n"
+    return f'[server]\nlisten = "{listen}"\n{server}\n[security]\n{security}{FIXED}'
+
+
+def ports(agent: Agent) -> list[int]:
+    """Where it listens, in the order in which it began to."""
+    agent.wait_for_log("answers for")
+    return [int(port) for line in agent.lines for port in re.findall(r"listening on https?://.*?:(\d+)/", line)]
+
+
+def connect(port: int, host: str = "127.0.0.1") -> RawClient:
+    return RawClient(socket.create_connection((host, port), DEADLINE_S))
+
+
+def ask(
+    port: int, path: str, *headers: str, host: str = "localhost", to: str = "127.0.0.1", **words: Any
+) -> RawResponse:
+    with connect(port, to) as client:
+        return client.request(request(path, *headers, host=host, **words), is_head=_is_head(path, words))
+
+
+def _is_head(path: str, words: dict[str, Any]) -> bool:
+    return path == "/events" or words.get("method") == "HEAD"  # a stream has no end to wait for
+
+
+def codes(port: int, paths: list[str], *headers: str, **words: Any) -> dict[str, int]:
+    return {path: ask(port, path, *headers, **words).code for path in paths}
+
+
+@pytest.fixture(scope="module")
+def with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """A node on loopback and everywhere, with a token."""
+    folder = tmp_path_factory.mktemp("with-token")
+    listen = f"{SOMEWHERE}, {EVERYWHERE}, unix:{folder}/a.sock"
+    with Agent(folder, config=config(listen, token=TOKEN)) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def without_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    folder = tmp_path_factory.mktemp("without-token")
+    with Agent(folder, config=config(f"{SOMEWHERE}, {EVERYWHERE}")) as agent:
+        yield agent
+
+
+# ---- on loopback
+
+
+def test_on_loopback_everything_is_shown_to_anybody(with_token: Agent) -> None:
+    here, _ = ports(with_token)
+    for path in ("/", "/details", "/details/db", "/events", "/history?id=db", "/metrics", *FILE_PATHS):
+        assert ask(here, path).code == 200, path
+    assert set(codes(here, UNKNOWN).values()) == {404}
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+def test_the_other_loopback_is_loopback(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config("[::1]:0")) as agent:
+        (port,) = ports(agent)
+        assert ask(port, "/details", to="::1", host=f"[::1]:{port}").code == 200
+
+
+def test_a_socket_in_the_file_system_is_loopback(with_token: Agent, tmp_path: Path) -> None:
+    with_token.wait_for_log("answers for")
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(with_token.config_file.with_name("a.sock")))
+    with RawClient(sock) as client:
+        assert client.request(request("/details", host="localhost")).code == 200
+        assert client.request(request("/details", host="")).code == 200
+        assert client.request(request("/details", host="attacker.example")).code == 401
+        assert client.request(request("/details", "X-Forwarded-For: 10.0.0.1", host="localhost")).code == 401
+
+
+def test_on_loopback_a_page_of_another_host_is_from_elsewhere(with_token: Agent, without_token: Agent) -> None:
+    here, _ = ports(with_token)
+    assert ask(here, "/details", host="attacker.example").code == 401
+    assert ask(here, "/details", BEARER, host="attacker.example").code == 200
+    assert ask(ports(without_token)[0], "/details", host="attacker.example:8420").code == 403
+
+
+@pytest.mark.parametrize("target", ["http://attacker.example/details", "http://localhost@attacker.example/details"])
+@pytest.mark.parametrize("method", ["GET", "BREW"])
+def test_on_loopback_the_host_in_a_target_is_the_one_that_counts(with_token: Agent, target: str, method: str) -> None:
+    here, _ = ports(with_token)
+    assert ask(here, target, method=method).code == 401
+    assert ask(here, target.replace("attacker.example", f"127.0.0.1:{here}"), method=method).code == (
+        401 if "@" in target else 200 if method == "GET" else 405
+    )
+
+
+def test_on_loopback_a_target_that_names_this_machine_stands_for_any_host(with_token: Agent) -> None:
+    here, _ = ports(with_token)
+    assert ask(here, "http://localhost/details", host="node.example").code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_on_loopback_what_a_page_of_another_site_shows_is_not_shown(
+    with_token: Agent, without_token: Agent, site: str
+) -> None:
+    for agent, code in ((with_token, 401), (without_token, 403)):
+        here, _ = ports(agent)
+        picture = (f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image")
+        assert set(codes(here, [*PATHS, *FILE_PATHS, *UNKNOWN], *picture).values()) == {code}
+        link = (f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+        assert ask(here, "/", *link).code == 200
+        assert ask(here, "/svc/node/health", *picture).code == 200
+
+
+def test_every_answer_says_that_no_page_of_another_site_may_show_it(with_token: Agent) -> None:
+    for port in ports(with_token):
+        for headers in ((), (BEARER,), (WRONG,)):
+            for path in (*PATHS, *FILE_PATHS, *UNKNOWN):
+                answer = ask(port, path, *headers)
+                assert answer.header("Cross-Origin-Resource-Policy") == "same-origin", path
+
+
+def test_the_interface_says_nothing_of_the_kind(with_token: Agent) -> None:
+    assert ask(ports(with_token)[0], "/svc/node/health").header("Cross-Origin-Resource-Policy") is None
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For: 10.0.0.1", "Forwarded: for=10.0.0.1", "Via: 1.1 proxy"])
+def test_on_loopback_who_comes_through_a_proxy_is_from_elsewhere(with_token: Agent, header: str) -> None:
+    here, _ = ports(with_token)
+    assert ask(here, "/", header).code == 401
+    assert ask(here, "/", header, BASIC).code == 200
+
+
+def test_on_loopback_http_1_0_needs_no_host(with_token: Agent) -> None:
+    here, _ = ports(with_token)
+    with connect(here) as client:
+        assert client.request(b"GET /details HTTP/1.0\r\n\r\n").code == 200
+
+
+# ---- elsewhere
+
+
+def test_elsewhere_nothing_is_shown_without_the_token_not_even_what_there_is(with_token: Agent) -> None:
+    _, everywhere = ports(with_token)
+    for headers in ((), (WRONG,), ("Authorization: Basic b3BlcmF0b3I6",), ("Authorization: Negotiate x",)):
+        for path in (*PATHS, *FILE_PATHS, *UNKNOWN):
+            answer = ask(everywhere, path, *headers)
+            assert answer.code == 401, path
+            assert [way.split()[0] for way in answer.get_all("WWW-Authenticate")] == ["Basic", "Bearer"]
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "BREW"])
+def test_elsewhere_other_methods_do_not_get_around_the_token(with_token: Agent, method: str) -> None:
+    _, everywhere = ports(with_token)
+    for path in (*PATHS, "/static/page.js", "/details/none"):
+        with connect(everywhere) as client:
+            answer = client.request(request(path, method=method), is_head=method == "HEAD")
+        assert answer.code == 401, path
+    wanted = 200 if method == "HEAD" else 405
+    assert ask(everywhere, "/details", BEARER, method=method).code == wanted
+
+
+@pytest.mark.parametrize("headers", [(BEARER, WRONG), (WRONG, BEARER), (BASIC, BEARER), (BEARER, BEARER)])
+def test_elsewhere_two_tokens_are_none(with_token: Agent, headers: tuple[str, ...]) -> None:
+    _, everywhere = ports(with_token)
+    assert ask(everywhere, "/details", *headers).code == 401
+    assert ask(everywhere, "/svc/node/health", *headers).code == 200
+
+
+@pytest.mark.parametrize("header", [BEARER, BASIC])
+def test_elsewhere_everything_is_shown_with_the_token(with_token: Agent, header: str) -> None:
+    here, everywhere = ports(with_token)
+    paths = [*PATHS, *FILE_PATHS, *UNKNOWN]
+    assert codes(everywhere, paths, header) == codes(here, paths)
+
+
+def test_elsewhere_nothing_is_shown_to_anybody_where_there_is_no_token(without_token: Agent) -> None:
+    _, everywhere = ports(without_token)
+    for headers in ((), (BEARER,)):
+        for path in (*PATHS, *FILE_PATHS, *UNKNOWN):
+            answer = ask(everywhere, path, *headers)
+            assert (answer.code, answer.get_all("WWW-Authenticate")) == (403, []), path
+            # The answer to a stream has a body here, too, which `ask` does not wait for.
+            assert path == "/events" or "set operator_token in [security]" in json.loads(answer.body)["message"]
+
+
+def test_the_interface_is_open_everywhere(with_token: Agent, without_token: Agent) -> None:
+    for agent in (with_token, without_token):
+        for port in ports(agent):
+            for headers in ((), (WRONG,), ("X-Forwarded-For: 10.0.0.1",)):
+                assert set(codes(port, [*INTERFACE, *OUTSIDE_PREFIX], *headers, host="node.example").values()) == {200}
+
+
+def test_paths_that_are_nobodys_are_not_found_with_or_without_a_token(with_token: Agent) -> None:
+    for port in ports(with_token):
+        assert set(codes(port, ["/favicon.ico", "/Details", "/none", "/svc/details"]).values()) == {404}
+
+
+def test_what_is_asked_is_said_in_the_log_and_the_token_is_not(with_token: Agent, without_token: Agent) -> None:
+    here, everywhere = ports(with_token)
+    with_token.wait_for_log(rf"the operator page is at http://127\.0\.0\.1:{here}/\W*$")
+    with_token.wait_for_log(rf"the operator page is at http://0\.0\.0\.0:{everywhere}/, and asks for the token")
+    _, everywhere = ports(without_token)
+    without_token.wait_for_log(
+        rf"the operator page is at http://0\.0\.0\.0:{everywhere}/, but not served there: set operator_t"
+    )
+    assert not any(TOKEN in line for line in with_token.lines)
+
+
+# ---- where it is, and whether
+
+
+def test_without_an_operator_surface_there_is_nothing_but_the_interface(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config(server="operator = false", token=TOKEN)) as agent:
+        (port,) = ports(agent)
+        for headers in ((), (BEARER,)):
+            answers = [ask(port, path, *headers) for path in (*PATHS, *FILE_PATHS, *UNKNOWN)]
+            assert {answer.code for answer in answers} == {404}
+        assert ask(port, "/details").body == b'{"message":"Not found"}'
+        assert set(codes(port, [*INTERFACE, *OUTSIDE_PREFIX]).values()) == {200}
+        assert not any("operator page" in line for line in agent.lines)
+
+
+def test_on_a_listener_of_its_own_it_is_there_alone(tmp_path: Path) -> None:
+    own = f'operator_listen = ["{EVERYWHERE}", "unix:own.sock"]'
+    with Agent(tmp_path, "--drain", "0s", config=config(server=own, token=TOKEN)) as agent:
+        interface, operator = ports(agent)
+        for path in (*PATHS, *FILE_PATHS):
+            assert ask(interface, path).code == 404
+            assert ask(interface, path, BEARER).code == 404
+            assert ask(operator, path).code == 401
+        assert ask(operator, "/details", BEARER).code == 200
+        assert set(codes(operator, [*INTERFACE, *OUTSIDE_PREFIX]).values()) == {200}
+        assert (tmp_path / "own.sock").is_socket()
+        assert agent.stop() == 0
+        assert not (tmp_path / "own.sock").exists()
+
+
+def test_where_loopback_is_not_trusted_everything_but_the_interface_needs_the_token(tmp_path: Path) -> None:
+    listen = f"{SOMEWHERE}, unix:{tmp_path}/a.sock"
+    with Agent(tmp_path, config=config(listen, token=TOKEN, trust=False)) as agent:
+        (port,) = ports(agent)
+        assert set(codes(port, [*PATHS, *FILE_PATHS, *UNKNOWN]).values()) == {401}
+        assert ask(port, "/details", WRONG).code == 401
+        assert ask(port, "/", BASIC).code == ask(port, "/details", BEARER).code == 200
+        assert set(codes(port, [*INTERFACE, *OUTSIDE_PREFIX]).values()) == {200}
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(f"{tmp_path}/a.sock")
+        with RawClient(sock) as client:
+            assert client.request(request("/details", host="localhost")).code == 401
+            assert client.request(request("/details", BEARER, host="localhost")).code == 200
+        agent.wait_for_log(rf"the operator page is at http://127\.0\.0\.1:{port}/, and asks for the token")
+
+
+# ---- a reload
+
+
+def test_a_reload_takes_trust_from_loopback_and_gives_it_back(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config(token=TOKEN)) as agent:
+        (port,) = ports(agent)
+        with connect(port) as client, connect(port) as reader:
+
+            def code(*headers: str) -> int:
+                return client.request(request("/details", *headers, host="localhost")).code
+
+            reader.send(request("/events", host="localhost"))
+            assert reader.read(is_head=True).code == 200
+            assert (code(), code(BEARER)) == (200, 200)
+            agent.reload(config(token=TOKEN, trust=False))
+            assert (code(), code(BEARER), code(WRONG)) == (401, 200, 401)
+            assert reader.read_to_end().startswith(b"retry: "), "let in without a token, and let go"
+            agent.reload(config(token=TOKEN))
+            assert (code(), code(BEARER)) == (200, 200)
+
+
+def test_a_reload_changes_the_token_for_connections_that_stay(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config(EVERYWHERE)) as agent:
+        (port,) = ports(agent)
+        with connect(port) as client:
+
+            def code(*headers: str) -> int:
+                return client.request(request("/details", *headers)).code
+
+            assert (code(), code(BEARER)) == (403, 403)
+            agent.reload(config(EVERYWHERE, token=TOKEN))
+            assert (code(), code(BEARER), code(WRONG)) == (401, 200, 401)
+            agent.reload(config(EVERYWHERE, token=OTHER_TOKEN))
+            assert (code(), code(BEARER), code(WRONG)) == (401, 401, 200)
+            agent.reload(config(EVERYWHERE))
+            assert (code(), code(BEARER)) == (403, 403)
+            assert client.request(request("/svc/node/health")).code == 200
+
+
+def test_a_reload_takes_the_surface_away_and_brings_it_back_for_connections_that_stay(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config()) as agent:
+        (port,) = ports(agent)
+        with connect(port) as client:
+            for server, code in (("", 200), ("operator = false", 404), ("", 200)):
+                agent.reload(config(server=server))
+                assert [client.request(request("/details", host="localhost")).code for _ in range(3)] == [code] * 3
+
+
+def test_a_reload_moves_the_surface_to_a_listener_of_its_own(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config()) as agent:
+        (port,) = ports(agent)
+        with connect(port) as client:
+            agent.reload(config(server='operator_listen = "127.0.0.2:0"'))
+            *_, own = ports(agent)
+            assert client.request(request("/details", host="localhost")).code == 404
+            with connect(own, "127.0.0.2") as at_its_own:
+                assert at_its_own.request(request("/details", host="localhost")).code == 200
+                agent.reload(config())
+                assert at_its_own.request(request("/details", host="localhost")).code == 404, "that listener is no more"
+            assert client.request(request("/details", host="localhost")).code == 200
+
+
+@pytest.mark.parametrize(
+    "after",
+    [config(EVERYWHERE, token=OTHER_TOKEN), config(EVERYWHERE, server="operator = false", token=TOKEN)],
+    ids=["token", "off"],
+)
+def test_who_listens_with_a_token_that_is_no_longer_good_is_let_go(tmp_path: Path, after: str) -> None:
+    with Agent(tmp_path, config=config(EVERYWHERE, token=TOKEN)) as agent:
+        (port,) = ports(agent)
+        with connect(port) as reader:
+            reader.send(request("/events", BEARER))
+            assert reader.read(is_head=True).code == 200
+            agent.reload(after)
+            assert reader.read_to_end().startswith(b"retry: ")
+
+
+def test_a_reload_that_changes_nothing_about_it_leaves_streams_alone(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config()) as agent:
+        (port,) = ports(agent)
+        with connect(port) as reader:
+            reader.send(request("/events", host="localhost"))
+            assert reader.read(is_head=True).code == 200
+            assert becomes_true(lambda: b"retry" in reader.unread or not reader.receives_nothing())
+            agent.reload(config() + '[[services]]\nid = "new"\nstatus = "Up"\n')
+            assert becomes_true(lambda: not reader.receives_nothing() and b'"new"' in reader.unread)
+
+
+def test_behind_tls_too_connections_that_stay_are_held_to_the_rules_of_now(tmp_path: Path) -> None:
+    """A reload opens such a listener anew, for its certificate; those who came by the old one stay."""
+    made = make_certificate(tmp_path)
+    tls = f'tls = {{ certificate = "{made.certificate}", key = "{made.key}" }}'
+    context = ssl.create_default_context(cafile=str(made.certificate))
+    with Agent(tmp_path, config=config(EVERYWHERE, server=tls, token=TOKEN)) as agent:
+        (port, *_) = ports(agent)
+
+        def connected() -> RawClient:
+            sock = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+            return RawClient(context.wrap_socket(sock, server_hostname="localhost"))
+
+        with connected() as client, connected() as reader:
+            assert client.request(request("/details", BEARER)).code == 200
+            reader.send(request("/events", BEARER))
+            assert reader.read(is_head=True).code == 200
+            agent.reload(config(EVERYWHERE, server=tls, token=OTHER_TOKEN))
+            assert client.request(request("/details", BEARER)).code == 401
+            assert client.request(request("/details", WRONG)).code == 200
+            assert reader.read_to_end().startswith(b"retry: ")
+
+
+# ---- behind a proxy
+
+
+OPERATE = Path(__file__).parents[2] / "docs" / "operate.md"
+PUBLIC_PATHS, OPERATOR_PATHS = re.findall(r"^```nginx\n(.*?)^```$", OPERATE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_a_proxy_can_pass_on_the_interface_alone(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config()) as agent, nginx_in_front_of(agent, PUBLIC_PATHS) as port:
+        assert ask(port, "/svc/node/health", host="node.example").code == 200
+        assert set(codes(port, ["/details", "/metrics", "/"], host="node.example").values()) <= {403, 404}  # nginx' own
+
+
+def test_who_comes_through_a_proxy_that_says_so_needs_the_token(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config(token=TOKEN)) as agent, nginx_in_front_of(agent, OPERATOR_PATHS) as port:
+        for host in ("node.example", "127.0.0.1"):
+            assert set(codes(port, ["/", "/details", "/static/page.js"], host=host).values()) == {401}
+            assert ask(port, "/", BASIC, host=host).code == 200
+            assert ask(port, "/svc/node/health", host=host).code == 200
+        with connect(port) as reader:
+            reader.send(request("/events", BEARER))
+            assert reader.read(is_head=True).code == 200
+            assert becomes_true(lambda: b"retry" in reader.unread or not reader.receives_nothing())
+
+
+def test_a_proxy_that_says_nothing_cannot_be_told_from_a_visitor_on_this_machine(tmp_path: Path) -> None:
+    """Which is why the page about operating says so."""
+    bare = "location / { proxy_pass http://127.0.0.1:8420; }"
+    with Agent(tmp_path, config=config(token=TOKEN)) as agent, nginx_in_front_of(agent, bare) as port:
+        assert ask(port, "/details", host="node.example").code == 200
+
+
+def test_through_a_proxy_that_says_nothing_the_token_is_asked_for_where_loopback_is_not_trusted(tmp_path: Path) -> None:
+    bare = "location / { proxy_pass http://127.0.0.1:8420; }"
+    with Agent(tmp_path, config=config(token=TOKEN, trust=False)) as agent, nginx_in_front_of(agent, bare) as port:
+        assert set(codes(port, ["/", "/details", "/metrics", "/events"], host="node.example").values()) == {401}
+        assert ask(port, "/details", BEARER, host="node.example").code == 200
+        assert ask(port, "/svc/node/health", host="node.example").code == 200
+
+
+def test_a_proxy_can_put_the_page_below_a_path(tmp_path: Path) -> None:
+    below = "location /node-7/ { proxy_pass http://127.0.0.1:8420/; }"
+    with Agent(tmp_path, config=config()) as agent, nginx_in_front_of(agent, below) as port:
+        page = ask(port, "/node-7/").body.decode()
+        files = re.findall(r'(?:src|href)="([^"]+\.(?:js|css|svg))"', page)
+        assert files
+        assert set(codes(port, [f"/node-7/{file}" for file in files]).values()) == {200}
+
+
+# ---- the end
+
+
+def test_pages_that_are_open_do_not_keep_a_node_from_ending(tmp_path: Path) -> None:
+    with Agent(tmp_path, "--drain", "0s", config=config()) as agent:
+        (port,) = ports(agent)
+        readers = [connect(port) for _ in range(20)]
+        for reader in readers:
+            reader.send(request("/events", host="localhost"))
+            assert reader.read(is_head=True).code == 200
+        assert agent.stop() == 0
+        assert not any("did not finish" in line for line in agent.lines)
+        for reader in readers:
+            reader.read_to_end()
+            reader.sock.close()
+
+
+def test_while_a_node_drains_it_is_shown_that_it_does(tmp_path: Path) -> None:
+    with Agent(tmp_path, "--drain", "5s", config=config()) as agent:
+        (port,) = ports(agent)
+        agent.process.terminate()
+        agent.wait_for_log("draining")
+        details = ask(port, "/details").body
+        assert json.loads(details)["node"]["draining"] is True
+
+
+def test_the_log_has_no_failures_of_all_this(with_token: Agent, without_token: Agent) -> None:
+    said: Callable[[Agent], list[str]] = lambda agent: [line for line in agent.lines if '"error"' in line.lower()]  # noqa: E731
+    assert said(with_token) == said(without_token) == []

@@ -1,0 +1,261 @@
+"""A server server on a thread and a loop of its own, and a client that sends exactly the bytes it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import uvloop
+
+from svcnode.server.server import HttpServer, ServerLimits
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Iterator
+
+    from svcnode import Node
+    from svcnode.api.app import Mount
+
+T = TypeVar("T")
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "uvloop": uvloop.new_event_loop,
+    "asyncio": asyncio.new_event_loop,
+}
+WAIT_TIMEOUT_S = 10.0  # how long a test waits for what should come at once
+LONG_LIMITS = ServerLimits(receive_s=30.0, idle_s=30.0, send_s=30.0, linger_s=30.0)  # which no test reaches
+
+
+@dataclass(frozen=True, slots=True)
+class RawResponse:
+    code: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    version: str = "HTTP/1.1"
+
+    def get_all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key.lower() == name.lower()]
+
+    def header(self, name: str) -> str | None:
+        """The value of a header; one that is repeated is a fault."""
+        found = self.get_all(name)
+        assert len(found) < 2, f"{name} stands {len(found)} times"
+        return found[0] if found else None
+
+    @property
+    def without_date(self) -> RawResponse:
+        """What stays the same when the second turns."""
+        headers = tuple(pair for pair in self.headers if pair[0] != "Date")
+        return RawResponse(self.code, headers, self.body, self.version)
+
+
+def request(
+    target: str | bytes,
+    *headers: str,
+    method: str = "GET",
+    version: str = "HTTP/1.1",
+    body: bytes = b"",
+    host: str = "node.example",
+) -> bytes:
+    """One request with a Host, and with a Content-Length where there is a body and nothing else said of it."""
+    raw_target = target.encode() if isinstance(target, str) else target
+    lines = [f"Host: {host}", *headers]
+    if body and not any(line.lower().startswith(("content-length:", "transfer-encoding:")) for line in lines):
+        lines.append(f"Content-Length: {len(body)}")
+    head = "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+    return b"%s %s %s\r\n%s\r\n%s" % (method.encode(), raw_target, version.encode(), head, body)
+
+
+class RawClient:
+    """One connection. Everything it waits for has a deadline."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.sock.settimeout(WAIT_TIMEOUT_S)
+        self._received = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.sock.close()
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def request(self, data: bytes, *, is_head: bool = False) -> RawResponse:
+        self.send(data)
+        return self.read(is_head=is_head)
+
+    def read(self, *, is_head: bool = False) -> RawResponse:
+        """The next answer, whole."""
+        while b"\r\n\r\n" not in self._received:
+            self._receive()
+        head, _, self._received = self._received.partition(b"\r\n\r\n")
+        status_line, *lines = head.decode("latin-1").split("\r\n")
+        version, code, _ = status_line.split(" ", 2)
+        headers = tuple((name, value.strip()) for name, _, value in (line.partition(":") for line in lines))
+        answer = RawResponse(int(code), headers, b"", version)
+        if is_head or answer.code in (100, 204, 304):
+            return answer
+        length = answer.header("Content-Length")
+        assert length is not None, f"no Content-Length in {head!r}"
+        while len(self._received) < int(length):
+            self._receive()
+        body, self._received = self._received[: int(length)], self._received[int(length) :]
+        return RawResponse(answer.code, headers, body, version)
+
+    @property
+    def unread(self) -> bytes:
+        """What has come along with what was read."""
+        return self._received
+
+    def read_to_end(self) -> bytes:
+        """Everything up to the end of the connection, however it ends."""
+        try:
+            while True:
+                self._receive()
+        except (EOFError, ConnectionResetError):
+            left, self._received = self._received, b""
+            return left
+
+    def is_closed(self) -> bool:
+        """Whether the server has closed its side, with nothing more to say."""
+        return self.read_to_end() == b""
+
+    def receives_nothing(self, for_s: float = 0.05) -> bool:
+        """Whether nothing comes, not even an end."""
+        self.sock.settimeout(for_s)
+        try:
+            self._receive()
+        except TimeoutError:
+            return self._received == b""
+        except (EOFError, ConnectionResetError):
+            return False
+        finally:
+            self.sock.settimeout(WAIT_TIMEOUT_S)
+        return False
+
+    def _receive(self) -> None:
+        data = self.sock.recv(256 * 1024)
+        if not data:
+            raise EOFError(f"the server has closed; unread: {self._received!r}")
+        self._received += data
+
+
+@dataclass
+class RunningServer:
+    """A server server that serves on its own thread; `call` runs a function there."""
+
+    server: HttpServer
+    loop: asyncio.AbstractEventLoop
+    listener: socket.socket
+    address: Any  # where it listens
+    loop_errors: list[dict[str, Any]] = field(default_factory=list)  # what the loop had to complain about
+
+    def connect(self, *, receive_buffer: int | None = None, send_buffer: int | None = None) -> RawClient:
+        sock = socket.socket(self.listener.family, socket.SOCK_STREAM)
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if send_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        sock.settimeout(WAIT_TIMEOUT_S)
+        try:
+            sock.connect(self.address)
+        except OSError:
+            sock.close()
+            raise
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return RawClient(sock)
+
+    def request(self, data: bytes, *, is_head: bool = False) -> RawResponse:
+        """On a connection of its own."""
+        with self.connect() as client:
+            return client.request(data, is_head=is_head)
+
+    def call(self, function: Callable[[], T]) -> T:
+        async def run() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(WAIT_TIMEOUT_S)
+
+    def close(self, grace_s: float = 0.0) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.close(grace_s), self.loop).result(grace_s + WAIT_TIMEOUT_S)
+
+    def wait_for_reads(self) -> None:
+        """Let the server read what has been sent to it."""
+        for _ in range(3):
+            self.call(lambda: None)
+            time.sleep(0.002)
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """Those that the server has left on its loop."""
+        return self.call(lambda: {task for task in asyncio.all_tasks() if task is not asyncio.current_task()})
+
+    def count(self) -> int:
+        return self.call(lambda: self.server.connection_count)
+
+
+@contextmanager
+def running_server(
+    node: Node,
+    loop_name: str = "uvloop",
+    *,
+    prefixes: tuple[str, ...] = ("/svc",),
+    limits: ServerLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+    listener: socket.socket | None = None,
+    mount: Mount | None = None,
+) -> Iterator[RunningServer]:
+    """Serve the node for as long as the block runs; then nothing of the server may be left."""
+    listener = listener or loopback_socket()
+    loop = LOOPS[loop_name]()
+    thread = threading.Thread(
+        target=loop.run_forever, name="server under test", daemon=True
+    )  # one that hangs must not hang all
+    thread.start()
+    faults: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+
+    async def start() -> HttpServer:
+        server = HttpServer(node, prefixes, limits)
+        await server.listen(listener, tls, mount)
+        return server
+
+    try:
+        server = asyncio.run_coroutine_threadsafe(start(), loop).result(WAIT_TIMEOUT_S)
+        server = RunningServer(server, loop, listener, listener.getsockname(), faults)
+        try:
+            yield server
+        finally:
+            server.close()
+        assert not server.tasks(), "tasks were left behind"
+        assert not faults, f"the loop complains: {faults}"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WAIT_TIMEOUT_S)
+        loop.close()
+        listener.close()
+
+
+def loopback_socket(family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
+    """A socket bound to a free port of this machine."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+    return sock
+
+
+def becomes_true(condition: Callable[[], bool], within_s: float = WAIT_TIMEOUT_S) -> bool:
+    """Whether it comes true in time; looked at often, so that a test takes no longer than it must."""
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.005)
+    return True

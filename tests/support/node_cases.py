@@ -1,0 +1,185 @@
+"""Nodes that several suites ask questions of.
+
+Nodes in every condition that a client can tell from outside, by name.
+
+A server in another process cannot be handed a node, so it holds them all, and the header `X-Node-Case` says which one is
+asked. The surfaces inside this process are built around one of them each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from svcnode import Handle, Node, Status, asgi, wsgi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from svcnode import Health, Identity, Service, ServiceState
+
+
+def worked_example() -> Node:
+    """The worked example of the interface: one service in each of the three statuses."""
+    node = Node("validator-7", version="v1.4.2")
+    node.register("db", name="Ledger database", description="Holds the ledger").up()
+    node.register("indexer", name="Indexer", description="Follows the chain").down("out of disk")
+    node.register("storage", name="Storage daemon", description="Keeps the blobs").initializing("loading")
+    return node
+
+
+CASE_HEADER = "X-Node-Case"
+SECRET = "the password is swordfish"
+ODD_SERVICE_IDS = {
+    "a/b c%": Status.UP,
+    "ü": Status.DOWN,
+    "...": Status.INITIALIZING,
+    ".a": Status.UP,
+    "?": Status.DOWN,
+    "#": Status.INITIALIZING,
+    "%2F": Status.UP,
+    "/": Status.DOWN,
+    "//": Status.INITIALIZING,
+    "{service_ID}": Status.UP,
+    "health": Status.DOWN,
+    "a/health": Status.INITIALIZING,
+    "node": Status.UP,
+    "+": Status.DOWN,
+    " ": Status.INITIALIZING,
+    "a;b=c&d": Status.UP,
+    "日本語 🚀": Status.DOWN,
+    "x" * 256: Status.INITIALIZING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCase:
+    node: Node
+    prefixes: tuple[str, ...] = ("/svc",)
+
+
+class BrokenNode(Node):
+    """Whatever is asked of it, it fails."""
+
+    def _fail(self) -> NoReturn:
+        raise RuntimeError(SECRET)
+
+    @property
+    def identity(self) -> Identity:
+        self._fail()
+
+    @property
+    def health(self) -> Health:
+        self._fail()
+
+    def status(self, service_id: str) -> Status | None:
+        self._fail()
+
+    def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
+        self._fail()
+
+
+def _services(**statuses: Status) -> Node:
+    node = Node("validator-7", version="v1.4.2")
+    for service_id, status in statuses.items():
+        report(node.register(service_id), status)
+    return node
+
+
+def report(handle: Handle, status: Status) -> None:
+    match status:
+        case Status.UP:
+            handle.up()
+        case Status.DOWN:
+            handle.down("broken")
+        case Status.INITIALIZING:
+            handle.initializing("loading")
+
+
+def _critical_down() -> Node:
+    node = _services(db=Status.UP, indexer=Status.UP)
+    node.register("ledger", impact="critical").down("broken")
+    return node
+
+
+def _critical_initializing() -> Node:
+    node = _services(db=Status.UP)
+    node.register("ledger", impact="critical").initializing("loading")
+    return node
+
+
+def _uncounted_down() -> Node:
+    node = _services(db=Status.UP)
+    node.register("dashboard", impact="none").down("broken")
+    return node
+
+
+def _draining() -> Node:
+    node = _services(db=Status.UP)
+    node.drain()
+    return node
+
+
+def _with_an_issue() -> Node:
+    node = _services(db=Status.UP)
+    node.set_issue("disk full")
+    return node
+
+
+def _starting() -> Node:
+    node = Node("validator-7", version="v1.4.2", starting=True)
+    node.register("db").up()
+    return node
+
+
+def _odd_ids() -> Node:
+    node = Node("validator-7", version="v1.4.2")
+    for service_id, status in ODD_SERVICE_IDS.items():
+        report(node.register(service_id), status)
+    return node
+
+
+NODE_CASES: dict[str, Callable[[], NodeCase]] = {
+    "worked example": lambda: NodeCase(worked_example()),
+    "no services": lambda: NodeCase(_services()),
+    "all up": lambda: NodeCase(_services(db=Status.UP, indexer=Status.UP)),
+    "all down": lambda: NodeCase(_services(db=Status.DOWN, indexer=Status.DOWN)),
+    "all initializing": lambda: NodeCase(_services(db=Status.INITIALIZING)),
+    "one down": lambda: NodeCase(_services(db=Status.UP, indexer=Status.DOWN)),
+    "critical down": lambda: NodeCase(_critical_down()),
+    "critical initializing": lambda: NodeCase(_critical_initializing()),
+    "uncounted down": lambda: NodeCase(_uncounted_down()),
+    "draining": lambda: NodeCase(_draining()),
+    "with an issue": lambda: NodeCase(_with_an_issue()),
+    "starting": lambda: NodeCase(_starting()),
+    "odd ids": lambda: NodeCase(_odd_ids()),
+    "two prefixes": lambda: NodeCase(worked_example(), ("/svc", "/eigen")),
+    "deep prefix": lambda: NodeCase(worked_example(), ("/api/v1/svc",)),
+    "no prefix": lambda: NodeCase(worked_example(), ("",)),
+    "broken": lambda: NodeCase(BrokenNode("validator-7", version="v1.4.2")),
+}
+
+
+@cache
+def _asgi_application(name: str) -> Any:
+    world = NODE_CASES[name]()
+    return asgi(world.node, prefix=world.prefixes)
+
+
+@cache
+def _wsgi_application(name: str) -> Any:
+    world = NODE_CASES[name]()
+    return wsgi(world.node, prefix=world.prefixes)
+
+
+async def asgi_cases(scope: Any, receive: Any, send: Any) -> None:
+    """All of them as one ASGI application."""
+    headers = dict(scope["headers"])
+    await _asgi_application(headers[CASE_HEADER.lower().encode()].decode())(scope, receive, send)
+
+
+def wsgi_cases(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    """All of them as one WSGI application."""
+    answer: Iterable[bytes] = _wsgi_application(environ["HTTP_X_NODE_CASE"])(environ, start_response)
+    return answer

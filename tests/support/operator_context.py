@@ -1,0 +1,62 @@
+"""A node with its journal and a clock, and a desk to ask what the operator surface says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from svcnode.api.app import OperatorRequest
+from svcnode.node import Node
+from svcnode.notify.model import DeliveryStats
+from svcnode.operator.context import OperatorContext, ProcessStats
+from svcnode.operator.details import Now, service_details
+from svcnode.stats import CheckStats
+from tests.support.virtual_time import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from svcnode.api.spec import Response
+    from svcnode.core.model import Verdict
+
+STARTED_AT_S = 1_800_000_000.0  # by the clock on the wall, when the node's own shows 0: 2027-01-15T08:00:00Z
+
+
+class OperatorHarness:
+    """Time passes only as the test says."""
+
+    def __init__(self, **words: Any) -> None:
+        self.clock = VirtualClock()
+        self.node = Node("validator-7", version="v1.4.2", clock=self.clock, **words)
+        self.check_stats = CheckStats(self.node)
+        self.process_stats = ProcessStats(started_at_s=STARTED_AT_S, started_monotonic_s=self.clock.now_s)
+        self.history = cast("Any", SimpleNamespace(last_id=0, problem=None))
+        no_events = cast("Any", None)
+        self.context = OperatorContext(
+            node=self.node,
+            check_stats=self.check_stats,
+            history=self.history,
+            events=no_events,
+            process_stats=self.process_stats,
+            delivery_stats=DeliveryStats(),
+        )
+
+    def record(self, service_id: str, *verdicts: Verdict, interval_s: float = 0.0, duration_s: float = 0.0) -> None:
+        """Each verdict, and then the time that passes."""
+        for verdict in verdicts:
+            self.node.record(service_id, verdict, duration_s=duration_s)
+            self.clock.advance(interval_s)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.clock.now_s, STARTED_AT_S + self.clock.now_s)
+
+    def details(self, service_id: str) -> Any:
+        """As they come over the wire."""
+        return json.loads(json.dumps(service_details(self.node, self.check_stats, service_id, self.now)))
+
+    def request(self, handler: Callable[..., Any], name: str = "", query: str = "") -> Response:
+        visit = OperatorRequest("GET", b"/", query.encode())
+        return cast("Answer", asyncio.run(handler(self.context, visit, name)))

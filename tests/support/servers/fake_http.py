@@ -1,0 +1,100 @@
+"""An HTTP server of our own in a process of its own, that answers by a state which the test sets while it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.support.servers.base import RealServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_ROOT = Path(__file__).parents[3]
+
+
+class FakeHttpServer(RealServer):
+    """The module of a subclass is what runs: there it calls `serve` with the function that answers."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.state = dict(self.defaults)
+        self.state_file = folder / "state.json"
+        self._write()
+
+    def set(self, **state: object) -> None:
+        """From the next request on; what is not named stays as it is."""
+        unknown = state.keys() - self.defaults.keys()
+        assert not unknown, f"not in its state: {', '.join(unknown)}"
+        self.state |= state
+        self._write()
+
+    def reset(self) -> None:
+        self.set(**self.defaults)
+
+    def _write(self) -> None:
+        """In one step, so that a request never sees half of it."""
+        draft = self.state_file.with_suffix(".draft")
+        draft.write_text(json.dumps(self.state))
+        draft.replace(self.state_file)
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", type(self).__module__, str(self.port), str(self.state_file)]
+
+    def environ(self) -> Mapping[str, str]:
+        return {"PYTHONPATH": str(_ROOT)}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: Mapping[str, str]
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    code: int
+    body: object = ""  # text, or what becomes JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def serve(answer: Callable[[Request], Response]) -> None:
+    port, state_file = int(sys.argv[1]), Path(sys.argv[2])
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # head and body leave together
+
+        def handle_any(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            place = urlsplit(self.path)
+            state = json.loads(state_file.read_text())
+            query = dict(parse_qsl(place.query))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self._response(answer(Request(self.command, place.path, query, headers, state)))
+
+        do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = do_OPTIONS = handle_any  # noqa: N815  http.server's names
+
+        def _response(self, reply: Response) -> None:
+            is_text = isinstance(reply.body, str)
+            body = (reply.body if isinstance(reply.body, str) else json.dumps(reply.body)).encode()
+            self.send_response(reply.code)
+            self.send_header("Content-Type", "text/plain; charset=utf-8" if is_text else "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

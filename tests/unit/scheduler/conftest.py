@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    mouth, ear = socket.socketpair()
+    ear.setblocking(False)
+    with mouth, ear:
+        yield mouth, ear
