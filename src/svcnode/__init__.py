@@ -34,7 +34,7 @@ from svcnode.core.model import (
     Verdict,
 )
 from svcnode.node import Handle, Node
-from svcnode.probes import Probe
+from svcnode.probes.base import Probe
 from svcnode.version import __version__
 
 if TYPE_CHECKING:

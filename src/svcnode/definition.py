@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import REPORTED_POLICY, Impact, Policy, Schedule, Service, validate_threshold
 from svcnode.core.units import parse_duration_s
 from svcnode.probes import make_probe
-
-if TYPE_CHECKING:
-    from svcnode.probes import Probe
+from svcnode.probes.base import Probe
 
 Duration = str | float  # "500ms", or a number of seconds
 
@@ -80,10 +78,13 @@ def define(  # noqa: PLR0913  each is a word of the service table
     validate_threshold("fall", fall)
     if isinstance(probe, str | Mapping):
         probe = make_probe(probe)
-    if probe is not None and not hasattr(probe, "check"):
-        raise InvalidValueError(f"a probe is a URL, a table with a url, or an object with check(), not {probe!r}")
-    if beats_within_s := getattr(probe, "ttl_s", None):  # a heartbeat: heard, not looked for
-        probe, ttl = None, beats_within_s
+    if probe is not None and not isinstance(probe, Probe):
+        raise InvalidValueError(
+            f"a probe is a URL, a table with a url, or an instance of svcnode.Probe, not {probe!r}; "
+            "derive its class from svcnode.Probe"
+        )
+    if probe is not None and probe.ttl_s is not None:  # a heartbeat: the service reports by itself
+        probe, ttl = None, probe.ttl_s
     if probe is None:
         probe_config = None
         policy = REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))

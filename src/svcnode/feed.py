@@ -12,55 +12,78 @@ from svcnode.core.errors import is_user_interrupt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.core.model import Change
+    from svcnode.core.model import Change, Evidence, ServiceState
+
+    OnChange = Callable[[Change], None]
+    OnEvidence = Callable[[str, Evidence, ServiceState], None]
 
 log = logging.getLogger("svcnode.feed")
 
 
 class ChangeFeed:
     def __init__(self) -> None:
-        self._listeners: tuple[Callable[[Change], None], ...] = ()
+        self._on_change: tuple[OnChange, ...] = ()
+        self._on_evidence: tuple[OnEvidence, ...] = ()
         self._listeners_lock = threading.Lock()
         self._pending: deque[Change] = deque()
         self._delivery_lock = threading.Lock()
 
     @property
     def has_listeners(self) -> bool:
-        return bool(self._listeners)
+        return bool(self._on_change)
 
-    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def subscribe(
+        self, on_change: OnChange | None = None, *, on_evidence: OnEvidence | None = None
+    ) -> Callable[[], None]:
+        """Returns a function that ends the subscription."""
         with self._listeners_lock:
-            self._listeners = (*self._listeners, listener)
+            if on_change is not None:
+                self._on_change = (*self._on_change, on_change)
+            if on_evidence is not None:
+                self._on_evidence = (*self._on_evidence, on_evidence)
 
         def unsubscribe() -> None:
             with self._listeners_lock:
-                self._listeners = tuple(one for one in self._listeners if one is not listener)
+                self._on_change = tuple(one for one in self._on_change if one is not on_change)
+                self._on_evidence = tuple(one for one in self._on_evidence if one is not on_evidence)
 
         return unsubscribe
 
+    def publish_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
+        """Call the evidence listeners at once, on the thread that recorded the evidence."""
+        for listener in self._on_evidence:
+            try:
+                listener(service_id, evidence, state)
+            except BaseException as exc:  # a listener must not stop the thread that records
+                _log_or_raise(exc)
+
     def append(self, change: Change) -> None:
-        """Take a change in; the caller's own lock sets the order, and `deliver` follows once it is free."""
+        """Queue a change. The caller's own lock sets the order; `deliver` is called once that lock is free."""
         self._pending.append(change)
 
     def deliver(self) -> None:
-        # One thread at a time delivers. A change that comes while it does is taken along, or seen by the loop's
-        # own second look after the release; a listener that causes a change finds it delivered after its own.
+        # One thread delivers at a time. A change queued meanwhile is delivered by the same loop, or by the outer loop
+        # after the release. A change that a listener causes is delivered after the current one.
         while self._pending and (delivering := self._delivery_lock).acquire(blocking=False):
             try:
                 while self._pending:
                     self._call_listeners(self._pending.popleft())
             finally:
-                delivering.release()  # that one, should a listener have forked
+                delivering.release()  # the same lock, even if a listener forked
 
     def after_fork(self) -> None:
-        """In the child, nobody is there to let go of the locks that other threads held."""
+        """Replace the locks: in the child, the threads that held them do not exist."""
         self._listeners_lock, self._delivery_lock = threading.Lock(), threading.Lock()
 
     def _call_listeners(self, change: Change) -> None:
-        for listener in self._listeners:
+        for listener in self._on_change:
             try:
                 listener(change)
-            except BaseException as exc:  # whoever made the change must not end by it
-                if is_user_interrupt(exc):
-                    raise
-                log.exception("a listener to the changes of the node failed; the others go on")
+            except BaseException as exc:  # a listener must not stop the thread that made the change
+                _log_or_raise(exc)
+
+
+def _log_or_raise(exc: BaseException) -> None:
+    if is_user_interrupt(exc):
+        raise exc
+    log.error("a listener of the node failed; the other listeners are called", exc_info=exc)

@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from svcnode.clock import monotonic_s
 from svcnode.core import state_machine
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
 from svcnode.core.model import (
     SPEC_VERSION,
@@ -46,11 +47,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from svcnode.definition import CheckOptions, Definition, ProbeConfig, ServiceOptions
-    from svcnode.probes import Probe
+    from svcnode.feed import OnChange, OnEvidence
+    from svcnode.probes.base import Probe
     from svcnode.scheduler import ProbeScheduler
     from svcnode.scheduler.thread import SchedulerThread
-
-    Observer = Callable[[str, Evidence, ServiceState], None]
 
 F = TypeVar("F", bound="Callable[[], Any]")
 
@@ -66,14 +66,14 @@ class Handle:
         self._node = node
         self.id = service_id
 
-    def up(self, reason: str = "") -> None:
-        self.report(Verdict.ready(reason))
+    def up(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.ready(reason, code=code))
 
-    def initializing(self, reason: str = "") -> None:
-        self.report(Verdict.not_ready(reason))
+    def initializing(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.not_ready(reason, code=code))
 
-    def down(self, reason: str = "") -> None:
-        self.report(Verdict.failed(reason))
+    def down(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.failed(reason, code=code))
 
     def report(self, verdict: Verdict) -> None:
         self._node.report(self.id, verdict)
@@ -134,7 +134,6 @@ class Node:
         self.next_expiry_at_s = math.inf  # until then, silence changes nothing
         self._tiebreaker = count()  # keeps the heap from comparing entries
         self._feed = ChangeFeed()
-        self._observers: tuple[Observer, ...] = ()
         self._scheduler: ProbeScheduler | None = None
         self._probing_pid: int | None = None
         self._scheduler_thread: SchedulerThread | None = None
@@ -244,14 +243,13 @@ class Node:
             before = self._as_of(entry, now_s)
             self._set_state(entry, state_machine.apply_evidence(before, evidence, entry.service.policy), now_s)
             state = entry.state
-        for observer in self._observers:
-            observer(service_id, evidence, state)
+        self._feed.publish_evidence(service_id, evidence, state)
         self._feed.deliver()
         return state
 
     def beat(self, service_id: str) -> None:
         """A sign of life from a service registered with a `ttl`."""
-        self.report(service_id, Verdict.ready())
+        self.report(service_id, Verdict.ready(code=ReasonCode.REPORTED))
 
     def set_issue(self, issue: str) -> None:
         """The node answers 503 until this issue is cleared."""
@@ -354,19 +352,17 @@ class Node:
         entry = self._entries.get(service_id)
         return None if entry is None else entry.probe_config
 
-    def subscribe(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` once for every change from now on, in order; returns what ends that.
+    def subscribe(
+        self, on_change: OnChange | None = None, *, on_evidence: OnEvidence | None = None
+    ) -> Callable[[], None]:
+        """Follow the node from now on; returns a function that ends the subscription.
 
-        It is called on the thread that made the change, so it should hand over and return.
+        `on_change` is called once for every change, in order. `on_evidence` is called for every recorded verdict, with
+        the service id, the evidence and the state after it, before the change that it causes. Both are called on the
+        thread that recorded, so they should hand over and return. A listener that raises is logged; the others are
+        still called.
         """
-        return self._feed.subscribe(listener)
-
-    def observe(self, observer: Observer) -> None:
-        """Call `observer` for every report from now on, with the evidence and what is believed after it.
-
-        It is called on the thread that reports, before that report's change is told, and must neither block nor raise.
-        """
-        self._observers = (*self._observers, observer)
+        return self._feed.subscribe(on_change, on_evidence=on_evidence)
 
     def next_check_in_s(self, service_id: str) -> float | None:
         """How long until a service is looked at again, 0 while it is; None when nobody looks at it."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.model import Change, ChangeKind, Evidence, Outcome, ServiceState, Status, Verdict
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Change, ChangeKind, Evidence, Outcome, ServiceState, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 MAX_RECENT_RESULTS = 20
 # Looks take from a fraction of a millisecond (a socket on this machine) to the longest timeout that makes sense.
 DURATION_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+MAX_FAILURE_CODES = len(ReasonCode) + 32  # ours, and some of other packages
 REPORTED_KIND = "reported"  # the kind of a service that somebody reports for
 FIXED_KIND = "fixed"  # the kind of a service of which nobody learns anything: the configuration says what it is
-
-
-@dataclass(frozen=True, slots=True)
-class FixedVerdict(Verdict):
-    """What the configuration says of a service. Nobody has seen it, so it is no attempt."""
 
 
 class CheckResult(NamedTuple):
@@ -72,10 +68,10 @@ class CheckStats:
         self._services: dict[str, ServiceStats] = {}
         self._durations: dict[str, DurationHistogram] = {}
         self.node_transitions = 0
+        self.failures_by_code: dict[str, int] = {}  # checks and reports whose outcome was not `ready`
         for service, _ in node:
             self._reset(service.id)
-        node.observe(self._on_evidence)
-        node.subscribe(self._on_change)
+        node.subscribe(self._on_change, on_evidence=self._on_evidence)
 
     def get(self, service_id: str) -> ServiceStats | None:
         return self._services.get(service_id)
@@ -91,14 +87,22 @@ class CheckStats:
             if service_id not in self._node:  # it left while this was under way
                 return
             record = self._reset(service_id)
-        if isinstance(evidence.verdict, FixedVerdict):
+        if evidence.verdict.code == ReasonCode.FIXED:
             if record.kind != FIXED_KIND:  # what was reported before is another story
                 self._reset(service_id).kind = FIXED_KIND
             return
         record.recent_results.append(CheckResult(evidence, state.status))
         record.checks_by_outcome[evidence.verdict.outcome] += 1
+        if evidence.verdict.outcome is not Outcome.READY:
+            self._count_failure(evidence.verdict.code)
         if record.kind != REPORTED_KIND:
             record.durations.add(evidence.duration_s)
+
+    def _count_failure(self, code: str) -> None:
+        """By code. Codes of other packages are bounded in number; what is beyond the bound counts as `other`."""
+        if code not in self.failures_by_code and len(self.failures_by_code) >= MAX_FAILURE_CODES:
+            code = ReasonCode.OTHER
+        self.failures_by_code[code] = self.failures_by_code.get(code, 0) + 1
 
     def _reset(self, service_id: str) -> ServiceStats:
         kind = probe_kind(self._node.probe_config(service_id))
@@ -136,8 +140,4 @@ def _is_initial_fixed_status(change: Change, record: ServiceStats) -> bool:
 
 
 def probe_kind(probe_config: ProbeConfig | None) -> str:
-    """The scheme of the URL that a service is looked at by."""
-    if probe_config is None:
-        return REPORTED_KIND
-    url = getattr(probe_config.probe, "url", None)
-    return str(getattr(url, "scheme", "function"))
+    return REPORTED_KIND if probe_config is None else probe_config.probe.kind

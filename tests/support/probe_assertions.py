@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net.trace import record_steps
-from svcnode.probes import Probe, make_probe
+from svcnode.probes import make_probe
+from svcnode.probes.base import Probe
 from svcnode.probes.run import close_probe, run_check
 from tests.support.backends import Backend, Peer, ReceivedRequest, close, reset, sending
 from tests.support.http_server import WAIT_TIMEOUT_S

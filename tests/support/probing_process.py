@@ -25,7 +25,7 @@ from svcnode.probes.run import close_probe
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from svcnode.probes import Probe
+    from svcnode.probes.base import Probe
 
 ROOT = Path(__file__).parents[2]
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}

@@ -11,7 +11,8 @@ import pytest
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import REPORTED_POLICY, Impact, Verdict
 from svcnode.definition import ServiceOptions, define
-from svcnode.probes import KINDS, Probe, make_probe
+from svcnode.probes import KINDS, make_probe
+from svcnode.probes.base import Probe
 from svcnode.probes.http import HttpProbe
 from svcnode.probes.sqlite import SqliteProbe
 

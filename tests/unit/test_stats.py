@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import ChangeKind, Outcome, Status, Verdict
 from svcnode.definition import define
 from svcnode.node import Node
@@ -20,7 +21,6 @@ from svcnode.stats import (
     REPORTED_KIND,
     CheckStats,
     DurationHistogram,
-    FixedVerdict,
     ServiceStats,
     probe_kind,
 )
@@ -175,11 +175,11 @@ WORDS = "set in the configuration"
 
 
 def test_a_fixed_status_is_no_attempt_and_from_the_start_no_change(world: World) -> None:
-    world.node.register("own").report(FixedVerdict.ready(WORDS))
+    world.node.register("own").report(Verdict.ready(WORDS, code=ReasonCode.FIXED))
     record = world.stats("own")
     assert record.kind == FIXED_KIND
     assert (len(record.recent_results), sum(record.checks_by_outcome.values()), record.transitions) == (0, 0, 0)
-    world.node.record("own", FixedVerdict.failed(WORDS))
+    world.node.record("own", Verdict.failed(WORDS, code=ReasonCode.FIXED))
     assert world.stats("own") is record
     assert (len(record.recent_results), record.transitions) == (0, 1)
 
@@ -193,12 +193,12 @@ def test_a_program_that_reports_in_the_same_words_is_heard(world: World) -> None
 def test_where_a_status_is_fixed_what_was_reported_before_is_another_story(world: World) -> None:
     world.node.register("own", ttl="5s").up()
     world.node.replace(define("own"))
-    world.node.record("own", FixedVerdict.failed(WORDS))
+    world.node.record("own", Verdict.failed(WORDS, code=ReasonCode.FIXED))
     assert (world.stats("own").kind, world.statuses("own"), world.stats("own").transitions) == (FIXED_KIND, [], 0)
 
 
 def test_what_comes_in_the_place_of_a_fixed_status_is_reported(world: World) -> None:
-    world.node.register("own").report(FixedVerdict.ready(WORDS))
+    world.node.register("own").report(Verdict.ready(WORDS, code=ReasonCode.FIXED))
     world.node.replace(define("own", ttl="5s"))
     assert world.stats("own").kind == REPORTED_KIND
     world.node.beat("own")
@@ -237,7 +237,7 @@ def test_what_is_reported_of_a_service_that_is_just_leaving_is_not_kept() -> Non
     """The report is under way on one thread while another takes the service away."""
     node = Node("validator-7", version="v1")
     node.register("db")
-    node.observe(lambda service_id, *_: node.deregister(service_id))
+    node.subscribe(on_evidence=lambda service_id, *_: node.deregister(service_id))
     journal = CheckStats(node)
     node.record("db", READY)
     assert journal.get("db") is None

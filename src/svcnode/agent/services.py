@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from svcnode.core.model import Change, ChangeKind, Status
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Change, ChangeKind, Status, Verdict
 from svcnode.core.text import join_first
-from svcnode.stats import FixedVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,9 +22,9 @@ MAX_LISTED_IDS = 5
 log = logging.getLogger("svcnode")
 
 _FIXED_VERDICTS = {
-    Status.UP: FixedVerdict.ready("set in the configuration"),
-    Status.INITIALIZING: FixedVerdict.not_ready("set in the configuration"),
-    Status.DOWN: FixedVerdict.failed("set in the configuration"),
+    Status.UP: Verdict.ready("set in the configuration", code=ReasonCode.FIXED),
+    Status.INITIALIZING: Verdict.not_ready("set in the configuration", code=ReasonCode.FIXED),
+    Status.DOWN: Verdict.failed("set in the configuration", code=ReasonCode.FIXED),
 }
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from svcnode.config.sources import Source
     from svcnode.notify.settings import NotifySettings
     from svcnode.notify.targets import NotificationTarget
-    from svcnode.probes import Probe
+    from svcnode.probes.base import Probe
 
     MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
 
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
@@ -57,28 +58,29 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a probe saw."""
+    """What a check found: an outcome, a reason for people and a code for programs."""
 
     outcome: Outcome
     reason: str = ""
+    code: str = ReasonCode.OTHER  # a member of ReasonCode, or a code of another package that begins with "x_"
 
     @classmethod
-    def ready(cls, reason: str = "") -> Verdict:
-        return cls(Outcome.READY, reason)
+    def ready(cls, reason: str = "", *, code: str = ReasonCode.OK) -> Verdict:
+        return cls(Outcome.READY, reason, code)
 
     @classmethod
-    def not_ready(cls, reason: str) -> Verdict:
-        """Alive, and says itself that it is starting, loading, syncing or lagging."""
-        return cls(Outcome.NOT_READY, reason)
+    def not_ready(cls, reason: str, *, code: str = ReasonCode.OTHER) -> Verdict:
+        """The service is alive and says that it is starting, loading, syncing or lagging."""
+        return cls(Outcome.NOT_READY, reason, code)
 
     @classmethod
-    def failed(cls, reason: str) -> Verdict:
-        return cls(Outcome.FAILED, reason)
+    def failed(cls, reason: str, *, code: str = ReasonCode.OTHER) -> Verdict:
+        return cls(Outcome.FAILED, reason, code)
 
     @classmethod
-    def unknown(cls, reason: str) -> Verdict:
-        """The fault is our own, so nothing was learned about the service."""
-        return cls(Outcome.UNKNOWN, reason)
+    def unknown(cls, reason: str, *, code: str = ReasonCode.OTHER) -> Verdict:
+        """The fault is on this machine, so nothing was learned about the service."""
+        return cls(Outcome.UNKNOWN, reason, code)
 
 
 class Evidence(NamedTuple):
@@ -180,6 +182,7 @@ class ServiceState(NamedTuple):
 
     status: Status
     reason: str
+    code: str  # why, as a reason code
     since_s: float
     registered_at_s: float
     ready_in_a_row: int = 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, assert_never
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import (
     Condition,
     Evidence,
@@ -24,6 +25,7 @@ from svcnode.core.model import (
     ServiceState,
     Status,
     Tally,
+    Verdict,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,13 @@ if TYPE_CHECKING:
 
 
 def initial_state(now_s: float) -> ServiceState:
-    return ServiceState(status=Status.INITIALIZING, reason="no evidence yet", since_s=now_s, registered_at_s=now_s)
+    return ServiceState(
+        status=Status.INITIALIZING,
+        reason="no evidence yet",
+        code=ReasonCode.NO_EVIDENCE,
+        since_s=now_s,
+        registered_at_s=now_s,
+    )
 
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
@@ -63,14 +71,14 @@ def _after_ready(state: ServiceState, evidence: Evidence, policy: Policy) -> Ser
         state,
         evidence,
         status=Status.DOWN if is_still_down else Status.UP,
-        reason=state.reason if is_still_down else evidence.verdict.reason,
+        cause=state if is_still_down else evidence.verdict,
         ready_in_a_row=ready_in_a_row,
         last_ready_at_s=evidence.at_s,
     )
 
 
 def _after_not_ready(state: ServiceState, evidence: Evidence) -> ServiceState:
-    return _with_evidence(state, evidence, status=Status.INITIALIZING, reason=evidence.verdict.reason)
+    return _with_evidence(state, evidence, status=Status.INITIALIZING, cause=evidence.verdict)
 
 
 def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
@@ -81,8 +89,8 @@ def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> S
         state,
         evidence,
         status=status,
-        # What is still Up is so for the reason it had; otherwise the failure is the best reason there is.
-        reason=state.reason if status is Status.UP else evidence.verdict.reason,
+        # A service that is still Up keeps its reason; otherwise the failure is the reason.
+        cause=state if status is Status.UP else evidence.verdict,
         failures_in_a_row=failures_in_a_row,
     )
 
@@ -96,7 +104,7 @@ def _with_evidence(  # noqa: PLR0913  each is a field
     evidence: Evidence,
     *,
     status: Status,
-    reason: str,
+    cause: ServiceState | Verdict,
     ready_in_a_row: int = 0,
     failures_in_a_row: int = 0,
     last_ready_at_s: float | None = None,
@@ -104,7 +112,8 @@ def _with_evidence(  # noqa: PLR0913  each is a field
     """By position, since every check ends here and names take twice as long."""
     return ServiceState(
         status,
-        reason,
+        cause.reason,
+        cause.code,
         state.since_s if status is state.status else evidence.at_s,
         state.registered_at_s,
         ready_in_a_row,
@@ -116,15 +125,16 @@ def _with_evidence(  # noqa: PLR0913  each is a field
 
 def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
     """The state as it must be believed at `now_s`: evidence that has gone stale no longer carries it."""
-    lapse_at_s = expires_at_s(state, policy)
-    if now_s < lapse_at_s:
+    expiry_s = expires_at_s(state, policy)
+    if now_s < expiry_s:
         return state
     if policy.ttl_s is not None:
-        status, reason = Status.DOWN, f"no report within its ttl of {policy.ttl_s:g} s"
+        status, code, reason = Status.DOWN, ReasonCode.TTL_EXPIRED, f"no heartbeat within the ttl of {policy.ttl_s:g} s"
     else:
-        what = "success" if state.status is Status.UP else "evidence"
-        status, reason = Status.INITIALIZING, f"no fresh {what} for {policy.stale_after_s:g} s"
-    return state._replace(status=status, reason=reason, since_s=lapse_at_s, ready_in_a_row=0)
+        missing = "success" if state.status is Status.UP else "evidence"
+        status, code = Status.INITIALIZING, ReasonCode.STALE
+        reason = f"stale: no {missing} for {policy.stale_after_s:g} s"
+    return state._replace(status=status, reason=reason, code=code, since_s=expiry_s, ready_in_a_row=0)
 
 
 def expires_at_s(state: ServiceState, policy: Policy) -> float:

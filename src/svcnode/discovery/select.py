@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from svcnode.discovery.scan import FoundService
-    from svcnode.probes import Probe
+    from svcnode.probes.base import Probe
 
 CHECK_TIMEOUT_S = 1.5
 

@@ -211,8 +211,7 @@ class History:
 
     def _subscribe_to_node(self) -> None:
         self._is_subscribed = True
-        self._unsubscribe = self._node.subscribe(self._on_change)
-        self._node.observe(self._on_evidence)
+        self._unsubscribe = self._node.subscribe(self._on_change, on_evidence=self._on_evidence)
         services = list(self._node)  # not with the lock held: whoever reads may hear of silence first
         now_s = self._wall_clock()
         with self._aggregator_lock:

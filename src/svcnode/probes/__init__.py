@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.text import suggestion
+from svcnode.probes.base import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from svcnode.core.model import Verdict
     from svcnode.net.url import Url
 
 # scheme: "module:Class", and in brackets the extra that brings its driver, where it needs one
@@ -64,15 +64,9 @@ ENTRY_POINT_GROUP = "svcnode.probes"
 _TARGET_PATTERN = re.compile(r"(?P<module>[\w.]+):(?P<name>\w+)(?:\s*\[(?P<extra>[\w-]+)\])?")
 
 
-class Probe(Protocol):
-    async def check(self) -> Verdict:
-        """Look once. The caller sets the deadline and cancels; an exception counts as our own fault.
-
-        A probe that keeps something from look to look has a method `let_go()` as well, called when the looking ends.
-        """
-
-
 class ProbeKind(Protocol):
+    permission: str
+
     def __call__(self, url: Url, **options: Any) -> Probe: ...  # noqa: ANN401  each kind has its own
 
 
@@ -116,7 +110,7 @@ def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str])
 
 
 def _check_permission(kind: ProbeKind, scheme: str, allowed: Collection[str]) -> None:
-    permission = getattr(kind, "permission", "")
+    permission = kind.permission
     if permission and permission not in allowed:
         raise ProbeError(
             f"{scheme} probes run programs on this machine; to allow them, set {permission} = true in [security], "
@@ -137,8 +131,10 @@ def _load_kind(scheme: str) -> ProbeKind:
         raise ProbeError(_missing_driver_text(scheme, found["extra"], exc)) from exc
     except Exception as exc:
         raise ProbeError(f"the kind of {scheme} cannot be loaded: {type(exc).__name__}: {exc}") from exc
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        raise ProbeError(f'"{target}", which another package names for {scheme}, is not a dataclass, as a kind is')
+    if not (isinstance(kind, type) and issubclass(kind, Probe) and is_dataclass(kind)):
+        raise ProbeError(
+            f'"{target}", which another package names for {scheme}, is not a dataclass that derives from svcnode.Probe'
+        )
     return cast("ProbeKind", kind)
 
 

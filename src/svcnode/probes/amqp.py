@@ -24,7 +24,7 @@ from svcnode.core.model import Verdict
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import Streams, open_streams
 from svcnode.net.trace import step
-from svcnode.probes.base import LoginProbe, driver_error_text
+from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     import asyncio

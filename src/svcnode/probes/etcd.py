@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.base import driver_error_text, resolve_credentials
 from svcnode.probes.http_client import HttpOptions
+from svcnode.probes.session import driver_error_text, resolve_credentials
 
 if TYPE_CHECKING:
     from svcnode.net.http1 import HttpResponse

@@ -17,6 +17,7 @@ from svcnode.core.text import error_text
 from svcnode.net.os_errors import ThreadStartError, verdict_for_os_error
 from svcnode.net.tasks import GuardedTask, SelfCancelledError
 from svcnode.net.threads import DaemonCall
+from svcnode.probes.base import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ _STILL_RUNNING = Verdict.failed("its previous run has not returned yet")
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionProbe:
+class FunctionProbe(Probe):
     """Returning is ready, returning False or raising is failed, and a returned verdict stands as it is.
 
     A plain function runs in a thread. A run that outlives its deadline cannot be stopped, so while it goes on
@@ -48,6 +49,10 @@ class FunctionProbe:
                 f"{getattr(code, '__qualname__', code)} cannot be a check: it yields, so a call runs nothing of it; "
                 "let it return instead, or write a function that uses it and returns"
             )
+
+    @property
+    def kind(self) -> str:
+        return "function"
 
     async def check(self) -> Verdict:
         self._task.loop_blocked_s = 0.0

@@ -27,7 +27,7 @@ from svcnode.core.text import suggestion, type_name
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import response_too_large
 from svcnode.net.tls import connect_tls
-from svcnode.probes.base import SessionProbe, driver_error_text
+from svcnode.probes.session import SessionProbe, driver_error_text
 
 READY = Verdict.ready()
 SERVING = 1

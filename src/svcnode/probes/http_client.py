@@ -21,7 +21,7 @@ from svcnode.net.http1 import PROTOCOLS, BodyProtocol, HttpResponse, StatusProto
 from svcnode.net.proxy import Proxy
 from svcnode.net.tls import connect_tls
 from svcnode.net.trace import step
-from svcnode.probes.base import REUSE_STEP_DETAIL, ConnectionSlot, TlsOptions
+from svcnode.probes.session import REUSE_STEP_DETAIL, ConnectionSlot, TlsOptions
 
 if TYPE_CHECKING:
     import asyncio

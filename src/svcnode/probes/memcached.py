@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from svcnode.core.model import Verdict
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import Streams, open_streams
-from svcnode.probes.base import SessionProbe, driver_error_text
+from svcnode.probes.session import SessionProbe, driver_error_text
 
 READY = Verdict.ready()
 

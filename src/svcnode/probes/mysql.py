@@ -29,8 +29,8 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import MAX_RECEIVED_BYTES, response_too_large
 from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
-from svcnode.probes.base import LoginProbe, driver_error_text
 from svcnode.probes.options import Role, Seconds
+from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     import ssl

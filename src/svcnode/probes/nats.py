@@ -28,7 +28,7 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.os_errors import InconclusiveError
 from svcnode.net.streams import Streams, open_streams, upgrade_streams
 from svcnode.net.trace import step
-from svcnode.probes.base import LoginProbe, driver_error_text
+from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     import ssl

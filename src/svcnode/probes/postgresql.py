@@ -29,8 +29,9 @@ from svcnode.core.model import Verdict
 from svcnode.core.text import suggestion
 from svcnode.net.dns import is_ip_address, resolve_host
 from svcnode.net.trace import step
-from svcnode.probes.base import MAX_CLOCK_SKEW_S, LoginProbe, driver_error_text
+from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from svcnode.probes.options import Role, Seconds, one_of
+from svcnode.probes.session import LoginProbe, driver_error_text
 
 READY = Verdict.ready()
 BOOLEAN_OID = 16

@@ -20,8 +20,8 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.streams import Streams, open_streams
 from svcnode.net.trace import step
-from svcnode.probes.base import LoginProbe, driver_error_text
 from svcnode.probes.options import Count, Role
+from svcnode.probes.session import LoginProbe, driver_error_text
 
 READY = Verdict.ready()
 

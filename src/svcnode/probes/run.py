@@ -7,17 +7,19 @@ import logging
 import time
 import traceback
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import error_text
 from svcnode.net.trace import interrupted_step, progress_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from svcnode.probes import Probe
+    from svcnode.probes.base import Probe
 
 # A check that was cut off ends at once, as a rule. But asyncio and drivers lose a cancellation now and then, and such a
 # check would never end: it is told again for as long as that takes. Not too soon, for a check may have to clean up.
@@ -74,30 +76,44 @@ def validate_verdict(verdict: object) -> Verdict:
         raise TypeError(f"check() returned {verdict!r}, which is no Verdict")
     if not isinstance(verdict.outcome, Outcome):
         raise TypeError(f"check() returned {verdict!r}, whose outcome is no Outcome")
-    is_text = type(verdict.reason) is str
-    return verdict if is_text else Verdict(verdict.outcome, str(verdict.reason))  # an error, at times
+    code = known_code(verdict.code)
+    if type(verdict.reason) is str and code is verdict.code:
+        return verdict
+    return Verdict(verdict.outcome, str(verdict.reason), code)  # a reason may be an exception
 
 
 def finalize_verdict(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> Verdict:
     """What a probe said, held against the time it took, and without secrets."""
     if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
-        return Verdict.not_ready(f"slow: it took {duration_s:.3g} s, max_latency is {max_latency_s:g} s")
-    return Verdict(verdict.outcome, redacted(verdict.reason)) if verdict.reason else verdict
+        return Verdict.not_ready(
+            f"slow: the check took {duration_s:.3g} s, max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
+        )
+    return replace(verdict, reason=redacted(verdict.reason)) if verdict.reason else verdict
+
+
+_TIMEOUT_CODES = {
+    "connect": ReasonCode.CONNECT_TIMEOUT,
+    "tunnel": ReasonCode.CONNECT_TIMEOUT,
+    "handshake": ReasonCode.TLS_TIMEOUT,
+}
 
 
 def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdict:
-    if so_far := progress_of(cancelled):
-        return Verdict.failed(redacted(f"{so_far}, within {timeout_s:g} s"))
+    if progress := progress_of(cancelled):
+        return Verdict.failed(redacted(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
     step = interrupted_step(cancelled)
-    if step == "resolve":  # the resolver is ours, and says nothing about the service
-        return Verdict.unknown(f"the resolver did not answer within {timeout_s:g} s")
-    return Verdict.failed(f"no answer within {timeout_s:g} s" + (f", in its step {step}" if step else ""))
+    if step == "resolve":  # the resolver belongs to this machine and says nothing about the service
+        return Verdict.unknown(f"the resolver did not answer within {timeout_s:g} s", code=ReasonCode.RESOLVER_FAILED)
+    where = f" (step: {step})" if step else ""
+    return Verdict.failed(
+        f"timeout: no response within {timeout_s:g} s{where}",
+        code=_TIMEOUT_CODES.get(step or "", ReasonCode.TIMEOUT),
+    )
 
 
 def probe_error_verdict(exc: BaseException) -> Verdict:
-    if isinstance(exc, asyncio.CancelledError):
-        return Verdict.unknown("the probe itself failed: what it waited for was cancelled")
-    return Verdict.unknown(redacted(f"the probe itself failed: {error_text(exc)}"))
+    cause = "a call it awaited was cancelled" if isinstance(exc, asyncio.CancelledError) else error_text(exc)
+    return Verdict.unknown(redacted(f"the probe failed: {cause}"), code=ReasonCode.PROBE_ERROR)
 
 
 def log_probe_error(logger: logging.Logger, message: str, error: BaseException) -> None:
@@ -111,11 +127,7 @@ def log_probe_error(logger: logging.Logger, message: str, error: BaseException) 
 
 
 def close_probe(probe: Probe) -> None:
-    """Nobody will check for a while: a probe may have kept a connection from check to check."""
-    end: Callable[[], None] | None = getattr(probe, "close", None)
-    if end is None:
-        return
     try:
-        end()
-    except Exception:  # somebody else wrote the probe
-        log.exception("a probe could not let go of what it had kept")
+        probe.close()
+    except Exception:  # the probe may be from another package
+        log.exception("closing a probe failed")

@@ -18,8 +18,8 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import connect_tls
 from svcnode.net.trace import attach_progress, step
-from svcnode.probes.base import TlsOptions
 from svcnode.probes.options import RawBytes
+from svcnode.probes.session import TlsOptions
 
 MAX_RECEIVED_BYTES = 64 * 1024
 MAX_SHOWN_CHARS = 80

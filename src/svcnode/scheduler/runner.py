@@ -145,7 +145,7 @@ class ProbeRunner:
         if self._is_stopped:
             raise asyncio.CancelledError from error
         # A check of the embedding program may hold the loop, and so its own deadline.
-        blocked_s = getattr(self.probe_config.probe, "blocked_loop_s", 0.0)
+        blocked_s = self.probe_config.probe.loop_blocked_s
         if is_late_from_blocking(self._scheduler.loop.time() - began_s, blocked_s, timeout_s):
             self._log_blocking(blocked_s)
             return Verdict.failed(

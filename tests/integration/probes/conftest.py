@@ -22,7 +22,7 @@ from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from svcnode.probes import Probe
+    from svcnode.probes.base import Probe
 
 T = TypeVar("T")
 

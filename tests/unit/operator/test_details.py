@@ -11,11 +11,11 @@ import pytest
 
 from svcnode.api.app import OperatorRequest
 from svcnode.api.spec import SERVICE_NOT_FOUND
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.operator import details
 from svcnode.operator.details import Now, all_details, details_of_one, node_details, services_details
-from svcnode.stats import FixedVerdict
 from svcnode.version import __version__
 from tests.support.operator_context import STARTED_AT_S, OperatorHarness
 
@@ -147,7 +147,7 @@ def test_a_service_that_a_program_reports_for_has_no_schedule(scene: OperatorHar
 
 
 def test_of_a_fixed_status_nothing_is_told_as_if_somebody_had_looked(scene: OperatorHarness) -> None:
-    scene.record("indexer", FixedVerdict.ready("set in the configuration"), interval_s=5)
+    scene.record("indexer", Verdict.ready("set in the configuration", code=ReasonCode.FIXED), interval_s=5)
     details = scene.details("indexer")
     assert (details["kind"], details["probe"], details["schedule"]) == ("fixed", None, None)
     assert (details["status"], details["reason"]) == ("Up", "set in the configuration")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode.api.app import OperatorRequest
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.history.records import HOURS, Bucket
 from svcnode.operator import page
 from svcnode.operator.page import STATIC_FILES, read_static
 from svcnode.operator.single_flight import SingleFlight
-from svcnode.stats import FixedVerdict
 from tests.support.operator_context import OperatorHarness
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_what_nobody_looks_at_has_no_latency_and_what_was_never_seen_has_no_look
 
 
 def test_a_fixed_status_has_no_look_and_is_neither_available_nor_not(scene: PagedScene) -> None:
-    scene.node.register("fixed").report(FixedVerdict.ready("set in the configuration"))
+    scene.node.register("fixed").report(Verdict.ready("set in the configuration", code=ReasonCode.FIXED))
     scene.buckets["fixed"] = [Bucket(0, up_s=3600.0)]
     read = scene.read()
     assert read.rows == [["fixed fixed", "Up", "0 s", "set in the configuration", *3 * [page.EMPTY_CELL]]]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from svcnode.probes.base import ConnectionSlot
+from svcnode.probes.session import ConnectionSlot
 
 
 async def put(kept: ConnectionSlot[str], connection: str) -> None:

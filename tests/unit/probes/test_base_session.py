@@ -17,7 +17,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.net.trace import record_steps
 from svcnode.net.url import Url
-from svcnode.probes.base import LoginProbe, driver_error_text
+from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

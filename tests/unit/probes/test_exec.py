@@ -20,8 +20,9 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.node import Node
-from svcnode.probes import Probe, make_probe
 from svcnode.probes import exec as exec_kind
+from svcnode.probes import make_probe
+from svcnode.probes.base import Probe
 from svcnode.probes.exec import MAX_OUTPUT_BYTES
 from svcnode.probes.run import run_check
 from tests.support.http_server import LOOPS, becomes_true

@@ -33,7 +33,7 @@ from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 if TYPE_CHECKING:
     import socket
 
-    from svcnode.probes import Probe
+    from svcnode.probes.base import Probe
 
 
 # ---- what comes of a look
@@ -394,7 +394,7 @@ async def test_a_probe_that_would_end_the_program_or_has_no_words_is_at_fault_an
     node.register("leaving", probe=leaving, interval="10s")
     node.register("silent", probe=silent, interval="10s")
     seen: dict[str, str] = {}
-    node.observe(lambda service_id, evidence, _: seen.update({service_id: evidence.verdict.reason}))
+    node.subscribe(on_evidence=lambda service_id, evidence, _: seen.update({service_id: evidence.verdict.reason}))
     async with make_scheduler(node):
         await asyncio.sleep(35.0)
     assert (len(leaving.started_at_s), len(silent.started_at_s)) == (4, 4)
@@ -434,7 +434,7 @@ def _stumble(*seen: object) -> None:
 async def test_an_observer_that_fails_does_not_end_the_looking(caplog: pytest.LogCaptureFixture) -> None:
     node, probe = make_node(), ScriptedProbe()
     node.register("db-1", probe=probe, interval="10s")
-    node.observe(_stumble)
+    node.subscribe(on_evidence=_stumble)
     async with make_scheduler(node):
         await asyncio.sleep(35.0)
     assert len(probe.started_at_s) >= 3

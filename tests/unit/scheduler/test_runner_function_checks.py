@@ -82,7 +82,7 @@ async def test_a_check_whose_client_was_cancelled_takes_its_service_down(caplog:
 @in_virtual_time
 async def test_a_check_that_raises_what_ends_coroutines_is_failed_and_looked_through_again() -> None:
     node, reasons = make_node(), list[str]()
-    node.observe(lambda _, evidence, __: reasons.append(evidence.verdict.reason))
+    node.subscribe(on_evidence=lambda _, evidence, __: reasons.append(evidence.verdict.reason))
 
     @node.check("db-1", interval="10s", start_period=0.0)
     async def check() -> None:
@@ -170,7 +170,7 @@ def test_that_one_check_held_the_loop_is_no_fault_of_the_others(
 
     async def story() -> None:
         node = make_node()
-        node.observe(lambda service_id, evidence, _: seen[service_id].append(evidence.verdict.outcome))
+        node.subscribe(on_evidence=lambda service_id, evidence, _: seen[service_id].append(evidence.verdict.outcome))
         node.check("listens", interval="10s", timeout="2s")(listens)
         node.check("holds", interval="10s", timeout="500ms")(holds)
         async with make_scheduler(node):
@@ -212,7 +212,7 @@ async def test_a_check_that_does_not_hear_its_deadline_takes_its_service_down_al
 ) -> None:
     node = make_node()
     reasons: list[str] = []
-    node.observe(lambda _, evidence, __: reasons.append(evidence.verdict.reason))
+    node.subscribe(on_evidence=lambda _, evidence, __: reasons.append(evidence.verdict.reason))
     node.check("db-1", interval="2s", timeout="500ms", fall=2, start_period=0.0)(check)
     async with make_scheduler(node):
         await asyncio.sleep(4.0)

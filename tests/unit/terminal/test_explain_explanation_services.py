@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Impact, Outcome, Status, Verdict
-from svcnode.stats import FixedVerdict
 from svcnode.terminal.explain.explanation import explain_service
 from tests.support.operator_context import OperatorHarness
 
@@ -343,7 +343,7 @@ def test_a_report_that_never_came() -> None:
 
 
 def test_a_status_that_the_configuration_sets() -> None:
-    story = Story(probe=None).see(FixedVerdict.failed("set in the configuration"))
+    story = Story(probe=None).see(Verdict.failed("set in the configuration", code=ReasonCode.FIXED))
     assert story.says(WHY) == ['The configuration says so (status = "Down"); nobody looks at it.']
     assert story.says(CHANGE) == [
         "Another status in the configuration, or a probe in its place; then a reload (SIGHUP)."

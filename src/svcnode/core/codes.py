@@ -1,0 +1,117 @@
+"""Reason codes: why a service has its status, as one word that programs compare.
+
+A verdict and a state carry a code beside a text. The text is for people and may change; the code is for programs and is
+stable. The set is closed, so metrics by code have bounded cardinality and `explain` has advice for every member. A probe
+from another package uses a member, or a code of its own that begins with `x_`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+
+class ReasonCode(StrEnum):
+    OK = "ok"  # the check succeeded
+
+    # Nothing is known about the service, or not enough.
+    NO_EVIDENCE = "no_evidence"  # no check has finished yet
+    STALE = "stale"  # the last evidence is older than stale_after
+    TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl
+    FIXED = "fixed"  # the configuration sets the status
+    REPORTED = "reported"  # the program reported the status and gave no code
+
+    # The check could not be run: the fault is on this machine.
+    PROBE_ERROR = "probe_error"  # the probe raised an exception
+    DRIVER_MISSING = "driver_missing"  # the probe's driver is not installed
+    RESOURCE_EXHAUSTED = "resource_exhausted"  # no file descriptors, memory, threads or ports left
+    RESOLVER_FAILED = "resolver_failed"  # the DNS resolver did not answer
+    PROXY_FAILED = "proxy_failed"  # the proxy between this machine and the service failed
+    COMMAND_NOT_STARTED = "command_not_started"  # the program of an exec: probe could not be started
+
+    # Network.
+    HOST_NOT_FOUND = "host_not_found"
+    NETWORK_UNREACHABLE = "network_unreachable"
+    CONNECTION_REFUSED = "connection_refused"
+    CONNECTION_CLOSED = "connection_closed"  # reset or closed before the response was complete
+    CONNECT_TIMEOUT = "connect_timeout"
+    TLS_TIMEOUT = "tls_timeout"
+    TIMEOUT = "timeout"  # connected, but no complete response in time
+    STILL_RUNNING = "still_running"  # the previous check has not returned
+    BLOCKED_LOOP = "blocked_loop"  # the check blocked the event loop for longer than its timeout
+    SLOW = "slow"  # succeeded, but took longer than max_latency
+
+    # TLS.
+    TLS_EXPIRED = "tls_expired"
+    TLS_EXPIRES_SOON = "tls_expires_soon"
+    TLS_NAME_MISMATCH = "tls_name_mismatch"
+    TLS_UNTRUSTED = "tls_untrusted"
+    TLS_NOT_OFFERED = "tls_not_offered"  # the server does not speak TLS on this port
+    TLS_FAILED = "tls_failed"  # any other TLS error
+
+    # Login and permissions.
+    AUTH_REQUIRED = "auth_required"
+    AUTH_FAILED = "auth_failed"
+    USER_NOT_FOUND = "user_not_found"
+    CLIENT_NOT_ALLOWED = "client_not_allowed"  # the server does not accept this machine or user from here
+    CLIENT_BLOCKED = "client_blocked"  # the server blocked this machine after too many errors
+    PERMISSION_DENIED = "permission_denied"
+
+    # What the service says about itself.
+    STARTING = "starting"
+    SHUTTING_DOWN = "shutting_down"
+    SYNCING = "syncing"
+    LAGGING = "lagging"
+    READ_ONLY = "read_only"
+    WRONG_ROLE = "wrong_role"
+    REPLICATION_STOPPED = "replication_stopped"
+    NO_LEADER = "no_leader"
+    LOCKED = "locked"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    RATE_LIMITED = "rate_limited"
+    TOO_FEW_PEERS = "too_few_peers"
+    WRONG_CHAIN = "wrong_chain"
+    CLOCK_SKEW = "clock_skew"
+    PARTIALLY_HEALTHY = "partially_healthy"
+    UNHEALTHY = "unhealthy"
+
+    # The response is not the expected one.
+    BAD_REQUEST = "bad_request"
+    NOT_FOUND = "not_found"  # no such path, database, queue or service
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    REDIRECTED = "redirected"
+    SERVER_ERROR = "server_error"
+    UNEXPECTED_RESPONSE = "unexpected_response"
+    PROTOCOL_ERROR = "protocol_error"  # another protocol answers on this port
+    NOT_SUPPORTED = "not_supported"  # the server lacks the method or the health service
+
+    # Files and disks.
+    FILE_NOT_FOUND = "file_not_found"
+    FILE_NOT_READABLE = "file_not_readable"
+    FILE_OUTDATED = "file_outdated"
+    CORRUPT = "corrupt"
+    DISK_LOW = "disk_low"
+
+    # Programs and functions.
+    EXIT_STATUS = "exit_status"  # the program of an exec: probe reported failure
+    CHECK_FAILED = "check_failed"  # a check function raised or returned False
+
+    OTHER = "other"
+
+
+_CUSTOM_CODE = re.compile(r"x_[a-z0-9_]{1,62}")
+
+
+def known_code(code: object) -> str:
+    """The code if it is a member or begins with `x_`; `other` for anything else."""
+    if isinstance(code, ReasonCode):
+        return code
+    if isinstance(code, str):
+        if code in _MEMBERS:
+            return ReasonCode(code)
+        if _CUSTOM_CODE.fullmatch(code):
+            return code
+    return ReasonCode.OTHER
+
+
+_MEMBERS = frozenset(member.value for member in ReasonCode)
