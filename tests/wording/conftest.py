@@ -1,0 +1,30 @@
+"""Snapshots of texts. `make wording` writes them again; the diff is what a reviewer reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with `snapshots/<test module>/<name>.txt`."""
+    folder = SNAPSHOTS / Path(request.node.path).stem.removeprefix("test_")
+
+    def compare(name: str, text: str) -> None:
+        file = folder / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-wording"):
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        assert file.exists(), f"no snapshot {file}; run `make wording` to write it"
+        assert text == file.read_text(encoding="utf-8"), f"{file} differs; run `make wording` if the new text is meant"
+
+    return compare
