@@ -9,14 +9,27 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.net.url import Url
 
 if TYPE_CHECKING:
-    from svcnode.core.model import Verdict
+    from svcnode.core.codes import ReasonCode
 
 # The largest difference of two clocks that are set right. A time further in the future means that the clocks disagree.
 MAX_CLOCK_SKEW_S = 60.0
+
+
+class CheckError(Exception):
+    """The service rejects the check, or its response cannot be used. The code says why."""
+
+    def __init__(self, text: str, code: ReasonCode, outcome: Outcome = Outcome.FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+        self.outcome = outcome
+
+    def verdict(self, url: Url) -> Verdict:
+        return Verdict(self.outcome, f"{self}: {url}", self.code)
 
 
 class Probe(ABC):

@@ -33,7 +33,7 @@ from svcnode.core.text import os_error_text
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.trace import step
 from svcnode.net.url import is_valid_hostname
-from svcnode.probes.base import UrlProbe
+from svcnode.probes.base import CheckError, UrlProbe
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
@@ -177,6 +177,8 @@ class SessionProbe(TlsOptions, ABC, Generic[C]):
 
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
         """What it means that the driver raised this."""
+        if isinstance(exc, CheckError):
+            return exc.verdict(self.url)
         return Verdict.failed(f"{driver_error_text(exc)}: {self.url}")
 
     async def check(self) -> Verdict:
