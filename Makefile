@@ -1,29 +1,31 @@
-# What a contributor runs. `make run` and `make test` do all set-up themselves.
+# The commands of a contributor. `make run` and `make test` do all set-up themselves.
 PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
-# Compiled once: without it, each of the processes that tests run in would compile all of them anew.
+# Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test lint check format truth kills bench wheel-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills bench wheel-test lock clean
 
 help:
-	@echo "make setup       all that the others need, which they see to themselves"
-	@echo "make run         serve on the embedded default (http://127.0.0.1:8420/svc/node)"
-	@echo "make demo        a node with five small servers that break and mend by a script"
-	@echo "make test        all tests"
-	@echo "make check       format, lint, layers, types, tests"
-	@echo "make format      mend format and what lint can mend"
-	@echo "make wheel-test  the tests against the built wheel, on every interpreter at hand"
-	@echo "make truth       hurt real servers in every known way, and count untrue answers: both totals must be 0"
-	@echo "make kills       kill a process that writes history fifty times, and count what is lost: it must be 0"
-	@echo "make bench       measure against the peers; writes benchmarks/RESULTS.md"
-	@echo "make lock        pin the dependencies anew"
-	@echo "make clean       remove everything that was made here"
+	@echo "make setup       install everything the other targets need; they call it themselves"
+	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node"
+	@echo "make demo        serve a node with five small servers that fail and recover by a script"
+	@echo "make test        run all tests; installs the servers they need when run as root"
+	@echo "make quick       run the unit and behaviour tests only; needs no server"
+	@echo "make check       check format, lint, layers and types, then run all tests"
+	@echo "make format      fix the format and what the linter can fix"
+	@echo "make wording     write the snapshots of user-visible texts again (tests/wording)"
+	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
+	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
+	@echo "make kills       kill a process that writes history 50 times and count lost records: must be 0"
+	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
+	@echo "make lock        update the pinned dependencies"
+	@echo "make clean       remove everything that these targets made"
 
 setup: .venv/.ready
 
-# uv comes by name from the package index, pinned by hash like everything else.
+# uv is installed by name from the package index and pinned by hash, like everything else.
 $(UV): requirements/uv.txt
 	$(PYTHON) -m venv .uv
 	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
@@ -41,15 +43,17 @@ run: setup
 demo: setup
 	$(BIN)/svcnode demo
 
-# What decides is tested in every branch. Most of what follows waits for servers, so it waits side by side: a file is
-# never shared out, for its tests share servers. What judges times comes last, and has the machine for itself. The few
-# that fail among so many get a second chance, serial.
-DECIDING := tests/unit/core $(wildcard tests/unit/test_*.py)
+# The rules must be covered in every branch by their own tests. The other tests mostly wait for servers, so several files
+# run at the same time; tests of one file share servers and stay together. Tests marked `serial` run last.
+RULE_TESTS := tests/unit/core tests/unit/api $(wildcard tests/unit/test_*.py)
 test: setup
-	$(BIN)/python -m pytest -n 2 --cov --cov-report= $(DECIDING)
+	$(BIN)/python -m pytest -q -n 2 --cov --cov-report= $(RULE_TESTS)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/api/spec.py' --fail-under=100
-	$(BIN)/python scripts/rerun_failed.py -n 4 --dist loadfile --no-loadscope-reorder -m "not serial" $(DECIDING:%=--ignore=%)
-	$(BIN)/python scripts/rerun_failed.py -m serial --ignore=tests/unit
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not serial" $(RULE_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -q -m serial --ignore=tests/unit
+
+quick: setup
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/behaviour tests/wording
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -63,7 +67,9 @@ format: setup
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-# Real servers from packages, which it installs itself as root.
+wording: setup
+	$(BIN)/python -m pytest -q tests/wording --update-wording
+
 truth: setup
 	$(BIN)/python -m tests.truth
 
@@ -73,11 +79,10 @@ kills: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# The tests against the built wheel instead of the source tree, on every interpreter at hand.
 wheel-test: setup
 	$(BIN)/python scripts/wheel_test.py
 
-# After a change of the dependencies in pyproject.toml. No host is written into these files.
+# Run after a change of the dependencies in pyproject.toml. These files name no host.
 lock: $(UV)
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
 	    pyproject.toml --extra all --group dev -o requirements/dev.txt

@@ -50,9 +50,9 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--rounds", type=int, default=5, help="how often each server is measured (%(default)s)")
     add("--seconds", type=int, default=2, help="how long each time (%(default)s)")
-    add("--only", callback="append", choices=BENCHMARKS, metavar="FIGURE", help=f"one of: {', '.join(BENCHMARKS)}")
-    add("--python", callback="append", type=Path, help="an interpreter; this one, and 3.13 where it is found")
-    add("--quick", callback="store_true", help="one short round on this interpreter, to see that all works")
+    add("--only", action="append", choices=BENCHMARKS, metavar="FIGURE", help=f"one of: {', '.join(BENCHMARKS)}")
+    add("--python", action="append", type=Path, help="an interpreter; this one, and 3.13 where it is found")
+    add("--quick", action="store_true", help="one short round on this interpreter, to see that all works")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.seconds = 1, 1
