@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from svcnode.core.model import VERSION_PATTERN
+from svcnode.net.http1 import Http1Client
 from svcnode.net.streams import open_streams
 from svcnode.net.trace import step
 from svcnode.net.url import Url
-from svcnode.probes.http_client import HttpOptions
 
 if TYPE_CHECKING:
     from svcnode.net.connect import TcpEndpoint
@@ -70,7 +70,7 @@ class HttpFingerprint:
     body: bytes = b""
 
     async def matches(self, endpoint: TcpEndpoint) -> bool:
-        http = HttpOptions(Url(scheme="http", host=endpoint.host, port=endpoint.port))
+        http = Http1Client(Url(scheme="http", host=endpoint.host, port=endpoint.port))
         request = http.build_request(
             self.target, method=self.method, body=self.body, content_type="application/json", needs="body"
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from svcnode.discovery.catalog import CATALOG
 from svcnode.discovery.fingerprint import EmptyResponseError
 from svcnode.net.connect import TcpEndpoint
-from svcnode.net.http1 import HttpProtocolError
+from svcnode.net.http_response import HttpProtocolError
 from svcnode.net.os_errors import connection_error_text
 from svcnode.net.streams import ResponseTooLargeError
 from svcnode.net.tls import connect_tls

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from svcnode.net.dns import is_ip_address, resolve_host
 from svcnode.net.trace import step
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
+C = TypeVar("C")
 P = TypeVar("P", bound=asyncio.Protocol)
+
+REUSE_STEP_DETAIL = "connection of an earlier check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +111,27 @@ async def transport_from_socket(sock: socket.socket, protocol: Callable[[], P]) 
         else:
             sock.detach()
         raise
+
+
+class ConnectionSlot(Generic[C]):
+    """Holds at most one open connection between two uses."""
+
+    __slots__ = ("_connection", "_loop")
+
+    def __init__(self) -> None:
+        self._connection: C | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def put(self, connection: C) -> None:
+        self._connection, self._loop = connection, asyncio.get_running_loop()
+
+    def take(self) -> C | None:
+        """None if empty, or if the connection belongs to another event loop, as after a fork."""
+        connection = self._connection if self._loop is asyncio.get_running_loop() else None
+        self._connection = self._loop = None
+        return connection
+
+    def close(self, abort: Callable[[C], None]) -> None:
+        connection = self.take()
+        if connection is not None:
+            abort(connection)

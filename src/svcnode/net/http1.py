@@ -1,218 +1,249 @@
-"""One HTTP answer, gathered as it comes: a small protocol over httptools that waits for no more than is needed."""
+"""An HTTP/1.1 client for probes, webhooks and discovery: one request, one response, one connection.
+
+General clients cost 4 to 40 times as much per check. They also bring pools, retries and the proxies of the environment;
+a check uses none of them unless it is configured to.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+import re
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+from urllib.parse import quote
 
-import httptools
-
-from svcnode.core.strict_json import json_error_detail, parse_strict_json
+from svcnode.core.errors import InvalidValueError, OptionError
+from svcnode.core.redaction import register_secret
+from svcnode.core.text import type_name
+from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionSlot, TcpEndpoint
+from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpResponse, StatusProtocol
+from svcnode.net.proxy import Proxy
+from svcnode.net.tls import TlsOptions, connect_tls
+from svcnode.net.trace import step
 
 if TYPE_CHECKING:
-    from svcnode.core.model import Verdict
+    import asyncio
+    from collections.abc import Iterator
 
-MAX_HEAD_BYTES = 64 * 1024
-MAX_BODY_BYTES = 1024 * 1024
-# Head, body, and what holds the pieces of a body together. Read in parts, so that others get their turn.
-MAX_RESPONSE_BYTES = MAX_HEAD_BYTES + 2 * MAX_BODY_BYTES
-MAX_TRAILERS = 100
-_CHUNK_BYTES = 64 * 1024
-# How much of an answer is waited for. Without the body, the head is the whole answer.
-Needs = Literal["status", "head", "body"]
+    from svcnode.net.http_response import Needs
+    from svcnode.net.url import Url
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))  # what may stand in the first line of a request as it is
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def parse_headers(value: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise InvalidValueError(f'must be a table such as {{ X-Api-Key = "…" }}, not {type_name(value)}')
+    for name, text in value.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise InvalidValueError(f'"{name}" is not the name of a header')
+        if not isinstance(text, str) or any(char in text for char in "\r\n\0") or not _is_latin1(text):
+            raise InvalidValueError(f"the value of {name} is not one line of text that a header can carry")
+    return tuple(value.items())
+
+
+def _is_latin1(text: str) -> bool:
+    try:
+        text.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidJson:
-    reason: str = ""  # in words, where it looks like JSON and others may take it for some
+class PreparedRequest:
+    """Ready to be sent again and again."""
+
+    endpoint: TcpEndpoint
+    payload: bytes = field(repr=False)
+    uses_tls: bool
+    protocol_class: type[StatusProtocol]
+    proxy: Proxy | None
+    is_same_origin: bool  # goes to the host of the kind's own URL
+    keep_alive: bool  # by others on the same connection
+    needs_body: bool
+
+
+class _OpenConnection(NamedTuple):
+    """A connection and the protocol on it."""
+
+    transport: asyncio.Transport
+    protocol: StatusProtocol
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Http1Client(TlsOptions):
+    """The options of every kind that speaks HTTP."""
+
+    headers: Annotated[tuple[tuple[str, str], ...], parse_headers] = ()
+    bearer: str = ""
+    proxy: str = ""  # a URL, or "environment" for what HTTP_PROXY and its like say
+    reuse: bool = False
+    _slot: ConnectionSlot[_OpenConnection] = field(init=False, compare=False, default_factory=ConnectionSlot)
+
+    default_ports: ClassVar[Mapping[str, int]] = DEFAULT_PORTS
 
     @property
-    def suffix(self) -> str:
-        """Of a sentence that says that it is none."""
-        return f": {self.reason}" if self.reason else ""
+    def http_scheme(self) -> str:
+        """http or https."""
+        return self.url.scheme.rpartition("+")[2]
 
+    def build_request(  # noqa: PLR0913  a request has these parts
+        self,
+        target: str,
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        content_type: str = "",
+        needs: Needs = "status",
+        url: Url | None = None,
+        keep_alive: bool = False,
+    ) -> PreparedRequest:
+        """A request to the host of this kind's URL, or, without what only that may see, to another one.
 
-INVALID_JSON = InvalidJson()
+        One that is followed by others goes into a `conversation`.
+        """
+        is_home = url is None
+        scheme = self.http_scheme if url is None else url.scheme
+        url = self.url if url is None else url
+        if is_home:
+            self.validate_tls_options(uses_tls=scheme == "https")
+            keep_alive = keep_alive or self.reuse
+        if keep_alive and method == "HEAD":
+            raise OptionError("reuse", "a connection cannot be kept over HEAD, whose answers do not show their end")
+        endpoint = TcpEndpoint.of(url.require_host(), url.port or self.default_ports[scheme])
+        proxy = Proxy.from_option(self.proxy, scheme, endpoint) if self.proxy else None
+        headers = self._all_headers(url, body, content_type, is_same_origin=is_home, keep_alive=keep_alive)
+        if method == "POST" and not body:
+            headers.append(("Content-Length", "0"))  # some proxies insist on it
+        if proxy is not None and scheme == "http":
+            target = f"http://{url.host_port}{target}"
+            headers += proxy.headers
+        first = f"{method} {quote(target, safe=_PRINTABLE_ASCII)} HTTP/1.1"
+        lines = [first, *(f"{name}: {value}" for name, value in headers), "", ""]
+        payload = "\r\n".join(lines).encode("latin-1") + body
+        client = BodyProtocol if keep_alive else PROTOCOLS[needs]
+        return PreparedRequest(
+            endpoint, payload, scheme == "https", client, proxy, is_home, keep_alive, needs == "body"
+        )
 
+    def _all_headers(
+        self, url: Url, body: bytes, content_type: str, *, is_same_origin: bool, keep_alive: bool
+    ) -> list[tuple[str, str]]:
+        given = [*self.headers, *self.authorization()] if is_same_origin else []
+        names = {name.lower() for name, _ in given}
+        ours = [("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*")]
+        if not keep_alive:
+            ours.append(("Connection", "close"))
+        if body:
+            ours += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
+        return [(name, value) for name, value in ours if name.lower() not in names] + given
 
-class HttpProtocolError(OSError):
-    """What came back is not an HTTP answer that can be used; the text says why."""
+    def authorization(self) -> list[tuple[str, str]]:
+        basic = self.url.basic_authorization
+        if not (self.bearer or basic):
+            return []
+        if self.bearer and basic:
+            raise OptionError("bearer", "stands beside a user name in the URL; only one of the two can be sent")
+        if any(name.lower() == "authorization" for name, _ in self.headers):
+            raise OptionError("headers", "Authorization stands beside a bearer or a user name; only one can be sent")
+        if any(char in self.bearer for char in "\r\n\0") or not _is_latin1(self.bearer):
+            raise OptionError("bearer", "is not one line of text that a header can carry")
+        register_secret(self.bearer)
+        return [("Authorization", basic or f"Bearer {self.bearer}")]
 
-
-class HttpResponse(NamedTuple):  # made for every look, and a frozen dataclass takes three times as long to make
-    status: int
-    headers: dict[str, str]  # by lower-case name
-    body: bytes
-    certificate_verdict: Verdict | None = None  # what the server's certificate gives to say
-
-    def document(self) -> Any:  # noqa: ANN401  whatever JSON can hold
-        """The body as JSON, or a InvalidJson."""
+    async def send(self, request: PreparedRequest) -> HttpResponse:
+        """One exchange, on a fresh connection unless one is kept; raises `OSError`."""
+        if request.keep_alive:
+            with self.session() as conversation:
+                return await conversation.send(request)
+        transport, client = await self._connect(request)
         try:
-            return parse_strict_json(self.body)
-        except ValueError as exc:
-            return InvalidJson(json_error_detail(self.body, exc))
+            return await self._exchange(transport, client, request)
+        finally:
+            transport.abort()
 
-
-class StatusProtocol(asyncio.Protocol):
-    """Gathers the status of one answer; httptools calls back, while it parses, what a client has a method for."""
-
-    __slots__ = (
-        "__weakref__",
-        "_headers",
-        "_is_head_complete",
-        "_parser",
-        "_received_bytes",
-        "collects_body",
-        "is_idle",
-        "response",
-    )
-
-    def __init__(self) -> None:
-        self.collects_body = False
-        self.is_idle = False  # ready for a next request
-        self._reset()
-
-    def _reset(self) -> None:
-        self.response: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: dict[str, str] = {}
-        self._received_bytes = 0
-        self._is_head_complete = False
-
-    @property
-    def has_received(self) -> bool:
-        """Whether anything has come back since the last request."""
-        return self._received_bytes > 0
-
-    def begin_next_request(self) -> bool:
-        """Returns whether the connection can carry another request."""
-        is_usable, self.is_idle = self.is_idle, False
-        if is_usable:
-            self._reset()
-        return is_usable
-
-    def data_received(self, data: bytes) -> None:
-        self.is_idle = False
-        while data and not self.response.done():
-            room = _CHUNK_BYTES if self._is_head_complete else MAX_HEAD_BYTES - self._received_bytes
-            part, data = data[:room], data[room:]
-            self._received_bytes += len(part)
-            self._feed(part)
-            if not room:
-                self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
-            if self._received_bytes > MAX_RESPONSE_BYTES:
-                self._on_too_large()
-
-    def _on_too_large(self) -> None:
-        self.is_idle = False
-        self._fail(f"it said more than {MAX_RESPONSE_BYTES // 1024} KiB in one look")
-
-    def _feed(self, data: bytes) -> None:
-        if self.response.done():
-            return
+    @contextmanager
+    def session(self) -> Iterator[HttpSession]:
+        """For requests that follow each other on one connection, as far as the server lets them."""
+        conversation = HttpSession(self, self._slot.take() if self.reuse else None)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._complete()
-        except httptools.HttpParserError:
-            self.is_idle = False
-            self._fail("what came back is not HTTP")
+            yield conversation
+        finally:
+            if (connection := conversation.release(keep=self.reuse)) is not None:
+                self.close()  # what another look at the same time may have kept
+                self._slot.put(connection)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_idle = False
-        if self.response.done():
-            return
-        if self._is_head_complete and exc is None and not self._headers.keys() & _FRAMING_HEADERS:
-            self._complete()  # a body that ends with the connection
-        elif isinstance(exc, OSError):
-            self._set_error(exc)
-        else:
-            self._fail("it closed the connection before its answer was whole")
+    def close(self) -> None:
+        """Nobody will look for a while: what was kept is not needed any more."""
+        self._slot.close(_OpenConnection.abort)
 
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200:  # 100 Continue and its like: the answer is still to come
-            self._headers.clear()
-        elif not self.response.done():
-            self._is_head_complete = True
-            self._on_head(status)
+    async def _exchange(
+        self, transport: asyncio.Transport, client: StatusProtocol, request: PreparedRequest
+    ) -> HttpResponse:
+        expiring = self.certificate_verdict(transport) if request.uses_tls else None
+        client.collects_body = request.needs_body
+        with step("exchange"):
+            transport.write(request.payload)
+            answer = await client.response
+        return answer if expiring is None else answer._replace(certificate_verdict=expiring)
 
-    def _on_head(self, status: int) -> None:
-        self.response.set_result(HttpResponse(status, self._headers, b""))
-
-    def _complete(self) -> None:
-        if not self.response.done():
-            self._on_head(self._parser.get_status_code())
-
-    def _fail(self, why: str) -> None:
-        if not self.response.done():
-            self._set_error(HttpProtocolError(why))
-
-    def _set_error(self, exc: OSError) -> None:
-        self.response.set_exception(exc)
-        self.response.exception()  # taken note of: a look that was cut off waits for it no more
+    async def _connect(self, request: PreparedRequest) -> tuple[asyncio.Transport, StatusProtocol]:
+        if request.proxy is None and not request.uses_tls:
+            return await request.endpoint.connect(request.protocol_class)
+        if request.proxy is not None and not request.uses_tls:
+            with request.proxy.wrap_errors():
+                return await request.proxy.endpoint.connect(request.protocol_class)
+        connect = request.endpoint.connect if request.proxy is None else request.proxy.tunnel_to(request.endpoint)
+        server_name = (request.is_same_origin and self.server_name) or request.endpoint.host
+        tls = self.tls_context(with_client_certificate=request.is_same_origin)
+        return await connect_tls(connect, request.protocol_class, tls, server_name)
 
 
-_FRAMING_HEADERS = {"content-length", "transfer-encoding"}
+class HttpSession:
+    """Requests and their answers in turn, on one connection, or on the next when the server has closed it."""
 
+    def __init__(self, options: Http1Client, kept: _OpenConnection | None) -> None:
+        self._options = options
+        self._connection = kept
+        self._is_reused = kept is not None
 
-class HeadersProtocol(StatusProtocol):
-    """Gathers the headers as well, which costs a call for each of them."""
+    async def send(self, request: PreparedRequest) -> HttpResponse:
+        connection = self._connection
+        if connection is not None:
+            if self._is_reused:
+                self._is_reused = False
+                with step("reuse", REUSE_STEP_DETAIL):
+                    pass
+            if (answer := await self._send_reused(connection, request)) is not None:
+                return answer
+        self._connection = _OpenConnection(*await self._options._connect(request))
+        return await self._options._exchange(*self._connection, request)
 
-    __slots__ = ()
+    async def _send_reused(self, connection: _OpenConnection, request: PreparedRequest) -> HttpResponse | None:
+        """None when the server had closed it, which only a new connection gives a meaning."""
+        if not connection.protocol.begin_next_request():
+            connection.abort()
+            return None
+        try:
+            return await self._options._exchange(*connection, request)
+        except OSError:
+            connection.abort()
+            if connection.protocol.has_received:
+                raise
+            return None
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-
-class BodyProtocol(HeadersProtocol):
-    """Reads to the end of the body, and gathers it where it is needed."""
-
-    __slots__ = ("_body", "_trailers")
-
-    def _reset(self) -> None:
-        super()._reset()
-        self._body = bytearray()
-        self._trailers = 0
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._is_head_complete:
-            super().on_header(name, value)
-            return
-        self._trailers += 1
-        if self._trailers > MAX_TRAILERS:
-            self._fail("what follows the body of its answer has no end")
-
-    def _on_too_large(self) -> None:
-        if self.collects_body or not self._is_head_complete:
-            super()._on_too_large()
-        else:  # all that was needed is known, but the connection cannot be used again
-            self.is_idle = False
-            self._complete()
-
-    def _on_head(self, status: int) -> None:
-        pass
-
-    def on_body(self, part: bytes) -> None:
-        if not self.collects_body:
-            return
-        self._body += part
-        if len(self._body) > MAX_BODY_BYTES:
-            self._fail(f"the body of its answer is larger than {MAX_BODY_BYTES // 1024} KiB")
-
-    def on_message_begin(self) -> None:
-        if self.response.done():
-            self.is_idle = False  # it says more than it was asked, so what comes next could be the answer to anything
-
-    def on_message_complete(self) -> None:
-        if self._is_head_complete and not self.response.done():
-            self.is_idle = self._parser.should_keep_alive()
-            self._complete()
-
-    def _complete(self) -> None:
-        if not self.response.done():
-            self.response.set_result(HttpResponse(self._parser.get_status_code(), self._headers, bytes(self._body)))
-
-
-PROTOCOLS: dict[Needs, type[StatusProtocol]] = {"status": StatusProtocol, "head": HeadersProtocol, "body": BodyProtocol}
+    def release(self, *, keep: bool) -> _OpenConnection | None:
+        """The connection, if it is to be kept and can be."""
+        connection, self._connection = self._connection, None
+        if connection is None or (keep and connection.protocol.is_idle):
+            return connection
+        connection.abort()
+        return None

@@ -1,25 +1,103 @@
-"""TLS over a plain connection, in a few callbacks of our own.
+"""TLS for clients: the options, and the protocol between a plain connection and the application protocol.
 
-The loops can do it themselves, but looks end in the middle of a handshake all the time, at their deadline, and uvloop
-then keeps what it had begun: a little more memory with every look that was cut off.
+The event loops have TLS of their own, but uvloop leaks memory when a handshake is cancelled, as it is when a check
+exceeds its deadline.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from svcnode.core.errors import OptionError
+from svcnode.core.text import os_error_text
 from svcnode.net.trace import step
+from svcnode.net.url import Url, is_valid_hostname
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from svcnode.core.model import Verdict
 
     Connect = Callable[[Callable[[], "TlsProtocol"]], Awaitable[tuple[asyncio.Transport, "TlsProtocol"]]]
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
 _READ_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TlsOptions:
+    """A URL and the TLS options of the client that connects to it."""
+
+    url: Url = field(kw_only=False)
+    ca: str = ""  # PEM file; default: the certificate authorities of the system
+    server_name: str = ""  # default: the host of the URL
+    client_certificate: str = ""
+    client_key: str = ""
+
+    tls_enabled_by: ClassVar[str] = ""  # the option that enables TLS, where the scheme does not
+
+    def validate_tls_options(self, *, uses_tls: bool) -> None:
+        """Raise `OptionError` for options that no connection can use."""
+        for name in ("ca", "server_name", "client_certificate", "client_key"):
+            self.require_tls(name, uses_tls=uses_tls)
+        if self.client_key and not self.client_certificate:
+            raise OptionError("client_certificate", "required by client_key")
+        if self.server_name and not is_valid_hostname(self.server_name):
+            raise OptionError("server_name", "not a valid host name")
+        if uses_tls:
+            # Created later, with no file descriptors left, the context would trust no certificate, and would be cached.
+            self.tls_context()
+
+    def require_tls(self, option: str, *, uses_tls: bool) -> None:
+        """Raise `OptionError` if the option is set but the connection does not use TLS."""
+        if getattr(self, option) and not uses_tls:
+            hint = f"; set {self.tls_enabled_by}" if self.tls_enabled_by else f", and {self.url.scheme} does not use it"
+            raise OptionError(option, f"requires TLS{hint}")
+
+    def tls_context(self, *, with_client_certificate: bool = True, alpn: str = "") -> ssl.SSLContext:
+        """Cached until one of the files changes."""
+        files = (self.ca, self.client_certificate, self.client_key) if with_client_certificate else (self.ca, "", "")
+        return _make_context(*files, alpn, tuple(_mtime_ns(file) for file in files))
+
+    def certificate_verdict(self, _transport: asyncio.BaseTransport) -> Verdict | None:
+        """A verdict on the certificate of the server, if it is not the default one; probes override this."""
+        return None
+
+
+def _mtime_ns(file: str) -> int:
+    try:
+        return Path(file).stat().st_mtime_ns if file else 0
+    except (OSError, ValueError):
+        return 0  # loading the file reports the error
+
+
+@lru_cache(maxsize=64)
+def _make_context(ca: str, certificate: str, key: str, alpn: str, _mtimes_ns: tuple[int, ...]) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except (OSError, ValueError) as exc:
+        raise OptionError("ca", _file_error_text(exc, ca)) from exc
+    try:
+        if certificate:
+            # Without a password argument, OpenSSL asks for one on the terminal.
+            context.load_cert_chain(certificate, key or None, password="")
+    except (OSError, ValueError) as exc:
+        raise OptionError("client_certificate", _file_error_text(exc, certificate)) from exc
+    if alpn:
+        context.set_alpn_protocols([alpn])
+    return context
+
+
+def _file_error_text(exc: OSError | ValueError, file: str) -> str:
+    if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError):
+        return f"cannot read {file}: {os_error_text(exc)}"
+    return f"cannot use {file}: not a valid PEM file"
 
 
 class TlsProtocol(asyncio.Protocol):

@@ -19,10 +19,10 @@ from urllib.parse import unquote
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.redaction import MASK, register_secret
 from svcnode.core.text import type_name
+from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
 from svcnode.net.os_errors import connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.net.url import Url
-from svcnode.probes.http_client import DEFAULT_PORTS, HttpOptions
 from svcnode.probes.interpolate import interpolate, interpolate_url
 from svcnode.probes.options import parse_options
 
@@ -54,7 +54,7 @@ class NotificationTarget(Protocol):
 class Webhook:
     """Posts JSON; any 2xx is success, and a redirect is none."""
 
-    options: HttpOptions
+    options: Http1Client
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ def webhook_from(given: object, environ: Mapping[str, str]) -> Webhook:
             words[name] = interpolate(value, environ)
         except InvalidValueError as exc:
             raise OptionError(name, str(exc)) from exc
-    options = HttpOptions(url, **parse_options(HttpOptions, words))
+    options = Http1Client(url, **parse_options(Http1Client, words))
     options.build_request(url.target)  # what could never be sent is refused at once
     return Webhook(options)
 

@@ -126,12 +126,13 @@ def _load_kind(scheme: str) -> ProbeKind:
     if found is None:
         raise ProbeError(f'"{target}", which another package names for {scheme}, is not of the form "module:Class"')
     try:
-        kind: object = getattr(import_module(found["module"]), found["name"])
+        kind: Any = getattr(import_module(found["module"]), found["name"])
     except ModuleNotFoundError as exc:
         raise ProbeError(_missing_driver_text(scheme, found["extra"], exc)) from exc
     except Exception as exc:
         raise ProbeError(f"the kind of {scheme} cannot be loaded: {type(exc).__name__}: {exc}") from exc
-    if not (isinstance(kind, type) and issubclass(kind, Probe) and is_dataclass(kind)):
+    is_probe_class = isinstance(kind, type) and issubclass(kind, Probe) and is_dataclass(kind)
+    if not is_probe_class:
         raise ProbeError(
             f'"{target}", which another package names for {scheme}, is not a dataclass that derives from svcnode.Probe'
         )

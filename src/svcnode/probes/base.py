@@ -1,6 +1,7 @@
-"""What every probe is: one class with one method, and defaults for everything else the agent asks a probe.
+"""The base classes of all probes: `Probe`, and `UrlProbe` for a kind that a URL names.
 
-A probe that talks to a server derives from `SessionProbe` or uses `HttpOptions`; both bring TLS options.
+A probe that keeps a session with a server derives from `session.SessionProbe`, one that sends HTTP requests from
+`http_client.HttpClientProbe`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.net.url import Url
+from svcnode.net.url import Url  # noqa: TC001  options are parsed by the types of the fields
 
 if TYPE_CHECKING:
     from svcnode.core.codes import ReasonCode
@@ -71,13 +72,18 @@ class Probe(ABC):
         """How long the last check blocked the event loop."""
         return 0.0
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  most probes keep nothing
         """Close what the probe keeps between checks, such as a connection. Called when probing stops."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class UrlProbe(Probe):
-    """A probe that a URL names. Its other fields are its options."""
+    """A probe that a URL names. Its other fields are its options.
+
+    A kind is `@dataclass(frozen=True, slots=True, kw_only=True, repr=False)`.
+    """
+
+    __slots__ = ()  # a kind has the slots of its fields, so that it can also derive from a client of `net`
 
     url: Url
 

@@ -12,19 +12,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svcnode.core.model import Verdict
+from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.http_client import HttpOptions, PreparedRequest
+from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.json_pointer import resolve_pointer
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
-    from svcnode.net.http1 import HttpResponse
+    from svcnode.net.http_response import HttpResponse
 
 READY = Verdict.ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class BeaconProbe(HttpOptions):
+class BeaconProbe(HttpClientProbe):
     max_slot_lag: Count | None = None
     _health: PreparedRequest = field(init=False, compare=False)
     _syncing: PreparedRequest = field(init=False, compare=False)

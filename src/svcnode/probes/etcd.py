@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.http_client import HttpOptions
+from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.session import driver_error_text, resolve_credentials
 
 if TYPE_CHECKING:
-    from svcnode.net.http1 import HttpResponse
-    from svcnode.probes.http_client import HttpSession
+    from svcnode.net.http1 import HttpSession
+    from svcnode.net.http_response import HttpResponse
 
 READY = Verdict.ready()
 
@@ -31,7 +31,7 @@ class EtcdError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EtcdProbe(HttpOptions):
+class EtcdProbe(HttpClientProbe):
     tls: bool = False
     username: str = ""
     password: str = ""

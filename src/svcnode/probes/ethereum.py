@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.model import Verdict
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
-from svcnode.probes.http_client import HttpOptions
+from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 from svcnode.probes.options import Count, Seconds
 
@@ -29,7 +29,7 @@ READY = Verdict.ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EthereumProbe(HttpOptions):
+class EthereumProbe(HttpClientProbe):
     chain_id: Count | None = None
     max_block_age: Seconds | None = None
     min_peers: Count = 0

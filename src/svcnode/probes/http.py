@@ -18,10 +18,11 @@ from urllib.parse import urljoin
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
-from svcnode.net.http1 import HttpResponse, InvalidJson
+from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
+from svcnode.net.http_response import HttpResponse, InvalidJson
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.url import Url
-from svcnode.probes.http_client import DEFAULT_PORTS, HttpOptions, PreparedRequest
+from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.json_pointer import Expectations, find_mismatch
 from svcnode.probes.options import Count, RawBytes
 from svcnode.probes.regex import MATCH_TIMEOUT_S, Pattern, pattern_matches
@@ -52,7 +53,7 @@ SUCCESS = statuses("2xx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class HttpProbe(HttpOptions):
+class HttpProbe(HttpClientProbe):
     method: str = "GET"
     body: RawBytes = b""
     status: Statuses = SUCCESS

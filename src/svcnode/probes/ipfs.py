@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from svcnode.core.model import Verdict
-from svcnode.net.http1 import INVALID_JSON, HttpResponse
+from svcnode.net.http1 import PreparedRequest
+from svcnode.net.http_response import INVALID_JSON, HttpResponse
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.http_client import HttpOptions, PreparedRequest
+from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.options import Count
 
 READY = Verdict.ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class IpfsProbe(HttpOptions):
+class IpfsProbe(HttpClientProbe):
     min_peers: Count = 0
     _id: PreparedRequest = field(init=False, compare=False)
     _peers: PreparedRequest = field(init=False, compare=False)

@@ -14,8 +14,9 @@ from typing import Annotated, Any
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
 from svcnode.core.text import type_name
+from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.http_client import HttpOptions, PreparedRequest
+from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.json_pointer import Expectations, find_mismatch, is_json_value
 from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 
@@ -31,7 +32,7 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JsonRpcProbe(HttpOptions):
+class JsonRpcProbe(HttpClientProbe):
     method: str
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
     result: Expectations = field(default_factory=dict)  # by pointers into the result; "" is all of it

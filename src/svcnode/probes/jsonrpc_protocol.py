@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.redaction import redacted
-from svcnode.net.http1 import InvalidJson
+from svcnode.net.http_response import InvalidJson
 from svcnode.probes.json_pointer import json_excerpt
 
 if TYPE_CHECKING:
-    from svcnode.net.http1 import HttpResponse
+    from svcnode.net.http_response import HttpResponse
 
 _ID = 1
 _MAX_SHOWN_CHARS = 200

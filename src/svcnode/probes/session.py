@@ -1,159 +1,68 @@
-"""Dates that another machine wrote, read by our clock.
+"""Base classes of probes that use a connection: TLS options, opening and reusing a connection, login.
 
-A connection that is kept from one look to the next, for those who ask for it with `reuse`.
-
-The shape of a kind: a frozen dataclass whose first field is the URL, and whose other fields are its options.
-
-TLS as a client of the service would use it.
-
-The shape of a kind that talks to its service over a connection: open it, ask, and let it go.
-
-By default each look opens a fresh connection, as a new client would. With `reuse` one is kept from look to look. A
-driver's connection is only ever used through the three methods below, so that a look that is cut off at its deadline
-leaves nothing behind.
+By default each check opens a new connection, as a new client would. With `reuse` one connection is kept between checks.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import unquote
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted, register_secret
-from svcnode.core.text import os_error_text
+from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionSlot
 from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.tls import TlsOptions
 from svcnode.net.trace import step
-from svcnode.net.url import is_valid_hostname
 from svcnode.probes.base import CheckError, UrlProbe
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
 
     from svcnode.net.url import Url
 
 C = TypeVar("C")
 
-REUSE_STEP_DETAIL = "the connection of an earlier look"  # what a step of such a look says
-
-
-class ConnectionSlot(Generic[C]):
-    """At most one connection that waits for its next use."""
-
-    __slots__ = ("_connection", "_loop")
-
-    def __init__(self) -> None:
-        self._connection: C | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def put(self, connection: C) -> None:
-        self._connection, self._loop = connection, asyncio.get_running_loop()
-
-    def take(self) -> C | None:
-        """None as well when it belongs to an event loop that is gone, as after a fork."""
-        connection = self._connection if self._loop is asyncio.get_running_loop() else None
-        self._connection = self._loop = None
-        return connection
-
-    def close(self, abort: Callable[[C], None]) -> None:
-        connection = self.take()
-        if connection is not None:
-            abort(connection)
-
-
 _S_PER_DAY = 86_400
+_MAX_SHOWN_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TlsOptions(UrlProbe):
-    """The options of every kind that can speak TLS."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TlsProbe(TlsOptions, UrlProbe):
+    """A probe that can use TLS."""
 
-    ca: str = ""  # PEM file; without it, the authorities that this machine trusts
-    server_name: str = ""  # without it, the host of the URL
-    client_certificate: str = ""
-    client_key: str = ""
+    __slots__ = ()  # as in UrlProbe
+
     min_cert_days: Count = 0
 
-    tls_enabled_by: ClassVar[str] = ""  # what asks for TLS, where the scheme does not
-
     def validate_tls_options(self, *, uses_tls: bool) -> None:
-        """Refuse at once what no look could use."""
-        for name in ("ca", "server_name", "client_certificate", "client_key", "min_cert_days"):
-            if getattr(self, name) and not uses_tls:
-                raise OptionError(name, f"has no meaning {self._no_tls_reason}")
-        if self.client_key and not self.client_certificate:
-            raise OptionError("client_certificate", "is missing, and client_key belongs to it")
-        if self.server_name and not is_valid_hostname(self.server_name):
-            raise OptionError("server_name", "is not a name as the network knows them")
-        if uses_tls:  # made by a look that is out of file descriptors, it would trust nobody, and be kept
-            self.tls_context()
-
-    @property
-    def _no_tls_reason(self) -> str:
-        if self.tls_enabled_by:
-            return f"without TLS; set {self.tls_enabled_by}"
-        return f"for {self.url.scheme}, which does not speak TLS"
-
-    def tls_context(self, *, with_client_certificate: bool = True, alpn: str = "") -> ssl.SSLContext:
-        """Made anew only when one of its files has changed."""
-        files = (self.ca, self.client_certificate, self.client_key) if with_client_certificate else (self.ca, "", "")
-        return _make_context(*files, alpn, tuple(_mtime_ns(file) for file in files))
+        super().validate_tls_options(uses_tls=uses_tls)
+        self.require_tls("min_cert_days", uses_tls=uses_tls)
 
     def certificate_verdict(self, transport: asyncio.BaseTransport) -> Verdict | None:
-        """`not_ready` when the certificate of the server ends too soon; None when it does not."""
+        """`not_ready` if the certificate of the server expires within `min_cert_days`, else None."""
         if not self.min_cert_days:
             return None
         certificate: dict[str, Any] = transport.get_extra_info("peercert")
         days_left = (ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()) / _S_PER_DAY
         if days_left >= self.min_cert_days:
             return None
-        return Verdict.not_ready(f"its certificate expires in {days_left:.1f} days, before min_cert_days is reached")
-
-
-def _mtime_ns(file: str) -> int:
-    try:
-        return Path(file).stat().st_mtime_ns if file else 0
-    except (OSError, ValueError):
-        return 0  # reading it says why
-
-
-@lru_cache(maxsize=64)
-def _make_context(ca: str, certificate: str, key: str, alpn: str, _mtimes_ns: tuple[int, ...]) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca or None)
-    except (OSError, ValueError) as exc:
-        raise OptionError("ca", _file_error_text(exc, ca)) from exc
-    try:
-        if certificate:
-            # Without a password of its own OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(certificate, key or None, password="")
-    except (OSError, ValueError) as exc:
-        raise OptionError("client_certificate", _file_error_text(exc, certificate)) from exc
-    if alpn:
-        context.set_alpn_protocols([alpn])
-    return context
-
-
-def _file_error_text(exc: OSError | ValueError, file: str) -> str:
-    if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError):
-        return f"cannot use {file}: {os_error_text(exc)}"
-    return f"cannot use {file}: not a PEM file that can be used"
-
-
-_MAX_SHOWN_CHARS = 300
+        return Verdict.not_ready(
+            f"certificate expires in {days_left:.1f} days; min_cert_days is {self.min_cert_days}",
+            code=ReasonCode.TLS_EXPIRES_SOON,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SessionProbe(TlsOptions, ABC, Generic[C]):
+class SessionProbe(TlsProbe, ABC, Generic[C]):
     reuse: bool = False
     _slot: ConnectionSlot[C] = field(init=False, compare=False, default_factory=ConnectionSlot)
 

@@ -16,14 +16,15 @@ from urllib.parse import quote
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import DOT_SEGMENTS, Health, Verdict
+from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.http_client import HttpOptions, PreparedRequest
+from svcnode.probes.http_client import HttpClientProbe
 
 READY = Verdict.ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SvcProbe(HttpOptions):
+class SvcProbe(HttpClientProbe):
     prefix: str = ""  # without it, the path of the URL up to /node, and without that /svc; "/" for none
     service: str = ""  # without it, the node as a whole
     _request: PreparedRequest = field(init=False, compare=False)

@@ -19,7 +19,7 @@ from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import connect_tls
 from svcnode.net.trace import attach_progress, step
 from svcnode.probes.options import RawBytes
-from svcnode.probes.session import TlsOptions
+from svcnode.probes.session import TlsProbe
 
 MAX_RECEIVED_BYTES = 64 * 1024
 MAX_SHOWN_CHARS = 80
@@ -28,7 +28,7 @@ READY = Verdict.ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TcpProbe(TlsOptions):
+class TcpProbe(TlsProbe):
     send: RawBytes = b""
     expect: RawBytes = b""  # must stand somewhere in the first 64 KiB of what is said
     _endpoint: TcpEndpoint = field(init=False, compare=False)

@@ -13,7 +13,7 @@ import pytest
 
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.http1 import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from tests.support.backends import (

@@ -11,9 +11,9 @@ import pytest
 
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.net.connect import ConnectionSlot
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
-from svcnode.probes.session import ConnectionSlot
 from tests.support.backends import Backend, HttpBackend, Peer, ProxyBackend, ReceivedRequest, http_response, server_tls
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.redaction import register_secret
-from svcnode.net.http1 import HttpResponse
+from svcnode.net.http_response import HttpResponse
 from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 
 NO_REPLY = "with what is no JSON-RPC reply"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.net.http1 import (
+from svcnode.net.http_response import (
     INVALID_JSON,
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
@@ -23,7 +23,7 @@ from svcnode.net.http1 import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from svcnode.net.http1 import Needs
+    from svcnode.net.http_response import Needs
 
 HEAD = b"HTTP/1.1 200 OK\r\nX-Api: v1\r\nContent-Length: 2\r\n\r\n"
 OPEN = b"HTTP/1.1 200 OK\r\n\r\n"  # its body ends with the connection

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from svcnode.probes.session import ConnectionSlot
+from svcnode.net.connect import ConnectionSlot
 
 
 async def put(kept: ConnectionSlot[str], connection: str) -> None:
