@@ -1,24 +1,48 @@
-"""The command line: a file per command, with its options. What a command needs is imported by that command, so that
-none pays for another; most have a second file for it, `…_run`, which does the work.
+"""The command line: one file per command, loaded only when its command is chosen.
 
 argparse, because importing click alone takes longer than importing asyncio, and `serve` is started often.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.cli import check_config, conform, demo, explain, init, notify_test, probe, serve, status, watch
 from svcnode.cli._args import CommandParser
 from svcnode.core.errors import SvcnodeError
+from svcnode.core.text import one_line
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Sequence
+
+    _SubParsers = argparse._SubParsersAction[CommandParser]
+else:
+    _SubParsers = argparse._SubParsersAction
+
+
+class Command(NamedTuple):
+    name: str
+    help: str
+    module: str  # has configure(parser) and run_command(arguments) -> exit code
+
+
+COMMANDS = (
+    Command("serve", "probe the services and serve the node's health over HTTP", "svcnode.cli.serve"),
+    Command("demo", "run an example node with five small servers", "svcnode.cli.demo"),
+    Command("init", "find known services on this host and write svcnode.toml", "svcnode.cli.init"),
+    Command("check-config", "validate a configuration file", "svcnode.cli.check_config"),
+    Command("notify-test", "send a test message to the notification targets", "svcnode.cli.notify_test"),
+    Command("probe", "check a service once", "svcnode.cli.probe"),
+    Command("status", "show the health of nodes once", "svcnode.cli.status"),
+    Command("watch", "show the health of nodes live on the terminal", "svcnode.cli.watch"),
+    Command("explain", "explain the status of a service or the health of a node", "svcnode.cli.explain"),
+    Command("conform", "test any node against the interface", "svcnode.cli.conform"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     except BrokenPipeError:
         return 1
-    except KeyboardInterrupt:  # before the agent heeds signals, or in a command that does not
+    except KeyboardInterrupt:  # before the agent installs its signal handlers, or in a command that has none
         return 128 + signal.SIGINT
     finally:
         _flush_or_discard()
@@ -35,39 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     arguments, unknown = build_parser().parse_known_args(argv)
-    if unknown:  # refused by the command that they were meant for: what its exit codes mean is its own
+    if unknown:  # reported by the command's own parser, which has the exit code of the command
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    command: Callable[[argparse.Namespace], int] = arguments.command
+    run_command: Callable[[argparse.Namespace], int] = arguments.run_command
     try:
-        return command(arguments)
+        return run_command(arguments)
     except SvcnodeError as exc:
-        from svcnode.core.text import one_line
-
-        print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  all that a user gets
+        print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  the only output of a failed command
         return int(arguments.parser.usage_exit_code)
-
-
-def _reopen_closed_fds() -> None:
-    """The first file or socket would be given the number of a stream that is closed, and be taken for it.
-
-    `sys.stdin` and `sys.stdout` stay None, by which commands know; what is said on `sys.stderr` must not go to stdout.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest number that is free: this one
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  it stays open
-
-
-def _flush_or_discard() -> None:
-    """What cannot be delivered any more must not become a traceback or another exit code at the very end."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # one that was closed before the start is None
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -77,8 +76,53 @@ def build_parser() -> argparse.ArgumentParser:
         description="A validator-service node that answers for its health with evidence, not claims.",
     )
     parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
-    for command in (serve, demo, init, check_config, notify_test, probe, status, watch, explain, conform):
-        added = command.add_to(commands)
-        added.set_defaults(command=command.run, parser=added)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=CommandParser, action=_LoadCommand
+    )
+    for command in COMMANDS:
+        commands.add_parser(command.name, help=command.help, allow_abbrev=False)
     return parser
+
+
+class _LoadCommand(_SubParsers):
+    """Loads the module of a command when the command line names it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        name = str(values[0]) if values else ""  # argparse has checked that it is a command
+        load_command(name, self.choices[name])
+        super().__call__(parser, namespace, values, option_string)
+
+
+def load_command(name: str, parser: CommandParser) -> None:
+    """Adds the options of a command to its parser; once per parser."""
+    module = import_module(next(command.module for command in COMMANDS if command.name == name))
+    module.configure(parser)
+    parser.set_defaults(run_command=module.run_command, parser=parser)
+
+
+def _reopen_closed_fds() -> None:
+    """Opens /dev/null for each of stdin, stdout and stderr that is closed; otherwise the next file or socket gets its
+    number. `sys.stdin` and `sys.stdout` stay None, by which commands know that the stream is closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  it stays open
+
+
+def _flush_or_discard() -> None:
+    """Output that cannot be delivered must not cause a traceback or another exit code at exit."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a stream that was closed at start is None
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

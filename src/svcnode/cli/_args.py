@@ -34,10 +34,6 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(self.usage_exit_code, f"{self.prog}: error: {message}\n")
 
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[CommandParser]
-
-
 def positive_duration_s(flag: str, text: str) -> float:
     is_nothing = re.fullmatch(r"[0.]*", text.strip())  # with a unit, it would be refused too
     try:
@@ -79,17 +75,17 @@ def add_override_options(parser: argparse.ArgumentParser) -> None:
     add = partial(parser.add_argument, default=argparse.SUPPRESS)
     add(
         "--service",
-        callback="append",
+        action="append",
         metavar="ID=URL",
         dest="services",
         help="a service and its probe, such as db=tcp://127.0.0.1:5432; may be repeated",
     )
-    add("--listen", callback="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
+    add("--listen", action="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
     add("--name", help="name of the node")
     add("--node-version", metavar="VERSION", help='version of the node, such as "v1.4.2"')
-    add("--prefix", callback="append", help="path prefix of the interface (default: /svc); may be repeated")
+    add("--prefix", action="append", help="path prefix of the interface (default: /svc); may be repeated")
     add("--drain", metavar="DURATION", help='how long health answers 503 before the end, such as "5s"')
-    add("--allow-exec", callback="store_true", help="let exec: probes run programs")
+    add("--allow-exec", action="store_true", help="let exec: probes run programs")
     add("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
     add("--log-format", metavar="FORMAT", help="auto (default: text on a terminal), text or json")
 

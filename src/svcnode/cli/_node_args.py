@@ -1,4 +1,4 @@
-"""From the arguments that name nodes to clients that ask them."""
+"""The arguments of commands that send requests to nodes, and the clients made from them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,38 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-MAX_LIST_CHARS = 1_000_000  # what is larger is something else, and may have no end
+    from svcnode.cli._args import CommandParser
+
+EXIT_UNKNOWN = 3
+MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be endless
+
+
+def add_node_arguments(parser: CommandParser) -> None:
+    add = parser.add_argument
+    add("urls", nargs="*", metavar="URL", help="a node: host:port, a URL, or unix:/path; the default scheme is http")
+    add("--from", dest="file", metavar="FILE", help='file with one URL per line, comments after "#"; "-" is stdin')
+    add("--prefix", default="/svc", metavar="PREFIX", help="path prefix of the interface (default: /svc)")
+    add("--version", metavar="VERSION", help="version of the interface to request")
+    add("--timeout", default="10s", metavar="DURATION", help="limit for all requests to one node (default: 10s)")
+    add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
 
 
 def clients_from(arguments: argparse.Namespace) -> list[AsyncClient]:
-    """In the order given: those of the command line, then those of the file."""
-    # The timeout is for all that a node is asked, and heeds whether we keep up: that is for whoever looks.
-    last_resort_s = timeout_from(arguments) + MAX_EXTENSION_S
+    """In the order given: the URLs of the command line, then those of the file."""
+    # The snapshot applies --timeout to a node as a whole, and extends it while this process is slow. The client's own
+    # timeout comes after that.
+    client_timeout_s = timeout_from(arguments) + MAX_EXTENSION_S
     clients = []
-    for place, url in _node_urls(arguments):
+    for location, url in _node_urls(arguments):
         try:
             client = AsyncClient(
-                url, prefix=arguments.prefix, version=arguments.version, timeout=last_resort_s, ca=arguments.ca
+                url, prefix=arguments.prefix, version=arguments.version, timeout=client_timeout_s, ca=arguments.ca
             )
         except InvalidValueError as exc:
-            raise InvalidValueError(f"{place}{exc}") from exc
+            raise InvalidValueError(f"{location}{exc}") from exc
         clients.append(client)
     if not clients:
-        arguments.parser.error("name at least one node: a URL, or a file of them with --from")
+        arguments.parser.error("no node given: name a URL, or a file of URLs with --from")
     return clients
 
 
@@ -42,7 +56,7 @@ def timeout_from(arguments: argparse.Namespace) -> float:
 
 
 def _node_urls(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Each with where it stands, to be told when it is wrong."""
+    """Each URL with its file and line, for error messages."""
     for url in arguments.urls:
         yield "", url
     if arguments.file is None:
@@ -67,5 +81,5 @@ def _read_list(file: str) -> str:
     except ValueError:
         raise InvalidValueError(f"--from: {file} is not UTF-8 text") from None
     if len(text) > MAX_LIST_CHARS:
-        raise InvalidValueError(f"--from: {file} is no list of nodes: it is longer than {MAX_LIST_CHARS:,} characters")
+        raise InvalidValueError(f"--from: {file} is longer than {MAX_LIST_CHARS:,} characters, so not a list of nodes")
     return text.removeprefix("\ufeff")

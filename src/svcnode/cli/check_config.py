@@ -1,4 +1,4 @@
-"""`svcnode check-config`: say whether a configuration can be used, and what it would do."""
+"""`svcnode check-config`: validate a configuration and show the services that it defines."""
 
 from __future__ import annotations
 
@@ -7,36 +7,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option, heartbeat_warnings, settings_reader
+from svcnode.cli.output import show
+from svcnode.config import find_file
+from svcnode.core.model import Impact
+from svcnode.core.text import one_line
+from svcnode.server.sockets import tls_context
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
     from svcnode.config import ServiceSettings
 
 
 LONG_STALE_AFTER_INTERVALS = 60  # evidence that counts for longer deserves a word
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "check-config",
-        allow_abbrev=False,
-        help="say whether a configuration can be used",
-        description="Say whether a configuration can be used, and what it would do. Exit 0 or 2.",
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Validate a configuration and show the services that it defines. Exit code: 0 valid, 2 invalid."
     )
     add_config_option(parser)
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the same as --config FILE")
-    return parser
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="same as --config FILE")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    from svcnode.cli.output import show
-    from svcnode.config import find_file
-    from svcnode.core.text import one_line
-    from svcnode.server.sockets import tls_context
-
     settings = settings_reader(arguments.file or arguments.config, arguments)()
     if settings.tls is not None:
         tls_context(settings.tls.certificate, settings.tls.key)
@@ -56,8 +52,6 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 def _constant_health_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
     """What to say where the health of the node is the same whatever happens."""
-    from svcnode.core.model import Impact
-
     counted = [service for service in services if service.definition.service.impact is not Impact.NONE]
     if not counted:
         yield (

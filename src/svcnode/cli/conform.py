@@ -1,7 +1,4 @@
-"""`svcnode conform URL`: judges any node, in any language, by the interface.
-
-What `svcnode conform` does: judges, and shows what came of it.
-"""
+"""`svcnode conform URL`: test any node, in any language, against the interface."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from svcnode.terminal.sigint import handle_sigint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
     from svcnode.conformance.report import Line
     from svcnode.conformance.run import Report
 
@@ -65,42 +62,38 @@ examples:
 """
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "conform",
-        allow_abbrev=False,
-        help="judge a node in any language by the interface",
-        description="Judge a node in any language by the interface, clause by clause, from outside.\n"
-        "What fails is shown with the request, what was expected, what came, and how to\nmend it.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Test a node, in any language, against every clause of the interface, over HTTP.\n"
+        "A failed check shows the request, the requirement, the actual response, and how\nto fix it."
     )
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage_exit_code = EXIT_NOT_RUN
     add = parser.add_argument
     add(
         "url",
         metavar="URL",
-        help="base URL of the node, such as http://127.0.0.1:8420 (http:// may be left out); "
+        help="base URL of the node, such as http://127.0.0.1:8420 (http:// is optional); "
         "user:password@ before the host is sent as basic authentication and never shown",
     )
-    add("--prefix", default="/svc", help="what the four endpoints stand under (default: /svc)")
-    add("--level", choices=("must", "should", "advice"), default="should", help="what counts (default: should)")
-    add("--timeout", default="5s", metavar="DURATION", help="how long one answer may take (default: 5s)")
-    add("--ca", metavar="FILE", help="PEM file with the authority that signed the node's certificate")
-    add("--read-only", callback="store_true", help="send nothing but GET and HEAD")
-    add("--json", callback="store_true", help="all of it as one JSON object")
+    add("--prefix", default="/svc", help="path prefix of the four endpoints (default: /svc)")
+    add(
+        "--level",
+        choices=("must", "should", "advice"),
+        default="should",
+        help="lowest level that counts (default: should)",
+    )
+    add("--timeout", default="5s", metavar="DURATION", help="limit for one response (default: 5s)")
+    add("--ca", metavar="FILE", help="PEM file of the certificate authority that signed the node's certificate")
+    add("--read-only", action="store_true", help="send only GET and HEAD")
+    add("--json", action="store_true", help="print the report as one JSON object")
     add(
         "--junit",
         metavar="FILE",
-        help='write a JUnit report as well, for the pages of a CI; "-" writes it alone, to stdout',
+        help='also write a JUnit report, for CI; "-" writes only this report, to stdout',
     )
-    add("-v", "--verbose", callback="store_true", help="show every check, and why some were not judged")
-    return parser
-
-
-def run_command(arguments: argparse.Namespace) -> int:
-
-    return show_report(arguments)
+    add("-v", "--verbose", action="store_true", help="show all checks, and why a check was skipped")
 
 
 STDOUT = "-"
@@ -108,7 +101,7 @@ EXIT_CONFORMS, EXIT_FAILS = 0, 1
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
-def show_report(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
     """One run over one node; returns the exit code that says what came of it."""
     plan = _run_options(arguments)
     level = Level(arguments.level)

@@ -1,7 +1,4 @@
-"""`svcnode explain [ID]`: why a service, or the node, is what it is.
-
-What `svcnode explain` does: asks a node for details, and tells them in plain words.
-"""
+"""`svcnode explain [ID]`: explain the status of a service or the health of a node."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ from svcnode.terminal.explain.explanation import explain_node, explain_service
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
     from svcnode.cli.operator_url import OperatorUrl
     from svcnode.terminal.explain.explanation import Explanation
 
@@ -61,31 +58,22 @@ examples:
 """
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "explain",
-        allow_abbrev=False,
-        help="say why a service, or the node, is what it is",
-        description="Ask a running svcnode why a service is Up, Initializing or Down: what was seen, which\n"
-        "rule made that its status, what would change it, and what to mend. Without an\n"
-        "id: the node itself, and the services that are not Up.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Explain why a service is Up, Initializing or Down: the last checks, the rule that\n"
+        "decided, what would change the status, and how to fix the cause. Without an ID:\n"
+        "explain the health of the node, and the services that are not Up."
     )
-    parser.usage_exit_code = EXIT_UNKNOWN  # 2 would say that the service is Down
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage_exit_code = EXIT_UNKNOWN  # 2 means Down
     add = parser.add_argument
-    add("id", nargs="?", metavar="ID", help="the id of a service")
-    add("--url", metavar="URL", help="where the node is: host:port, a URL, or unix:/path")
-    add("--token", metavar="TOKEN", help="the operator token, or @FILE that holds it")
-    add("--ca", metavar="FILE", help="trust this PEM file instead of what this machine trusts")
-    add("--json", callback="store_true", help="what the node tells, as one JSON object")
+    add("id", nargs="?", metavar="ID", help="id of a service")
+    add("--url", metavar="URL", help="address of the node: host:port, a URL, or unix:/path")
+    add("--token", metavar="TOKEN", help="operator token, or @FILE to read it from a file")
+    add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
+    add("--json", action="store_true", help="print the node's details as one JSON object")
     add_config_option(parser)
-    return parser
-
-
-def run_command(arguments: argparse.Namespace) -> int:
-
-    return show_explanation(arguments)
 
 
 TIMEOUT_S = 10.0
@@ -101,7 +89,7 @@ _EXIT_CODES = {
 }
 
 
-def show_explanation(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
     place = operator_url_from(arguments)
     with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
         told = runner.run(_fetch_details(place, arguments.id))

@@ -1,7 +1,4 @@
-"""`svcnode init`: look for known services on this host, and write a configuration that looks at them.
-
-What `svcnode init` does: looks, writes, and says what it found.
-"""
+"""`svcnode init`: find known services on this host and write a configuration that probes them."""
 
 from __future__ import annotations
 
@@ -26,16 +23,16 @@ from svcnode.discovery.template import free_port, node_name_from, render_config
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "init",
-        allow_abbrev=False,
-        help="look for known services on this host, and write svcnode.toml",
-        description="Look for known services on this host, confirm each by speaking its protocol, and write a "
-        "configuration that is ready to serve. A file that exists is never overwritten. Exit 0 or 2.",
+DEFAULT_FILE = Path("svcnode.toml")
+
+
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Find known services on this host, confirm each by its protocol, and write a configuration that svcnode serve "
+        "can use. An existing file is never overwritten. Exit code: 0, or 2 on an error."
     )
     add = parser.add_argument
     add(
@@ -43,49 +40,40 @@ def configure(commands: Commands) -> CommandParser:
         nargs="?",
         type=_file_argument,
         metavar="FILE",
-        help="where to write it (default: svcnode.toml in this folder)",
+        help=f"file to write (default: {DEFAULT_FILE} in this folder)",
     )
-    add("--stdout", callback="store_true", help="print it instead; what was found is told on stderr")
+    add("--stdout", action="store_true", help="print the configuration instead; the report goes to stderr")
     add(
         "--port",
-        callback="append",
+        action="append",
         default=[],
         metavar="KIND=PORT",
         dest="ports",
-        help="look for a kind, such as postgresql, at this port instead of its usual one; may be repeated",
+        help="scan this port for a kind, such as postgresql, instead of its default port; may be repeated",
     )
-    return parser
 
 
 def _file_argument(text: str) -> Path:
-    if not text:  # as a path, that is the folder
-        raise argparse.ArgumentTypeError("a file name is needed, such as svcnode.toml")
+    if not text:  # Path("") is the current folder
+        raise argparse.ArgumentTypeError("empty file name; use a name such as svcnode.toml")
     return Path(text)
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-
-    return initialize(arguments.file, arguments.ports, to_stdout=arguments.stdout)
-
-
-DEFAULT_FILE = Path("svcnode.toml")
-
-
-def initialize(file: Path | None, ports: Iterable[str], *, to_stdout: bool) -> int:
-    looked_at = parse_ports(ports)
-    if to_stdout:
-        if file is not None:
-            raise InvalidValueError("--stdout: prints the configuration, so no file can be named beside it")
-        seen, choices = asyncio.run(_scan_and_select(looked_at))
-        show_bytes(_config_text(choices).encode(), sys.stdout)
-        show("\n".join(format_report(seen, choices)), sys.stderr)
+    ports = parse_ports(arguments.ports)
+    if arguments.stdout:
+        if arguments.file is not None:
+            raise InvalidValueError("--stdout: cannot be used with a file name")
+        result, probes = asyncio.run(_scan_and_select(ports))
+        show_bytes(_config_text(probes).encode(), sys.stdout)
+        show("\n".join(format_report(result, probes)), sys.stderr)
         return 0
-    file = file or DEFAULT_FILE
+    file = arguments.file or DEFAULT_FILE
     if os.path.lexists(file):
         raise _exists_error(file)
-    seen, choices = asyncio.run(_scan_and_select(looked_at))
-    write_new_file(file, _config_text(choices))
-    show("\n".join([*format_report(seen, choices), *_next_steps(file)]), sys.stdout)
+    result, probes = asyncio.run(_scan_and_select(ports))
+    write_new_file(file, _config_text(probes))
+    show("\n".join([*format_report(result, probes), *_next_steps(file)]), sys.stdout)
     return 0
 
 

@@ -1,7 +1,4 @@
-"""`svcnode notify-test`: see whether messages arrive, before it matters.
-
-What `svcnode notify-test` does: sends, and shows who took it.
-"""
+"""`svcnode notify-test`: send a test message to the notification targets."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import add_config_option
 from svcnode.cli.output import show
+from svcnode.config import find_file, load_notify
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
@@ -23,28 +21,22 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
     from svcnode.core.model import Identity
     from svcnode.notify.settings import NotifySettings
     from svcnode.notify.targets import NotificationTarget
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "notify-test",
-        allow_abbrev=False,
-        help="send a test message to everybody who would be told of a change",
-        description="Send one test message, marked as such, to every target of [notify], or to one of them. "
-        "Exit 0 when all took it, 1 when one did not, 2 when nobody is configured.",
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Send a message that is marked as a test to all targets of [notify], or to one. "
+        "Exit code: 0 all messages were accepted, 1 a message was not, 2 no targets are configured or another error."
     )
     add_config_option(parser)
-    parser.add_argument("--to", type=int, metavar="N", help="only to the target with this number, from 1 on")
-    return parser
+    parser.add_argument("--to", type=int, metavar="N", help="send only to target number N, counted from 1")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    from svcnode.config import find_file, load_notify
-
     identity, notify = load_notify(find_file(arguments.config), os.environ)
     return send_test_messages(identity, notify, arguments.to)
 

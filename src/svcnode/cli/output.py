@@ -1,4 +1,4 @@
-"""Shared by the commands that show what they saw."""
+"""Writing the output of a command."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def show(text: str, stream: TextIO | None) -> None:
-    """Whatever a service or a user named, it must not fail because a terminal cannot spell it."""
-    if stream is None:  # closed before the start
+    """Characters that the stream cannot encode are written as escapes."""
+    if stream is None:  # closed at start
         return
     encoding = stream.encoding
     with _write_errors():
@@ -23,7 +23,7 @@ def show(text: str, stream: TextIO | None) -> None:
 
 
 def show_bytes(content: bytes, stream: TextIO | None) -> None:
-    """To the byte as a file would have it, whatever the terminal can spell."""
+    """The bytes as they are, whatever the encoding of the stream."""
     if stream is None:
         return
     with _write_errors():
@@ -39,4 +39,4 @@ def _write_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as exc:
-        raise SvcnodeError(f"cannot write what was seen: {os_error_text(exc)}") from exc
+        raise SvcnodeError(f"cannot write the output: {os_error_text(exc)}") from exc

@@ -1,7 +1,4 @@
-"""`svcnode probe URL`: one look now, or one after another, and all that there is to see of it.
-
-What `svcnode probe` does: looks, and shows what was seen.
-"""
+"""`svcnode probe URL`: check a service once, or repeatedly, and show every step."""
 
 from __future__ import annotations
 
@@ -28,34 +25,29 @@ from svcnode.probes.run import close_probe, run_check
 if TYPE_CHECKING:
     import argparse
 
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
 
 EXIT_UNKNOWN = 3
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "probe",
-        allow_abbrev=False,
-        help="look at a service once, now",
-        description="Look at a service once, now: the verdict, why, how long it took, and every step. "
-        "Exit 0 ready, 1 not ready, 2 failed, 3 unknown or not looked at.",
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Check a service once and show the verdict, its reason, the duration, and every step. "
+        "Exit code: 0 ready, 1 not ready, 2 failed, 3 unknown or invalid arguments."
     )
-    parser.usage_exit_code = EXIT_UNKNOWN  # 2 would say that the service failed
+    parser.usage_exit_code = EXIT_UNKNOWN  # 2 means that the check failed
     add = parser.add_argument
-    add("url", metavar="URL", help="what to look at, such as tcp://127.0.0.1:5432")
-    add("-o", "--option", callback="append", default=[], metavar="KEY=VALUE", help="an option of the probe, as in TOML")
-    add("--timeout", default="3s", metavar="DURATION", help="how long a look may take (default: 3s)")
-    add("--max-latency", metavar="DURATION", help="a success that takes longer is not ready")
-    add("--allow-exec", callback="store_true", help="let an exec: probe run its program")
-    add("--json", callback="store_true", help="one JSON object per look")
-    add("--watch", callback="store_true", help="go on looking until stopped with Ctrl-C")
-    add("--interval", default="1s", metavar="DURATION", help="with --watch, from look to look (default: 1s)")
-    return parser
+    add("url", metavar="URL", help="URL of the probe, such as tcp://127.0.0.1:5432")
+    add("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the probe, as in TOML")
+    add("--timeout", default="3s", metavar="DURATION", help="limit for one check (default: 3s)")
+    add("--max-latency", metavar="DURATION", help="a check that succeeds but takes longer is not ready")
+    add("--allow-exec", action="store_true", help="allow an exec: probe to run its program")
+    add("--json", action="store_true", help="one JSON object per check")
+    add("--watch", action="store_true", help="repeat the check until Ctrl-C")
+    add("--interval", default="1s", metavar="DURATION", help="with --watch, time between checks (default: 1s)")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-
     return check_repeatedly(arguments) if arguments.watch else check_once(arguments)
 
 

@@ -1,4 +1,4 @@
-"""`svcnode serve`: answer for the node over HTTP."""
+"""`svcnode serve`: probe the services and serve the node's health over HTTP."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from svcnode.cli._args import add_config_option, add_override_options, heartbeat
 if TYPE_CHECKING:
     import argparse
 
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "serve",
-        allow_abbrev=False,
-        help="answer for the node over HTTP",
-        description="Answer for the node over HTTP. SIGHUP reads the configuration again, SIGTERM drains and stops.",
-        epilog="Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
-        "SVCNODE_SERVER_LISTEN; options win over the environment, and the environment over the file.",
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Probe the services of the node and serve its health over HTTP. "
+        "SIGHUP reloads the configuration. SIGTERM drains and stops the node."
+    )
+    parser.epilog = (
+        "Every single value of the file can also be set in the environment as SVCNODE_<TABLE>_<KEY>, such as "
+        "SVCNODE_SERVER_LISTEN. Options override the environment; the environment overrides the file."
     )
     add_config_option(parser)
     add_override_options(parser)
-    return parser
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    # A reload that is asked for before the agent heeds signals would end it, and has nothing to reload yet.
+    # Until the agent installs its handlers, a SIGHUP would end the process; there is nothing to reload yet.
     is_under_nohup = signal.signal(signal.SIGHUP, signal.SIG_IGN) is signal.SIG_IGN
 
-    from svcnode import agent, logs
+    from svcnode import agent, logs  # after the line above: loading them takes time
 
     read_settings = settings_reader(arguments.config, arguments)
     settings = read_settings()

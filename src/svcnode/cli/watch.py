@@ -1,7 +1,4 @@
-"""`svcnode watch URL…`: nodes live on the terminal, ours or not.
-
-What `svcnode watch` does: sees to it that there is a terminal and what to watch, and watches.
-"""
+"""`svcnode watch URL…`: the health of nodes, live on the terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import positive_duration_s
-from svcnode.cli._node_args import clients_from, timeout_from
-from svcnode.cli.status import EXIT_UNKNOWN, add_node_arguments
+from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, clients_from, timeout_from
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.terminal.watch.app import WatchApp
 from svcnode.terminal.watch.screen import Screen
@@ -18,33 +14,22 @@ from svcnode.terminal.watch.screen import Screen
 if TYPE_CHECKING:
     import argparse
 
-    from svcnode.cli._args import CommandParser, Commands
+    from svcnode.cli._args import CommandParser
 
 
-def configure(commands: Commands) -> CommandParser:
-    parser = commands.add_parser(
-        "watch",
-        allow_abbrev=False,
-        help="watch nodes live on the terminal",
-        description="Watch nodes live on the terminal: health, services, what has changed and when, and the last "
-        "minutes of each. Keys: q quit, s sort, / filter, arrows select, Enter services, ? help. "
-        "Needs a terminal; elsewhere, use svcnode status. "
-        "Exit 0 ended by q or Ctrl-C, 3 no terminal or not watched at all; ended by a signal, 128 + its number.",
+def configure(parser: CommandParser) -> None:
+    parser.description = (
+        "Show nodes live on the terminal: health, services, changes with their times, and the last minutes of each. "
+        "Keys: q quit, s sort, / filter, arrows select, Enter services, ? help. "
+        "Requires a terminal; without one, use svcnode status. "
+        "Exit code: 0 after q or Ctrl-C, 3 no terminal or invalid arguments, 128 + N after signal N."
     )
     parser.usage_exit_code = EXIT_UNKNOWN
     add_node_arguments(parser)
-    parser.add_argument(
-        "--interval", default="2s", metavar="DURATION", help="from look to look at a node (default: 2s)"
-    )
-    return parser
+    parser.add_argument("--interval", default="2s", metavar="DURATION", help="time between requests (default: 2s)")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-
-    return watch_nodes(arguments)
-
-
-def watch_nodes(arguments: argparse.Namespace) -> int:
     interval_s = positive_duration_s("--interval", arguments.interval)
     with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
         return runner.run(_watch(arguments, interval_s))
