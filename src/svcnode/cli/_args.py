@@ -1,8 +1,6 @@
-"""The parser that every command has.
+"""Shared by the commands: the parser, durations, and the options that select and override the configuration.
 
-Durations of the command line.
-
-Shared by the commands that read the configuration: their options, and what they make of them.
+`svcnode.config` is imported late: `serve` imports this module before it sets its first signal handler.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ EXIT_USAGE = 2
 
 
 class CommandParser(argparse.ArgumentParser):
-    usage_exit_code = EXIT_USAGE  # of the command line or of the configuration
+    usage_exit_code = EXIT_USAGE  # for an error in the arguments or the configuration
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -35,13 +33,13 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def positive_duration_s(flag: str, text: str) -> float:
-    is_nothing = re.fullmatch(r"[0.]*", text.strip())  # with a unit, it would be refused too
+    is_zero = re.fullmatch(r"[0.]*", text.strip())  # without a unit; not worth another error message
     try:
-        seconds = 0.0 if is_nothing else parse_duration_s(text)
+        seconds = 0.0 if is_zero else parse_duration_s(text)
     except InvalidValueError as exc:
         raise InvalidValueError(f"{flag}: {exc}") from exc
     if not seconds:
-        raise InvalidValueError(f'{flag}: must be more than 0, such as "5s", not "{text}"')
+        raise InvalidValueError(f'{flag}: must be greater than 0, such as "5s", not "{text}"')
     return seconds
 
 
@@ -55,7 +53,7 @@ _FLAG_PATHS = {
     "log_level": ("log", "level"),
     "log_format": ("log", "format"),
 }
-# An id may hold whatever it likes, so it ends where the first = with a URL behind it stands.
+# An id may contain "=", so it ends at the first "=" that is followed by a URL.
 _SERVICE_PATTERN = re.compile(r"(?P<id>.+?)=(?P<url>(?:[A-Za-z][A-Za-z0-9+.-]*:|\$\{).*)", re.DOTALL)
 
 
@@ -66,26 +64,26 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         default=os.environ.get("SVCNODE_CONFIG") or None,
-        help="the TOML file; without it SVCNODE_CONFIG, svcnode.toml in this folder, or the embedded default",
+        help="TOML file (default: SVCNODE_CONFIG, then svcnode.toml in this folder, then built-in defaults)",
     )
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:
-    """Options that win over the file and the environment."""
+    """Options that override the file and the environment."""
     add = partial(parser.add_argument, default=argparse.SUPPRESS)
     add(
         "--service",
         action="append",
         metavar="ID=URL",
         dest="services",
-        help="a service and its probe, such as db=tcp://127.0.0.1:5432; may be repeated",
+        help="a service and the URL of its probe, such as db=tcp://127.0.0.1:5432; may be repeated",
     )
     add("--listen", action="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
     add("--name", help="name of the node")
     add("--node-version", metavar="VERSION", help='version of the node, such as "v1.4.2"')
     add("--prefix", action="append", help="path prefix of the interface (default: /svc); may be repeated")
-    add("--drain", metavar="DURATION", help='how long health answers 503 before the end, such as "5s"')
-    add("--allow-exec", action="store_true", help="let exec: probes run programs")
+    add("--drain", metavar="DURATION", help='how long health is 503 before the node stops, such as "5s"')
+    add("--allow-exec", action="store_true", help="allow exec: probes to run programs")
     add("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
     add("--log-format", metavar="FORMAT", help="auto (default: text on a terminal), text or json")
 
@@ -94,15 +92,15 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
     from svcnode.config import find_file, load
 
     flags, services = _overrides(arguments), _services(arguments)
-    # Looked for each time: a file that is written while the node runs is found by the next reload.
+    # find_file runs at each reload: a file that was created since the start is found.
     return lambda: load(find_file(file), os.environ, flags, services)
 
 
 def heartbeat_warnings(settings: Settings) -> list[str]:
-    """What to say of services that wait for a beat, which only a program can give that the node is a part of."""
+    """Warnings for heartbeat services: only a program that embeds the node can send heartbeats."""
     return [
-        f'svcnode serve cannot hear the beats of "{service.definition.service.id}", so it will be Down; give it a '
-        "probe that looks, such as file: with max_age"
+        f'svcnode serve cannot receive heartbeats for "{service.definition.service.id}", so the service will be Down; '
+        "use another probe, such as file: with max_age"
         for service in settings.services
         if service.status is None and service.definition.probe_config is None
     ]
@@ -127,9 +125,9 @@ def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
     for text in getattr(arguments, "services", ()):
         found = _SERVICE_PATTERN.fullmatch(text)
         if found is None:
-            raise ConfigError("--service: write an id, =, and a probe URL, such as db=tcp://127.0.0.1:5432")
+            raise ConfigError("--service: must be ID=URL, such as db=tcp://127.0.0.1:5432")
         service_id, url = found.groups()
         if service_id in named:
-            raise ConfigError(f'--service: "{service_id}" is named twice; ids are unique')
+            raise ConfigError(f'--service: duplicate id "{service_id}"')
         named[service_id] = NamedProbe(service_id, url, f"--service {service_id}=…")
     return list(named.values())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from svcnode.config import ServiceSettings
 
 
-LONG_STALE_AFTER_INTERVALS = 60  # evidence that counts for longer deserves a word
+LONG_STALE_AFTER_INTERVALS = 60  # a longer stale_after gets a note
 
 
 def configure(parser: CommandParser) -> None:
@@ -37,8 +37,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     if settings.tls is not None:
         tls_context(settings.tls.certificate, settings.tls.key)
     addresses = ", ".join(map(str, settings.listen))
-    where = find_file(arguments.file or arguments.config) or "no file, the embedded default"
-    lines = [f"The configuration is fine ({where}): {settings.node_name} {settings.node_version} on {addresses}"]
+    source = find_file(arguments.file or arguments.config) or "no file, built-in defaults"
+    lines = [f"Configuration is valid ({source}): {settings.node_name} {settings.node_version} on {addresses}"]
     lines += map(_service_line, settings.services)
     notes = [
         *heartbeat_warnings(settings),
@@ -51,22 +51,22 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 def _constant_health_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
-    """What to say where the health of the node is the same whatever happens."""
+    """Notes for a configuration with which the health of the node never changes."""
     counted = [service for service in services if service.definition.service.impact is not Impact.NONE]
     if not counted:
         yield (
-            'no service counts, since all have impact = "none", so the node will be healthy (200) whatever happens to '
-            'them; give impact = "partial" or "critical" to those that matter'
+            'all services have impact = "none", so the node is always healthy (200); set impact = "partial" or '
+            '"critical" for services that matter'
         )
     elif all(service.status is not None for service in counted):
         yield (
-            "every service that counts has a fixed status, so the health of the node will never change; give a probe "
-            "to those that can be looked at"
+            "all counted services have a fixed status, so the health of the node never changes; replace status with "
+            "probe where a service can be checked"
         )
 
 
 def _long_stale_after_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
-    """What to say of a green light that stays on for long after the last success."""
+    """Notes for services that stay Up for long after their last successful check."""
     for service in services:
         about, probe_config = service.definition.service, service.definition.probe_config
         limit_s = about.policy.stale_after_s
@@ -77,8 +77,8 @@ def _long_stale_after_notes(services: Sequence[ServiceSettings]) -> Iterator[str
         ):
             continue
         yield (
-            f'the evidence of "{about.id}" counts for {limit_s:g} s (stale_after), more than {LONG_STALE_AFTER_INTERVALS} '
-            "intervals, so it may long be Up while no look can be made; without stale_after it would be "
+            f'stale_after of "{about.id}" is {limit_s:g} s, more than {LONG_STALE_AFTER_INTERVALS} intervals: the '
+            "service may stay Up for that long while its checks cannot run; the default would be "
             f"{probe_config.schedule.default_stale_after_s:g} s"
         )
 
@@ -86,9 +86,9 @@ def _long_stale_after_notes(services: Sequence[ServiceSettings]) -> Iterator[str
 def _service_line(service: ServiceSettings) -> str:
     about, probe_config = service.definition.service, service.definition.probe_config
     if service.status is not None:
-        how = f"fixed at {service.status.value}"
+        how = f"fixed status {service.status.value}"
     elif probe_config is None:
-        how = f"beats within {about.policy.ttl_s:g} s"
+        how = f"heartbeat every {about.policy.ttl_s:g} s"
     else:
-        how = f"looked at every {probe_config.schedule.interval_s:g} s"
+        how = f"checked every {probe_config.schedule.interval_s:g} s"
     return f"  {about.id}: {about.name} ({how}, impact {about.impact.value})"

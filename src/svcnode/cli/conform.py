@@ -29,31 +29,34 @@ if TYPE_CHECKING:
     from svcnode.conformance.report import Line
     from svcnode.conformance.run import Report
 
-EXIT_NOT_RUN = 3
+EXIT_CONFORMS, EXIT_FAILS, EXIT_NOT_RUN = 0, 1, 3
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+STDOUT = "-"
 
 _EPILOG = """\
 levels:
   must    the interface document states it
-  should  the document implies it, or a client would break or be misled without
-  advice  the document is silent; what we found to work best
+  should  the document implies it, or clients break without it
+  advice  the document does not mention it; recommended practice
 
-All checks are made, and what fails is shown; --level says which of them count
+All checks run and all failures are shown; --level decides which of them count
 for the exit code.
 
 the four endpoints, after the URL and the prefix:
   /node   /node/health   /node/services   /node/services/{id}/health
 
-what is sent:
-  GET and HEAD to the four endpoints, with and without ?version=, to one id and
-  a few paths that do not exist, and 50 requests at once.
+requests sent:
+  GET and HEAD to the four endpoints, with and without ?version=; to one id and
+  several paths that do not exist; 50 requests at the same time.
   POST, PUT, PATCH, DELETE and OPTIONS to the four endpoints, without a body, to
-  see that they are refused; --read-only leaves those out.
+  check that they are rejected; --read-only skips these.
 
 exit codes:
-  0  it conforms          1  it does not
-  3  nothing was judged: it cannot be reached, none of its first answers can be
-     read as HTTP, or the command line is wrong
-  130  ended by Ctrl-C, with what was judged by then (at once by a second one)
+  0    the node conforms
+  1    the node does not conform
+  3    no check ran: the node is unreachable, does not speak HTTP, or the
+       arguments are invalid
+  130  ended by Ctrl-C, with the results so far (a second Ctrl-C ends at once)
 
 examples:
   svcnode conform http://127.0.0.1:8420
@@ -96,16 +99,10 @@ def configure(parser: CommandParser) -> None:
     add("-v", "--verbose", action="store_true", help="show all checks, and why a check was skipped")
 
 
-STDOUT = "-"
-EXIT_CONFORMS, EXIT_FAILS = 0, 1
-EXIT_INTERRUPTED = 128 + signal.SIGINT
-
-
 def run_command(arguments: argparse.Namespace) -> int:
-    """One run over one node; returns the exit code that says what came of it."""
-    plan = _run_options(arguments)
+    options = _run_options(arguments)
     level = Level(arguments.level)
-    report = asyncio.run(_run_with_progress(plan))
+    report = asyncio.run(_run_with_progress(options))
     if arguments.junit and arguments.junit != STDOUT:
         _write_file(Path(arguments.junit), as_junit(report, level))
     with suppress(BrokenPipeError):
@@ -115,26 +112,26 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 def _run_options(arguments: argparse.Namespace) -> RunOptions:
     if arguments.json and arguments.junit == STDOUT:
-        arguments.parser.error("--json and --junit - cannot both go to stdout; name a file for one of them")
+        arguments.parser.error("--json and --junit - cannot both write to stdout; give --junit a file")
     if arguments.ca == "":
-        raise InvalidValueError("--ca: names no file")
+        raise InvalidValueError("--ca: empty file name")
     ca = Path(arguments.ca) if arguments.ca else None
     target = parse_target(arguments.url, prefix=arguments.prefix, ca=ca)
     timeout_s = positive_duration_s("--timeout", arguments.timeout)
     return RunOptions(target=target, timeout_s=timeout_s, other_methods=not arguments.read_only)
 
 
-async def _run_with_progress(plan: RunOptions) -> Report:
-    """All of it, or what was judged when somebody pressed Ctrl-C."""
-    with _progress(plan) as (watched, vanish), handle_sigint(vanish) as interrupted:
-        return await run_checks(watched, stopped=interrupted)
+async def _run_with_progress(options: RunOptions) -> Report:
+    """The whole report, or the results so far after Ctrl-C."""
+    with _progress(options) as (options_with_progress, hide_progress), handle_sigint(hide_progress) as interrupted:
+        return await run_checks(options_with_progress, stopped=interrupted)
 
 
 @contextmanager
-def _progress(plan: RunOptions) -> Iterator[tuple[RunOptions, Callable[[], None]]]:
-    """A bar on a terminal, gone when the run is over, or when the function beside the plan is called."""
+def _progress(options: RunOptions) -> Iterator[tuple[RunOptions, Callable[[], None]]]:
+    """Options that update a progress bar if stderr is a terminal, and the function that removes the bar."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield plan, lambda: None
+        yield options, lambda: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -142,12 +139,12 @@ def _progress(plan: RunOptions) -> Iterator[tuple[RunOptions, Callable[[], None]
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=len(CHECKS))
-        yield replace(plan, progress=lambda check: bar.update(task, advance=1, description=check.name)), bar.stop
+        yield replace(options, progress=lambda check: bar.update(task, advance=1, description=check.name)), bar.stop
 
 
 def _exit_code(report: Report, level: Level) -> int:
     if report.interrupted:
-        return EXIT_INTERRUPTED  # whatever was seen by then: a script must not take a part for the whole
+        return EXIT_INTERRUPTED  # also if all checks so far passed: the report is incomplete
     if report.unreachable:
         return EXIT_NOT_RUN
     return EXIT_CONFORMS if report.conforms(level) else EXIT_FAILS
@@ -165,22 +162,22 @@ def _show(report: Report, level: Level, arguments: argparse.Namespace) -> None:
         show(as_json(report, level), sys.stdout)
         return
     if arguments.junit == STDOUT:
-        show_bytes(as_junit(report, level), sys.stdout)  # it says itself in which encoding it is
+        show_bytes(as_junit(report, level), sys.stdout)  # the XML declares its own encoding
         return
     stream = sys.stdout if report.results else sys.stderr
-    found = report_lines(report, level, is_full=arguments.verbose)
+    lines = report_lines(report, level, is_full=arguments.verbose)
     if stream is not None and stream.isatty():
-        _show_colored(found, is_error=not report.results)
+        _show_colored(lines, is_error=not report.results)
     else:
-        show("\n".join(map(plain_text, found)), stream)
+        show("\n".join(map(plain_text, lines)), stream)
 
 
-def _show_colored(found: Iterable[Line], *, is_error: bool) -> None:
+def _show_colored(lines: Iterable[Line], *, is_error: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(stderr=is_error, highlight=False)
-    for line in found:
+    for line in lines:
         encodable = [
             (piece.text.encode(console.encoding, "backslashreplace").decode(console.encoding), piece.style)
             for piece in line

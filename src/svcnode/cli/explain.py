@@ -38,18 +38,17 @@ if TYPE_CHECKING:
 EXIT_UNKNOWN = 3
 
 _EPILOG = """\
-where it asks:
-  the address that the configuration listens on for operators, as svcnode serve
-  would, or the one that --url names. Beyond this machine, and on it where
-  trust_loopback is false, the node wants its operator token: --token,
-  SVCNODE_SECURITY_OPERATOR_TOKEN, or, without --url, the one in the
-  configuration.
+address and token:
+  The address is --url, or the operator address in the configuration that svcnode
+  serve would use. A node on another machine, or with trust_loopback = false,
+  requires its operator token: --token, SVCNODE_SECURITY_OPERATOR_TOKEN, or,
+  without --url, the token in the configuration.
 
 exit codes:
-  0  the service is Up, the node healthy
-  1  the service is Initializing, the node partially healthy
-  2  the service is Down, the node unhealthy
-  3  nobody could be asked, or there is no such service
+  0  the service is Up, or the node is healthy
+  1  the service is Initializing, or the node is partially healthy
+  2  the service is Down, or the node is unhealthy
+  3  the node is unreachable, the service does not exist, or another error
 
 examples:
   svcnode explain
@@ -90,18 +89,18 @@ _EXIT_CODES = {
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    place = operator_url_from(arguments)
+    url = operator_url_from(arguments)
     with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-        told = runner.run(_fetch_details(place, arguments.id))
+        details = runner.run(_fetch_details(url, arguments.id))
     try:
-        explanation = explain_node(told) if arguments.id is None else explain_service(told)
+        explanation = explain_node(details) if arguments.id is None else explain_service(details)
     except (AttributeError, KeyError, TypeError, ValueError) as exc:
         raise UnexpectedResponseError(
-            f"what {place.display} tells is not what this svcnode ({__version__}) understands; is it another version?"
+            f"{url.display}: cannot read /details; the node may run another version than this svcnode ({__version__})"
         ) from exc
     with suppress(BrokenPipeError):
         if arguments.json:
-            show(json.dumps(told), sys.stdout)
+            show(json.dumps(details), sys.stdout)
         else:
             _render(explanation)
     return _EXIT_CODES[explanation.status]
@@ -116,53 +115,54 @@ def _render(explanation: Explanation) -> None:
         show("\n".join(explanation.lines), sys.stdout)
 
 
-# ---- asking
+# ---- requests
 
 
-async def _fetch_details(place: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  whatever JSON can hold
+async def _fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  any JSON
     try:
-        async with asyncio.timeout(TIMEOUT_S), _client(place) as client:
+        async with asyncio.timeout(TIMEOUT_S), _client(url) as client:
             if service_id is None:
-                return await _get_json(client, place, "/details")
+                return await _get_json(client, url, "/details")
             try:
-                return await _get_json(client, place, f"/details/{_path_segment(service_id)}")
+                return await _get_json(client, url, f"/details/{_path_segment(service_id)}")
             except ServiceNotFoundError:
-                known = await _get_json(client, place, "/details")
-                raise ServiceNotFoundError(_unknown_service_text(service_id, known, place)) from None
+                known = await _get_json(client, url, "/details")
+                raise ServiceNotFoundError(_unknown_service_text(service_id, known, url)) from None
     except TimeoutError:
-        raise UnreachableError(f"no whole answer from {place.display} within {TIMEOUT_S:g} s") from None
+        raise UnreachableError(f"timeout: no complete response from {url.display} within {TIMEOUT_S:g} s") from None
     except httpx2.HTTPError as exc:
-        error = translate_http_error(exc, place.display)
+        error = translate_http_error(exc, url.display)
         if isinstance(error, UnreachableError):
-            joint = " Is" if str(error).endswith("?") else "; is"
-            error = UnreachableError(f"{error}{joint} svcnode serve running there? --url names another address")
+            error = UnreachableError(
+                f"{error}; check that svcnode serve runs there, or give another address with --url"
+            )
         raise error from exc
 
 
-def _client(place: OperatorUrl) -> httpx2.AsyncClient:
+def _client(url: OperatorUrl) -> httpx2.AsyncClient:
     headers = {"User-Agent": f"svcnode/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
-    if place.authorization:
-        headers["Authorization"] = place.authorization
-    transport = httpx2.AsyncHTTPTransport(uds=place.socket_path, verify=place.tls)
+    if url.authorization:
+        headers["Authorization"] = url.authorization
+    transport = httpx2.AsyncHTTPTransport(uds=url.socket_path, verify=url.tls)
     return httpx2.AsyncClient(transport=transport, headers=headers, timeout=None, trust_env=False)
 
 
-async def _get_json(client: httpx2.AsyncClient, place: OperatorUrl, path: str) -> Any:  # noqa: ANN401
-    body, connection = bytearray(), StreamGuard(place.display)
-    asking = client.stream("GET", f"{place.origin}{path}", extensions={"trace": connection.trace})
+async def _get_json(client: httpx2.AsyncClient, url: OperatorUrl, path: str) -> Any:  # noqa: ANN401
+    body, connection = bytearray(), StreamGuard(url.display)
+    request = client.stream("GET", f"{url.origin}{path}", extensions={"trace": connection.trace})
     with connection.activate():
-        async with asking as response:
+        async with request as response:
             connection.has_response = True
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > MAX_RESPONSE_BYTES:
                     raise UnexpectedResponseError(
-                        f"got more than {MAX_RESPONSE_BYTES // 1024**2} MiB from {place.display}"
+                        f"{url.display}: response is larger than {MAX_RESPONSE_BYTES // 1024**2} MiB"
                     )
     document = _parse_json(bytes(body))
     if response.status_code == 200 and isinstance(document, dict):
         return document
-    raise _response_error(response.status_code, document, place)
+    raise _response_error(response.status_code, document, url)
 
 
 def _parse_json(body: bytes) -> object:
@@ -173,49 +173,49 @@ def _parse_json(body: bytes) -> object:
 
 
 def _path_segment(service_id: str) -> str:
-    """An id as one segment of a path; dots alone would name another place."""
+    """An id as one path segment; "." and ".." would be resolved as relative paths."""
     try:
         segment = quote(service_id, safe="")
     except UnicodeEncodeError:
-        raise InvalidValueError(f"{service_id!r} is no service id: it cannot stand in a URL") from None
+        raise InvalidValueError(f"invalid service id {service_id!r}: cannot be encoded in a URL") from None
     if not segment:
-        raise InvalidValueError("a service id must not be empty")
+        raise InvalidValueError("service id is empty")
     return segment if segment.strip(".") else segment.replace(".", "%2E")
 
 
-# ---- what came instead
+# ---- errors
 
 
-def _response_error(code: int, document: object, place: OperatorUrl) -> ClientError:
+def _response_error(code: int, document: object, url: OperatorUrl) -> ClientError:
     message = document.get("message") if isinstance(document, dict) else None
     match code, message:
         case 404, "Service not found":
-            return ServiceNotFoundError("no such service")
-        case 401, _ if place.authorization:
-            return ClientError(f"{place.display} does not take this token; its operator_token is in its configuration")
+            return ServiceNotFoundError("service not found")
+        case 401, _ if url.authorization:
+            return ClientError(
+                f"{url.display}: invalid operator token; compare operator_token in the node's configuration"
+            )
         case 401, _:
-            return ClientError(f"{place.display} asks for its operator token: give --token, or set {TOKEN_VARIABLE}")
+            return ClientError(f"{url.display}: operator token required; give --token, or set {TOKEN_VARIABLE}")
         case 403, _:
             return ClientError(
-                f"{place.display} tells nobody beyond its own machine: ask there, or set operator_token in [security] of "
-                "its configuration and give it with --token"
+                f"{url.display}: serves details only on its own machine; run svcnode explain there, or set "
+                "operator_token in [security] of its configuration and give it with --token"
             )
         case 404, _:
             return UnexpectedResponseError(
-                f"{place.display} answers, but has no /details: it is no svcnode, or it shows them elsewhere "
-                "(operator_listen) or not at all (operator = false)"
+                f"{url.display}: no /details; the server is not svcnode, or serves operators on another address "
+                "(operator_listen), or has operator = false"
             )
         case _:
-            said = f": {message}" if isinstance(message, str) else ""
-            return UnexpectedResponseError(
-                f"expected what svcnode tells at /details, got {code}{said}: {place.display}"
-            )
+            text = f": {message}" if isinstance(message, str) else ""
+            return UnexpectedResponseError(f"{url.display}: unexpected response to /details: {code}{text}")
 
 
-def _unknown_service_text(service_id: str, known: Any, place: OperatorUrl) -> str:  # noqa: ANN401
+def _unknown_service_text(service_id: str, known: Any, url: OperatorUrl) -> str:  # noqa: ANN401
     services = known.get("services") if isinstance(known, dict) else None
     ids = [str(service.get("id")) for service in services or () if isinstance(service, dict)]
     near = closest_match(service_id, ids)
-    hint = f'; did you mean "{near}"?' if near else "."
+    hint = f' Did you mean "{near}"?' if near else ""
     listed = join_first(ids, MAX_LISTED_IDS) or "none"
-    return f'no service has the id "{service_id}" at {place.display}{hint} It has: {listed}'
+    return f'service not found: "{service_id}" at {url.display}.{hint} Services: {listed}'

@@ -78,16 +78,16 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 async def _scan_and_select(ports: Mapping[str, Collection[int]]) -> tuple[ScanResult, list[SelectedProbe]]:
-    seen = await scan(ports)
-    return seen, await select_probes(seen.found)
+    result = await scan(ports)
+    return result, await select_probes(result.found)
 
 
-def _config_text(choices: Sequence[SelectedProbe]) -> str:
-    return render_config(node_name_from(socket.gethostname()), free_port(), choices)
+def _config_text(probes: Sequence[SelectedProbe]) -> str:
+    return render_config(node_name_from(socket.gethostname()), free_port(), probes)
 
 
 def parse_ports(given: Iterable[str]) -> dict[str, list[int]]:
-    """By kind, from KIND=PORT."""
+    """The ports by kind, from KIND=PORT."""
     kinds = {name: known.kind for known in CATALOG for name in (known.kind, *known.aliases)}
     ports: dict[str, list[int]] = {}
     for text in given:
@@ -96,7 +96,7 @@ def parse_ports(given: Iterable[str]) -> dict[str, list[int]]:
             raise InvalidValueError(f'--port: unknown kind "{name}"{suggestion(name, kinds)}')
         if not (re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) <= 65535):
             raise InvalidValueError(
-                f"--port: write a kind, =, and a port from 1 to 65535, such as {name}={_default_port(name)}"
+                f"--port: must be KIND=PORT with a port from 1 to 65535, such as {name}={_default_port(name)}"
             )
         of_kind = ports.setdefault(kinds[name], [])
         if int(port) not in of_kind:
@@ -112,7 +112,7 @@ def _default_port(name: str) -> int:
 
 
 def write_new_file(file: Path, text: str) -> None:
-    """All of it or nothing; what exists, be it only a link that leads nowhere, is left as it is."""
+    """Writes the whole file or none; an existing file, or a dangling symbolic link, is not changed."""
     try:
         with file.open("xb") as opened:
             try:
@@ -128,42 +128,42 @@ def write_new_file(file: Path, text: str) -> None:
 
 
 def _exists_error(file: Path) -> SvcnodeError:
-    return SvcnodeError(f"{file} exists already, and is left as it is; name another file, or move it away")
+    return SvcnodeError(f"{file} already exists; give another file name, or move the file away")
 
 
-# ---- what is told
+# ---- the report
 
 
-def format_report(seen: ScanResult, choices: Sequence[SelectedProbe]) -> Iterator[str]:
-    if choices:
+def format_report(result: ScanResult, probes: Sequence[SelectedProbe]) -> Iterator[str]:
+    if probes:
         yield "Found on this host:"
-        yield from _table([_row(choice) for choice in choices])
+        yield from _table([_row(probe) for probe in probes])
     else:
-        yield "No known service was found on this host, so the node will answer for its own embedded store."
-    if seen.unconfirmed:
+        yield "No known service found on this host; the node will probe only its own store."
+    if result.unconfirmed:
         yield "Not confirmed, and not written:"
-        yield from (f"  {one_line(str(one))}" for one in seen.unconfirmed)
+        yield from (f"  {one_line(str(unconfirmed))}" for unconfirmed in result.unconfirmed)
 
 
-def _row(choice: SelectedProbe) -> tuple[str, str, str]:
-    return choice.found.entry.title, one_line(choice.probe), one_line(_result_text(choice))
+def _row(probe: SelectedProbe) -> tuple[str, str, str]:
+    return probe.found.entry.title, one_line(probe.probe), one_line(_result_text(probe))
 
 
-def _result_text(choice: SelectedProbe) -> str:
-    if choice.unavailable_reason:
-        return f"shows only that something listens: {choice.unavailable_reason}"
-    assert choice.verdict is not None, "either a probe could not be made, or it has looked"
-    said = choice.verdict.outcome.value.replace("_", " ")
-    if choice.verdict.reason:
-        said += f": {choice.verdict.reason}"
-    return f"shows only that something listens; a closer look {said}" if choice.preferred_probe else said
+def _result_text(probe: SelectedProbe) -> str:
+    if probe.unavailable_reason:
+        return f"checks only that the port is open: {probe.unavailable_reason}"
+    assert probe.verdict is not None, "a probe that is available has been checked"
+    text = probe.verdict.outcome.value.replace("_", " ")
+    if probe.verdict.reason:
+        text += f": {probe.verdict.reason}"
+    return f"checks only that the port is open; {probe.preferred_probe}: {text}" if probe.preferred_probe else text
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return (f"  {title:{first}}  {probe:{second}}  {told}" for title, probe, told in rows)
+    return (f"  {title:{first}}  {probe:{second}}  {result}" for title, probe, result in rows)
 
 
 def _next_steps(file: Path) -> Iterator[str]:
     option = "" if file == DEFAULT_FILE else f" --config {shlex.quote(str(file))}"
-    yield f"Written: {one_line(str(file))}. Look it over, set the version of your node, and then: svcnode serve{option}"
+    yield f"Written: {one_line(str(file))}. Review it, set the version of your node, then run: svcnode serve{option}"

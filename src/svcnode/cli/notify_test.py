@@ -42,26 +42,25 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 def send_test_messages(identity: Identity, notify: NotifySettings | None, wanted: int | None) -> int:
-    """One message to each; returns the exit code that says whether all took it."""
+    """Sends one message to each target; returns the exit code."""
     targets = _selected_targets(notify, wanted)
     message = build_test_message(identity, os.urandom(8).hex(), time.time())
     results = asyncio.run(_send_all(list(targets.values()), message))
     width = max(len(target.name) for target in targets.values())
-    for (number, target), (fault, took_s) in zip(targets.items(), results, strict=True):
-        what = "sent" if fault is None else f"failed: {one_line(redacted(fault))}"
-        show(f"{number}  {target.name:{width}}  {what} ({took_s:.1f} s)", sys.stdout)
-    return int(any(fault is not None for fault, _ in results))
+    for (number, target), (error, duration_s) in zip(targets.items(), results, strict=True):
+        result = "sent" if error is None else f"failed: {one_line(redacted(error))}"
+        show(f"{number}  {target.name:{width}}  {result} ({duration_s:.1f} s)", sys.stdout)
+    return int(any(error is not None for error, _ in results))
 
 
 def _selected_targets(notify: NotifySettings | None, wanted: int | None) -> dict[int, NotificationTarget]:
-    known = () if notify is None else notify.targets
-    numbered = dict(enumerate(known, start=1))
+    numbered = dict(enumerate(() if notify is None else notify.targets, start=1))
     if not numbered:
-        raise ConfigError('nobody is told of anything: set webhook = "https://…" or apprise = ["…"] in [notify]')
+        raise ConfigError('no notification targets: set webhook = "https://…" or apprise = ["…"] in [notify]')
     if wanted is None:
         return numbered
     if wanted not in numbered:
-        raise InvalidValueError(f"--to: there is no target {wanted}; they have the numbers 1 to {len(numbered)}")
+        raise InvalidValueError(f"--to: no target {wanted}; the targets are 1 to {len(numbered)}")
     return {wanted: numbered[wanted]}
 
 
@@ -70,6 +69,6 @@ async def _send_all(targets: Sequence[NotificationTarget], message: Message) -> 
 
 
 async def _timed_send(target: NotificationTarget, message: Message) -> tuple[str | None, float]:
-    began_s = time.perf_counter()
-    fault = await try_deliver(target, message)
-    return fault, time.perf_counter() - began_s
+    started_s = time.perf_counter()
+    error = await try_deliver(target, message)
+    return error, time.perf_counter() - started_s

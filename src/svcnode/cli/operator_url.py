@@ -1,4 +1,4 @@
-"""Where a node shows its operator surface, and how to come in: as the command line says, or the configuration."""
+"""The address and the token of a node's operator surface, from the arguments or the configuration."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from svcnode.config.schema import FileTable
     from svcnode.config.sources import Source
 
-TOKEN_VARIABLE = "SVCNODE_SECURITY_OPERATOR_TOKEN"  # noqa: S105  its name
+TOKEN_VARIABLE = "SVCNODE_SECURITY_OPERATOR_TOKEN"  # noqa: S105  a name
 _REQUIRED_KEYS = {
     "server": ("listen", "operator", "operator_listen", "tls"),
     "security": ("operator_token", "trust_loopback"),
 }
-_WILDCARD_TO_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where to ask what listens there
+_WILDCARD_TO_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  not bound, only compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorUrl:
-    origin: str  # and what stands before all paths
+    origin: str  # with the path prefix of a reverse proxy, if any
     display: str
     socket_path: str | None = None
     authorization: str = field(default="", repr=False)
@@ -47,16 +47,16 @@ def operator_url_from(arguments: argparse.Namespace) -> OperatorUrl:
         return _from_address(parse_address(arguments.url, has_tls=False), token)
     address = parse_node_address(arguments.url)
     authorization = _bearer(token) or address.authorization
-    place = OperatorUrl(origin=f"{address.origin}{address.base}", display=str(address), authorization=authorization)
-    return replace(place, tls=_tls_context("--ca", arguments.ca)) if address.uses_tls else place
+    url = OperatorUrl(origin=f"{address.origin}{address.base}", display=str(address), authorization=authorization)
+    return replace(url, tls=_tls_context("--ca", arguments.ca)) if address.uses_tls else url
 
 
-# ---- by the configuration
+# ---- from the configuration
 
 
 def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUrl:
-    """Only what is needed here is read: secrets and drivers of services may not be at hand, and what is wrong elsewhere
-    may be the very reason to ask.
+    """Reads only the keys needed here: secrets and drivers of services may be missing on this machine, and an error
+    elsewhere in the file may be the reason to run `svcnode explain`.
     """
     from svcnode.config import find_file
     from svcnode.config.sources import Source
@@ -66,37 +66,37 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
         source = Source(find_file(arguments.config), os.environ, ())
         table = validate_keys(source, _REQUIRED_KEYS)
     except ConfigError as exc:
-        raise ConfigError(f"{exc}; --url names the node to ask without a configuration") from exc
+        raise ConfigError(f"{exc}; or give the address of the node with --url") from exc
     address = _operator_address(table, source)
     trusts_loopback = table.get("security", {}).get("trust_loopback", True)
     if token is None and not (trusts_loopback and is_local_address(address)):
         token = _token_from_config(table, source)
-    place = _from_address(address, token)
+    url = _from_address(address, token)
     if address.scheme == "https":
         certificate = table["server"]["tls"]["certificate"]
         return replace(
-            place, tls=_tls_context("--ca", arguments.ca) if arguments.ca else _pinned_tls_context(certificate)
+            url, tls=_tls_context("--ca", arguments.ca) if arguments.ca else _pinned_tls_context(certificate)
         )
-    return place
+    return url
 
 
 def _operator_address(table: FileTable, source: Source) -> Address:
-    """Where operators are served; of several places, one on this machine: mostly it asks for no token."""
+    """The operator address; of several, one on this machine, since it usually requires no token."""
     from svcnode.config.settings import DEFAULT_LISTEN
 
     server = table.get("server", {})
     if not server.get("operator", True):
-        raise source.error(("server", "operator"), "is off, so this node tells nobody more than the interface does")
+        raise source.error(("server", "operator"), "is false, so this node serves no details")
     key = "operator_listen" if "operator_listen" in server else "listen"
     listen = server.get("operator_listen", server.get("listen", DEFAULT_LISTEN))
     with source.error_context("server", key):
         texts = [text.strip() for text in listen.split(",")] if isinstance(listen, str) else listen
         addresses = [parse_address(text, has_tls="tls" in server) for text in texts]
         if not addresses:
-            raise InvalidValueError("at least one address is needed")
+            raise InvalidValueError("needs at least one address")
         address = next(filter(is_local_address, addresses), addresses[0])
         if address.scheme != "unix" and not address.port:
-            raise InvalidValueError("port 0 is any port; say with --url which one it is now")
+            raise InvalidValueError("port 0 is a random port; give the actual port with --url")
     return address
 
 
@@ -107,19 +107,20 @@ def _token_from_config(table: FileTable, source: Source) -> str | None:
     if given is None:
         return None
     with source.error_context("security", "operator_token"):
-        return _check_token("the token", str(interpolate(given, os.environ)))
+        return _check_token("operator_token", str(interpolate(given, os.environ)))
 
 
 def _from_address(address: Address, token: str | None) -> OperatorUrl:
     if address.scheme == "unix":
         origin, path = "http://localhost", address.path
     else:
-        asked = Address(
+        reachable = Address(
             scheme=address.scheme, host=_WILDCARD_TO_LOOPBACK.get(address.host, address.host), port=address.port
         )
-        origin, path = str(asked), None
-    shown = str(address) if path else origin
-    return OperatorUrl(origin=origin, display=shown, socket_path=path, authorization=_bearer(token))
+        origin, path = str(reachable), None
+    return OperatorUrl(
+        origin=origin, display=str(address) if path else origin, socket_path=path, authorization=_bearer(token)
+    )
 
 
 # ---- tokens
@@ -143,10 +144,12 @@ def _token_from_environment() -> str | None:
     return _check_token(TOKEN_VARIABLE, str(interpolate(given, os.environ))) if given else None
 
 
-def _check_token(whose: str, token: str) -> str:
+def _check_token(name: str, token: str) -> str:
     register_secret(token)
     if not (token and token.isascii() and token.isprintable() and " " not in token):
-        raise InvalidValueError(f"{whose}: no operator token is empty, or holds spaces or what is not ASCII")
+        raise InvalidValueError(
+            f"{name}: invalid operator token: must be printable ASCII without spaces, and not empty"
+        )
     return token
 
 
@@ -158,16 +161,18 @@ def _bearer(token: str | None) -> str:
 
 
 def _pinned_tls_context(certificate: str) -> ssl.SSLContext:
-    """The node's own certificate: whoever has its key is the node, whatever name it is asked by."""
+    """Trusts only the node's own certificate, with any host name."""
     context = _tls_context("server.tls.certificate", certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
     return context
 
 
-def _tls_context(what: str, file: str | None) -> ssl.SSLContext:
+def _tls_context(name: str, file: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=file)
     except (OSError, ValueError) as exc:
-        why = os_error_text(exc) if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
-        raise InvalidValueError(f"{what}: cannot use {file}: {why}") from exc
+        reason = "not a PEM file"
+        if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError):
+            reason = os_error_text(exc)
+        raise InvalidValueError(f"{name}: cannot use {file}: {reason}") from exc

@@ -63,7 +63,7 @@ class _ProbeResult:
 
 
 class _ProbeRun:
-    """What to look at, and how; made from the arguments, which may be wrong."""
+    """A probe and its limits, from the arguments."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         allowed = {"allow_exec"} if arguments.allow_exec else ()
@@ -75,13 +75,13 @@ class _ProbeRun:
 
     @property
     def display_url(self) -> str:
-        return redacted(str(getattr(self._probe, "url", self._probe)))
+        return self._probe.display_url or ""
 
     async def check(self) -> _ProbeResult:
-        at, began_s = datetime.now().astimezone(), time.perf_counter()
+        at, started_s = datetime.now().astimezone(), time.perf_counter()
         with record_steps() as steps:
             verdict, _ = await run_check(self._probe, self._timeout_s, self._max_latency_s)
-        return _ProbeResult(at=at, verdict=verdict, duration_s=time.perf_counter() - began_s, steps=steps)
+        return _ProbeResult(at=at, verdict=verdict, duration_s=time.perf_counter() - started_s, steps=steps)
 
     async def check_and_close(self) -> _ProbeResult:
         async with self:
@@ -95,34 +95,33 @@ class _ProbeRun:
 
 
 def check_once(arguments: argparse.Namespace) -> int:
-    """One look; returns the exit code that says what was seen."""
-    looker = _ProbeRun(arguments)
-    seen = asyncio.run(looker.check_and_close())
+    run = _ProbeRun(arguments)
+    result = asyncio.run(run.check_and_close())
     with suppress(BrokenPipeError):
         show(
-            _format_json(looker.display_url, seen) if arguments.json else _format_full(looker.display_url, seen),
+            _format_json(run.display_url, result) if arguments.json else _format_full(run.display_url, result),
             sys.stdout,
         )
-    return EXIT_CODES[seen.verdict.outcome]
+    return EXIT_CODES[result.verdict.outcome]
 
 
 def check_repeatedly(arguments: argparse.Namespace) -> int:
-    """Look after look, until somebody stops it or nobody reads it; returns what the last one came to."""
-    looker = _ProbeRun(arguments)
-    shown = _format_json if arguments.json else _format_line
+    """Checks until Ctrl-C or until the reader of the output is gone; returns the exit code of the last check."""
+    run = _ProbeRun(arguments)
+    format_result = _format_json if arguments.json else _format_line
     code = EXIT_CODES[Outcome.UNKNOWN]
 
-    async def keep_looking() -> None:
+    async def repeat() -> None:
         nonlocal code
-        async with looker:
+        async with run:
             while True:
-                seen = await looker.check()
-                code = EXIT_CODES[seen.verdict.outcome]
-                show(shown(looker.display_url, seen), sys.stdout)
-                await asyncio.sleep(max(0.0, looker.interval_s - seen.duration_s))
+                result = await run.check()
+                code = EXIT_CODES[result.verdict.outcome]
+                show(format_result(run.display_url, result), sys.stdout)
+                await asyncio.sleep(max(0.0, run.interval_s - result.duration_s))
 
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        asyncio.run(keep_looking())
+        asyncio.run(repeat())
     return code
 
 
@@ -131,15 +130,15 @@ def _options(given: list[str]) -> dict[str, Any]:
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise InvalidValueError(f'"{text}" is not an option; write its name, =, and its value')
+            raise InvalidValueError(f'--option: must be KEY=VALUE, not "{text}"')
         if name == "url":
-            raise InvalidValueError("url: stands alone, as the first word, and is no option")
+            raise InvalidValueError("--option: url is not an option; give the URL as the argument")
         options[name] = _toml_value(value)
     return options
 
 
-def _toml_value(text: str) -> Any:  # noqa: ANN401  whatever TOML can hold
-    """As TOML has it; what is no TOML is a string that lacks its quotes."""
+def _toml_value(text: str) -> Any:  # noqa: ANN401  any TOML value
+    """The text as a TOML value; text that is not TOML is a string without quotes."""
     try:
         document = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -147,17 +146,18 @@ def _toml_value(text: str) -> Any:  # noqa: ANN401  whatever TOML can hold
     return document["value"] if document.keys() == {"value"} else text
 
 
-# ---- what is shown
+# ---- output
 
 
-def _format_json(what: str, seen: _ProbeResult) -> str:
+def _format_json(url: str, result: _ProbeResult) -> str:
     return json.dumps(
         {
-            "time": seen.at.isoformat(timespec="milliseconds"),
-            "url": what,
-            "verdict": seen.verdict.outcome.value,
-            "reason": seen.verdict.reason,
-            "duration_ms": round(seen.duration_s * 1000, 3),
+            "time": result.at.isoformat(timespec="milliseconds"),
+            "url": url,
+            "verdict": result.verdict.outcome.value,
+            "code": result.verdict.code,
+            "reason": result.verdict.reason,
+            "duration_ms": round(result.duration_s * 1000, 3),
             "steps": [
                 {
                     "name": step.name,
@@ -165,28 +165,30 @@ def _format_json(what: str, seen: _ProbeResult) -> str:
                     "duration_ms": round(step.duration_s * 1000, 3),
                     "done": step.is_done,
                 }
-                for step in seen.steps
+                for step in result.steps
             ],
         }
     )
 
 
-def _format_line(what: str, seen: _ProbeResult) -> str:
-    reason = f"  {one_line(seen.verdict.reason)}" if seen.verdict.reason else ""
-    return f"{seen.at:%H:%M:%S}  {_outcome_text(seen.verdict):9}  {_milliseconds_text(seen.duration_s):>10}{reason}"
+def _format_line(url: str, result: _ProbeResult) -> str:
+    reason = f"  {one_line(result.verdict.reason)}" if result.verdict.reason else ""
+    return (
+        f"{result.at:%H:%M:%S}  {_outcome_text(result.verdict):9}  {_milliseconds_text(result.duration_s):>10}{reason}"
+    )
 
 
-def _format_full(what: str, seen: _ProbeResult) -> str:
-    reason = f": {one_line(seen.verdict.reason)}" if seen.verdict.reason else ""
-    rows = [(step.name, step.duration_s, _step_text(step)) for step in seen.steps]
-    rows.append(("in all", seen.duration_s, one_line(what)))
+def _format_full(url: str, result: _ProbeResult) -> str:
+    reason = f": {one_line(result.verdict.reason)}" if result.verdict.reason else ""
+    rows = [(step.name, step.duration_s, _step_text(step)) for step in result.steps]
+    rows.append(("total", result.duration_s, one_line(url)))
     lines = [f"  {name:9} {_milliseconds_text(duration_s):>10}  {text}".rstrip() for name, duration_s, text in rows]
-    return "\n".join([f"{_outcome_text(seen.verdict)}{reason}", *lines])
+    return "\n".join([f"{_outcome_text(result.verdict)}{reason}", *lines])
 
 
 def _step_text(step: Step) -> str:
-    words = [one_line(redacted(step.detail)), "" if step.is_done else "(not done)"]
-    return " ".join(filter(None, words))
+    parts = [one_line(redacted(step.detail)), "" if step.is_done else "(not completed)"]
+    return " ".join(filter(None, parts))
 
 
 def _outcome_text(verdict: Verdict) -> str:
