@@ -1,8 +1,8 @@
 """Reason codes: why a service has its status, as one word that programs compare.
 
-A verdict and a state carry a code beside a text. The text is for people and may change; the code is for programs and is
-stable. The set is closed, so metrics by code have bounded cardinality and `explain` has advice for every member. A probe
-from another package uses a member, or a code of its own that begins with `x_`.
+A verdict and a state carry a code beside a text. The text is for people and may change; the code is for programs and
+is stable. The set is closed, so metrics by code have bounded cardinality and `explain` has advice for every member.
+A probe from another package uses a member, or a code of its own that begins with `x_`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ class ReasonCode(StrEnum):
     TLS_NAME_MISMATCH = "tls_name_mismatch"
     TLS_UNTRUSTED = "tls_untrusted"
     TLS_NOT_OFFERED = "tls_not_offered"  # the server does not speak TLS on this port
+    TLS_REQUIRED = "tls_required"  # the server accepts this login only over TLS
     TLS_FAILED = "tls_failed"  # any other TLS error
 
     # Login and permissions.
     AUTH_REQUIRED = "auth_required"
     AUTH_FAILED = "auth_failed"
     USER_NOT_FOUND = "user_not_found"
+    USER_DISABLED = "user_disabled"  # the user exists, but may not log in
     CLIENT_NOT_ALLOWED = "client_not_allowed"  # the server does not accept this machine or user from here
     CLIENT_BLOCKED = "client_blocked"  # the server blocked this machine after too many errors
     PERMISSION_DENIED = "permission_denied"
@@ -67,6 +69,7 @@ class ReasonCode(StrEnum):
     REPLICATION_STOPPED = "replication_stopped"
     NO_LEADER = "no_leader"
     LOCKED = "locked"
+    CONNECTIONS_DISABLED = "connections_disabled"  # the database or server accepts no connections of normal users
     TOO_MANY_CONNECTIONS = "too_many_connections"
     RATE_LIMITED = "rate_limited"
     TOO_FEW_PEERS = "too_few_peers"
@@ -115,3 +118,23 @@ def known_code(code: object) -> str:
 
 
 _MEMBERS = frozenset(member.value for member in ReasonCode)
+
+
+_HTTP_STATUS_CODES = {
+    400: ReasonCode.BAD_REQUEST,
+    401: ReasonCode.AUTH_REQUIRED,
+    403: ReasonCode.PERMISSION_DENIED,
+    404: ReasonCode.NOT_FOUND,
+    405: ReasonCode.METHOD_NOT_ALLOWED,
+    407: ReasonCode.PROXY_FAILED,
+    429: ReasonCode.RATE_LIMITED,
+}
+
+
+def code_for_http_status(status: int) -> ReasonCode:
+    """The code of a response that the probe did not expect, by its HTTP status."""
+    if 300 <= status <= 399:
+        return ReasonCode.REDIRECTED
+    if 500 <= status <= 599:
+        return ReasonCode.SERVER_ERROR
+    return _HTTP_STATUS_CODES.get(status, ReasonCode.UNEXPECTED_RESPONSE)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.redaction import redacted
 from svcnode.net.http_response import InvalidJson
+from svcnode.probes.base import CheckError
 from svcnode.probes.json_pointer import json_excerpt
 
 if TYPE_CHECKING:
@@ -16,8 +18,17 @@ _ID = 1
 _MAX_SHOWN_CHARS = 200
 
 
-class RpcError(Exception):
-    """There is no result; the text says why."""
+# The error numbers of the JSON-RPC specification; others are the server's own.
+_ERROR_CODES = {
+    -32700: ReasonCode.BAD_REQUEST,
+    -32600: ReasonCode.BAD_REQUEST,
+    -32601: ReasonCode.NOT_SUPPORTED,
+    -32602: ReasonCode.BAD_REQUEST,
+}
+
+
+class RpcError(CheckError):
+    """The response holds no result."""
 
 
 def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
@@ -27,12 +38,17 @@ def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
 def decode_result(answer: HttpResponse) -> Any:  # noqa: ANN401  whatever JSON can hold
     match answer.document():
         case {"error": {"code": code, "message": message}}:
-            raise RpcError(redacted(f"error {_message_text(code)}: {_message_text(message)}")[:_MAX_SHOWN_CHARS])
+            text = redacted(f"error {_message_text(code)}: {_message_text(message)}")[:_MAX_SHOWN_CHARS]
+            number = code if isinstance(code, int) else 0
+            raise RpcError(text, _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR))
         case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:
             return result
         case document:
             why = document.suffix if isinstance(document, InvalidJson) else ""
-            raise RpcError(f"answered {answer.status} with what is no JSON-RPC reply{why}")
+            raise RpcError(
+                f"HTTP status {answer.status}: the body is not a JSON-RPC response{why}",
+                code_for_http_status(answer.status),
+            )
 
 
 def _message_text(value: object) -> str:
