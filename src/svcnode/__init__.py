@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.api.asgi import asgi
 from svcnode.api.wsgi import wsgi
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import (
     ClientError,
     ConfigError,
@@ -61,6 +62,7 @@ __all__ = [
     "Outcome",
     "Probe",
     "ProbeError",
+    "ReasonCode",
     "Service",
     "ServiceNotFoundError",
     "ServiceState",
@@ -79,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The clients are loaded by those who use them: what they need is several times as much as the rest of us."""
+    """Load the clients on first use: their imports take several times as long as all others."""
     if name in {"AsyncClient", "BackingService", "Client"}:
         from svcnode import client
 

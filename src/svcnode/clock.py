@@ -1,7 +1,7 @@
-"""The clock by which evidence is dated. It never goes back, and it goes on while the machine is asleep.
+"""The monotonic clock that evidence is dated with. It also counts the time that the machine sleeps.
 
-`time.monotonic` stands still meanwhile on Linux and on macOS: whoever opens a laptop would be told that a success of
-last night is fresh.
+`time.monotonic` stops during sleep on Linux and macOS: after a laptop wakes up, a success from the night before would
+count as fresh.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _select_clock() -> Callable[[], float]:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-    if hasattr(time, "CLOCK_MONOTONIC"):  # as the system means it; on macOS that is not what time.monotonic reads
+    if hasattr(time, "CLOCK_MONOTONIC"):  # on macOS, time.monotonic reads another clock
         return partial(time.clock_gettime, time.CLOCK_MONOTONIC)
     return time.monotonic
 

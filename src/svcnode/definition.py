@@ -1,4 +1,4 @@
-"""From the words people write about a service to its definition: what it is, and how it is looked at."""
+"""Service definitions: from the options of a [[services]] table to a service and its probe configuration."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Duration = str | float  # "500ms", or a number of seconds
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfig:
-    """How a service is looked at. Two equal probe configurations need no restart of the looking."""
+    """How a service is checked. A reload with an equal configuration does not restart the checks."""
 
     probe: Probe
     schedule: Schedule
-    max_latency_s: float | None = None  # a success that takes longer says that the service is not ready
+    max_latency_s: float | None = None  # a success that takes longer is not_ready
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
     service: Service
-    probe_config: ProbeConfig | None = None  # None: somebody reports for it
+    probe_config: ProbeConfig | None = None  # None: the program reports the status
 
 
 class CheckOptions(TypedDict, total=False):
-    """What may be said of a service that a function of the program checks at."""
+    """Options of a service that a function checks."""
 
     name: str
     description: str
@@ -48,13 +48,13 @@ class CheckOptions(TypedDict, total=False):
 
 
 class ServiceOptions(CheckOptions, total=False):
-    """What may be said of a service: the words of the service table, for the type checker's eyes."""
+    """Options of a service: the keys of a [[services]] table."""
 
     probe: Probe | str | Mapping[str, Any]
     ttl: Duration
 
 
-def define(  # noqa: PLR0913  each is a word of the service table
+def define(  # noqa: PLR0913  each is a key of the table
     service_id: str,
     *,
     name: str | None = None,
@@ -72,19 +72,21 @@ def define(  # noqa: PLR0913  each is a word of the service table
     stale_after: Duration | None = None,
 ) -> Definition:
     if probe is not None and ttl is not None:
-        raise InvalidValueError("a service has a probe or a ttl, not both: a probe brings its own evidence")
-    # Here, since without a probe nobody else reads them, and to the cache of policies True is 1.
+        raise InvalidValueError(
+            "probe and ttl exclude each other: ttl is for a service without a probe, which reports by itself"
+        )
+    # Validated here: they are unused without a probe, and the policy cache does not distinguish True from 1.
     validate_threshold("rise", rise)
     validate_threshold("fall", fall)
     if isinstance(probe, str | Mapping):
         probe = make_probe(probe)
     if probe is not None and not isinstance(probe, Probe):
         raise InvalidValueError(
-            f"a probe is a URL, a table with a url, or an instance of svcnode.Probe, not {probe!r}; "
-            "derive its class from svcnode.Probe"
+            f"a probe must be a URL, a table with a url, or an instance of svcnode.Probe, not {probe!r}; "
+            "derive the class from svcnode.Probe"
         )
     if probe is not None and probe.ttl_s is not None:  # a heartbeat: the service reports by itself
-        probe, ttl = None, probe.ttl_s
+        ttl, probe = probe.ttl_s, None
     if probe is None:
         probe_config = None
         policy = REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
@@ -102,7 +104,7 @@ def define(  # noqa: PLR0913  each is a word of the service table
     return Definition(service, probe_config)
 
 
-# Thousands of services with one schedule and one policy share them: that is less to keep in memory, and in its caches.
+# Thousands of services with the same schedule and policy share one object each, which saves memory.
 _cached_schedule = lru_cache(maxsize=256)(Schedule)
 
 
@@ -113,7 +115,7 @@ def _cached_policy(rise: int, fall: int, start_period_s: float, stale_after_s: f
 
 def _schedule(interval: Duration, timeout: Duration | None, transition_interval: Duration | None) -> Schedule:
     interval_s = parse_duration_s(interval)
-    # A short interval brings its own short timeout unless one was chosen.
+    # The default timeout is 3 s, or half of an interval below 6 s.
     timeout_s = min(3.0, interval_s / 2) if timeout is None else parse_duration_s(timeout)
     return _cached_schedule(
         interval_s=interval_s,
@@ -139,9 +141,9 @@ def _stale_after_s(stale_after: Duration | None, schedule: Schedule) -> float:
     limit_s = parse_duration_s(stale_after)
     if limit_s <= schedule.interval_s:
         raise InvalidValueError(
-            f"stale_after ({limit_s:g} s) must be longer than the interval ({schedule.interval_s:g} s), or what is Up "
-            "turns Initializing before the next check; "
-            f'set it to "{schedule.default_stale_after_s:g}s", the default here'
+            f"stale_after ({limit_s:g} s) must be longer than the interval ({schedule.interval_s:g} s), or the service "
+            "becomes Initializing before the next check; "
+            f'set it to "{schedule.default_stale_after_s:g}s", the default for this interval'
         )
     return limit_s
 
@@ -151,4 +153,4 @@ def _impact(impact: Impact | str) -> Impact:
         return Impact(impact)
     except ValueError:
         known = ", ".join(f'"{one.value}"' for one in Impact)
-        raise InvalidValueError(f'impact is one of {known}, not "{impact}"') from None
+        raise InvalidValueError(f'impact must be one of {known}, not "{impact}"') from None

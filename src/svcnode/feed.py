@@ -1,4 +1,4 @@
-"""The change feed: every change to every listener, once and in order, with no lock held while they run."""
+"""The change feed: calls every listener once per change, in order, without holding a lock."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ChangeFeed:
         for listener in self._on_evidence:
             try:
                 listener(service_id, evidence, state)
-            except BaseException as exc:  # a listener must not stop the thread that records
+            except BaseException as exc:  # noqa: BLE001  a listener must not stop the thread that records
                 _log_or_raise(exc)
 
     def append(self, change: Change) -> None:
@@ -62,8 +62,8 @@ class ChangeFeed:
         self._pending.append(change)
 
     def deliver(self) -> None:
-        # One thread delivers at a time. A change queued meanwhile is delivered by the same loop, or by the outer loop
-        # after the release. A change that a listener causes is delivered after the current one.
+        # One thread delivers at a time. A change that is queued during delivery is delivered by the inner loop, or by
+        # the outer loop after the release. A change that a listener causes is delivered after the current one.
         while self._pending and (delivering := self._delivery_lock).acquire(blocking=False):
             try:
                 while self._pending:
@@ -79,11 +79,11 @@ class ChangeFeed:
         for listener in self._on_change:
             try:
                 listener(change)
-            except BaseException as exc:  # a listener must not stop the thread that made the change
+            except BaseException as exc:  # noqa: BLE001  a listener must not stop the thread that made the change
                 _log_or_raise(exc)
 
 
 def _log_or_raise(exc: BaseException) -> None:
     if is_user_interrupt(exc):
         raise exc
-    log.error("a listener of the node failed; the other listeners are called", exc_info=exc)
+    log.error("listener failed; the other listeners are still called", exc_info=exc)

@@ -1,8 +1,8 @@
-"""What the agent says on stderr: lines for people on a terminal, JSON for machines elsewhere.
+"""The log of the agent on stderr: text on a terminal, JSON lines elsewhere.
 
-Whoever reads the log may stop reading: a collector that hangs, a terminal that is held with Ctrl-S. A write then does
-not return, and nothing but a thread of its own may wait for it. It writes to the descriptor and not to `sys.stderr`,
-whose lock the process would need at its end; nor does it hold any other lock while it writes.
+The reader of the log may stop reading, such as a collector that hangs or a terminal after Ctrl-S. A write then blocks,
+so a thread of its own writes. It writes to the file descriptor, not to `sys.stderr`, whose lock the interpreter needs
+at exit, and it holds no lock while it writes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import deque
 from datetime import UTC, datetime
+from enum import Enum
 
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
@@ -23,15 +24,16 @@ STDERR = 2
 MAX_BUFFERED_BYTES = 4 * 1024**2  # some 20,000 lines
 FLUSH_TIMEOUT_S = 1.0
 
-# What a driver has to say about a check, the check says; drivers say it with tracebacks, at every check.
+# Drivers log a traceback for every failed check; the verdict reports the same failure.
 _DRIVER_LOGGERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
 
-# What every record has; anything else on it was added by whoever logged, to be read by machines.
+# Attributes of every record. The others come from `extra={…}` and become fields of the JSON line, these first.
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_FIRST_FIELDS = ("event", "service", "status", "previous", "code", "reason", "node_health")
 
 
 class TextFormatter(logging.Formatter):
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  as logging has it
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name in logging
         time = self.formatTime(record, "%H:%M:%S")
         return f"{time} {record.levelname.lower():7} {one_line(redacted(record.message))}"
 
@@ -47,21 +49,24 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": redacted(record.getMessage()),
         }
-        entry.update((key, _json_value(value)) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
+        extra = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS and key not in entry}
+        for key in (*(key for key in _FIRST_FIELDS if key in extra), *extra):
+            entry[key] = _json_value(extra[key])
         if record.exc_info:
             entry["exception"] = redacted(self.formatException(record.exc_info))
         return json.dumps(entry, ensure_ascii=False)
 
 
 def _json_value(value: object) -> object:
+    value = value.value if isinstance(value, Enum) else value
     return value if isinstance(value, int | float | None) else redacted(str(value))
 
 
 class NonBlockingHandler(logging.Handler):
-    """Lines go out in their order and at once, as long as somebody reads.
+    """Writes lines in order from a background thread.
 
-    Otherwise they wait. Once as much waits as may, whatever comes is dropped until the last of it is out; then one line
-    says how many were lost, in the place where they would have been.
+    If the reader is slow, lines are buffered. When the buffer is full, new lines are dropped until it is empty; then
+    one line reports how many were lost at this point.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -69,16 +74,16 @@ class NonBlockingHandler(logging.Handler):
         self.descriptor = descriptor
         self._lines: deque[bytes] = deque()
         self._buffered_bytes = 0
-        self._dropped = 0  # after all that waits
+        self._dropped = 0  # since the last buffered line
         self._is_writing = False
         self._changed = threading.Condition()
-        # A daemon: where nobody reads, it never ends.
+        # A daemon: if the log is not read, the thread never ends.
         threading.Thread(target=self._write_loop, name="svcnode log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._encode_line(record)
-        except Exception:  # noqa: BLE001  whatever it is, logging has its way to tell
+        except Exception:  # noqa: BLE001  handleError reports it
             self.handleError(record)
             return
         with self._changed:
@@ -90,7 +95,7 @@ class NonBlockingHandler(logging.Handler):
             self._changed.notify_all()
 
     def flush_within(self, timeout_s: float) -> None:
-        """Returns when all has been written, or the time is over."""
+        """Return when everything is written, or after the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._lines or self._dropped or self._is_writing), timeout_s)
 
@@ -100,18 +105,18 @@ class NonBlockingHandler(logging.Handler):
     # ---- in the thread
 
     def _write_loop(self) -> None:
-        lost = 0  # since the last line that went out
+        lost = 0  # since the last written line
         while True:
             lines, dropped = self._next_batch()
             lost += dropped
-            told = [self._encode_line(_lost_lines_record(lost))] if lost else []
-            lost = 0 if self._write(b"".join(told + lines)) else lost + len(lines)
+            notice = [self._encode_line(_lost_lines_record(lost))] if lost else []
+            lost = 0 if self._write(b"".join(notice + lines)) else lost + len(lines)
 
     def _next_batch(self) -> tuple[list[bytes], int]:
-        """What to write, or how many lines were dropped here.
+        """The next lines to write, or the number of lines dropped at this point.
 
-        Several lines at a time, since in a busy process the turn of this thread comes rarely; but no more than a pipe
-        takes as a whole, so that the lines of two processes on one pipe do not mix.
+        Several lines at a time, because this thread rarely runs in a busy process; but at most the size that a pipe
+        writes atomically, so that the lines of two processes on one pipe do not mix.
         """
         with self._changed:
             self._is_writing = False
@@ -130,7 +135,7 @@ class NonBlockingHandler(logging.Handler):
             return lines, 0
 
     def _write(self, text: bytes) -> bool:
-        """Returns whether it is out: not if the reader is gone, or the disk is full."""
+        """Returns False if the reader has closed the pipe or the disk is full."""
         try:
             while text:
                 text = text[self._write_some(text) :]
@@ -141,7 +146,7 @@ class NonBlockingHandler(logging.Handler):
     def _write_some(self, text: bytes) -> int:
         try:
             return os.write(self.descriptor, text)
-        except BlockingIOError:  # made so by somebody who has the same stream
+        except BlockingIOError:  # another process has made the stream non-blocking
             select.select((), (self.descriptor,), ())
             return 0
 
@@ -151,8 +156,8 @@ def _encoding() -> str:
 
 
 def _lost_lines_record(lost: int) -> logging.LogRecord:
-    were = "1 line was" if lost == 1 else f"{lost} lines were"
-    text = f"{were} lost here: the log could not be written, or nobody read it"
+    lines = "1 log line" if lost == 1 else f"{lost} log lines"
+    text = f"{lines} lost: the log was not read in time, or could not be written"
     return logging.LogRecord("svcnode.logs", logging.WARNING, __file__, 0, text, (), None)
 
 
@@ -165,7 +170,7 @@ def configure(level: str, log_format: str, descriptor: int = STDERR) -> None:
 
 
 def set_format(log_format: str) -> None:
-    """Which is "text", "json", or "auto": text on a terminal."""
+    """`log_format`: "text", "json" or "auto" (text on a terminal, else JSON)."""
     for handler in _installed_handlers():
         is_text = os.isatty(handler.descriptor) if log_format == "auto" else log_format == "text"
         handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
@@ -176,7 +181,7 @@ def set_level(level: str) -> None:
 
 
 def flush_logs(timeout_s: float = FLUSH_TIMEOUT_S) -> None:
-    """The last lines before the end, as far as somebody reads them in time."""
+    """Write the last lines before exit, or give up after the timeout."""
     for handler in _installed_handlers():
         handler.flush_within(timeout_s)
 

@@ -1,12 +1,12 @@
-"""The meeting place: reporters write evidence into the node, surfaces read from it.
+"""The node: a thread-safe registry of services and their states.
 
-Every public method may be called from any thread. Two choices keep a report as cheap with 10,000 services as with
-ten, and a read true at the moment it is made:
+Every public method may be called from any thread. A report costs the same with 10 services and with 10,000, and a read
+is correct at the time of the read:
 
-* The health of the node comes from a running tally, never from a walk over the services.
-* Silence is judged when somebody reads. A heap knows the earliest moment at which a service could lapse; reading
-  before that moment costs one comparison. Reports do not touch the heap: an entry whose service has reported
-  since is moved back when it comes up, so each service costs one heap step per stale period, not per report.
+* The health of the node comes from a running tally, not from a loop over the services.
+* Stale evidence expires on read. A heap holds the earliest time at which a state can expire; a read before that time
+  costs one comparison. Reports do not change the heap: an entry whose service has reported since is queued again when
+  its time comes, so a service costs one heap operation per stale period, not per report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 from svcnode.clock import monotonic_s
 from svcnode.core import state_machine
-from svcnode.core.codes import ReasonCode
+from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
 from svcnode.core.model import (
     SPEC_VERSION,
@@ -58,7 +58,7 @@ _instances: WeakSet[Node] = WeakSet()
 
 
 class Handle:
-    """One registered service, in the hands of the program that reports for it."""
+    """A registered service, for the program that reports its status."""
 
     __slots__ = ("_node", "id")
 
@@ -90,7 +90,7 @@ class Handle:
 
 
 class _Entry:
-    """A service in its place; `is_queued` says whether the lapse heap holds it, which may be for an earlier lapse."""
+    """A registered service and its state. `is_queued`: the expiry heap holds it, maybe for an earlier time."""
 
     __slots__ = ("expires_at_s", "is_queued", "probe_config", "service", "state")
 
@@ -110,7 +110,7 @@ class _Entry:
 
 
 class Node:
-    """A validator-service node: who it is, its backing services, and what is believed of them."""
+    """A validator-service node: its identity, its backing services and their states."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Node:
         starting: bool = False,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """With `starting`, the node answers 206 at best until `started()` is called."""
+        """With `starting`, the health is at best 206 until `started()` is called."""
         self._identity = Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
         self._clock = clock
         self._lock = threading.Lock()
@@ -128,10 +128,10 @@ class Node:
         self._tally = Tally()
         self._condition = Condition(starting=starting)
         self._health = state_machine.node_health(self._tally, self._condition)
-        # Grows with every change that a client could see. Silence is one, so whoever compares settles first.
+        # Grows with every change that a client can see. Expiry is such a change: call `expire_stale` before comparing.
         self.revision = 0
         self._expiry_heap: list[tuple[float, int, _Entry]] = []
-        self.next_expiry_at_s = math.inf  # until then, silence changes nothing
+        self.next_expiry_at_s = math.inf  # no state expires before this time
         self._tiebreaker = count()  # keeps the heap from comparing entries
         self._feed = ChangeFeed()
         self._scheduler: ProbeScheduler | None = None
@@ -142,34 +142,33 @@ class Node:
 
     # ---- registration
 
-    def register(self, service_id: str, **words: Unpack[ServiceOptions]) -> Handle:
-        """Register a service. With a probe it is looked at; without one the program reports for it.
+    def register(self, service_id: str, **options: Unpack[ServiceOptions]) -> Handle:
+        """Register a service. A service with a probe is checked; for one without, the program reports the status.
 
-        The words are those of the service table: name, description, impact, probe, interval, timeout, rise,
-        fall, start_period, stale_after. Without a probe, what was reported last stands until something else is
-        reported; with a `ttl`, it stands for that long, and the service is Down after it.
+        The options are those of a [[services]] table: name, description, impact, probe, interval, timeout, rise, fall,
+        start_period, stale_after and others. Without a probe, the last report is valid until the next one. With a
+        `ttl`, a report is valid for this time; after it, the service is Down.
         """
-        return self.add(define(service_id, **words))
+        return self.add(define(service_id, **options))
 
-    def check(self, service_id: str, **words: Unpack[CheckOptions]) -> Callable[[F], F]:
-        """Make the decorated function the probe of a service.
+    def check(self, service_id: str, **options: Unpack[CheckOptions]) -> Callable[[F], F]:
+        """Register a service whose probe is the decorated function.
 
-        The function returns (ready), returns a `Verdict`, or raises (failed). A plain function runs in a
-        thread and cannot block the event loop. One that yields is refused: a call would run nothing of it.
+        The function returns nothing (ready), returns a `Verdict`, or raises (failed). A plain function runs in a
+        thread and cannot block the event loop. A generator function is rejected: calling it runs none of its code.
         """
         from svcnode.probes.function import FunctionProbe
 
         if callable(service_id):
-            raise InvalidValueError('a check needs the id of its service: @node.check("cache"), not @node.check')
+            raise InvalidValueError('@node.check needs the id of the service: @node.check("cache")')
 
         def register(function: F) -> F:
-            self.register(service_id, probe=FunctionProbe(function), **words)
+            self.register(service_id, probe=FunctionProbe(function), **options)
             return function
 
         return register
 
     def handle(self, service_id: str) -> Handle:
-        """The handle of a registered service, for whoever did not keep it."""
         return Handle(self, self._entry(service_id).service.id)
 
     def add(self, definition: Definition) -> Handle:
@@ -186,10 +185,10 @@ class Node:
         return Handle(self, service_id)
 
     def replace(self, definition: Definition) -> None:
-        """Redefine a registered service in its place in the list.
+        """Redefine a registered service. Its position in the list does not change.
 
-        What is believed of it stays, to be judged by the new policy from here on; it starts anew only when the
-        evidence comes from elsewhere now: from another probe, or from signs of life that nobody has given yet.
+        The state is kept and follows the new policy, unless the evidence now has another source: another probe, or
+        heartbeats instead of reports. Then the service starts again without evidence.
         """
         service_id = definition.service.id
         with self._lock:
@@ -219,27 +218,28 @@ class Node:
     # ---- evidence
 
     def report(self, service_id: str, verdict: Verdict) -> ServiceState:
-        """What the program says of a service; returns what is believed after it.
+        """Record a report of the program; returns the new state.
 
-        Of one that is looked at, it cannot say that it works: that would be a claim, and looks are evidence.
+        The program cannot report `ready` for a service that has a probe: only a check is evidence of that.
         """
         if verdict.outcome is Outcome.READY and self.probe_config(service_id) is not None:
             raise InvalidValueError(
-                f"service {service_id!r} has a probe, and only its looks can say that it is up: "
-                "do not report that yourself, or register it without a probe"
+                f"cannot report service {service_id!r} as up: it has a probe, and only its checks do that; "
+                "remove the report, or register the service without a probe"
             )
-        return self.record(service_id, verdict)
+        code = known_code(verdict.code)
+        return self.record(service_id, verdict if code == verdict.code else replace(verdict, code=code))
 
     def record(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
-        """Weigh what somebody who looked has seen, now or earlier, at `at_s`; returns what is believed after it."""
+        """Record the verdict of a check that ran now, or earlier, at `at_s`; returns the new state."""
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
             reached_at_s = now_s if at_s is None else min(at_s, now_s)
             evidence = Evidence(verdict, reached_at_s, duration_s)
-            # Silence is judged first, so that it makes no difference whether somebody has read in between.
+            # Expire first, so that the result does not depend on whether the state was read in between.
             before = self._as_of(entry, now_s)
             self._set_state(entry, state_machine.apply_evidence(before, evidence, entry.service.policy), now_s)
             state = entry.state
@@ -248,11 +248,11 @@ class Node:
         return state
 
     def beat(self, service_id: str) -> None:
-        """A sign of life from a service registered with a `ttl`."""
+        """Record a heartbeat of a service registered with a `ttl`."""
         self.report(service_id, Verdict.ready(code=ReasonCode.REPORTED))
 
     def set_issue(self, issue: str) -> None:
-        """The node answers 503 until this issue is cleared."""
+        """The health is 503 until this issue is cleared."""
         with self._lock:
             if issue not in self._condition.issues:
                 self._set_condition(issues=(*self._condition.issues, issue))
@@ -261,8 +261,8 @@ class Node:
     def clear_issue(self, issue: str | None = None) -> None:
         """Clear one issue, or all of them."""
         with self._lock:
-            left = () if issue is None else tuple(one for one in self._condition.issues if one != issue)
-            self._set_condition(issues=left)
+            remaining = () if issue is None else tuple(one for one in self._condition.issues if one != issue)
+            self._set_condition(issues=remaining)
         self._feed.deliver()
 
     def started(self) -> None:
@@ -271,13 +271,12 @@ class Node:
         self._feed.deliver()
 
     def drain(self) -> None:
-        """Answer 503 from now on, so that whoever sends work here stops."""
+        """Set the health to 503, so that load balancers stop sending requests."""
         with self._lock:
             self._set_condition(draining=True)
         self._feed.deliver()
 
     def set_identity(self, *, name: str, version: str) -> None:
-        """Take another name or version."""
         with self._lock:
             self._identity = replace(self._identity, node_name=name, node_version=version)
             self._publish(ChangeKind.NODE, self._clock())
@@ -294,11 +293,11 @@ class Node:
         return self._condition
 
     def now_s(self) -> float:
-        """The time by the node's own clock, by which evidence is dated."""
+        """The time of the clock that evidence is dated with."""
         return self._clock()
 
     def expire_stale(self) -> None:
-        """Let everything lapse that has gone stale by now. Every read does this; a ticker may, too."""
+        """Expire every state whose evidence is too old. Every read does this; the scheduler does it twice a second."""
         if self._clock() < self.next_expiry_at_s:
             return
         with self._lock:
@@ -321,19 +320,19 @@ class Node:
         return self._entry(service_id).state
 
     def status(self, service_id: str) -> Status | None:
-        """The published status; None when no such service is registered."""
+        """The published status; None if the service is not registered."""
         self.expire_stale()
         entry = self._entries.get(service_id)
         return None if entry is None else entry.state.status
 
     def find(self, service_id: str) -> tuple[Service, ServiceState] | None:
-        """A service and what is believed of it; None when no such service is registered."""
+        """A service and its state; None if it is not registered."""
         self.expire_stale()
         entry = self._entries.get(service_id)
         return None if entry is None else (entry.service, entry.state)
 
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
-        """Services in the order of registration, all as of one moment."""
+        """Services and their states in the order of registration, all at the same time."""
         self.expire_stale()
         with self._lock:
             return iter([(entry.service, entry.state) for entry in self._entries.values()])
@@ -342,13 +341,13 @@ class Node:
         return len(self._entries)
 
     def __bool__(self) -> bool:
-        return True  # a node without services is still a node
+        return True  # also without services
 
     def __contains__(self, service_id: object) -> bool:
         return service_id in self._entries
 
     def probe_config(self, service_id: str) -> ProbeConfig | None:
-        """How a service is looked at; None when it is not, or not registered."""
+        """How a service is checked; None if it has no probe or is not registered."""
         entry = self._entries.get(service_id)
         return None if entry is None else entry.probe_config
 
@@ -358,25 +357,25 @@ class Node:
         """Follow the node from now on; returns a function that ends the subscription.
 
         `on_change` is called once for every change, in order. `on_evidence` is called for every recorded verdict, with
-        the service id, the evidence and the state after it, before the change that it causes. Both are called on the
-        thread that recorded, so they should hand over and return. A listener that raises is logged; the others are
-        still called.
+        the service id, the evidence and the new state, before `on_change` for the change that it causes. Both run on
+        the thread that recorded the verdict, so they must return quickly. An exception of a listener is logged; the
+        other listeners are still called.
         """
         return self._feed.subscribe(on_change, on_evidence=on_evidence)
 
     def next_check_in_s(self, service_id: str) -> float | None:
-        """How long until a service is looked at again, 0 while it is; None when nobody looks at it."""
-        scheduler = self._scheduler  # which another thread may end meanwhile
+        """Seconds until the next check of a service, 0 during a check; None if it is not being checked."""
+        scheduler = self._scheduler  # another thread may set it to None
         return None if scheduler is None else scheduler.next_check_in_s(service_id)
 
-    # ---- looking, for programs that embed the node
+    # ---- probing, for programs that embed the node
 
     @asynccontextmanager
     async def probing(self, *, max_concurrent_checks: int | None = None) -> AsyncIterator[Node]:
-        """Look at the services that have a probe for as long as the block runs; inside another one, do nothing."""
+        """Check the services that have a probe while the block runs. A nested block does nothing."""
         from svcnode.scheduler import MAX_CONCURRENT_CHECKS, ProbeScheduler
 
-        if self._probing_pid == os.getpid():  # a fork copies the mark, but not the looking
+        if self._probing_pid == os.getpid():  # a fork copies the attribute, but not the scheduler
             yield self
             return
         self._probing_pid = os.getpid()
@@ -391,27 +390,26 @@ class Node:
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
-        """`supervised`, in the shape that frameworks take: `FastAPI(lifespan=node.lifespan)`."""
+        """`probing` as a lifespan function of a framework: `FastAPI(lifespan=node.lifespan)`."""
         async with self.probing():
             yield
 
     def start(self) -> None:
-        """Look from a thread of its own, for programs without an event loop. Starting twice is once."""
+        """Check the services from a background thread, for programs without an event loop. Idempotent."""
         from svcnode.scheduler.thread import SchedulerThread
 
         with self._scheduler_thread_lock:
-            if (
-                self._scheduler_thread is None or not self._scheduler_thread.is_alive
-            ):  # a fork leaves its threads behind
+            # After a fork, the thread does not run in the child.
+            if self._scheduler_thread is None or not self._scheduler_thread.is_alive:
                 self._scheduler_thread = SchedulerThread(self)
 
     def stop(self) -> None:
         with self._scheduler_thread_lock:
-            looking, self._scheduler_thread = self._scheduler_thread, None
-        if looking is not None:
-            looking.stop()
+            thread, self._scheduler_thread = self._scheduler_thread, None
+        if thread is not None:
+            thread.stop()
 
-    # ---- inside; the lock is held
+    # ---- private; the caller holds the lock
 
     def _entry(self, service_id: str) -> _Entry:
         try:
@@ -427,7 +425,7 @@ class Node:
     def _set_state(self, entry: _Entry, state: ServiceState, now_s: float) -> None:
         before = entry.state
         entry.set_state(state)
-        if now_s >= entry.expires_at_s:  # it was stale when it came; what is published is as of now
+        if now_s >= entry.expires_at_s:  # late evidence may have expired already
             state = self._as_of(entry, now_s)
             entry.set_state(state)
         if not entry.is_queued:
@@ -452,23 +450,23 @@ class Node:
         return self._entries.get(entry.service.id) is entry
 
     def _compact_expiry_heap(self) -> None:
-        """Services that come and go must not fill the heap with entries that are due in a week."""
+        """Drop entries of removed services, which would otherwise stay until their time comes, up to a week."""
         if len(self._expiry_heap) > 2 * len(self._entries) + 64:
-            self._expiry_heap = [lapse for lapse in self._expiry_heap if self._is_registered(lapse[2])]
+            self._expiry_heap = [item for item in self._expiry_heap if self._is_registered(item[2])]
             heapq.heapify(self._expiry_heap)
             self._update_next_expiry()
 
     def _after_fork(self) -> None:
-        """In the child, nobody is there to let go of the locks that other threads held, or to end what they began."""
+        """Replace the locks: in the child, the threads that held them do not exist."""
         was_changing = self._lock.locked()
-        # Whatever that says: a thread may have come to hold the lock, and not yet have been told so.
+        # In any case: a thread may have locked it without having returned from `acquire`.
         self._lock, self._scheduler_thread_lock = threading.Lock(), threading.Lock()
         self._feed.after_fork()
         if was_changing:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Make all that follows from the states anew: a thread that was changing one may have got halfway."""
+        """Compute everything that follows from the states again: the fork may have interrupted a change."""
         self._tally, self._expiry_heap = Tally(), []
         for entry in self._entries.values():
             entry.set_state(entry.state)
@@ -512,7 +510,7 @@ class Node:
 
 
 def _evidence_source(definition: Definition | _Entry) -> tuple[Probe | None, bool]:
-    """Where the evidence of a service comes from: its probe, and whether it is to give signs of life itself."""
+    """The source of the evidence: the probe, and whether heartbeats are expected."""
     probe = None if definition.probe_config is None else definition.probe_config.probe
     return probe, definition.service.policy.ttl_s is not None
 

@@ -1,1 +1,1 @@
-"""What is decided: values and pure rules. No I/O, no clock, nothing outside the standard library."""
+"""The domain model and its rules: immutable values and pure functions. Standard library only; no I/O, no clock."""

@@ -1,4 +1,4 @@
-"""Where to listen, as people write it: `127.0.0.1:8420`, `https://[::1]:8443`, `unix:/run/svcnode.sock`."""
+"""Listen addresses: `127.0.0.1:8420`, `https://[::1]:8443`, `unix:/run/svcnode.sock`."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ class Address:
 
     @property
     def bind_key(self) -> tuple[str, int, str]:
-        """What two addresses must not share, whatever is spoken there."""
+        """Two addresses with the same key cannot both be bound, whatever their scheme."""
         return (self.host, self.port, self.path)
 
 
 def parse_address(text: str, *, has_tls: bool) -> Address:
-    """Without a scheme, a TCP address speaks TLS when there is a certificate to do so."""
+    """A TCP address without a scheme uses TLS if a certificate is configured."""
     if text.startswith(UNIX_PREFIX):
         return _parse_unix_address(text)
     found = _TCP_PATTERN.fullmatch(text)
     if found is None:
-        raise InvalidValueError(f'"{text}" is not an address to listen on; write {_hint(text)}')
+        raise InvalidValueError(f'invalid listen address "{text}"; write {_hint(text)}')
     scheme, host, port = found.groups()
     if int(port) > 65535:
-        raise InvalidValueError(f'"{text}": a port is at most 65535')
+        raise InvalidValueError(f'invalid listen address "{text}": the largest port is 65535')
     if scheme == "https" and not has_tls:
-        raise InvalidValueError(f'"{text}" needs a certificate: set certificate and key in [server.tls]')
-    speaks_tls = has_tls if scheme is None else scheme == "https"
-    return Address(scheme="https" if speaks_tls else "http", host=_parse_host(text, host), port=int(port))
+        raise InvalidValueError(f'listen address "{text}" needs a certificate; set certificate and key in [server.tls]')
+    uses_tls = has_tls if scheme is None else scheme == "https"
+    return Address(scheme="https" if uses_tls else "http", host=_parse_host(text, host), port=int(port))
 
 
 def _parse_unix_address(text: str) -> Address:
     path = text.removeprefix(UNIX_PREFIX)
     if not path:
-        raise InvalidValueError('a Unix socket needs a path, such as "unix:/run/svcnode.sock"')
-    validate_text("the path of a Unix socket", path)
+        raise InvalidValueError('a Unix socket address needs a path, such as "unix:/run/svcnode.sock"')
+    validate_text("Unix socket path", path)
     return Address(scheme="unix", path=path)
 
 
@@ -64,12 +64,14 @@ def _parse_host(text: str, host: str) -> str:
     try:
         return str(ipaddress.IPv6Address(host[1:-1]))
     except ValueError:
-        raise InvalidValueError(f'"{text}": what stands in brackets is not an IPv6 address') from None
+        raise InvalidValueError(
+            f'invalid listen address "{text}": the text in brackets is not an IPv6 address'
+        ) from None
 
 
 def _hint(text: str) -> str:
     if text.isascii() and text.isdigit():
-        return f'"127.0.0.1:{text}" for this machine alone or "0.0.0.0:{text}" for everyone'
+        return f'"127.0.0.1:{text}" (this machine only) or "0.0.0.0:{text}" (all interfaces)'
     if text.count(":") > 1 and not set(text) & set("[/"):
         return 'an IPv6 address in brackets, such as "[::1]:8420"'
     return _EXAMPLES

@@ -1,33 +1,35 @@
-"""Every error svcnode raises on purpose.
+"""Every error that svcnode raises on purpose.
 
 SvcnodeError
-├── InvalidValueError       a value that can never be right: an id, a version, a duration
-├── UnknownServiceError     no service is registered under that id
-├── DuplicateServiceError   a service is registered under that id already
-├── ConfigError             a configuration that cannot be used; says where and how to mend it
-├── ProbeError              a probe that cannot be made from its URL and options
-│   └── OptionError         one of its options; says which
-├── ClientError             a node that was asked, and did not answer as one
-│   ├── UnreachableError        nobody answers there, or not in time
-│   ├── VersionNotFoundError    it does not have the version of the interface that was asked for
-│   ├── ServiceNotFoundError    it has no service under that id
-│   ├── NodeFailedError         it says that it failed inside (500)
-│   └── UnexpectedResponseError   something else answers there; says what
-├── ListenError             an address that cannot be listened on
+├── InvalidValueError       an invalid value: an id, a version, a duration
+├── UnknownServiceError     no service with this id is registered
+├── DuplicateServiceError   a service with this id is registered already
+├── ConfigError             an invalid configuration; `key`, `file` and `line` say where
+├── ProbeError              an invalid probe URL or option
+│   └── OptionError         an invalid option; `option` names it
+├── ClientError             a request to a node failed
+│   ├── UnreachableError        no connection, or no response in time
+│   ├── VersionNotFoundError    the node does not support the requested version of the interface
+│   ├── ServiceNotFoundError    the node has no service with this id
+│   ├── NodeFailedError         the node answered 500
+│   └── UnexpectedResponseError   the response is not one of the interface
+├── ListenError             an address cannot be bound
 └── StoreError              the node's own store cannot be used
-
-A Ctrl-C, told from what somebody's code raised.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from svcnode.core.redaction import redacted
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class SvcnodeError(Exception):
-    """The root; its text is fit to be shown to a user."""
+    """The root. The text is written for users and contains no registered secret."""
 
     def __init__(self, text: str) -> None:
         super().__init__(redacted(text))
@@ -40,20 +42,24 @@ class InvalidValueError(SvcnodeError, ValueError):
 class UnknownServiceError(SvcnodeError, KeyError):
     def __init__(self, service_id: str) -> None:
         self.service_id = service_id
-        super().__init__(f"no service is registered under the id {service_id!r}")
+        super().__init__(f"unknown service id {service_id!r}")
 
-    def __str__(self) -> str:  # KeyError would show the repr of its argument
+    def __str__(self) -> str:  # KeyError shows the repr of its argument
         return str(self.args[0])
 
 
 class DuplicateServiceError(SvcnodeError, ValueError):
     def __init__(self, service_id: str) -> None:
         self.service_id = service_id
-        super().__init__(f"a service is registered under the id {service_id!r} already; ids are unique")
+        super().__init__(f"service id {service_id!r} is already registered; ids must be unique")
 
 
 class ConfigError(SvcnodeError):
-    pass
+    def __init__(self, text: str, *, key: str | None = None, file: Path | None = None, line: int | None = None) -> None:
+        self.key = key  # such as services.db.probe
+        self.file = file
+        self.line = line
+        super().__init__(text)
 
 
 class ProbeError(SvcnodeError):
@@ -100,5 +106,5 @@ class StoreError(SvcnodeError):
 
 
 def is_user_interrupt(exc: BaseException) -> bool:
-    """That of a person reaches the main thread only; anywhere else somebody's code has raised it."""
+    """Whether this is a real Ctrl-C: Python raises it on the main thread only. On other threads, code has raised it."""
     return isinstance(exc, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()

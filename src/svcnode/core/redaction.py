@@ -1,4 +1,4 @@
-"""Secrets that must not be shown: whoever learns one says so here, whoever shows text asks here first."""
+"""Secrets: registered where they are read, replaced by `***` in every text that is shown, logged or returned."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MASK = "***"
-# A shorter one would blot out half of every text. It is still hidden wherever its place is known, as in a URL.
+# A shorter secret occurs in ordinary text by chance. In a URL it is hidden by its position.
 MIN_SECRET_CHARS = 4
 
-# What may be a key where nobody says so, as in a URL: no shorter, of these characters, with letters and digits. Hex
-# digits and dashes alone are one, also as a UUID. Else, enough of it must not read as words do: check, v2, 2024, 24h.
+# A likely key, such as an API key in a URL path: at least so long, with letters and digits. It is all hex digits and
+# dashes, such as a UUID, or has enough characters in parts that are unlike names, such as check, v2, 2024 or 24h.
 MIN_KEY_CHARS = 20
 MIN_RANDOM_CHARS = 8
 
@@ -23,22 +23,20 @@ _HEX = re.compile("[0-9A-Fa-f-]+")
 _WORD_LIKE = re.compile("[A-Za-z]*[0-9]*|[0-9]+[A-Za-z]+")
 
 _secrets: set[str] = set()
-# How long those are that begin so, longest first: with it, ten thousand secrets slow a text down no more than ten do.
+# Lengths of the secrets with this prefix, longest first, so that the number of secrets does not affect the speed.
 _lengths_by_prefix: dict[str, tuple[int, ...]] = {}
 
 
 def register_secret(text: str) -> None:
     for form in _encoded_variants(text):
         if len(form) >= MIN_SECRET_CHARS and form not in _secrets:
-            beginning = form[:MIN_SECRET_CHARS]
+            prefix = form[:MIN_SECRET_CHARS]
             _secrets.add(form)
-            _lengths_by_prefix[beginning] = tuple(
-                sorted({*_lengths_by_prefix.get(beginning, ()), len(form)}, reverse=True)
-            )
+            _lengths_by_prefix[prefix] = tuple(sorted({*_lengths_by_prefix.get(prefix, ()), len(form)}, reverse=True))
 
 
 def register_likely_keys(text: str) -> None:
-    """Whatever in it looks like a key; better a name too many than a key that is shown."""
+    """Register the parts of a text that look like keys. A hidden name is better than a shown key."""
     for word in _KEY_CANDIDATE.findall(text):
         if _looks_like_key(word):
             register_secret(word)
@@ -47,12 +45,12 @@ def register_likely_keys(text: str) -> None:
 def _looks_like_key(word: str) -> bool:
     if not (re.search("[A-Za-z]", word) and re.search("[0-9]", word)):
         return False
-    jumbled = [part for part in re.split("[-_]", word) if not _WORD_LIKE.fullmatch(part)]
-    return _HEX.fullmatch(word) is not None or sum(map(len, jumbled)) >= MIN_RANDOM_CHARS
+    random_parts = [part for part in re.split("[-_]", word) if not _WORD_LIKE.fullmatch(part)]
+    return _HEX.fullmatch(word) is not None or sum(map(len, random_parts)) >= MIN_RANDOM_CHARS
 
 
 def _encoded_variants(text: str) -> Iterator[str]:
-    """As it is, each of its lines, and as it looks in a URL, in JSON, or quoted in the words of an error."""
+    """The text, each of its lines, and its form in a URL, in JSON and in a repr."""
     import json
     from urllib.parse import quote, quote_plus
 
@@ -65,7 +63,7 @@ def _encoded_variants(text: str) -> Iterator[str]:
 
 
 def redacted(text: str) -> str:
-    """Where secrets overlap, nothing is left of either."""
+    """The text with every registered secret replaced by `***`. Overlapping secrets are replaced as one."""
     parts: list[str] = []
     hidden_to = 0
     for start in range(len(text) - MIN_SECRET_CHARS + 1 if _secrets else 0):

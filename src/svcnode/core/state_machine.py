@@ -1,11 +1,11 @@
-"""How evidence becomes a state, and states become the health of the node.
+"""The state machine: evidence changes the state of a service, states determine the health of the node.
 
-Pure functions: time is passed in, nothing is remembered here. Two ideas carry the rules.
+Pure functions; the time is a parameter. Two rules hold everywhere:
 
-* `as_of` is the only place where silence is judged. It is applied both before new evidence is weighed and
-  whenever a state is read, so what a client sees and what the next verdict builds on are the same belief.
-* Whatever is Up must have a success behind it that is newer than `stale_after_s`; failures that are still being
-  counted do not keep a green light on for longer than that.
+* Only `as_of` expires evidence. It runs before new evidence is applied and whenever a state is read, so clients see
+  the same state that the next verdict changes.
+* A service is Up only if its last success is newer than `stale_after_s`. Failures that are still below `fall` do not
+  extend this.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def initial_state(now_s: float) -> ServiceState:
 
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
-    """The state after this evidence; evidence older than what is already counted, or than the service, is nothing."""
+    """The state after this evidence. Evidence older than the last evidence or than the registration is ignored."""
     return apply_evidence(as_of(state, evidence.at_s, policy), evidence, policy)
 
 
 def apply_evidence(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
-    """As `next_state`, for a state in which silence has been judged already."""
+    """As `next_state`, for a state to which `as_of` has been applied."""
     if evidence.at_s < _last_seen_at_s(state):
         return state
     match evidence.verdict.outcome:
@@ -109,7 +109,7 @@ def _with_evidence(  # noqa: PLR0913  each is a field
     failures_in_a_row: int = 0,
     last_ready_at_s: float | None = None,
 ) -> ServiceState:
-    """By position, since every check ends here and names take twice as long."""
+    """Arguments are positional: every check runs this, and keywords take twice as long."""
     return ServiceState(
         status,
         cause.reason,
@@ -124,7 +124,7 @@ def _with_evidence(  # noqa: PLR0913  each is a field
 
 
 def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
-    """The state as it must be believed at `now_s`: evidence that has gone stale no longer carries it."""
+    """The state at `now_s`: if its evidence has expired, Initializing (stale) or Down (ttl)."""
     expiry_s = expires_at_s(state, policy)
     if now_s < expiry_s:
         return state
@@ -138,24 +138,24 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
 
 
 def expires_at_s(state: ServiceState, policy: Policy) -> float:
-    """The moment from which silence alone changes the status; infinity when it never will."""
+    """The time from which the status changes without new evidence; infinity if it never does."""
     if policy.ttl_s is not None:
         return math.inf if state.status is Status.DOWN else _last_seen_at_s(state) + policy.ttl_s
-    # Initializing has nothing less certain to fall back to.
+    # An Initializing service stays Initializing.
     if policy.stale_after_s is None or state.status is Status.INITIALIZING:
         return math.inf
-    carried_by_s = state.last_ready_at_s if state.status is Status.UP else state.last_evidence_at_s
-    assert carried_by_s is not None, "a service is Up only after a success, and Down only after a failure"
-    return carried_by_s + policy.stale_after_s
+    valid_from_s = state.last_ready_at_s if state.status is Status.UP else state.last_evidence_at_s
+    assert valid_from_s is not None, "a service is Up only after a success, and Down only after a failure"
+    return valid_from_s + policy.stale_after_s
 
 
 def _last_seen_at_s(state: ServiceState) -> float:
-    """When the service last gave a sign of life, the first being that it was registered."""
+    """The time of the last evidence, or of the registration."""
     return state.registered_at_s if state.last_evidence_at_s is None else state.last_evidence_at_s
 
 
 def is_change_pending(state: ServiceState) -> bool:
-    """Whether checks in a row are being counted that may end in another status."""
+    """Whether consecutive results are being counted towards another status."""
     match state.status:
         case Status.UP | Status.INITIALIZING:
             return state.failures_in_a_row > 0
@@ -185,7 +185,7 @@ def tally(services: Iterable[tuple[Impact, Status]]) -> Tally:
 
 
 def service_tally(impact: Impact, status: Status) -> Tally:
-    """What one service adds to the tally."""
+    """The tally of one service."""
     if impact is Impact.NONE:
         return Tally()
     is_down = status is Status.DOWN
@@ -224,13 +224,13 @@ def node_health(services: Tally, condition: Condition) -> Health:
     return Health.HEALTHY
 
 
-# ---- the same in words
+# ---- reasons
 
 _MAX_NAMED_IDS = 5
 
 
 def node_health_with_reason(services: Sequence[tuple[Service, Status]], condition: Condition) -> tuple[Health, str]:
-    """The same as `node_health`, and everything that alone would be enough for it."""
+    """As `node_health`, with every cause that is sufficient by itself."""
     counted = [(service, status) for service, status in services if service.impact is not Impact.NONE]
     down = [service for service, status in counted if status is Status.DOWN]
     if causes := [*_causes_of_unhealthy(len(counted), down, condition)]:
@@ -242,32 +242,32 @@ def node_health_with_reason(services: Sequence[tuple[Service, Status]], conditio
 
 def _causes_of_unhealthy(counted: int, down: Sequence[Service], condition: Condition) -> Iterator[str]:
     if condition.draining:
-        yield "it is draining, to shut down"
+        yield "the node is draining before shutdown"
     for issue in condition.issues:
-        yield f"its program reports an issue: {issue}"
+        yield f"the program reported an issue: {issue}"
     if critical := [service.id for service in down if service.impact is Impact.CRITICAL]:
-        yield f"{_join_ids(critical)} {_is_or_are(critical)} Down, and critical"
+        yield f"critical {_services(critical)} Down: {_join_ids(critical)}"
     if down and len(down) == counted and len(critical) < counted:
         ids = [service.id for service in down]
-        yield f"{_join_ids(ids)} {_is_or_are(ids)} Down, and no other service counts"
+        yield f"every counted service is Down: {_join_ids(ids)}"
 
 
 def _causes_of_partial(counted: Sequence[tuple[Service, Status]], condition: Condition) -> Iterator[str]:
     if condition.starting:
-        yield "it is still starting"
-    for wanted in (Status.DOWN, Status.INITIALIZING):
-        if ids := [service.id for service, status in counted if status is wanted]:
-            yield f"{_join_ids(ids)} {_is_or_are(ids)} {wanted.value}"
+        yield "the node is starting"
+    for bad_status in (Status.DOWN, Status.INITIALIZING):
+        if ids := [service.id for service, status in counted if status is bad_status]:
+            yield f"{_services(ids)} {bad_status.value}: {_join_ids(ids)}"
 
 
 def _healthy_reason(services: int, counted: int) -> str:
     if not services:
         return "no services are registered"
     if not counted:
-        return "none of its services count (their impact is none)"
+        return "no service is counted (every impact is none)"
     if counted == 1:
-        return f"the one service{'' if services == 1 else ' that counts'} is Up"
-    return f"all {counted} services{'' if counted == services else ' that count'} are Up"
+        return f"the only {'' if services == 1 else 'counted '}service is Up"
+    return f"all {counted} {'' if counted == services else 'counted '}services are Up"
 
 
 def _join_ids(ids: Sequence[str]) -> str:
@@ -277,5 +277,5 @@ def _join_ids(ids: Sequence[str]) -> str:
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 
-def _is_or_are(ids: Sequence[str]) -> str:
-    return "is" if len(ids) == 1 else "are"
+def _services(ids: Sequence[str]) -> str:
+    return "service" if len(ids) == 1 else "services"

@@ -1,4 +1,4 @@
-"""JSON as it goes over the wire."""
+"""JSON as it is sent and received: compact output, strict input."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from typing import Any, NoReturn
 
 from svcnode.core.text import excerpt
 
-_MAX_DIGITS = 4000  # of a number; of much longer ones, Python makes none
+_MAX_DIGITS = 4000  # of an integer; Python refuses to convert much longer ones
 
-# Made once: an encoder that is made for each text takes longer than most of the texts.
+# One encoder for all texts: creating one takes longer than encoding most texts.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def compact_json(value: Any) -> str:  # noqa: ANN401  whatever JSON can hold
-    """Without blanks, and with letters as they are."""
+def compact_json(value: Any) -> str:  # noqa: ANN401  any JSON value
+    """Without spaces and without escapes for non-ASCII characters."""
     return _encode(value)
 
 
-def parse_strict_json(body: bytes) -> Any:  # noqa: ANN401  whatever JSON can hold
-    """What every reader reads alike. Raises a ValueError that says why it is no such JSON, for those who wrote it."""
+def parse_strict_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Accept only JSON that every parser reads in the same way. Raises ValueError with the reason."""
     try:
         return _decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("nested too deeply") from None
     except UnicodeDecodeError as exc:
         raise ValueError(f"byte {exc.start} is not {exc.encoding.upper()}") from None
 
 
 def json_error_detail(body: bytes, exc: ValueError) -> str:
-    """What `strict_json` said of it, where it looks like JSON; of a page or a word, that says nothing."""
+    """The text of the error if the body looks like JSON; empty for HTML or plain text, where it would not help."""
     return str(exc) if body.lstrip().startswith((b"{", b"[")) else ""
 
 
 def _reject_duplicate_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a field that stands there twice, one may say Down and the other Up, and readers differ in which they take."""
+    """Parsers differ in which of two duplicate fields they use."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        ((twin, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the field {excerpt(twin)} stands there twice")
+        ((duplicate, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"duplicate field {excerpt(duplicate)}")
     return fields
 
 
 def _parse_int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise ValueError(f"a number has {len(digits)} digits")
+        raise ValueError(f"a number has {len(digits)} digits, the limit is {_MAX_DIGITS}")
     return int(digits)
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not of JSON")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _decode = json.JSONDecoder(

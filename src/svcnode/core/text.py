@@ -1,4 +1,4 @@
-"""Words that texts share: what a value is, which known name was probably meant, and how a stranger's text is shown."""
+"""Helpers for messages: type names, suggestions for misspelt names, safe excerpts of foreign text."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence that says a name is not known."""
+    """The end of an error about an unknown name: the closest known name, or all of them."""
     known = sorted(known)
     near = closest_match(word, known)
-    return f'; did you mean "{near}"?' if near else f"; known ones: {', '.join(known)}"
+    return f'; did you mean "{near}"?' if near else f"; known: {', '.join(known)}"
 
 
 def os_error_text(exc: OSError) -> str:
-    """What the system says of its error; in small letters, since it starts no sentence of ours."""
-    if exc.errno is not None and exc.errno > 0:  # the loops put words of their own before those of the system
+    """The message of the operating system, in lower case."""
+    if exc.errno is not None and exc.errno > 0:  # event loops put text of their own before it
         return os.strerror(exc.errno).lower()
     return exc.strerror.lower() if exc.strerror else str(exc)
 
 
 def error_text(exc: BaseException) -> str:
-    """An error by its kind and its words, where it has any and can say them."""
+    """The type and the message of an exception."""
     try:
         text = str(exc).strip()
-    except Exception:  # noqa: BLE001  somebody else wrote it
+    except Exception:  # noqa: BLE001  a foreign __str__ may raise anything
         text = ""
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
 def one_line(text: str) -> str:
-    """What would break the line or steer a terminal is shown instead of done."""
+    """Escape control characters, so that the text stays on one line and does not control a terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def join_first(names: Sequence[str], limit: int) -> str:
-    """All of them, or the first and how many more there are."""
+    """All names, or the first `limit` and the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 
 
 def excerpt(text: str | bytes) -> str:
-    """In one line of fair length, with no secret and nothing in it that steers a terminal."""
-    beginning = text[:_SCANNED_CHARS]
-    if isinstance(beginning, bytes):
-        beginning = beginning.decode(errors="backslashreplace")
-    # What is shown is looked through with some that follows it: half a secret is one too.
-    line = one_line(" ".join(redacted(beginning)[: 8 * _EXCERPT_CHARS].split()))
+    """At most 80 characters on one line, without secrets and control characters."""
+    head = text[:_SCANNED_CHARS]
+    if isinstance(head, bytes):
+        head = head.decode(errors="backslashreplace")
+    # More text is redacted than is shown, so that a secret that is cut in half is hidden too.
+    line = one_line(" ".join(redacted(head)[: 8 * _EXCERPT_CHARS].split()))
     return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"

@@ -1,7 +1,4 @@
-"""Durations and sizes as people write them: "500ms", "5s", "2m", "1h", "7d"; "512KiB", "5GiB".
-
-Times as programs read them, and people, too.
-"""
+"""Durations ("500ms", "5s", "2m", "1h", "7d"), sizes ("512KiB", "5GiB") and ISO times."""
 
 from __future__ import annotations
 
@@ -29,17 +26,17 @@ _BYTES = {
 
 
 def parse_duration_s(value: str | float) -> float:
-    """Seconds from "1.5s", or from a number of seconds that a program passes."""
+    """Seconds from "1.5s" or from a number of seconds."""
     seconds = _parse_seconds(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidValueError(f"a duration is a finite number of seconds that is not negative, not {value!r}")
+        raise InvalidValueError(f"a duration must be a finite number of seconds and not negative, not {value!r}")
     return float(seconds)
 
 
 def _parse_seconds(text: str) -> float:
     found = _DURATION_PATTERN.fullmatch(text.strip())
     if found is None:
-        raise InvalidValueError(f'"{text}" is not a duration; write a number and a unit, such as {_hint(text)}')
+        raise InvalidValueError(f'invalid duration "{text}"; write a number and a unit, such as {_hint(text)}')
     number, unit = found.groups()
     return float(number) * _SECONDS[unit]
 
@@ -54,14 +51,14 @@ def parse_size_bytes(text: str) -> int:
     """Bytes from "5GiB"."""
     found = _SIZE_PATTERN.fullmatch(text.strip())
     if found is None:
-        raise InvalidValueError(f'"{text}" is not a size; write a number and a unit, such as "512KiB" or "5GiB"')
+        raise InvalidValueError(f'invalid size "{text}"; write a number and a unit, such as "512KiB" or "5GiB"')
     number, unit = found.groups()
     size = float(number) * _BYTES[unit]
     if not math.isfinite(size):
-        raise InvalidValueError("a size has fewer digits than that")
+        raise InvalidValueError(f'invalid size "{text[:20]}…": the number is too large')
     return int(size)
 
 
 def iso_time(wall_s: float) -> str:
-    """In UTC, to the millisecond: "2026-01-01T12:00:00.000Z"."""
+    """UTC with milliseconds: "2026-01-01T12:00:00.000Z"."""
     return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

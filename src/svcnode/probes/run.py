@@ -1,4 +1,4 @@
-"""One check: a probe's verdict within a deadline, whatever the probe does."""
+"""Runs one check: always a verdict by the deadline, whatever the probe does."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from svcnode.probes.base import Probe
 
-# A check that was cut off ends at once, as a rule. But asyncio and drivers lose a cancellation now and then, and such a
-# check would never end: it is told again for as long as that takes. Not too soon, for a check may have to clean up.
+# A cancelled check usually ends at once. But asyncio and drivers sometimes lose a cancellation, and the check would
+# never end, so it is cancelled again at this interval. The interval leaves time to clean up.
 RECANCEL_AFTER_S = 0.5
 
 log = logging.getLogger("svcnode.probes.run")
@@ -31,7 +31,7 @@ log = logging.getLogger("svcnode.probes.run")
 async def run_check(
     probe: Probe, timeout_s: float, max_latency_s: float | None = None
 ) -> tuple[Verdict, BaseException | None]:
-    """The verdict, and the probe's own fault where that is why there is none."""
+    """The verdict, and the exception if the probe raised one."""
     began_s = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s) as deadline:
@@ -39,11 +39,11 @@ async def run_check(
                 verdict = validate_verdict(await probe.check())
     except asyncio.CancelledError:
         raise
-    except Exception as exc:  # noqa: BLE001  whatever a probe does
+    except Exception as exc:  # noqa: BLE001  a probe may raise anything
         if deadline.expired():
             return timeout_verdict(timeout_s, exc.__cause__), None
         return probe_error_verdict(exc), exc
-    if deadline.expired():  # and yet it was not cancelled: what such a probe says then comes too late
+    if deadline.expired():  # the probe swallowed the cancellation
         return timeout_verdict(timeout_s, None), None
     return finalize_verdict(verdict, time.monotonic() - began_s, max_latency_s), None
 
@@ -54,14 +54,14 @@ def _recancel_after(timeout_s: float) -> Iterator[None]:
     assert task is not None
     timers: list[asyncio.TimerHandle] = []
 
-    def insist_in(wait_s: float) -> None:
-        timers.append(loop.call_later(wait_s, insist))
+    def schedule_recancel(wait_s: float) -> None:
+        timers.append(loop.call_later(wait_s, recancel))
 
-    def insist() -> None:
+    def recancel() -> None:
         task.cancel()
-        insist_in(RECANCEL_AFTER_S)
+        schedule_recancel(RECANCEL_AFTER_S)
 
-    insist_in(timeout_s + RECANCEL_AFTER_S)
+    schedule_recancel(timeout_s + RECANCEL_AFTER_S)
     try:
         yield
     finally:
@@ -71,11 +71,11 @@ def _recancel_after(timeout_s: float) -> Iterator[None]:
 
 
 def validate_verdict(verdict: object) -> Verdict:
-    """Somebody else wrote the probe."""
+    """Raise on a value that is not a verdict; replace an invalid reason or code."""
     if not isinstance(verdict, Verdict):
-        raise TypeError(f"check() returned {verdict!r}, which is no Verdict")
+        raise TypeError(f"check() returned {verdict!r}, which is not a Verdict")
     if not isinstance(verdict.outcome, Outcome):
-        raise TypeError(f"check() returned {verdict!r}, whose outcome is no Outcome")
+        raise TypeError(f"check() returned {verdict!r}, whose outcome is not an Outcome")
     code = known_code(verdict.code)
     if type(verdict.reason) is str and code is verdict.code:
         return verdict
@@ -83,7 +83,7 @@ def validate_verdict(verdict: object) -> Verdict:
 
 
 def finalize_verdict(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> Verdict:
-    """What a probe said, held against the time it took, and without secrets."""
+    """Apply max_latency, and remove secrets from the reason."""
     if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
         return Verdict.not_ready(
             f"slow: the check took {duration_s:.3g} s, max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
@@ -102,8 +102,10 @@ def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdic
     if progress := progress_of(cancelled):
         return Verdict.failed(redacted(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
     step = interrupted_step(cancelled)
-    if step == "resolve":  # the resolver belongs to this machine and says nothing about the service
-        return Verdict.unknown(f"the resolver did not answer within {timeout_s:g} s", code=ReasonCode.RESOLVER_FAILED)
+    if step == "resolve":  # a fault of this machine, not of the service
+        return Verdict.unknown(
+            f"the DNS resolver did not answer within {timeout_s:g} s", code=ReasonCode.RESOLVER_FAILED
+        )
     where = f" (step: {step})" if step else ""
     return Verdict.failed(
         f"timeout: no response within {timeout_s:g} s{where}",
@@ -117,7 +119,7 @@ def probe_error_verdict(exc: BaseException) -> Verdict:
 
 
 def log_probe_error(logger: logging.Logger, message: str, error: BaseException) -> None:
-    """With its traceback; as text where it holds a secret, since in an embedding program others write the log."""
+    """Log the traceback; as redacted text if it contains a secret, since an embedding program has its own handlers."""
     trace = "".join(traceback.format_exception(error))
     shown = redacted(trace)
     if shown == trace:

@@ -1,10 +1,10 @@
-"""When to check: every service on its own interval, one check at a time, each with a deadline.
+"""The scheduler: every service is checked at its own interval, one check at a time, each with a deadline.
 
-The scheduler follows the node: a service registered, redefined or removed while it runs starts, restarts or stops its
-own checks and nobody else's. It only ever reports; what a verdict means is the rules' business.
+The scheduler follows the node: when a service is registered, redefined or removed, only the checks of this service
+start, restart or stop. The scheduler records verdicts in the node; the state machine decides what they mean.
 
-Thousands of services a second are to cost little. So a service that is not being looked at has no task, only an entry
-in the agenda, which one timer serves; a check is a task of its own, and its deadline another entry.
+Thousands of checks per second must cost little, so a service has a task only during a check. Between checks it has an
+entry in the timer queue, which one timer of the event loop serves. The deadline of a check is such an entry, too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 FIRST_CHECKS_WITHIN_S = 2.0
 EXPIRE_STALE_EVERY_S = 0.5
-JITTER = 0.05  # of the interval, either way, so that services with one interval do not march in step
+JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
 MAX_CONCURRENT_CHECKS = 1024
 LATE_CHECKS_LOG_INTERVAL_S = 60.0
-# Fewer checks than these are late when the machine hiccups, and nobody has anything to mend.
+# Late checks are logged only when at least 5 per minute and 5 % of all checks are late.
 MIN_LATE_CHECKS_LOGGED, MIN_LATE_SHARE_LOGGED = 5, 0.05
 
 _REGISTRATION_CHANGES = {ChangeKind.REGISTERED, ChangeKind.REPLACED, ChangeKind.DEREGISTERED}
@@ -41,13 +41,13 @@ log = logging.getLogger("svcnode.scheduler")
 
 
 class ProbeScheduler:
-    """Looks for as long as its `async with` block runs."""
+    """Runs the checks of a node while its `async with` block runs."""
 
     def __init__(
         self, node: Node, rng: random.Random | None = None, *, max_concurrent_checks: int = MAX_CONCURRENT_CHECKS
     ) -> None:
         self.node = node
-        self._rng = rng or random.Random()  # noqa: S311  it spreads load, it guards nothing
+        self._rng = rng or random.Random()  # noqa: S311  not for security
         self._runners: dict[str, ProbeRunner] = {}
         self.limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._check_count = self._late_check_count = 0
@@ -60,8 +60,8 @@ class ProbeScheduler:
         self._expire_stale_periodically()
         self.timers.add(self.loop.time() + LATE_CHECKS_LOG_INTERVAL_S, self._log_late_checks)
         probed_ids = [service.id for service, _ in self.node if self.node.probe_config(service.id) is not None]
-        for place, service_id in enumerate(probed_ids):
-            self._sync_runner(service_id, first_check_in_s=FIRST_CHECKS_WITHIN_S * place / len(probed_ids))
+        for position, service_id in enumerate(probed_ids):
+            self._sync_runner(service_id, first_check_in_s=FIRST_CHECKS_WITHIN_S * position / len(probed_ids))
         return self
 
     async def __aexit__(
@@ -71,7 +71,7 @@ class ProbeScheduler:
         traceback: TracebackType | None,
     ) -> None:
         self._unsubscribe()
-        self._is_running = False  # a change heard just now has its `_follow` still to come
+        self._is_running = False  # a call of `_sync_runner` may still be queued in the loop
         self.timers.close()
         stopped = [runner.stop() for runner in self._runners.values()]
         self._runners.clear()
@@ -83,32 +83,32 @@ class ProbeScheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _on_change(self, change: Change) -> None:
-        # Called on whichever thread made the change.
+        # Called on the thread that made the change.
         if change.kind in _REGISTRATION_CHANGES and change.service_id is not None:
             self.loop.call_soon_threadsafe(self._sync_runner, change.service_id)
 
     def _sync_runner(self, service_id: str, first_check_in_s: float = 0.0) -> None:
-        """Bring the looking in line with what the node now says of a service."""
-        wanted = self.node.probe_config(service_id) if self._is_running else None
+        """Start, restart or stop the checks of a service if its probe configuration has changed."""
+        probe_config = self.node.probe_config(service_id) if self._is_running else None
         runner = self._runners.get(service_id)
-        if wanted == (None if runner is None else runner.probe_config):
+        if probe_config == (None if runner is None else runner.probe_config):
             return
         if runner is not None:
             runner.stop()
             del self._runners[service_id]
-        if wanted is not None:
-            runner = self._runners[service_id] = ProbeRunner(self, service_id, wanted)
+        if probe_config is not None:
+            runner = self._runners[service_id] = ProbeRunner(self, service_id, probe_config)
             runner.schedule_check(self.loop.time() + first_check_in_s)
 
     def _expire_stale_periodically(self) -> None:
-        """Let silence be heard by those who follow the changes, even when nobody asks."""
+        """Expire stale states without a read, so that listeners are called."""
         self.node.expire_stale()
         self.timers.add(self.loop.time() + EXPIRE_STALE_EVERY_S, self._expire_stale_periodically)
 
     def _log_late_checks(self) -> None:
         if should_log_late_checks(self._late_check_count, self._check_count):
             log.warning(
-                "%d of %d checks began more than %g ms late: this process has too much to do, or too much is slow",
+                "%d of %d checks started more than %g ms late: the process is overloaded or many services are slow",
                 self._late_check_count,
                 self._check_count,
                 LATE_AFTER_S * 1000,
@@ -128,18 +128,18 @@ class ProbeScheduler:
             self._late_check_count += 1
 
     def report(self, runner: ProbeRunner, verdict: Verdict, duration_s: float, began_at_s: float) -> bool:
-        """Returns whether a change of status is pending now."""
-        # What was removed or redefined while we looked is not what we saw; `_follow` is about to end this.
+        """Returns whether a status change is pending."""
+        # A service that was removed or redefined during the check: `_sync_runner` is about to stop this runner.
         probe_config = self.node.probe_config(runner.service_id)
         if probe_config is not runner.probe_config and probe_config != runner.probe_config:
             return False
         try:
-            # Dated when it began: what was seen cannot be older, and may not be any newer.
+            # Dated at the start of the check: the response may be from any time since then.
             state = self.node.record(runner.service_id, verdict, duration_s=duration_s, at_s=began_at_s)
         except UnknownServiceError:
             return False
-        except Exception:  # somebody who follows the node, and who must not end the looking
-            log.exception("what was seen of service %r could not be told to all", runner.service_id)
+        except Exception:  # the checks of the service must continue
+            log.exception("recording a check of service %r failed", runner.service_id)
             return False
         return state_machine.is_change_pending(state)
 

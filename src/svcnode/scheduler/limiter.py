@@ -1,8 +1,8 @@
-"""Places for checks in flight, of which there are only so many.
+"""A limit on concurrent checks.
 
-Looks that took long last time share a quarter of them, so that services that hang leave the others their places. Among
-these, the ones that came to an end by themselves go before those that were cut off. A service that begins to hang holds
-an ordinary place once, until its deadline.
+Services whose last check was slow share a quarter of the slots, so that hung services do not delay the others. Among
+the slow ones, those whose check completed go before those that timed out. A service that starts to hang occupies an
+ordinary slot once, until its deadline.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SLOW_SHARE = 4
 
 
 class SpeedClass(IntEnum):
-    """How long the last check at a service took."""
+    """How long the last check of a service took."""
 
     QUICK = 0
     SLOW = 1
@@ -32,8 +32,8 @@ class ConcurrencyLimiter:
         self._waiting: tuple[deque[Callable[[], bool]], ...] = tuple(deque() for _ in SpeedClass)
 
     def acquire(self, start: Callable[[], bool], speed_class: SpeedClass) -> None:
-        """Calls `begin` when there is a place, which is at once as a rule; it returns whether it takes the place."""
-        if self._free and speed_class is SpeedClass.QUICK:  # the rule
+        """Call `start` when a slot is free, usually at once. `start` returns whether it uses the slot."""
+        if self._free and speed_class is SpeedClass.QUICK:  # the common case
             self._free -= start()
             return
         self._waiting[speed_class].append(start)

@@ -1,4 +1,4 @@
-"""The looking at one service: when a check begins, what ends it, and what becomes of it."""
+"""Runs the checks of one service: start, deadline, verdict and next start."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import one_line
 from svcnode.probes.run import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from svcnode.definition import ProbeConfig
     from svcnode.scheduler import ProbeScheduler
 
-SLOW_CHECK_S = 0.25  # from then on, a service is looked at from the places for slow ones
+SLOW_CHECK_S = 0.25  # a service with a longer check uses the slots for slow services
 LATE_AFTER_S = 0.1
 GRACE_S = 0.02
 
@@ -33,7 +34,7 @@ log = logging.getLogger("svcnode.scheduler")
 
 
 class ProbeRunner:
-    """The looking at one service: never more than one check at a time."""
+    """Runs the checks of one service, one at a time."""
 
     __slots__ = (
         "_deadline_s",
@@ -68,11 +69,11 @@ class ProbeRunner:
         self._scheduler.timers.add(due_s, self._request_slot)
 
     def stop(self) -> asyncio.Task[None] | None:
-        """Returns the check that is being ended, where there is one."""
+        """Returns the task of the check that is being cancelled, if any."""
         self._is_stopped = True
         if self._task is None:
             close_probe(self.probe_config.probe)
-        elif self._deadline_s < math.inf:  # one without has its first step still to take
+        elif self._deadline_s < math.inf:  # without a deadline, the task has not run yet and ends by itself
             self._task.cancel()
         return self._task
 
@@ -81,7 +82,7 @@ class ProbeRunner:
             self._scheduler.limiter.acquire(self._start_check, self._speed_class)
 
     def _start_check(self) -> bool:
-        """Returns whether the place is taken: not by a service that went while it waited."""
+        """Returns whether the slot is used: not if the service was removed while it waited."""
         if self._is_stopped:
             return False
         self._task = self._scheduler.loop.create_task(self._run_check())
@@ -92,13 +93,13 @@ class ProbeRunner:
         self._scheduler.timers.add(at_s, self._enforce_deadline)
 
     def _enforce_deadline(self) -> None:
-        # An entry for a check that is over finds none in flight, or one with a later deadline. Its own may come early,
-        # by a tick for being done together with others and by another as timers do.
+        # A timer of a finished check finds no task, or a task with a later deadline. The timer of this check may be
+        # early by one tick of the queue and by the resolution of the timer.
         late_s = self._scheduler.loop.time() - self._deadline_s
         if self._task is None or late_s < -(TICK_S + TIMER_RESOLUTION_S):
             return
         if late_s > LATE_AFTER_S and not self._is_overdue:
-            # We were held up ourselves: an answer that waits to be read is read first.
+            # The loop was blocked: a response may have arrived and is read first.
             self._set_deadline(self._deadline_s + late_s + GRACE_S)
             return
         self._is_overdue = True
@@ -112,7 +113,7 @@ class ProbeRunner:
             if self._is_stopped:
                 return
             scheduler.count_start(self.service_id, began_s - self.due_s)
-            verdict, fault = await self._await_verdict(began_s)
+            verdict, error = await self._await_verdict(began_s)
         finally:
             self._task, self._deadline_s = None, math.inf
             scheduler.limiter.release(speed_class)
@@ -123,34 +124,33 @@ class ProbeRunner:
             SpeedClass.HUNG if self._is_overdue else SpeedClass.SLOW if duration_s > SLOW_CHECK_S else SpeedClass.QUICK
         )
         verdict = finalize_verdict(verdict, duration_s, self.probe_config.max_latency_s)
-        if verdict.outcome is not self._last_outcome or fault is not None or not self._is_probe_working:
-            self._log_outcome(verdict, fault)
+        if verdict.outcome is not self._last_outcome or error is not None or not self._is_probe_working:
+            self._log_outcome(verdict, error)
         is_change_pending = scheduler.report(self, verdict, duration_s, began_at_s)
         self.schedule_check(
             scheduler.next_due_s(began_s, self.probe_config.schedule.wait_s(is_change_pending=is_change_pending))
         )
 
     async def _await_verdict(self, began_s: float) -> tuple[Verdict, BaseException | None]:
-        """And the probe's own fault, where that is why there is no better one."""
+        """The verdict, and the exception if the probe raised one."""
         timeout_s = self.probe_config.schedule.timeout_s
         error: BaseException | None = None
         self._is_overdue = False
-        # Not earlier than here: a check that is cancelled before its first step would not even reach its `finally`.
+        # Not earlier: a task that is cancelled before its first step does not run its `finally`.
         self._set_deadline(began_s + timeout_s)
         try:
             verdict = validate_verdict(await self.probe_config.probe.check())
-        except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  whatever a probe does, the looking goes on
+        except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  the checks continue
             error = exc
-        # A probe may have made something else of being cancelled.
+        # A probe may have swallowed the cancellation.
         if self._is_stopped:
             raise asyncio.CancelledError from error
-        # A check of the embedding program may hold the loop, and so its own deadline.
+        # A check function may block the loop, and with it the timer of its deadline.
         blocked_s = self.probe_config.probe.loop_blocked_s
         if is_late_from_blocking(self._scheduler.loop.time() - began_s, blocked_s, timeout_s):
             self._log_blocking(blocked_s)
-            return Verdict.failed(
-                f"it blocked the event loop for {blocked_s:.3g} s, its timeout is {timeout_s:g} s"
-            ), None
+            reason = f"the check blocked the event loop for {blocked_s:.3g} s, its timeout is {timeout_s:g} s"
+            return Verdict.failed(reason, code=ReasonCode.BLOCKED_LOOP), None
         if self._is_overdue:
             return timeout_verdict(timeout_s, error), None
         return (verdict, None) if error is None else (probe_error_verdict(error), error)
@@ -159,30 +159,30 @@ class ProbeRunner:
         if not self._has_logged_blocking:  # once, not at every interval
             self._has_logged_blocking = True
             log.warning(
-                "the check of service %r blocked the event loop for %.3g s, and all else in it had to wait: "
-                "let it await, or make it a plain function, which runs in a thread",
+                "the check of service %r blocked the event loop for %.3g s; "
+                "await in the check, or make it a plain function, which runs in a thread",
                 self.service_id,
                 blocked_s,
             )
 
     def _log_outcome(self, verdict: Verdict, probe_error: BaseException | None) -> None:
         if probe_error is not None and self._is_probe_working:  # once, not at every interval
-            log_probe_error(log, f"the probe of service {self.service_id!r} failed by itself", probe_error)
+            log_probe_error(log, f"the probe of service {self.service_id!r} raised an exception", probe_error)
         self._is_probe_working = probe_error is None
-        if verdict.outcome is not self._last_outcome:  # each change once; what it comes to is the node's to say
+        if verdict.outcome is not self._last_outcome:  # once per change
             self._last_outcome = verdict.outcome
             reason = f": {one_line(verdict.reason)}" if verdict.reason else ""
             log.info("service %s %s%s", self.service_id, _OUTCOME_TEXT[verdict.outcome], reason)
 
 
 def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float) -> bool:
-    """Whether a check would have been in time, had it not held the loop; that others held it is no fault of its own."""
+    """Whether a check is late because it blocked the loop itself. Other code that blocks it is not counted."""
     return blocked_s > timeout_s or (blocked_s > LATE_AFTER_S and duration_s - blocked_s <= timeout_s < duration_s)
 
 
 _OUTCOME_TEXT = {
     Outcome.READY: "passed a check",
-    Outcome.NOT_READY: "says that it is not ready",
+    Outcome.NOT_READY: "is not ready",
     Outcome.FAILED: "failed a check",
-    Outcome.UNKNOWN: "could not be looked at",
+    Outcome.UNKNOWN: "could not be checked",
 }

@@ -1,4 +1,4 @@
-"""Looking for programs that have no event loop."""
+"""The scheduler in a background thread, for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from svcnode.core.text import error_text, one_line
 if TYPE_CHECKING:
     from svcnode.node import Node
 
-# Looks that are cut off end within a second or so, but a check may have begun tasks that never do.
+# Cancelled checks end within about a second, but a check may have started tasks that never end.
 JOIN_TIMEOUT_S = 5.0
 
 log = logging.getLogger("svcnode.scheduler")
 
 
 class SchedulerThread:
-    """A scheduler on an event loop and a thread of its own, for programs that have no loop."""
-
     def __init__(self, node: Node) -> None:
         self._loop = asyncio.new_event_loop()
         self._stop_requested = asyncio.Event()
@@ -36,15 +34,15 @@ class SchedulerThread:
             self._loop.call_soon_threadsafe(self._stop_requested.set)
             self._thread.join(JOIN_TIMEOUT_S)
         if self.is_alive:
-            log.warning("the looking did not end within %g s: a check does not hear that it is over", JOIN_TIMEOUT_S)
+            log.warning("probing did not stop within %g s: a check ignores its cancellation", JOIN_TIMEOUT_S)
 
     def _run(self, node: Node) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._run_until_stopped(node))
-        except BaseException as exc:  # the last chance to say so
-            log.error(  # noqa: TRY400  a task that a check began and that exits is no fault to trace
-                "nobody checks at the services any more, node.start() begins it again: %s",
+        except BaseException as exc:  # otherwise the thread ends without a message
+            log.error(  # noqa: TRY400  SystemExit of a task needs no traceback
+                "probing stopped; call node.start() to restart it: %s",
                 one_line(error_text(exc)),
                 exc_info=exc if isinstance(exc, Exception) else None,
             )

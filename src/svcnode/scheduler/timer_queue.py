@@ -1,4 +1,4 @@
-"""What is to be done when. One timer serves it, however much there is to do."""
+"""A timer queue: one timer of the event loop serves any number of callbacks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     Callback = Callable[[], None]
 
 TIMER_RESOLUTION_S = 0.001  # uvloop's
-# What is due within the same tick is done together, when the first of it is due. The more is done together, the less
-# each costs, since the processor's caches know it still; but whoever asks the node meanwhile has to wait.
+# Callbacks within one tick run together, when the first of them is due. Larger batches are cheaper per callback, since
+# code and data stay in the processor's caches; but requests to the node wait for the whole batch.
 TICK_S = 0.002
 TICKS_PER_S = round(1 / TICK_S)
 
@@ -25,8 +25,8 @@ log = logging.getLogger("svcnode.scheduler")
 class TimerQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._callbacks: dict[int, list[Callback]] = {}  # by the tick
-        self._times_s: list[float] = []  # a heap: when the first of each tick is due
+        self._callbacks: dict[int, list[Callback]] = {}  # by tick
+        self._times_s: list[float] = []  # a heap: the first time of each tick
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
 
@@ -53,12 +53,12 @@ class TimerQueue:
         self._timer = None if at_s == math.inf else self._loop.call_at(at_s, self._run_due)
 
     def _run_due(self) -> None:
-        self._timer_at_s = -math.inf  # what is added meanwhile sets no timer
-        # Timers come up to half a tick early: what is due within one is due now, or they would be set for nothing.
+        self._timer_at_s = -math.inf  # `add` sets no timer while callbacks run
+        # Timers may fire early by their resolution; a callback due within it runs now, or the timer would be set twice.
         while self._times_s and self._times_s[0] <= self._loop.time() + TIMER_RESOLUTION_S:
             for callback in self._callbacks.pop(int(heapq.heappop(self._times_s) * TICKS_PER_S)):
                 try:
                     callback()
                 except Exception:
-                    log.exception("something that was due failed; the rest goes on")
+                    log.exception("scheduled callback failed")
         self._set_timer(self._times_s[0] if self._times_s else math.inf)
