@@ -20,7 +20,7 @@ from svcnode.conformance.run import RunOptions, run_checks
 from svcnode.conformance.target import parse_target
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.text import os_error_text
-from svcnode.terminal.sigint import handle_sigint
+from svcnode.terminal.progress import handle_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -15,8 +15,7 @@ from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, clients_fro
 from svcnode.cli.output import show
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.redaction import redacted
-from svcnode.terminal.progress import ProgressBar
-from svcnode.terminal.sigint import handle_sigint
+from svcnode.terminal.progress import ProgressBar, handle_sigint
 from svcnode.terminal.snapshot import take_snapshots
 
 if TYPE_CHECKING:

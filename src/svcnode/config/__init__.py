@@ -1,9 +1,10 @@
-"""From a TOML file, the environment and the command line to settings; later ones win.
+"""Settings from a TOML file, the environment and the command line; each overrides the one before.
 
-tables.py     the shape of the file, as types: a new key is a new field there
-sources.py    reads the three sources, and remembers where each value came from
-shape.py      holds what was read against the shape, and words what does not fit
-settings.py   what the rest of the program sees; checks what a type cannot say
+schema.py      the keys of the file and their types; a new key is a new field there
+sources.py     reads the three sources and records the origin of each value
+validate.py    checks the keys and types against the schema
+settings.py    checks the values and builds the settings that the rest of the program uses
+toml_lines.py  finds the line of a key, for error messages
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ DEFAULT_FILE = Path("svcnode.toml")
 
 
 def find_file(named: Path | None) -> Path | None:
-    """The file that was named, or `svcnode.toml` in this folder where there is one.
+    """The given file, or `svcnode.toml` in this folder if it exists.
 
-    Where nobody can tell, as in a folder that we may not look into, there is one: to read it says what is wrong, and
-    no node is healthy for want of the services that it was to look at.
+    If that cannot be determined, as in a folder without read permission, the file counts as existing: reading it then
+    reports the error. Without this, a node would start without its services and be healthy.
     """
     if named is not None:
         return named
@@ -68,12 +69,12 @@ def load(
     flags: Iterable[Override] = (),
     services: Iterable[NamedProbe] = (),
 ) -> Settings:
-    """Raises `ConfigError` with one line that says what is wrong, where, and how to mend it."""
+    """Raises `ConfigError` with one line: the error, the key, the file and line, and the fix."""
     source = Source(file, environ, flags, services)
     return settings_from(validate_file(source), source, environ)
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
-    """Who is told of changes, and in whose name. All else may be wrong, and the secrets of services not at hand."""
+    """Only [node] and [notify]: other tables may be invalid, and secrets of services missing."""
     source = Source(file, environ, ())
     return notify_from(validate_keys(source, {"node": None, "notify": None}), source, environ)

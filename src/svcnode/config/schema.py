@@ -1,4 +1,4 @@
-"""The shape of the file: field names are the keys, types are what may stand there."""
+"""The keys of the configuration file and their types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
-# And the unit that a bare number most likely means.
+# With the unit that an error message suggests for a number without one.
 OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m"}
 
 
@@ -47,7 +47,7 @@ class LogTable(TypedDict, total=False):
 
 
 class SecurityTable(TypedDict, total=False):
-    """Who may do and see more. With nothing said, that is as little as is of use."""
+    """Permissions; the defaults are strict."""
 
     allow_exec: bool
     operator_token: str | dict[str, Any]
@@ -63,7 +63,7 @@ class NotifyTable(TypedDict, total=False):
 
 
 class DefaultsTable(TypedDict, total=False):
-    """What may be said once for all services."""
+    """Defaults for all services."""
 
     impact: Literal["critical", "partial", "none"]
     interval: str

@@ -1,4 +1,4 @@
-"""What the rest of the program sees of the configuration: frozen, complete and checked."""
+"""The settings that the rest of the program uses: frozen, complete and valid."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ DEFAULT_LISTEN = "127.0.0.1:8420"
 MAX_DRAIN_S = 3600.0
 DEFAULT_HISTORY_AGE, MIN_HISTORY_AGE_S = "400d", 3600.0
 DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
-# The first segments of the paths of the operator surface, which no prefix may take.
+# The first path segments of the operator surface; a prefix must not use them.
 RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
 DEFAULT_GROUP_WAIT, MAX_GROUP_WAIT_S = "5s", 300.0
 DEFAULT_RESOLVE_DELAY, MAX_RESOLVE_DELAY_S = "5m", 86_400.0
-MIN_TOKEN_CHARS = 16  # shorter ones can be guessed
+MIN_TOKEN_CHARS = 16  # a shorter token can be guessed
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
@@ -59,7 +59,7 @@ _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     definition: Definition
-    status: Status | None = None  # fixed, for a service that no probe looks at
+    status: Status | None = None  # the fixed status of a service without a probe
 
     @property
     def id(self) -> str:
@@ -74,11 +74,11 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """The page, metrics and all else beyond the interface."""
+    """The operator surface: page, metrics and everything else beyond the interface."""
 
-    listen: tuple[Address, ...] | None  # None: wherever the interface is
-    token: str | None = field(repr=False)  # None: on loopback only
-    trusts_loopback: bool = True  # without being shown the token
+    listen: tuple[Address, ...] | None  # None: the addresses of the interface
+    token: str | None = field(repr=False)  # None: loopback only
+    trusts_loopback: bool = True  # a request from loopback needs no token
     listen_set_by: str | None = field(default=None, compare=False)
 
 
@@ -94,27 +94,27 @@ class Settings:
     node_name: str
     node_version: str
     listen: tuple[Address, ...]
-    listen_set_by: str | None = field(compare=False)  # None: nobody has said anything
+    listen_set_by: str | None = field(compare=False)  # None: the default
     prefixes: tuple[str, ...]
-    drain_s: float | None  # None: as long as suits where the program runs
+    drain_s: float | None  # None: the agent chooses
     tls: TlsSettings | None
     operator: OperatorSettings | None
     store_path: Path
-    history: HistorySettings | None  # None: transitions are told, and not kept
-    notify: NotifySettings | None  # None: nobody is told
+    history: HistorySettings | None  # None: in memory only
+    notify: NotifySettings | None  # None: no notifications
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
-    uses_store: bool  # no service was named, so the node's own store is the one it has
+    uses_store: bool  # no services are configured, so the node probes its own store
 
     @property
     def all_listen_addresses(self) -> tuple[Address, ...]:
-        """Where the interface is, and where the operator surface alone has been added."""
-        own = () if self.operator is None else self.operator.listen or ()
-        return (*self.listen, *own)
+        """The addresses of the interface, and those of the operator surface alone."""
+        operator_listen = () if self.operator is None else self.operator.listen or ()
+        return (*self.listen, *operator_listen)
 
     def set_by(self, address: Address) -> str | None:
-        """What to change to listen elsewhere, as people know it: an option, a variable, or a key of the file."""
+        """The option, environment variable or key that sets this address."""
         if self.operator is not None and address in (self.operator.listen or ()):
             return self.operator.listen_set_by
         return self.listen_set_by
@@ -135,9 +135,9 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
     operator = _operator(table, source, environ, prefixes, listen)
     with source.error_context("server", "listen"):
-        own = () if operator is None else operator.listen or ()
-        if "tls" in server and all(address.scheme != "https" for address in (*listen, *own)):
-            raise InvalidValueError("[server.tls] is set, but no address here would speak TLS")
+        operator_listen = () if operator is None else operator.listen or ()
+        if "tls" in server and all(address.scheme != "https" for address in (*listen, *operator_listen)):
+            raise InvalidValueError("[server.tls] is set, but no address uses TLS; add an https:// address")
     defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
     make = partial(make_probe, environ=environ, allowed=_allowed_features(table))
     services = tuple(_services(table, defaults, make, source))
@@ -161,7 +161,7 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
 
 
 def notify_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
-    """In whose name people are told, and who; of the table, no more than these two is looked at."""
+    """The identity in messages, and the notification settings; other tables are not read."""
     notify = _notify(table["notify"], source, environ) if "notify" in table else None
     return _identity(table.get("node", {}), source), notify
 
@@ -178,58 +178,57 @@ def _identity(node: NodeTable, source: Source) -> Identity:
 def _drain_s(drain: str) -> float:
     drain_s = parse_duration_s(drain)
     if drain_s > MAX_DRAIN_S:
-        raise InvalidValueError("must be at most 1h, since the node does not end before it is over")
+        raise InvalidValueError("must be at most 1h")
     return drain_s
 
 
 def _as_list(value: str | list[str]) -> list[str]:
-    """One, several, or (as the environment has it) several with commas between them."""
+    """A list, one value, or several values separated by commas, as in an environment variable."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _addresses(listen: str | list[str], *, has_tls: bool) -> tuple[Address, ...]:
     addresses = tuple(parse_address(text, has_tls=has_tls) for text in _as_list(listen))
     if not addresses:
-        raise InvalidValueError("at least one address is needed")
+        raise InvalidValueError("needs at least one address")
     if not _are_distinct(addresses):
-        raise InvalidValueError("an address is named twice")
+        raise InvalidValueError("duplicate address")
     return addresses
 
 
 def _are_distinct(addresses: Sequence[Address]) -> bool:
-    # With port 0 any free one is taken, so there what is spoken may differ.
-    places = [address.bind_key if address.port or address.path else address for address in addresses]
-    return len(set(places)) == len(places)
+    # Port 0 is a random port: the same host may be given twice with different schemes.
+    keys = [address.bind_key if address.port or address.path else address for address in addresses]
+    return len(set(keys)) == len(keys)
 
 
 def _operator(
     table: FileTable, source: Source, environ: Mapping[str, str], prefixes: tuple[str, ...], listen: tuple[Address, ...]
 ) -> OperatorSettings | None:
-    server, security, own = table.get("server", {}), table.get("security", {}), None
+    server, security, operator_listen = table.get("server", {}), table.get("security", {}), None
     with source.error_context("security", "operator_token"):
         token = _token(security.get("operator_token"), environ)
     with source.error_context("server", "operator_listen"):
         if "operator_listen" in server:
-            own = _addresses(server["operator_listen"], has_tls="tls" in server)
-            if not _are_distinct((*listen, *own)):
-                raise InvalidValueError("the interface is there already; leave this out to have both in one place")
+            operator_listen = _addresses(server["operator_listen"], has_tls="tls" in server)
+            if not _are_distinct((*listen, *operator_listen)):
+                raise InvalidValueError("listen has this address already; remove operator_listen to serve both there")
     if not server.get("operator", True):
         return None
     with source.error_context("server", "prefix"):
         for prefix in prefixes:
             if prefix.split("/")[1:2] and prefix.split("/")[1] in RESERVED_SEGMENTS:
                 raise InvalidValueError(
-                    f'"{prefix}" is where the operator pages are; choose another, or set operator = false in [server]'
+                    f'"{prefix}" is a path of the operator pages; choose another, or set operator = false in [server]'
                 )
     trusts_loopback = security.get("trust_loopback", True)
     if not trusts_loopback and token is None:
         raise source.error(
             ("security", "trust_loopback"),
-            "is false, and no token is set to ask for instead; set operator_token in [security], or operator = false "
-            "in [server] to show nothing to anybody",
+            "is false, but no operator token is set; set operator_token in [security], or operator = false in [server]",
         )
     return OperatorSettings(
-        listen=own,
+        listen=operator_listen,
         token=token,
         trusts_loopback=trusts_loopback,
         listen_set_by=source.set_by("server", "operator_listen"),
@@ -244,11 +243,9 @@ def _token(given: object, environ: Mapping[str, str]) -> str | None:
 
     token = interpolate(given, environ)
     if not isinstance(token, str):
-        raise InvalidValueError('a token is a string, "${NAME}", or { file = "…" }')
+        raise InvalidValueError('must be a string, "${NAME}", or { file = "…" }')
     if not TOKEN_PATTERN.fullmatch(token):
-        raise InvalidValueError(
-            f"a token has {MIN_TOKEN_CHARS} characters or more, all of them letters, digits or one of -._~+/="
-        )
+        raise InvalidValueError(f"must be at least {MIN_TOKEN_CHARS} characters, only letters, digits and -._~+/=")
     register_secret(token)
     return token
 
@@ -259,7 +256,7 @@ def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) 
     with source.error_context("history", "max_age"):
         max_age_s = parse_duration_s(history.get("max_age", DEFAULT_HISTORY_AGE))
         if max_age_s < MIN_HISTORY_AGE_S:
-            raise InvalidValueError("must be at least an hour")
+            raise InvalidValueError("must be at least 1h")
     with source.error_context("history", "max_size"):
         max_bytes = parse_size_bytes(history.get("max_size", DEFAULT_HISTORY_SIZE))
         if max_bytes < MIN_HISTORY_BYTES:
@@ -271,15 +268,15 @@ def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> 
     from svcnode.notify.settings import AlertPolicy, NotifySettings
 
     if "webhook" not in notify and "apprise" not in notify:
-        raise source.error(("notify",), 'names nobody to tell; set webhook = "https://…" or apprise = ["…"]')
+        raise source.error(("notify",), 'no notification targets; set webhook = "https://…" or apprise = ["…"]')
     with source.error_context("notify", "group_wait"):
         group_wait_s = parse_duration_s(notify.get("group_wait", DEFAULT_GROUP_WAIT))
         if group_wait_s > MAX_GROUP_WAIT_S:
-            raise InvalidValueError("must be at most 5m, since nothing is told before it is over")
+            raise InvalidValueError("must be at most 5m")
     with source.error_context("notify", "resolve_delay"):
         resolve_delay_s = parse_duration_s(notify.get("resolve_delay", DEFAULT_RESOLVE_DELAY))
         if resolve_delay_s > MAX_RESOLVE_DELAY_S:
-            raise InvalidValueError("must be at most a day")
+            raise InvalidValueError("must be at most 24h")
     return NotifySettings(
         targets=tuple(_targets(notify, source, environ)),
         policy=AlertPolicy(
@@ -298,16 +295,16 @@ def _targets(notify: NotifyTable, source: Source, environ: Mapping[str, str]) ->
                 webhook_from(given, environ) if path[0] == "webhook" else apprise_from(given, environ)
             )
             if target in seen:
-                raise InvalidValueError("is named twice")
+                raise InvalidValueError("duplicate target")
         seen.add(target)
         yield target
 
 
 def _notify_entries(notify: NotifyTable, key: Literal["webhook", "apprise"]) -> Iterator[tuple[KeyPath, object]]:
-    """One alone, or those of a list, each with where it stands."""
+    """The value, or the elements of a list, each with its path."""
     given = notify.get(key, [])
     if isinstance(given, list):
-        yield from (((key, place), one) for place, one in enumerate(given))
+        yield from (((key, index), target) for index, target in enumerate(given))
     else:
         yield (key,), given
 
@@ -336,57 +333,57 @@ def _allowed_features(table: FileTable) -> frozenset[str]:
 
 def _services(table: FileTable, defaults: ServiceOptions, make: MakeProbe, source: Source) -> Iterator[ServiceSettings]:
     seen: set[str] = set()
-    for place, service in enumerate(table.get("services", [])):
-        with source.error_context("services", place, "id"):
+    for index, service in enumerate(table.get("services", [])):
+        with source.error_context("services", index, "id"):
             validate_service_id(service["id"])
             if service["id"] in seen:
                 raise DuplicateServiceError(service["id"])
         seen.add(service["id"])
-        yield _service(service, ("services", place), defaults, make, source)
+        yield _service(service, ("services", index), defaults, make, source)
 
 
 def _service(
-    service: ServiceTable, here: KeyPath, defaults: ServiceOptions, make: MakeProbe, source: Source
+    service: ServiceTable, path: KeyPath, defaults: ServiceOptions, make: MakeProbe, source: Source
 ) -> ServiceSettings:
     if ("probe" in service) == ("status" in service):
-        which = "both" if "probe" in service else "neither"
-        raise source.error(here, f'a service has exactly one of "probe" and "status"; this one has {which}')
-    words = defaults | _policy_options(service, here, source) | _text_options(service, here, source)
+        given = "both are" if "probe" in service else "neither is"
+        raise source.error(path, f"a service needs exactly one of probe and status; {given} set")
+    options = defaults | _policy_options(service, path, source) | _text_options(service, path, source)
     if "probe" in service:
-        with source.error_context(*here, "probe"):
-            words["probe"] = make(service["probe"])
-    with source.error_context(*here):
-        definition = define(service["id"], **words)
+        with source.error_context(*path, "probe"):
+            options["probe"] = make(service["probe"])
+    with source.error_context(*path):
+        definition = define(service["id"], **options)
     return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)
 
 
-def _text_options(service: ServiceTable, here: KeyPath, source: Source) -> ServiceOptions:
-    with source.error_context(*here, "name"):
+def _text_options(service: ServiceTable, path: KeyPath, source: Source) -> ServiceOptions:
+    with source.error_context(*path, "name"):
         validate_single_line("the name", service.get("name", ""))
-    with source.error_context(*here, "description"):
+    with source.error_context(*path, "description"):
         validate_multiline("the description", service.get("description", ""))
     return cast("ServiceOptions", {key: service[key] for key in ("name", "description") if key in service})
 
 
-def _policy_options(said: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
-    """What a table says about weighing, looking and judging, each word checked where it stands."""
-    words = {key: said[key] for key in ("impact", *_POLICY_KEYS) if key in said}
-    for key, value in words.items():
+def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) -> ServiceOptions:
+    """The impact, schedule and policy of a table, each checked at its own path."""
+    options = {key: table[key] for key in ("impact", *_POLICY_KEYS) if key in table}
+    for key, value in options.items():
         with source.error_context(*path, key):
             _check_policy_option(key, value)
-    return cast("ServiceOptions", words)
+    return cast("ServiceOptions", options)
 
 
-def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  its kind was checked with the shape
+def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validation has checked its type
     if key == "impact":
-        return  # its words were checked with the shape
+        return  # validation has checked it
     if key in ("rise", "fall"):
         if value < 1:
-            raise InvalidValueError(f"counts looks in a row, so it is at least 1, not {value}")
+            raise InvalidValueError(f"must be at least 1 check, not {value}")
         if value > MAX_THRESHOLD:
-            raise InvalidValueError(f"counts looks in a row, so it is at most {MAX_THRESHOLD}, not {value}")
+            raise InvalidValueError(f"must be at most {MAX_THRESHOLD} checks, not {value}")
     elif not parse_duration_s(value) and key != "start_period":
-        raise InvalidValueError(f'must be more than 0, not "{value}"')
+        raise InvalidValueError(f'must be greater than 0, not "{value}"')
 
 
 def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -> ServiceSettings:
@@ -406,7 +403,7 @@ def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -
 
 
 def _state_file(path: str | None, name: str, environ: Mapping[str, str], *, is_used: bool) -> Path:
-    """Where the file says, the service manager says, or the desktop conventions say."""
+    """The configured path, or the file in systemd's STATE_DIRECTORY, or in the XDG state folder."""
     if path is not None:
         validate_text("the path", path)
         return Path(path)
@@ -426,7 +423,7 @@ def _home(environ: Mapping[str, str], *, is_needed: bool) -> Path:
     except KeyError:
         if is_needed:
             raise InvalidValueError(
-                "is not set, and there is no home folder to keep it in: HOME is not set, and this user is not in the "
-                "password database; name a file here"
+                "not set, and no home folder: HOME is not set, and this user is not in the password database; "
+                "set a path here"
             ) from None
-        return Path()  # nothing will be kept there
+        return Path()  # unused

@@ -1,4 +1,4 @@
-"""Reads the file, the environment and the flags into one tree, and knows where each value came from."""
+"""Reads the file, the environment and the options into one tree, and records the origin of each value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX = "SVCNODE_"
 MAX_FILE_BYTES = 4 * 1024 * 1024
-BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file; TOML knows no such thing
+BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the start of a file; TOML does not allow it
 _KUBERNETES_SERVICE_VARIABLE = re.compile(
     r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?$"
 )
@@ -28,16 +28,30 @@ _KUBERNETES_SERVICE_VARIABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A value from outside the file, with the name under which its author knows it."""
+    """A value from outside the file; origin is its option or environment variable."""
 
     path: KeyPath
     value: Any
     origin: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value comes from: an option or environment variable, or a line of the file."""
+
+    override: str = ""
+    file: Path | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return self.override
+        return f"{self.file}:{self.line}" if self.line else str(self.file)
+
+
 @dataclass(frozen=True, slots=True)
 class NamedProbe:
-    """A service that was named on the command line."""
+    """A service from --service."""
 
     id: str
     url: str
@@ -45,7 +59,7 @@ class NamedProbe:
 
 
 class Source:
-    """What was said, by whom."""
+    """The values of all sources merged in `data`, and their origins."""
 
     def __init__(
         self,
@@ -63,49 +77,47 @@ class Source:
         for named in services:
             self._put_service(named)
 
-    def value_at(self, path: KeyPath) -> Any:  # noqa: ANN401  whatever the file holds
+    def value_at(self, path: KeyPath) -> Any:  # noqa: ANN401  any TOML value
         value: Any = self.data
         for key in path:
             value = value[key]
         return value
 
-    def origin_of(self, path: KeyPath) -> str:
-        """Where a value came from, as the end of a sentence."""
+    def origin_of(self, path: KeyPath) -> Origin:
         for length in range(len(path), 0, -1):
-            if origin := self._origins.get(path[:length]):
-                return f" ({origin})"
+            if override := self._origins.get(path[:length]):
+                return Origin(override=override)
         if self._file is None:
-            return ""
-        from svcnode.config.toml_lines import TomlLines  # only a fault needs to know the line
+            return Origin()
+        from svcnode.config.toml_lines import TomlLines  # needed only for error messages
 
-        line = TomlLines(self._text).line_of(path)
-        return f" ({self._file})" if line is None else f" ({self._file}:{line})"
+        return Origin(file=self._file, line=TomlLines(self._text).line_of(path))
 
     def set_by(self, table: str, key: str) -> str | None:
-        """What to change to have another value; None where nothing was said."""
+        """The option, environment variable or key that sets the value; None if it is not set."""
         if origin := self._origins.get((table, key)):
             return origin.removeprefix("environment variable ")
         return f"{key} in [{table}]" if key in self.data.get(table, {}) else None
 
     def display_path(self, path: KeyPath) -> str:
-        """A path as a person would say it: a service by its id, and what has none also by its place in the list."""
-        words, place = [], ""
+        """Such as `services.db.probe`: a service by its id, any other list element by its index, as in `listen[1]`."""
+        text = ""
         for length, key in enumerate(path, start=1):
             service_id = _id_of(self.value_at(path[:length])) if isinstance(key, int) else None
             if isinstance(service_id, str) and service_id:
-                words.append(service_id)
-                continue
-            words.append(str(key))
-            if isinstance(key, int):
-                place = f" (the {_ordinal(key + 1)})"
-        return (".".join(words) or "the configuration") + place
+                text += f".{service_id}"
+            else:
+                text += f"[{key}]" if isinstance(key, int) else f".{key}"
+        return text.removeprefix(".") or "configuration"
 
     def error(self, path: KeyPath, text: str) -> ConfigError:
-        return ConfigError(f"{self.display_path(path)}: {text}{self.origin_of(path)}")
+        key, origin = self.display_path(path), self.origin_of(path)
+        location = f" ({origin})" if str(origin) else ""
+        return ConfigError(f"{key}: {text}{location}", key=key, file=origin.file, line=origin.line)
 
     @contextmanager
     def error_context(self, *path: str | int) -> Iterator[None]:
-        """Whatever is refused inside is the fault of the value at this path."""
+        """Turns an error inside the block into an error at this path."""
         try:
             yield
         except ConfigError:
@@ -122,14 +134,14 @@ class Source:
             self._text = _read_regular_file(file).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
             return tomllib.loads(self._text)
         except OSError as exc:
-            raise ConfigError(f"cannot read the configuration: {os_error_text(exc)} ({file})") from exc
+            raise ConfigError(f"cannot read the configuration file: {os_error_text(exc)} ({file})", file=file) from exc
         except UnicodeDecodeError as exc:
-            raise ConfigError(f"not UTF-8 text, as TOML must be, from byte {exc.start} on ({file})") from exc
+            raise ConfigError(f"invalid TOML: not UTF-8 at byte {exc.start} ({file})", file=file) from exc
         except tomllib.TOMLDecodeError as exc:
-            raise ConfigError(_toml_error(file, str(exc))) from exc
+            raise _toml_error(file, str(exc)) from exc
         except (RecursionError, ValueError) as exc:
             raise ConfigError(
-                f"not usable as TOML: nested too deeply, or a number has too many digits ({file})"
+                f"invalid TOML: nested too deeply, or a number with too many digits ({file})", file=file
             ) from exc
 
     def _put(self, override: Override) -> None:
@@ -138,22 +150,22 @@ class Source:
         for key in tables:
             inner = inner.setdefault(str(key), {})
             if not isinstance(inner, dict):
-                return  # the file has something else there, and the check of its shape will say so
+                return  # the file has another type there; validation reports it
         inner[str(last)] = override.value
         self._origins[override.path] = override.origin
 
     def _put_service(self, named: NamedProbe) -> None:
-        """Another service, or another probe for one that the file has."""
+        """Adds a service, or replaces the probe of a service in the file."""
         services = self.data.setdefault("services", [])
         if not isinstance(services, list):
-            return  # as above
-        place = next((place for place, one in enumerate(services) if _id_of(one) == named.id), len(services))
-        if place == len(services):
+            return  # see above
+        index = next((index for index, table in enumerate(services) if _id_of(table) == named.id), len(services))
+        if index == len(services):
             services.append({"id": named.id})
-            self._origins["services", place] = named.origin
-        services[place].pop("status", None)
-        services[place]["probe"] = named.url
-        self._origins["services", place, "probe"] = named.origin
+            self._origins["services", index] = named.origin
+        services[index].pop("status", None)
+        services[index]["probe"] = named.url
+        self._origins["services", index, "probe"] = named.origin
 
 
 def _id_of(table: object) -> object:
@@ -161,27 +173,24 @@ def _id_of(table: object) -> object:
 
 
 def _read_regular_file(file: Path) -> bytes:
-    """Not what could keep us waiting for ever, or fill the memory."""
-    about = file.stat()
-    if stat.S_ISDIR(about.st_mode):
+    """Refuses pipes and devices, which may block, and large files."""
+    info = file.stat()
+    if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
-        raise ConfigError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB, as a configuration is ({file})")
+    if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE_BYTES:
+        raise ConfigError(
+            f"the configuration must be a regular file of at most {MAX_FILE_BYTES // 1024} KiB ({file})", file=file
+        )
     return file.read_bytes()
 
 
-def _ordinal(number: int) -> str:
-    is_teen = number // 10 % 10 == 1
-    return f"{number}{'th' if is_teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
-
-
-def _toml_error(file: Path, text: str) -> str:
-    """tomllib's words with the line where all our errors have it; without one, the fault is at the end."""
-    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
-    if found is None:
-        return f"not valid TOML: {text} ({file})"
-    what, line, column = found.groups()
-    return f"not valid TOML: {what}, at column {column} ({file}:{line})"
+def _toml_error(file: Path, text: str) -> ConfigError:
+    """tomllib's message with the line at the end, as our errors have it."""
+    match = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
+    if match is None:  # the error is at the end of the file
+        return ConfigError(f"invalid TOML: {text} ({file})", file=file)
+    message, line, column = match.groups()
+    return ConfigError(f"invalid TOML: {message}, at column {column} ({file}:{line})", file=file, line=int(line))
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
@@ -189,8 +198,8 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     if not ours:
         return
     keys = environment_keys()
-    # Strange names are refused only where they begin like one of our tables, and never those that a cluster sets by
-    # itself when something there is called svcnode or svcnode-server.
+    # An unknown variable is an error only if it begins with the name of a table, and never if Kubernetes sets it: for a
+    # service called svcnode-server it sets SVCNODE_SERVER_SERVICE_HOST and others.
     tables = tuple(f"{ENVIRONMENT_PREFIX}{path[0]}_".upper() for path, _ in keys.values())
     for name, value in sorted(ours.items()):
         if name in keys:
@@ -203,7 +212,7 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
 
 
 def _parse_value(text: str, hint: object) -> str | int | bool:
-    """What TOML would have made of it; what does not fit stays text, and the check of the shape says so."""
+    """The text as a value of the type; text that does not fit stays a string, and validation reports it."""
     if hint is int and re.fullmatch("-?[0-9]{1,9}", text):
         return int(text)
     if hint is bool and text in ("true", "false"):
@@ -212,7 +221,7 @@ def _parse_value(text: str, hint: object) -> str | int | bool:
 
 
 def environment_keys() -> dict[str, tuple[KeyPath, Any]]:
-    """Every single value of the file by its name in the environment, and its type."""
+    """The key path and type of every environment variable."""
     return {
         ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, hint)
         for path, hint in _scalar_keys(FileTable, ())
@@ -223,5 +232,5 @@ def _scalar_keys(table: type, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     for key, hint in get_type_hints(table).items():
         if is_typeddict(hint):
             yield from _scalar_keys(hint, (*path, key))
-        elif path:  # what stands at the top is tables, and the list of services
+        elif path:  # the only key at the top that is not a table is the list of services
             yield (*path, key), hint

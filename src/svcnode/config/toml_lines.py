@@ -1,8 +1,8 @@
-"""On which line a key of a TOML text stands; tomllib, which reads the values, does not say.
+"""The line of a key in a TOML text. tomllib, which reads the values, does not report lines.
 
-The text is known to be valid TOML, so a statement is known by its beginning: the brackets of a table, or a bare key.
-The rest of it is skipped, past strings, comments and brackets, up to the line break that ends it. A key that stands
-elsewhere, as in an inline table, is placed on the line of the nearest key around it.
+The text is valid TOML, so the start of a statement identifies it: the brackets of a table header, or a key. The scan
+skips the rest of the statement (strings, comments, brackets) up to the line break that ends it. For a key inside an
+inline table, the line of the enclosing key is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from svcnode.config.schema import KeyPath
 
 _SHORT_STRING = r""""(?:[^"\\]|\\.)*"|'[^']*'"""
-# Up to two quotes may stand right before the three that end it.
+# One or two quotes are allowed before the three that end the string.
 _LONG_STRING = r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}|''' + r"""'''(?:[^']|'{1,2}(?!'))*'{3,5}"""
 _KEY = rf"(?:[A-Za-z0-9_-]+|{_SHORT_STRING})"
 _STATEMENT_START = re.compile(rf"[ \t]*(\[{{0,2}})[ \t]*({_KEY}(?:[ \t]*\.[ \t]*{_KEY})*)")
@@ -29,7 +29,7 @@ class TomlLines:
         self._scan(text)
 
     def line_of(self, path: KeyPath) -> int | None:
-        """The line that first names the key, or the nearest one around it."""
+        """The first line with the key, or with the nearest enclosing key."""
         while path:
             if path in self._lines:
                 return self._lines[path]
@@ -45,14 +45,14 @@ class TomlLines:
             elif token[0] in "]}":
                 depth -= 1
             elif token[0] == "\n" and not depth:
-                if beginning := _STATEMENT_START.match(text, start):
-                    table = self._record_statement(beginning, line, table)
+                if match := _STATEMENT_START.match(text, start):
+                    table = self._record_statement(match, line, table)
                 line += text.count("\n", start, token.end())
                 start = token.end()
 
-    def _record_statement(self, beginning: re.Match[str], line: int, table: KeyPath) -> KeyPath:
-        """Note what a statement names; returns the table that the following ones belong to."""
-        brackets, dotted = beginning.groups()
+    def _record_statement(self, match: re.Match[str], line: int, table: KeyPath) -> KeyPath:
+        """Records the keys of a statement; returns the table of the statements that follow."""
+        brackets, dotted = match.groups()
         keys = _keys(dotted)
         named = self._table_path(keys, is_array=brackets == "[[") if brackets else (*table, *keys)
         for length in range(1, len(named) + 1):
@@ -69,13 +69,13 @@ class TomlLines:
         return self._current_element(last)
 
     def _current_element(self, path: KeyPath) -> KeyPath:
-        """An array of tables is spoken of through its newest table."""
+        """The path of the last table, if the path is an array of tables."""
         count = self._tables_in_array.get(path, 0)
         return (*path, count - 1) if count else path
 
 
 def _keys(dotted: str) -> list[str]:
-    """The single keys, without their quotes and escapes, which tomllib knows best."""
+    """The parts of a dotted key, without quotes and escapes."""
     inner: Any = tomllib.loads(f"{dotted} = 0")
     keys = []
     while isinstance(inner, dict):

@@ -1,7 +1,6 @@
-"""Holds what was read against the tables; the first thing that does not fit is an error.
+"""Checks the keys and types of a configuration against the schema; raises the first error.
 
-Our own walk over the types, since a library that checks them costs more to import than the rest of the start, and its
-messages would have to be worded anew.
+No validation library: importing one takes longer than the rest of the start, and its messages lack line and fix.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ def validate_file(source: Source) -> FileTable:
 
 
 def validate_keys(source: Source, wanted: Mapping[str, Collection[str] | None]) -> FileTable:
-    """Of some tables, some keys (None: all): what is wrong elsewhere does not matter to one who needs no more."""
+    """Validates and returns only these keys (None: all keys of the table); errors elsewhere are ignored."""
     hints = get_type_hints(FileTable)
     tables = [table for table in wanted if table in source.data]
     return cast("FileTable", {table: _validate_part(hints[table], wanted[table], table, source) for table in tables})
 
 
-def _validate_part(table: Any, keys: Collection[str] | None, name: str, source: Source) -> dict[str, Any]:  # noqa: ANN401  as below
+def _validate_part(table: Any, keys: Collection[str] | None, name: str, source: Source) -> dict[str, Any]:  # noqa: ANN401  a TypedDict
     given, known = source.data[name], get_type_hints(table)
     if keys is None:
         _check_table(given, table, (name,), source)
         return cast("dict[str, Any]", given)
-    _check_kind(given, (dict,), (name,), source)
+    _check_type(given, (dict,), (name,), source)
     for key in given.keys() - known.keys():
-        if closest_match(key, known) in keys:  # most likely one of those that are needed
+        if closest_match(key, known) in keys:  # probably a misspelt key that is needed
             raise source.error((name, key), f"unknown key{suggestion(key, known)}")
     part = {key: given[key] for key in keys if key in given}
     for key, value in part.items():
@@ -52,19 +51,18 @@ def _check(value: object, hint: Any, path: KeyPath, source: Source) -> None:  # 
     elif get_origin(hint) is Literal:
         _check_choice(value, get_args(hint), path, source)
     elif isinstance(hint, types.UnionType):
-        # Of the kinds that are allowed, the one that was meant.
-        fitting = [one for one in get_args(hint) if type(value) is (get_origin(one) or one)]
-        _check_kind(value, get_args(hint), path, source)
-        _check(value, fitting[0], path, source)
+        matching = [option for option in get_args(hint) if type(value) is (get_origin(option) or option)]
+        _check_type(value, get_args(hint), path, source)
+        _check(value, matching[0], path, source)
     else:
-        _check_kind(value, (hint,), path, source)
+        _check_type(value, (hint,), path, source)
         if isinstance(value, list):
-            for place, item in enumerate(value):
-                _check(item, get_args(hint)[0], (*path, place), source)
+            for index, item in enumerate(value):
+                _check(item, get_args(hint)[0], (*path, index), source)
 
 
 def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a TypedDict
-    _check_kind(value, (dict,), path, source)
+    _check_type(value, (dict,), path, source)
     assert isinstance(value, dict), "just checked"
     known = get_type_hints(table)
     for key, inner in value.items():
@@ -72,7 +70,7 @@ def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> No
             raise source.error((*path, key), f"unknown key{suggestion(key, known)}")
         _check(inner, known[key], (*path, key), source)
     for key in sorted(table.__required_keys__ - value.keys()):
-        raise source.error(path, f"{key} is missing")
+        raise source.error(path, f"missing key {key}")
 
 
 def _check_choice(value: object, choices: tuple[str, ...], path: KeyPath, source: Source) -> None:
@@ -84,11 +82,11 @@ def _check_choice(value: object, choices: tuple[str, ...], path: KeyPath, source
         raise source.error(path, f'must be one of {listed}, not "{value}"{hint}')
 
 
-def _check_kind(value: object, hints: tuple[Any, ...], path: KeyPath, source: Source) -> None:
-    kinds = [get_origin(hint) or hint for hint in hints]
-    if type(value) not in kinds:
-        wanted = " or ".join(TYPE_NAMES[kind] for kind in kinds)
-        raise source.error(path, f"must be {wanted}, not {type_name(value)}{_unit_hint(value, path)}")
+def _check_type(value: object, hints: tuple[Any, ...], path: KeyPath, source: Source) -> None:
+    allowed = [get_origin(hint) or hint for hint in hints]
+    if type(value) not in allowed:
+        names = " or ".join(TYPE_NAMES[one] for one in allowed)
+        raise source.error(path, f"must be {names}, not {type_name(value)}{_unit_hint(value, path)}")
 
 
 def _unit_hint(value: object, path: KeyPath) -> str:
