@@ -99,6 +99,9 @@ class ReasonCode(StrEnum):
     EXIT_STATUS = "exit_status"  # the program of an exec: probe reported failure
     CHECK_FAILED = "check_failed"  # a check function raised or returned False
 
+    # The node itself, in its history.
+    UNCLEAN_SHUTDOWN = "unclean_shutdown"  # the previous process did not shut down cleanly
+
     OTHER = "other"
 
 
@@ -138,3 +141,20 @@ def code_for_http_status(status: int) -> ReasonCode:
     if 500 <= status <= 599:
         return ReasonCode.SERVER_ERROR
     return _HTTP_STATUS_CODES.get(status, ReasonCode.UNEXPECTED_RESPONSE)
+
+
+_GRPC_STATUS_CODES = {
+    3: ReasonCode.BAD_REQUEST,  # INVALID_ARGUMENT
+    4: ReasonCode.TIMEOUT,  # DEADLINE_EXCEEDED
+    5: ReasonCode.NOT_FOUND,
+    7: ReasonCode.PERMISSION_DENIED,
+    8: ReasonCode.RATE_LIMITED,  # RESOURCE_EXHAUSTED
+    12: ReasonCode.NOT_SUPPORTED,  # UNIMPLEMENTED
+    14: ReasonCode.UNHEALTHY,  # UNAVAILABLE
+    16: ReasonCode.AUTH_REQUIRED,  # UNAUTHENTICATED
+}
+
+
+def code_for_grpc_status(status: int) -> ReasonCode:
+    """The code of a call that failed, by its gRPC status."""
+    return _GRPC_STATUS_CODES.get(status, ReasonCode.SERVER_ERROR)

@@ -1,10 +1,10 @@
-"""`etcd://host:port`: a member of an etcd cluster, spoken to over its JSON gateway.
+"""`etcd://host:port`: a member of an etcd cluster, checked over its JSON gateway.
 
-ready      it has a leader, is no learner, and says that it is healthy; the credentials are right, where there are any
-not ready  it has no leader, or is a learner; the certificate ends within `min_cert_days`
-failed     it says that it is not healthy, as when its space is used up; wrong credentials; any other answer; refused,
-           unreachable, not trusted
-unknown    no file descriptors or ports left here; the resolver or the proxy does not work
+ready      the member is healthy, has a leader and is not a learner; the credentials are valid, if there are any
+not ready  the member has no leader or is a learner; the certificate expires within `min_cert_days`
+failed     the member reports that it is not healthy, for example because its space is used up; wrong credentials; any
+           other response; connection refused, host unreachable, certificate not trusted
+unknown    no file descriptors or ports left on this machine; the resolver or the proxy does not answer
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.session import driver_error_text, resolve_credentials
 
@@ -24,10 +26,8 @@ if TYPE_CHECKING:
     from svcnode.net.http_response import HttpResponse
 
 READY = Verdict.ready()
-
-
-class EtcdError(Exception):
-    """What it answered instead, in words."""
+_STATUS_PATH, _LOGIN_PATH = "/v3/maintenance/status", "/v3/auth/authenticate"
+_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED = 3, 9, 16  # gRPC statuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -43,80 +43,92 @@ class EtcdProbe(HttpClientProbe):
         self.url.reject_path()
         username, password = resolve_credentials(self.url, self.username, self.password)
         if password and not username:
-            raise OptionError("username", "is missing, and the password belongs to it")
+            raise OptionError("username", "is missing; the password needs it")
         if self.bearer:
-            raise OptionError("bearer", "has no meaning for etcd, which takes a username and a password")
-        self.build_request("/health")  # refuses at once what no look could use
+            raise OptionError("bearer", "is not supported by etcd; set username and password")
+        self.build_request("/health")  # reject invalid options when the probe is made
 
     @property
     def http_scheme(self) -> str:
         return "https" if self.tls else "http"
 
     def authorization(self) -> list[tuple[str, str]]:
-        return []  # it wants a token, which a user name and a password are exchanged for
+        return []  # etcd expects a token, not the user name and password of the URL
 
     async def check(self) -> Verdict:
         try:
-            with self.session() as conversation:
-                return await self._check_member(conversation)
-        except EtcdError as exc:
-            return Verdict.failed(f"{exc}: {self.url}")
+            with self.session() as session:
+                return await self._check_member(session)
+        except CheckError as exc:
+            return exc.verdict(self.url)
         except OSError as exc:
             return verdict_for_os_error(exc, str(self.url))
 
-    async def _check_member(self, conversation: HttpSession) -> Verdict:
-        status = await self._post(conversation, "/v3/maintenance/status", {})
-        if "header" not in status:  # of every answer; without it, no leader would be all that is missed in a web page
-            raise EtcdError("/v3/maintenance/status answered 200 with what is no status of a member")
+    async def _check_member(self, session: HttpSession) -> Verdict:
+        status = await self._post(session, _STATUS_PATH, {})
+        if "header" not in status:  # every status has it; JSON of another server would read as "no leader"
+            raise CheckError(f"{_STATUS_PATH} did not return the status of a member", ReasonCode.UNEXPECTED_RESPONSE)
         if status.get("isLearner"):
-            return Verdict.not_ready(f"a learner, which has no vote yet: {self.url}")
+            return Verdict.not_ready(
+                f"the member is a learner and does not vote yet: {self.url}", code=ReasonCode.SYNCING
+            )
         if status.get("leader", "0") in ("0", 0):
-            return Verdict.not_ready(f"it has no leader: {self.url}")
-        health = await conversation.send(self.build_request("/health", needs="body", keep_alive=True))
-        about = _document(health)
-        if health.status != 200 or about.get("health") != "true":
+            return Verdict.not_ready(f"the member has no leader: {self.url}", code=ReasonCode.NO_LEADER)
+        response = await session.send(self.build_request("/health", needs="body", keep_alive=True))
+        health = _document(response)
+        if response.status != 200 or health.get("health") != "true":
             errors = status.get("errors")
             alarms = ", ".join(filter(None, map(_error_message, errors))) if isinstance(errors, list) else ""
-            why = _error_message(about.get("reason")) or alarms
-            raise EtcdError(f"it says that it is not healthy{_suffix(why)}")
-        await self._log_in(conversation)  # last: without a leader it would wait for one
-        return health.certificate_verdict or READY
+            detail = _error_message(health.get("reason")) or alarms
+            raise CheckError(f"the member reports that it is not healthy{_suffix(detail)}", ReasonCode.UNHEALTHY)
+        await self._log_in(session)  # last: without a leader the login waits for one
+        return response.certificate_verdict or READY
 
-    async def _log_in(self, conversation: HttpSession) -> None:
+    async def _log_in(self, session: HttpSession) -> None:
         name, password = resolve_credentials(self.url, self.username, self.password)
         if name:
-            await self._post(conversation, "/v3/auth/authenticate", {"name": name, "password": password})
+            await self._post(session, _LOGIN_PATH, {"name": name, "password": password})
 
-    async def _post(self, conversation: HttpSession, target: str, body: dict[str, str]) -> dict[str, Any]:
+    async def _post(self, session: HttpSession, path: str, body: dict[str, str]) -> dict[str, Any]:
         request = self.build_request(
-            target,
+            path,
             method="POST",
             body=json.dumps(body).encode(),
             content_type="application/json",
             needs="body",
             keep_alive=True,
         )
-        answer = await conversation.send(request)
-        document = _document(answer)
-        if answer.status != 200:
-            why = _error_message(document.get("error")) or _error_message(document)
-            raise EtcdError(f"{target} answered {answer.status}{_suffix(why)}")
+        response = await session.send(request)
+        document = _document(response)
+        if response.status != 200:
+            detail = _error_message(document.get("error")) or _error_message(document)
+            raise CheckError(
+                f"{path}: HTTP status {response.status}{_suffix(detail)}", _reason_code(path, response.status, document)
+            )
         return document
 
 
-def _document(answer: HttpResponse) -> dict[str, Any]:
-    document = answer.document()
+def _reason_code(path: str, http_status: int, document: dict[str, Any]) -> ReasonCode:
+    """By the gRPC status that the gateway adds; etcd reports a wrong password as INVALID_ARGUMENT."""
+    grpc_status = document.get("code")
+    if path == _LOGIN_PATH and grpc_status in (_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED):
+        return ReasonCode.AUTH_FAILED
+    return code_for_grpc_status(grpc_status) if isinstance(grpc_status, int) else code_for_http_status(http_status)
+
+
+def _document(response: HttpResponse) -> dict[str, Any]:
+    document = response.document()
     return document if isinstance(document, dict) else {}
 
 
-def _error_message(said: object) -> str:
-    """What it says of an error, in words: some of its gateways have them as they are, some in an object."""
-    match said:
+def _error_message(error: object) -> str:
+    """The text of an error: some versions of the gateway send it as a string, others in an object."""
+    match error:
         case str(text) | {"message": str(text)}:
             return text
         case _:
             return ""
 
 
-def _suffix(words: str) -> str:
-    return f", {driver_error_text(Exception(words))}" if words else ""
+def _suffix(detail: str) -> str:
+    return f", {driver_error_text(Exception(detail))}" if detail else ""
