@@ -1,1 +1,1 @@
-"""What the kinds share: options, secrets, connections, TLS, one HTTP exchange, threads."""
+"""Client-side I/O that probes, webhooks and discovery build on: connections, DNS, TLS, HTTP/1.1, threads."""

@@ -1,6 +1,6 @@
-"""Opening a connection: resolve, connect, handshake, each a step of its own.
+"""Opens TCP connections, with the steps "resolve" and "connect".
 
-The deadline is the supervisor's. When a look is cancelled, whatever was opened so far is closed.
+The scheduler sets the deadline. When a check is cancelled, everything that it opened is closed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REUSE_STEP_DETAIL = "connection of an earlier check"
 class TcpEndpoint:
     host: str
     port: int
-    is_ip_address: bool  # nothing to resolve
+    is_ip_address: bool  # then there is no name to resolve
 
     @classmethod
     def of(cls, host: str, port: int) -> TcpEndpoint:
@@ -40,7 +40,7 @@ class TcpEndpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     async def connect(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
-        """A fresh connection and its protocol. Whoever asked for it aborts it."""
+        """A new connection and its protocol. The caller aborts it."""
         if self.is_ip_address:
             return await self._connect(self.host, protocol)
         return await self.try_addresses(lambda address: self._connect(address, protocol))
@@ -52,7 +52,7 @@ class TcpEndpoint:
             return connection
 
     async def open_socket(self) -> socket.socket:
-        """A connected socket, for those who have something to say before the protocol begins."""
+        """A connected socket, for an exchange that comes before the protocol."""
         return await self.try_addresses(self._open_socket)
 
     async def _open_socket(self, address: str) -> socket.socket:
@@ -63,13 +63,13 @@ class TcpEndpoint:
                 await asyncio.get_running_loop().sock_connect(sock, (address, self.port))
                 if sock.getsockname()[:2] == (address, self.port):
                     _raise_refused(sock)
-        except BaseException:  # also when cancelled: nobody else knows the socket yet
+        except BaseException:  # also on cancellation: the caller does not have the socket yet
             sock.close()
             raise
         return sock
 
     async def try_addresses(self, attempt: Callable[[str], Awaitable[T]]) -> T:
-        """A host is there when one of its addresses answers."""
+        """The result of the first address that works; the error of the last one if none does."""
         *others, last = [self.host] if self.is_ip_address else await resolve_host(self.host)
         for address in others:
             try:
@@ -80,12 +80,13 @@ class TcpEndpoint:
 
 
 def reject_self_connect(transport: asyncio.Transport, remote: tuple[str, int]) -> None:
-    """Nobody listens, but the port that we were given to call from is the very one we call.
+    """Raise ConnectionRefusedError if the socket is connected to itself.
 
-    TCP connects such a socket with itself, so a dead service on this machine would look alive now and then.
+    No process listens on the port, but the kernel chose that port as the local port of this connection. TCP then
+    connects the socket to itself, and a stopped service on this machine would sometimes seem to run.
     """
-    ours = transport.get_extra_info("sockname")
-    if ours is not None and ours[:2] == remote:  # one that was reset meanwhile may have no name left
+    local = transport.get_extra_info("sockname")  # None if the connection was reset since
+    if local is not None and local[:2] == remote:
         try:
             _raise_refused(transport.get_extra_info("socket"))
         finally:
@@ -93,19 +94,19 @@ def reject_self_connect(transport: asyncio.Transport, remote: tuple[str, int]) -
 
 
 def _raise_refused(sock: socket.socket) -> NoReturn:
-    # Ended by a reset, or the port would be taken for a minute, and the service could not come back to it.
+    # Close with a reset. Otherwise the port stays in TIME_WAIT for a minute, and the service cannot bind to it.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 async def transport_from_socket(sock: socket.socket, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
-    """A connected socket, which is ours to close, as a connection."""
+    """A transport for a connected socket. The socket belongs to the transport, also if this fails."""
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_connection(protocol, sock=sock)
-    except BaseException:  # as above
-        # uvloop closes the descriptor itself, but may leave its number in the socket, whose own end would then close
-        # whatever has been opened under that number since.
+    except BaseException:  # also on cancellation
+        # uvloop closes the descriptor itself but may leave its number in the socket object, which would later close
+        # an unrelated descriptor with the same number.
         if isinstance(loop, asyncio.BaseEventLoop):
             sock.close()
         else:

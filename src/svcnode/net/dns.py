@@ -1,8 +1,8 @@
-"""Names to addresses.
+"""Resolves host names to addresses.
 
-Each name being resolved has a thread of its own. The pool that event loops use for it has few threads, and a handful
-of names whose server does not answer would hold up all the others. Looks that need the same name at the same time
-share one answer, so a name that hangs costs one thread, however often it is asked for.
+Each host name is resolved in its own thread: the pool of an event loop has few threads, and a few names whose name
+server does not respond would delay all others. Checks that need the same name at the same time share one lookup, so a
+name that does not resolve costs one thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _is_in_family(family: socket.AddressFamily, host: str) -> bool:
 
 
 async def resolve_host(host: str) -> list[str]:
-    """At least one, in the order to be tried; raises `socket.gaierror`."""
+    """At least one address, in the order in which to try them. Raises `socket.gaierror`."""
     loop = asyncio.get_running_loop()
     pending = _pending_by_loop.setdefault(loop, {})
     task = pending.get(host)
@@ -46,7 +46,7 @@ async def resolve_host(host: str) -> list[str]:
 def _discard(pending: _Pending, host: str, task: asyncio.Task[list[str]]) -> None:
     del pending[host]
     if not task.cancelled():
-        task.exception()  # whoever still waits gets it; nobody may be left to
+        task.exception()  # marks it as retrieved: all waiting checks may have been cancelled
 
 
 async def _resolve_in_thread(host: str) -> list[str]:
@@ -57,7 +57,7 @@ def _getaddrinfo(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except socket.gaierror:
-        # Without file descriptors the resolver says of every name that there is none such; a socket tells the truth.
+        # With no file descriptors left, getaddrinfo reports that the host does not exist. A socket has the right error.
         socket.socket().close()
         raise
     return list(dict.fromkeys(str(address[0]) for *_, address in found))

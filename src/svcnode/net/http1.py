@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 from urllib.parse import quote
 
+from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))  # what may stand in the first line of a request as it is
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))  # allowed unencoded in a request line
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -40,9 +41,9 @@ def parse_headers(value: object) -> tuple[tuple[str, str], ...]:
         raise InvalidValueError(f'must be a table such as {{ X-Api-Key = "…" }}, not {type_name(value)}')
     for name, text in value.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise InvalidValueError(f'"{name}" is not the name of a header')
+            raise InvalidValueError(f'"{name}" is not a valid header name')
         if not isinstance(text, str) or any(char in text for char in "\r\n\0") or not _is_latin1(text):
-            raise InvalidValueError(f"the value of {name} is not one line of text that a header can carry")
+            raise InvalidValueError(f"invalid value of the header {name}: must be one line of Latin-1 text")
     return tuple(value.items())
 
 
@@ -56,21 +57,19 @@ def _is_latin1(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """Ready to be sent again and again."""
+    """A request in bytes, which can be sent any number of times."""
 
     endpoint: TcpEndpoint
     payload: bytes = field(repr=False)
     uses_tls: bool
     protocol_class: type[StatusProtocol]
     proxy: Proxy | None
-    is_same_origin: bool  # goes to the host of the kind's own URL
-    keep_alive: bool  # by others on the same connection
+    is_same_origin: bool  # as the URL of the client
+    keep_alive: bool  # more requests follow on the same connection
     needs_body: bool
 
 
 class _OpenConnection(NamedTuple):
-    """A connection and the protocol on it."""
-
     transport: asyncio.Transport
     protocol: StatusProtocol
 
@@ -80,19 +79,18 @@ class _OpenConnection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Http1Client(TlsOptions):
-    """The options of every kind that speaks HTTP."""
+    """A URL and the options of the HTTP client that sends requests to it."""
 
     headers: Annotated[tuple[tuple[str, str], ...], parse_headers] = ()
     bearer: str = ""
-    proxy: str = ""  # a URL, or "environment" for what HTTP_PROXY and its like say
-    reuse: bool = False
+    proxy: str = ""  # a URL, or "environment" to use HTTP_PROXY and HTTPS_PROXY
+    reuse: bool = False  # keep the connection open between requests
     _slot: ConnectionSlot[_OpenConnection] = field(init=False, compare=False, default_factory=ConnectionSlot)
 
     default_ports: ClassVar[Mapping[str, int]] = DEFAULT_PORTS
 
     @property
     def http_scheme(self) -> str:
-        """http or https."""
         return self.url.scheme.rpartition("+")[2]
 
     def build_request(  # noqa: PLR0913  a request has these parts
@@ -106,94 +104,104 @@ class Http1Client(TlsOptions):
         url: Url | None = None,
         keep_alive: bool = False,
     ) -> PreparedRequest:
-        """A request to the host of this kind's URL, or, without what only that may see, to another one.
+        """A request to the host of the client's URL.
 
-        One that is followed by others goes into a `conversation`.
+        A request to another `url` has none of the client's headers, credentials and certificates. A request with
+        `keep_alive` is sent in a `session`.
         """
-        is_home = url is None
+        is_same_origin = url is None
         scheme = self.http_scheme if url is None else url.scheme
         url = self.url if url is None else url
-        if is_home:
+        if is_same_origin:
             self.validate_tls_options(uses_tls=scheme == "https")
             keep_alive = keep_alive or self.reuse
         if keep_alive and method == "HEAD":
-            raise OptionError("reuse", "a connection cannot be kept over HEAD, whose answers do not show their end")
+            raise OptionError("reuse", "cannot be used with HEAD: its responses have no visible end")
         endpoint = TcpEndpoint.of(url.require_host(), url.port or self.default_ports[scheme])
         proxy = Proxy.from_option(self.proxy, scheme, endpoint) if self.proxy else None
-        headers = self._all_headers(url, body, content_type, is_same_origin=is_home, keep_alive=keep_alive)
+        headers = self._all_headers(url, body, content_type, is_same_origin=is_same_origin, keep_alive=keep_alive)
         if method == "POST" and not body:
-            headers.append(("Content-Length", "0"))  # some proxies insist on it
+            headers.append(("Content-Length", "0"))  # some proxies require it
         if proxy is not None and scheme == "http":
             target = f"http://{url.host_port}{target}"
             headers += proxy.headers
-        first = f"{method} {quote(target, safe=_PRINTABLE_ASCII)} HTTP/1.1"
-        lines = [first, *(f"{name}: {value}" for name, value in headers), "", ""]
+        request_line = f"{method} {quote(target, safe=_PRINTABLE_ASCII)} HTTP/1.1"
+        lines = [request_line, *(f"{name}: {value}" for name, value in headers), "", ""]
         payload = "\r\n".join(lines).encode("latin-1") + body
-        client = BodyProtocol if keep_alive else PROTOCOLS[needs]
+        protocol_class = BodyProtocol if keep_alive else PROTOCOLS[needs]
         return PreparedRequest(
-            endpoint, payload, scheme == "https", client, proxy, is_home, keep_alive, needs == "body"
+            endpoint, payload, scheme == "https", protocol_class, proxy, is_same_origin, keep_alive, needs == "body"
         )
 
     def _all_headers(
         self, url: Url, body: bytes, content_type: str, *, is_same_origin: bool, keep_alive: bool
     ) -> list[tuple[str, str]]:
-        given = [*self.headers, *self.authorization()] if is_same_origin else []
-        names = {name.lower() for name, _ in given}
-        ours = [("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*")]
+        custom = [*self.headers, *self.authorization()] if is_same_origin else []
+        names = {name.lower() for name, _ in custom}
+        default = [("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*")]
         if not keep_alive:
-            ours.append(("Connection", "close"))
+            default.append(("Connection", "close"))
         if body:
-            ours += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
-        return [(name, value) for name, value in ours if name.lower() not in names] + given
+            default += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
+        return [(name, value) for name, value in default if name.lower() not in names] + custom
 
     def authorization(self) -> list[tuple[str, str]]:
         basic = self.url.basic_authorization
         if not (self.bearer or basic):
             return []
         if self.bearer and basic:
-            raise OptionError("bearer", "stands beside a user name in the URL; only one of the two can be sent")
-        if any(name.lower() == "authorization" for name, _ in self.headers):
-            raise OptionError("headers", "Authorization stands beside a bearer or a user name; only one can be sent")
+            raise OptionError("bearer", "cannot be combined with a user name in the URL")
+        if "authorization" in self._header_names:
+            raise OptionError("headers", "Authorization cannot be combined with bearer or a user name in the URL")
         if any(char in self.bearer for char in "\r\n\0") or not _is_latin1(self.bearer):
-            raise OptionError("bearer", "is not one line of text that a header can carry")
+            raise OptionError("bearer", "must be one line of Latin-1 text")
         register_secret(self.bearer)
         return [("Authorization", basic or f"Bearer {self.bearer}")]
 
+    def code_for_status(self, status: int) -> ReasonCode:
+        """The reason code of a status that is not the expected one."""
+        is_authenticated = self.bearer or self.url.basic_authorization or "authorization" in self._header_names
+        return ReasonCode.AUTH_FAILED if status == 401 and is_authenticated else code_for_http_status(status)
+
+    @property
+    def _header_names(self) -> set[str]:
+        return {name.lower() for name, _ in self.headers}
+
     async def send(self, request: PreparedRequest) -> HttpResponse:
-        """One exchange, on a fresh connection unless one is kept; raises `OSError`."""
+        """Send one request, on a new connection unless `reuse` is set. Raises `OSError`."""
         if request.keep_alive:
-            with self.session() as conversation:
-                return await conversation.send(request)
-        transport, client = await self._connect(request)
+            with self.session() as session:
+                return await session.send(request)
+        transport, protocol = await self._connect(request)
         try:
-            return await self._exchange(transport, client, request)
+            return await self._exchange(transport, protocol, request)
         finally:
             transport.abort()
 
     @contextmanager
     def session(self) -> Iterator[HttpSession]:
-        """For requests that follow each other on one connection, as far as the server lets them."""
-        conversation = HttpSession(self, self._slot.take() if self.reuse else None)
+        """Send several requests on one connection, or on as few as the server allows."""
+        session = HttpSession(self, self._slot.take() if self.reuse else None)
         try:
-            yield conversation
+            yield session
         finally:
-            if (connection := conversation.release(keep=self.reuse)) is not None:
-                self.close()  # what another look at the same time may have kept
+            if (connection := session.release(keep=self.reuse)) is not None:
+                self.close()  # another check may have stored a connection at the same time
                 self._slot.put(connection)
 
     def close(self) -> None:
-        """Nobody will look for a while: what was kept is not needed any more."""
+        """Close the connection that is kept between requests."""
         self._slot.close(_OpenConnection.abort)
 
     async def _exchange(
-        self, transport: asyncio.Transport, client: StatusProtocol, request: PreparedRequest
+        self, transport: asyncio.Transport, protocol: StatusProtocol, request: PreparedRequest
     ) -> HttpResponse:
-        expiring = self.certificate_verdict(transport) if request.uses_tls else None
-        client.collects_body = request.needs_body
+        verdict = self.certificate_verdict(transport) if request.uses_tls else None
+        protocol.collects_body = request.needs_body
         with step("exchange"):
             transport.write(request.payload)
-            answer = await client.response
-        return answer if expiring is None else answer._replace(certificate_verdict=expiring)
+            response = await protocol.response
+        return response if verdict is None else response._replace(certificate_verdict=verdict)
 
     async def _connect(self, request: PreparedRequest) -> tuple[asyncio.Transport, StatusProtocol]:
         if request.proxy is None and not request.uses_tls:
@@ -208,12 +216,12 @@ class Http1Client(TlsOptions):
 
 
 class HttpSession:
-    """Requests and their answers in turn, on one connection, or on the next when the server has closed it."""
+    """Sends requests one after the other on one connection, and reconnects when the server has closed it."""
 
-    def __init__(self, options: Http1Client, kept: _OpenConnection | None) -> None:
-        self._options = options
-        self._connection = kept
-        self._is_reused = kept is not None
+    def __init__(self, client: Http1Client, connection: _OpenConnection | None) -> None:
+        self._client = client
+        self._connection = connection
+        self._is_reused = connection is not None
 
     async def send(self, request: PreparedRequest) -> HttpResponse:
         connection = self._connection
@@ -222,18 +230,18 @@ class HttpSession:
                 self._is_reused = False
                 with step("reuse", REUSE_STEP_DETAIL):
                     pass
-            if (answer := await self._send_reused(connection, request)) is not None:
-                return answer
-        self._connection = _OpenConnection(*await self._options._connect(request))
-        return await self._options._exchange(*self._connection, request)
+            if (response := await self._send_reused(connection, request)) is not None:
+                return response
+        self._connection = _OpenConnection(*await self._client._connect(request))
+        return await self._client._exchange(*self._connection, request)
 
     async def _send_reused(self, connection: _OpenConnection, request: PreparedRequest) -> HttpResponse | None:
-        """None when the server had closed it, which only a new connection gives a meaning."""
+        """None if the server has closed the connection, so that the request needs a new one."""
         if not connection.protocol.begin_next_request():
             connection.abort()
             return None
         try:
-            return await self._options._exchange(*connection, request)
+            return await self._client._exchange(*connection, request)
         except OSError:
             connection.abort()
             if connection.protocol.has_received:
@@ -241,7 +249,7 @@ class HttpSession:
             return None
 
     def release(self, *, keep: bool) -> _OpenConnection | None:
-        """The connection, if it is to be kept and can be."""
+        """The connection if it is to be kept and can be reused, else None."""
         connection, self._connection = self._connection, None
         if connection is None or (keep and connection.protocol.is_idle):
             return connection

@@ -1,4 +1,4 @@
-"""One HTTP answer, gathered as it comes: a small protocol over httptools that waits for no more than is needed."""
+"""Receives one HTTP/1.1 response with httptools. It waits only for the parts that the caller needs."""
 
 from __future__ import annotations
 
@@ -8,46 +8,50 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import httptools
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.strict_json import json_error_detail, parse_strict_json
+from svcnode.net.os_errors import CodedOSError
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024
-# Head, body, and what holds the pieces of a body together. Read in parts, so that others get their turn.
+# Head, body, and the framing of a chunked body.
 MAX_RESPONSE_BYTES = MAX_HEAD_BYTES + 2 * MAX_BODY_BYTES
 MAX_TRAILERS = 100
-_CHUNK_BYTES = 64 * 1024
-# How much of an answer is waited for. Without the body, the head is the whole answer.
+_CHUNK_BYTES = 64 * 1024  # parsed at once
+# The part of a response to wait for.
 Needs = Literal["status", "head", "body"]
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidJson:
-    reason: str = ""  # in words, where it looks like JSON and others may take it for some
+    """The body is not JSON."""
+
+    reason: str = ""  # set if the body looks like JSON
 
     @property
     def suffix(self) -> str:
-        """Of a sentence that says that it is none."""
+        """The reason as the end of a message."""
         return f": {self.reason}" if self.reason else ""
 
 
 INVALID_JSON = InvalidJson()
 
 
-class HttpProtocolError(OSError):
-    """What came back is not an HTTP answer that can be used; the text says why."""
+class HttpProtocolError(CodedOSError):
+    """The response is not HTTP, not complete or too large."""
 
 
-class HttpResponse(NamedTuple):  # made for every look, and a frozen dataclass takes three times as long to make
+class HttpResponse(NamedTuple):  # created in every check; creating a frozen dataclass takes three times as long
     status: int
     headers: dict[str, str]  # by lower-case name
     body: bytes
-    certificate_verdict: Verdict | None = None  # what the server's certificate gives to say
+    certificate_verdict: Verdict | None = None  # replaces `ready`; see TlsOptions.certificate_verdict
 
-    def document(self) -> Any:  # noqa: ANN401  whatever JSON can hold
-        """The body as JSON, or a InvalidJson."""
+    def document(self) -> Any:  # noqa: ANN401  any JSON value
+        """The body as JSON, or an `InvalidJson`."""
         try:
             return parse_strict_json(self.body)
         except ValueError as exc:
@@ -55,7 +59,7 @@ class HttpResponse(NamedTuple):  # made for every look, and a frozen dataclass t
 
 
 class StatusProtocol(asyncio.Protocol):
-    """Gathers the status of one answer; httptools calls back, while it parses, what a client has a method for."""
+    """Receives the status of a response. httptools calls the `on_…` methods that a subclass has."""
 
     __slots__ = (
         "__weakref__",
@@ -70,7 +74,7 @@ class StatusProtocol(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.collects_body = False
-        self.is_idle = False  # ready for a next request
+        self.is_idle = False  # the connection can carry another request
         self._reset()
 
     def _reset(self) -> None:
@@ -82,11 +86,11 @@ class StatusProtocol(asyncio.Protocol):
 
     @property
     def has_received(self) -> bool:
-        """Whether anything has come back since the last request."""
+        """Whether any byte was received since the last request."""
         return self._received_bytes > 0
 
     def begin_next_request(self) -> bool:
-        """Returns whether the connection can carry another request."""
+        """Return False if the connection cannot carry another request."""
         is_usable, self.is_idle = self.is_idle, False
         if is_usable:
             self._reset()
@@ -95,18 +99,18 @@ class StatusProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.is_idle = False
         while data and not self.response.done():
-            room = _CHUNK_BYTES if self._is_head_complete else MAX_HEAD_BYTES - self._received_bytes
-            part, data = data[:room], data[room:]
+            limit = _CHUNK_BYTES if self._is_head_complete else MAX_HEAD_BYTES - self._received_bytes
+            part, data = data[:limit], data[limit:]
             self._received_bytes += len(part)
             self._feed(part)
-            if not room:
-                self._fail(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
+            if not limit:
+                self._fail(f"response headers larger than {MAX_HEAD_BYTES // 1024} KiB")
             if self._received_bytes > MAX_RESPONSE_BYTES:
                 self._on_too_large()
 
     def _on_too_large(self) -> None:
         self.is_idle = False
-        self._fail(f"it said more than {MAX_RESPONSE_BYTES // 1024} KiB in one look")
+        self._fail(f"response larger than {MAX_RESPONSE_BYTES // 1024} KiB")
 
     def _feed(self, data: bytes) -> None:
         if self.response.done():
@@ -117,22 +121,22 @@ class StatusProtocol(asyncio.Protocol):
             self._complete()
         except httptools.HttpParserError:
             self.is_idle = False
-            self._fail("what came back is not HTTP")
+            self._fail("not an HTTP response", ReasonCode.PROTOCOL_ERROR)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_idle = False
         if self.response.done():
             return
         if self._is_head_complete and exc is None and not self._headers.keys() & _FRAMING_HEADERS:
-            self._complete()  # a body that ends with the connection
+            self._complete()  # the body ends with the connection
         elif isinstance(exc, OSError):
             self._set_error(exc)
         else:
-            self._fail("it closed the connection before its answer was whole")
+            self._fail("connection closed before the response was complete", ReasonCode.CONNECTION_CLOSED)
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # 100 Continue and its like: the answer is still to come
+        if status < 200:  # informational, such as 100 Continue; the final response follows
             self._headers.clear()
         elif not self.response.done():
             self._is_head_complete = True
@@ -145,20 +149,20 @@ class StatusProtocol(asyncio.Protocol):
         if not self.response.done():
             self._on_head(self._parser.get_status_code())
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, text: str, code: ReasonCode = ReasonCode.UNEXPECTED_RESPONSE) -> None:
         if not self.response.done():
-            self._set_error(HttpProtocolError(why))
+            self._set_error(HttpProtocolError(text, code))
 
     def _set_error(self, exc: OSError) -> None:
         self.response.set_exception(exc)
-        self.response.exception()  # taken note of: a look that was cut off waits for it no more
+        self.response.exception()  # marks it as retrieved: a cancelled check no longer waits for it
 
 
 _FRAMING_HEADERS = {"content-length", "transfer-encoding"}
 
 
 class HeadersProtocol(StatusProtocol):
-    """Gathers the headers as well, which costs a call for each of them."""
+    """Receives the headers too, which costs one callback per header."""
 
     __slots__ = ()
 
@@ -167,7 +171,7 @@ class HeadersProtocol(StatusProtocol):
 
 
 class BodyProtocol(HeadersProtocol):
-    """Reads to the end of the body, and gathers it where it is needed."""
+    """Reads to the end of the body, and keeps it if `collects_body` is set."""
 
     __slots__ = ("_body", "_trailers")
 
@@ -182,12 +186,12 @@ class BodyProtocol(HeadersProtocol):
             return
         self._trailers += 1
         if self._trailers > MAX_TRAILERS:
-            self._fail("what follows the body of its answer has no end")
+            self._fail(f"more than {MAX_TRAILERS} trailers")
 
     def _on_too_large(self) -> None:
         if self.collects_body or not self._is_head_complete:
             super()._on_too_large()
-        else:  # all that was needed is known, but the connection cannot be used again
+        else:  # status and headers are enough, but the connection cannot be reused
             self.is_idle = False
             self._complete()
 
@@ -199,11 +203,11 @@ class BodyProtocol(HeadersProtocol):
             return
         self._body += part
         if len(self._body) > MAX_BODY_BYTES:
-            self._fail(f"the body of its answer is larger than {MAX_BODY_BYTES // 1024} KiB")
+            self._fail(f"response body larger than {MAX_BODY_BYTES // 1024} KiB")
 
     def on_message_begin(self) -> None:
         if self.response.done():
-            self.is_idle = False  # it says more than it was asked, so what comes next could be the answer to anything
+            self.is_idle = False  # a second response without a request: the next response could belong to any request
 
     def on_message_complete(self) -> None:
         if self._is_head_complete and not self.response.done():

@@ -1,4 +1,4 @@
-"""An HTTP proxy, for those who ask for one: the environment's is never used unasked."""
+"""HTTP proxies. A proxy is used only if the option `proxy` is set; the environment's is not used by default."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.redaction import redacted
 from svcnode.net.connect import TcpEndpoint, transport_from_socket
-from svcnode.net.os_errors import InconclusiveError, connection_error_text
+from svcnode.net.os_errors import CodedOSError, InconclusiveError, connection_error_text
 from svcnode.net.trace import step
 from svcnode.net.url import Url
 
@@ -41,22 +42,22 @@ class Proxy:
         except ProbeError as exc:
             raise OptionError("proxy", str(exc)) from exc
         if url.scheme != "http":
-            raise OptionError("proxy", f"only http:// proxies can be spoken to, not {url.scheme}://")
+            raise OptionError("proxy", f"only http:// proxies are supported, not {url.scheme}://")
         basic = url.basic_authorization
         return cls(endpoint, [("Proxy-Authorization", basic)] if basic else [])
 
     @contextmanager
     def wrap_errors(self) -> Iterator[None]:
-        """A proxy that is not there is not to be taken for a service that is not there."""
+        """Turn connection errors of the proxy into `InconclusiveError`: they say nothing about the service."""
         try:
             yield
         except (ConnectionError, TimeoutError, socket.gaierror) as exc:
             raise InconclusiveError(
-                f"the proxy {self.endpoint} cannot be reached: {connection_error_text(exc)}"
+                f"proxy {self.endpoint}: {connection_error_text(exc)}", ReasonCode.PROXY_FAILED
             ) from exc
 
     def tunnel_to(self, target: TcpEndpoint) -> Callable[[Callable[[], P]], Awaitable[tuple[asyncio.Transport, P]]]:
-        """What makes a connection at whose other end the target listens."""
+        """A function that connects to the target through this proxy."""
 
         async def connect(protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
             with self.wrap_errors():
@@ -64,7 +65,7 @@ class Proxy:
             try:
                 with step("tunnel", str(self.endpoint)):
                     await self._open_tunnel(sock, target)
-            except BaseException:  # also when cancelled: nobody else knows the socket yet
+            except BaseException:  # also on cancellation: the caller does not have the socket yet
                 sock.close()
                 raise
             return await transport_from_socket(sock, protocol)
@@ -83,7 +84,9 @@ class Proxy:
             head += part
         status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
         if not re.match(r"HTTP/1\.[01] 2", status_line):
-            raise ConnectionError(f'the proxy {self.endpoint} opens no tunnel: "{redacted(status_line)[:80]}"')
+            raise CodedOSError(
+                f'proxy {self.endpoint} rejected CONNECT: "{redacted(status_line)[:80]}"', ReasonCode.PROXY_FAILED
+            )
 
 
 def _from_environment(scheme: str, target: TcpEndpoint) -> str:

@@ -1,12 +1,8 @@
-"""How much a server may say in one look.
+"""Connections as a pair of asyncio streams, for drivers that use streams.
 
-The answer to a look is short. One that never ends would fill the memory, or keep the event loop busy past every
-deadline, and with it all the looks at others.
-
-Connections as the pair of streams that asyncio's drivers speak over.
-
-Drivers can open their own, but would resolve names in the few threads that the event loops have for it, and leave TLS
-handshakes that are cut off to the loop.
+A driver that opens its own connection resolves names in the small thread pool of the event loop, and leaves a cancelled
+TLS handshake to the loop. Reading is limited: a response that never ends would fill the memory, or block the event loop
+past every deadline.
 """
 
 from __future__ import annotations
@@ -14,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from svcnode.core.codes import ReasonCode
+from svcnode.net.os_errors import CodedOSError
 from svcnode.net.tls import connect_tls, upgrade_transport
 
 if TYPE_CHECKING:
@@ -21,33 +19,28 @@ if TYPE_CHECKING:
 
     from svcnode.net.connect import TcpEndpoint
 
-MAX_RECEIVED_BYTES = 64 * 1024
-
-
-class ResponseTooLargeError(ConnectionError):
-    """It never stops talking; the text says so."""
-
-
-def response_too_large(limit_bytes: int = MAX_RECEIVED_BYTES) -> ResponseTooLargeError:
-    return ResponseTooLargeError(f"it said more than {limit_bytes // 1024} KiB in one look")
-
-
+MAX_RECEIVED_BYTES = 64 * 1024  # in one check
 BUFFER_LIMIT_BYTES = 64 * 1024
 
 
+class ResponseTooLargeError(CodedOSError, ConnectionError):
+    def __init__(self, limit_bytes: int = MAX_RECEIVED_BYTES) -> None:
+        super().__init__(f"response larger than {limit_bytes // 1024} KiB", ReasonCode.UNEXPECTED_RESPONSE)
+
+
 class LimitedStreamReader(asyncio.StreamReader):
-    """Hears no more in one look than an answer can take."""
+    """Accepts at most `MAX_RECEIVED_BYTES` per check, then aborts the connection."""
 
     received_bytes = 0
     transport: asyncio.Transport | None = None
 
-    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # no more than asyncio feeds it with
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # asyncio passes bytes only
         self.received_bytes += len(data)
         if self.received_bytes <= MAX_RECEIVED_BYTES:
             super().feed_data(data)
             return
         if self.exception() is None:
-            self.set_exception(response_too_large())
+            self.set_exception(ResponseTooLargeError())
         if self.transport is not None:
             self.transport.abort()
 
@@ -57,16 +50,16 @@ class Streams(NamedTuple):
     writer: asyncio.StreamWriter
 
     def reset_byte_count(self) -> None:
-        """A new look begins."""
+        """A new check begins on this connection."""
         self.reader.received_bytes = 0
 
     @property
     def unread(self) -> bytes:
-        """What has come and was not read yet; asyncio does not show it, and forgets it when the connection is lost."""
+        """Received but not yet read. asyncio has no public way to get it once the connection is lost."""
         return bytes(self.reader._buffer)  # type: ignore[attr-defined]
 
     def abort(self) -> None:
-        """At once: closing would wait for a peer that may never answer again."""
+        """Close at once; `close()` would wait until the peer has received everything."""
         self.writer.transport.abort()
 
 
@@ -77,7 +70,7 @@ async def open_streams(
     *,
     limit_bytes: int = BUFFER_LIMIT_BYTES,
 ) -> Streams:
-    """A fresh connection; whoever asked for it aborts it."""
+    """A new connection. The caller aborts it."""
     protocol = _make_protocol(limit_bytes)
     if tls is None:
         transport, _ = await endpoint.connect(lambda: protocol)
@@ -88,7 +81,7 @@ async def open_streams(
 
 
 async def upgrade_streams(streams: Streams, tls: ssl.SSLContext, server_name: str) -> Streams:
-    """The same connection, under TLS from here on."""
+    """Start TLS on an open connection."""
     protocol = _make_protocol(BUFFER_LIMIT_BYTES)
     protocol.plain_writer = streams.writer
     plain = cast("asyncio.Transport", streams.writer.transport)
@@ -99,7 +92,9 @@ async def upgrade_streams(streams: Streams, tls: ssl.SSLContext, server_name: st
 
 class _StreamProtocol(asyncio.StreamReaderProtocol):
     reader: LimitedStreamReader
-    plain_writer: asyncio.StreamWriter  # kept: one that nobody has any more closes its connection, also under TLS
+    plain_writer: (
+        asyncio.StreamWriter
+    )  # referenced here, since a StreamWriter closes its connection when it is collected
 
 
 def _make_protocol(limit_bytes: int) -> _StreamProtocol:

@@ -1,7 +1,7 @@
-"""Calls that block, run beside the event loop.
+"""Blocking calls, run beside the event loop.
 
-Each call has a daemon thread of its own instead of a place in a pool: a call that never returns must neither keep
-others waiting for its place nor hold up the end of the process.
+Each call has its own daemon thread instead of a thread of a pool: a call that never returns delays no other call, and
+does not delay the exit of the process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.net.os_errors import ThreadStartError, verdict_for_os_error
 
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+STILL_RUNNING = Verdict.failed("the previous check has not returned", code=ReasonCode.STILL_RUNNING)
+
 
 class DaemonCall:
-    """Runs one call at a time; a call that outlives the wait for it keeps the place until it returns."""
+    """Runs blocking calls one at a time. It stays busy until a call returns, even after the caller was cancelled."""
 
     def __init__(self, name: str) -> None:
         self._name = f"svcnode {name}"
@@ -31,35 +34,33 @@ class DaemonCall:
 
     @property
     def is_busy(self) -> bool:
-        return self._busy_in_pid == os.getpid()  # a fork copies the mark, but not the thread
+        return self._busy_in_pid == os.getpid()  # a fork copies this object but not the thread
 
     async def check(self, function: Callable[[], Verdict]) -> Verdict:
-        """A look that blocks; while one that outlived its deadline goes on, no second one is begun."""
+        """Run a blocking check; `still_running` while an earlier one has not returned."""
         if self.is_busy:
-            return Verdict.failed("the previous look has not returned yet")
+            return STILL_RUNNING
         try:
             return await self.call(function)
         except ThreadStartError as exc:
             return verdict_for_os_error(exc, self._name)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """When cancelled, the wait ends at once; the thread is left to finish by itself.
+        """Run the function in a new thread. Cancelling ends the wait at once; the thread runs on until it returns.
 
-        Raises `ThreadStartError` when there is none to be had. That is our own fault, and must not look like an error
-        of whatever is looked at.
+        Raises `ThreadStartError` if no thread can be started.
         """
         loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[T] = loop.create_future()
 
         def run() -> None:
             try:
-                deliver = partial(_succeed, outcome, function())
-            except Exception as exc:  # noqa: BLE001  it is handed to the one who waits
-                deliver = partial(_fail, outcome, exc)
-            finally:  # also where the call ends its thread
+                deliver = partial(_set_result, future, function())
+            except Exception as exc:  # noqa: BLE001  the caller gets it
+                deliver = partial(_set_exception, future, exc)
+            finally:  # also when the function ends its thread
                 self._busy_in_pid = None
-            # The loop may have been closed while the call ran: then nobody waits any more.
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # the loop was closed while the function ran
                 loop.call_soon_threadsafe(deliver)
 
         self._busy_in_pid = os.getpid()
@@ -67,15 +68,15 @@ class DaemonCall:
             threading.Thread(target=run, name=self._name, daemon=True).start()
         except RuntimeError as exc:
             self._busy_in_pid = None
-            raise ThreadStartError("no threads left") from exc
-        return await outcome
+            raise ThreadStartError from exc
+        return await future
 
 
-def _succeed(outcome: asyncio.Future[T], result: T) -> None:
-    if not outcome.done():
-        outcome.set_result(result)
+def _set_result(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
-def _fail(outcome: asyncio.Future[T], error: Exception) -> None:
-    if not outcome.done():
-        outcome.set_exception(error)
+def _set_exception(future: asyncio.Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -66,7 +66,7 @@ class TlsOptions:
         return _make_context(*files, alpn, tuple(_mtime_ns(file) for file in files))
 
     def certificate_verdict(self, _transport: asyncio.BaseTransport) -> Verdict | None:
-        """A verdict on the certificate of the server, if it is not the default one; probes override this."""
+        """A verdict that replaces `ready`, for example on a certificate that expires soon. Probes override this."""
         return None
 
 
@@ -101,7 +101,7 @@ def _file_error_text(exc: OSError | ValueError, file: str) -> str:
 
 
 class TlsProtocol(asyncio.Protocol):
-    """Stands between a connection and the protocol that is to see what was sent under TLS."""
+    """Decrypts and encrypts between a plain connection and the application protocol."""
 
     def __init__(self, inner: asyncio.Protocol, context: ssl.SSLContext, server_name: str) -> None:
         self._inner = inner
@@ -114,7 +114,6 @@ class TlsProtocol(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def start_handshake(self) -> None:
-        """Not with the connection: the handshake is a step of its own."""
         self._advance()
 
     def data_received(self, data: bytes) -> None:
@@ -127,13 +126,13 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.handshake.done():
-            self.handshake.set_exception(exc or ConnectionResetError("it closed the connection in the handshake"))
+            self.handshake.set_exception(exc or ConnectionResetError("connection closed during the TLS handshake"))
         elif self._is_open:
             self._inner.connection_lost(exc)
 
     @property
     def _is_open(self) -> bool:
-        """Whether anybody has begun to speak under TLS, and would want to know of its end."""
+        """Whether the handshake succeeded, so that the application protocol is in use."""
         return self.handshake.done() and not self.handshake.cancelled() and self.handshake.exception() is None
 
     def write(self, data: bytes) -> None:
@@ -141,7 +140,7 @@ class TlsProtocol(asyncio.Protocol):
         self._send()
 
     def _advance(self) -> None:
-        """As far as what was received allows."""
+        """Continue the handshake or decrypt, as far as the received bytes allow."""
         if self.handshake.done() and not self._is_open:
             return
         try:
@@ -170,13 +169,13 @@ class TlsProtocol(asyncio.Protocol):
 
 
 def _retrieve_exception(handshake: asyncio.Future[None]) -> None:
-    """A look that was cut off waits for it no more, and nobody else need be told."""
+    """Mark it as retrieved: a cancelled check no longer waits for it."""
     if not handshake.cancelled():
         handshake.exception()
 
 
 class TlsTransport(asyncio.Transport):
-    """What whoever speaks under TLS needs of a transport."""
+    """The transport that the application protocol uses."""
 
     def __init__(self, plain: asyncio.Transport, layer: TlsProtocol) -> None:
         super().__init__()
@@ -190,7 +189,7 @@ class TlsTransport(asyncio.Transport):
         self._plain.abort()
 
     def close(self) -> None:
-        """Without a farewell: a look that is over waits for nobody."""
+        """Without a TLS close_notify: a finished check does not wait for the peer."""
         self._plain.abort()
 
     def is_closing(self) -> bool:
@@ -201,20 +200,20 @@ class TlsTransport(asyncio.Transport):
             self._plain.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self.is_closing():  # what had come before the end is read after it
+        if not self.is_closing():  # data that arrived before the end is still read
             self._plain.resume_reading()
 
     def can_write_eof(self) -> bool:
         return False
 
-    def get_extra_info(self, name: str, default: object = None) -> Any:  # noqa: ANN401  as asyncio has it
+    def get_extra_info(self, name: str, default: object = None) -> Any:  # noqa: ANN401  as in asyncio
         return self._layer.tls.getpeercert() if name == "peercert" else self._plain.get_extra_info(name, default)
 
 
 async def connect_tls(
     connect: Connect, protocol: Callable[[], P], context: ssl.SSLContext, server_name: str
 ) -> tuple[asyncio.Transport, P]:
-    """A connection made by `connect`, with TLS on it; whoever asked for it aborts it."""
+    """Connect with `connect` and start TLS. The caller aborts the connection."""
     inner = protocol()
     plain, layer = await connect(lambda: TlsProtocol(inner, context, server_name))
     return await _handshake(plain, layer, server_name), inner
@@ -223,7 +222,7 @@ async def connect_tls(
 async def upgrade_transport(
     plain: asyncio.Transport, inner: asyncio.Protocol, context: ssl.SSLContext, server_name: str
 ) -> TlsTransport:
-    """TLS on a connection that has been spoken on already."""
+    """Start TLS on an open connection."""
     layer = TlsProtocol(inner, context, server_name)
     layer.connection_made(plain)
     plain.set_protocol(layer)
@@ -235,7 +234,7 @@ async def _handshake(plain: asyncio.Transport, layer: TlsProtocol, server_name: 
         with step("handshake", server_name):
             layer.start_handshake()
             await layer.handshake
-    except BaseException:  # also when cancelled: nobody else knows the connection yet
+    except BaseException:  # also on cancellation: the caller does not have the connection yet
         plain.abort()
         raise
     return TlsTransport(plain, layer)

@@ -1,4 +1,7 @@
-"""What a look did, step by step, for whoever wants to see; costs next to nothing when nobody does."""
+"""The steps of a check (resolve, connect, handshake, exchange) with their durations.
+
+They are recorded only inside `record_steps()`; otherwise a step costs next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Step:
     name: str  # "resolve", "connect", "handshake", "exchange"
     detail: str
     duration_s: float
-    is_done: bool  # False for the step that a look got no further than
+    is_done: bool  # False if the step failed or was cancelled
 
 
 _recorder: ContextVar[list[Step] | None] = ContextVar("svcnode_steps", default=None)
@@ -26,7 +29,7 @@ _recorder: ContextVar[list[Step] | None] = ContextVar("svcnode_steps", default=N
 
 @contextmanager
 def record_steps() -> Iterator[list[Step]]:
-    """Steps taken inside are added to the list, in the order in which they ended."""
+    """The list receives the steps inside the block, in the order in which they end."""
     steps: list[Step] = []
     token = _recorder.set(steps)
     try:
@@ -35,8 +38,8 @@ def record_steps() -> Iterator[list[Step]]:
         _recorder.reset(token)
 
 
-class step:  # noqa: N801  it reads as a statement: `with step("connect", "127.0.0.1:80"):`
-    """One step; also noted when it fails, since that is the interesting one."""
+class step:  # noqa: N801  used as a statement: `with step("connect", "127.0.0.1:80"):`
+    """One step of a check. A step that fails is recorded too."""
 
     __slots__ = ("_detail", "_name", "_started_s", "_steps")
 
@@ -53,12 +56,12 @@ class step:  # noqa: N801  it reads as a statement: `with step("connect", "127.0
             duration_s = time.perf_counter() - self._started_s
             self._steps.append(Step(self._name, self._detail, duration_s, is_done=exc is None))
         if isinstance(exc, CancelledError):
-            exc.__dict__.setdefault("step", self._name)  # for `step_cut_short`
+            exc.__dict__.setdefault("step", self._name)  # for interrupted_step()
 
 
 @contextmanager
 def attach_progress(progress: Callable[[], str]) -> Iterator[None]:
-    """What a step that is cut short has come to, for a reason that says more than that there was no answer."""
+    """If the block is cancelled, attach a text about its progress to the exception, for the reason of the verdict."""
     try:
         yield
     except CancelledError as exc:
@@ -72,5 +75,5 @@ def progress_of(exc: BaseException | None) -> str | None:
 
 
 def interrupted_step(exc: BaseException | None) -> str | None:
-    """The step that was going on when a look was cancelled."""
+    """The name of the step that the cancellation interrupted."""
     return getattr(exc, "step", None)

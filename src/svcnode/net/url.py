@@ -1,4 +1,4 @@
-"""A probe URL in its parts. The password and any key are known to those who need them and shown to nobody."""
+"""Probe URLs. Passwords and keys in a URL are registered as secrets and never shown."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Url:
-    """Either `scheme://username:password@host:port/path?query`, or `scheme:rest` with all of the rest as the path.
+    """Either `scheme://username:password@host:port/path?query`, or `scheme:path`.
 
-    User name and password are decoded; the path and the query stand as they were written.
+    User name and password are percent-decoded; path and query are not.
     """
 
     scheme: str
@@ -41,23 +41,23 @@ class Url:
 
     @classmethod
     def parse(cls, text: str, *, register_secrets: bool = True) -> Url:
-        """Of a URL that somebody else sent, nothing is a secret of ours."""
+        """`register_secrets` is False for a URL that a server sent, such as a redirect."""
         if any(char < " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
-            raise ProbeError("a URL must not hold control characters, nor what is not UTF-8 text")
+            raise ProbeError("invalid URL: it must be UTF-8 text without control characters")
         found = _URL_PATTERN.fullmatch(text)
         if found is None:
-            raise ProbeError("not a URL, which begins with a scheme and a colon, such as tcp://127.0.0.1:5432")
+            raise ProbeError("invalid URL: it must begin with a scheme, such as tcp://127.0.0.1:5432")
         scheme, rest = found["scheme"].lower(), found["rest"]
         if not rest.startswith("//"):
             return cls(scheme=scheme, path=rest)
         parts = _AUTHORITY_PATTERN.fullmatch(rest)
         if parts is None:
-            raise ProbeError(f"not a URL of the form {scheme}://host:port/path; is a character missing its %-form?")
+            raise ProbeError(f"invalid URL: expected {scheme}://host:port/path; percent-encode special characters")
         if register_secrets:
             register_secret(unquote(parts["password"] or ""))
-            if parts["host"]:  # else it names a file
-                shown_or_echoed = (parts["username"], parts["path"], parts["query"])
-                register_likely_keys(unquote("/".join(part or "" for part in shown_or_echoed)))
+            if parts["host"]:  # without a host, the path is a file
+                key_candidates = (parts["username"], parts["path"], parts["query"])
+                register_likely_keys(unquote("/".join(part or "" for part in key_candidates)))
         return cls(
             scheme=scheme,
             host=_host(parts["host"]),
@@ -69,7 +69,7 @@ class Url:
         )
 
     def __str__(self) -> str:
-        """Fit to be shown: a query often holds a key."""
+        """Without secrets: the password, and the query, which often contains a key."""
         if not self.host:
             return redacted(f"{self.scheme}:{self.path}")
         user = f"{self.username}{f':{MASK}' if self.password else ''}@" if self.username or self.password else ""
@@ -81,18 +81,18 @@ class Url:
 
     @property
     def host_port(self) -> str:
-        """host:port, as a Host header or a person has it."""
+        """host:port, as in a Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"
 
     @property
     def target(self) -> str:
-        """What a request asks for, with the query."""
+        """The path and the query, as in a request line."""
         return (self.path or "/") + (f"?{self.query}" if self.query else "")
 
     @property
     def basic_authorization(self) -> str:
-        """User name and password as a header carries them; empty without them."""
+        """The value of an Authorization header; empty without user name and password."""
         if not (self.username or self.password):
             return ""
         import base64
@@ -103,40 +103,38 @@ class Url:
 
     @property
     def file_path(self) -> str:
-        """What a URL such as `file:/run/app.pid` or `file:///run/app.pid` names."""
+        """The path of a URL such as `file:/run/app.pid` or `file:///run/app.pid`."""
         if self.host:
-            raise ProbeError(
-                f"names a host, but a path is on this machine; write {self.scheme}:/{self.host}{self.path}"
-            )
+            raise ProbeError(f"a {self.scheme} URL has no host; write {self.scheme}:/{self.host}{self.path}")
         path = unquote(self.path)
         if self.query or "\0" in path:
-            raise ProbeError("a path takes no query and no null characters; write %3F for a ? in it")
+            raise ProbeError("a path has no query and no null characters; write %3F for a question mark")
         return path
 
     def require_host(self) -> str:
         if not self.host:
-            raise ProbeError(f"names no host; write {self.scheme}://host:port")
+            raise ProbeError(f"the URL has no host; write {self.scheme}://host:port")
         if (ascii_host := _to_ascii(self.host)) != self.host:
             hint = f'; write "{ascii_host}"' if ascii_host else ""
-            raise ProbeError(f"its host is not a name as the network knows them{hint}")
+            raise ProbeError(f"invalid host name in the URL{hint}")
         return self.host
 
     def require_port(self) -> int:
         if self.port is None:
-            raise ProbeError(f"names no port; write {self.scheme}://{self.require_host()}:port")
+            raise ProbeError(f"the URL has no port; write {self.scheme}://{self.require_host()}:port")
         return self.port
 
     def reject_path(self) -> None:
         if self.path not in ("", "/") or self.query:
-            raise ProbeError(f"names more than a host and a port; write {self.scheme}://{self.host_port}")
+            raise ProbeError(f"{self.scheme} URLs have no path and no query; write {self.scheme}://{self.host_port}")
 
     def reject_query(self) -> None:
         if self.query:
-            raise ProbeError(f"a query has no meaning for {self.scheme}; write the URL without what begins with ?")
+            raise ProbeError(f"{self.scheme} URLs have no query; remove the question mark and everything after it")
 
     def reject_credentials(self) -> None:
         if self.username or self.password:
-            raise ProbeError(f"a user name and a password have no meaning for {self.scheme}")
+            raise ProbeError(f"{self.scheme} URLs have no user name and no password")
 
 
 def _host(text: str) -> str:
@@ -145,7 +143,7 @@ def _host(text: str) -> str:
     try:
         return str(ipaddress.IPv6Address(text[1:-1]))
     except ValueError:
-        raise ProbeError(f"what stands in brackets is not an IPv6 address: {text}") from None
+        raise ProbeError(f"invalid IPv6 address: {text}") from None
 
 
 def is_valid_hostname(text: str) -> bool:
@@ -153,7 +151,7 @@ def is_valid_hostname(text: str) -> bool:
 
 
 def _to_ascii(host: str) -> str | None:
-    if _PLAIN_HOST.fullmatch(host):  # what encodes the others is not loaded for these
+    if _PLAIN_HOST.fullmatch(host):  # the common case; the idna codec is loaded only for other names
         return host
     try:
         return None if any(char <= " " for char in host) else host.encode("idna").decode()
@@ -165,6 +163,8 @@ def _port(text: str | None) -> int | None:
     if not text:
         return None
     if not (re.fullmatch("[0-9]{1,5}", text) and 0 < int(text) <= 65535):
-        # Not shown: it may be a part of a password.
-        raise ProbeError("a port is a number from 1 to 65535; a @ : / ? or # in a password is written in its %-form")
+        # The text is not shown: it may be part of a password.
+        raise ProbeError(
+            "invalid port: it must be a number from 1 to 65535; percent-encode @ : / ? and # in a password"
+        )
     return int(text)

@@ -1,12 +1,13 @@
-"""`grpc://host:port/service`, `grpcs://…` with TLS: a gRPC server that answers the standard health check.
+"""`grpc://host:port/service`, `grpcs://…` with TLS: a gRPC server with the standard health service.
 
-ready      the service is SERVING; without a service in the URL, the server as a whole
-not ready  its status is in `starting_status`, such as NOT_SERVING; the certificate ends within `min_cert_days`
-failed     any other status; the service is not known there, or health is not spoken; refused, unreachable, not trusted
-unknown    no file descriptors or ports left here, or the resolver does not work
+ready      the status of the service, or of the server if the URL names no service, is SERVING
+not ready  the status is in `starting_status`, for example NOT_SERVING; the certificate expires within `min_cert_days`
+failed     any other status; the server does not know the service or has no health service; connection refused, host
+           unreachable, certificate not trusted
+unknown    no file descriptors or ports left on this machine; the resolver does not answer
 
-One call over HTTP/2 on a connection of our own. gRPC's own library keeps threads, and connects again by itself, for as
-long as the process lives, and no deadline of a look reaches those.
+The probe makes one HTTP/2 call itself: the gRPC library keeps threads and reconnects for as long as the process lives,
+and a deadline does not stop them.
 """
 
 from __future__ import annotations
@@ -21,30 +22,33 @@ import h2.connection
 import h2.events
 import h2.exceptions
 
+from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.text import suggestion, type_name
 from svcnode.net.connect import TcpEndpoint
-from svcnode.net.streams import response_too_large
+from svcnode.net.streams import ResponseTooLargeError
 from svcnode.net.tls import connect_tls
+from svcnode.probes.base import CheckError
 from svcnode.probes.session import SessionProbe, driver_error_text
 
 READY = Verdict.ready()
 SERVING = 1
-STATUSES = {0: "UNKNOWN", SERVING: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
+SERVICE_UNKNOWN = 3
+STATUSES = {0: "UNKNOWN", SERVING: "SERVING", 2: "NOT_SERVING", SERVICE_UNKNOWN: "SERVICE_UNKNOWN"}
 _NOT_FOUND, _UNIMPLEMENTED = "5", "12"
-_MAX_RECEIVED_BYTES = 16 * 1024  # every few bytes may be a frame, which take their time
-_SETTINGS_FRAME_TYPE = b"\x04"  # the type of the frame that every server begins with, after three bytes of length
+_MAX_RECEIVED_BYTES = 16 * 1024  # small, because parsing many short frames takes long
+_SETTINGS_FRAME_TYPE = b"\x04"  # of the first frame of every server, after three bytes of length
 
 
 def starting_statuses(value: object) -> frozenset[str]:
     if isinstance(value, list | tuple):
         return frozenset[str]().union(*map(starting_statuses, value))
     if not isinstance(value, str):
-        raise InvalidValueError(f'must be a status such as "NOT_SERVING", or a list of such, not {type_name(value)}')
+        raise InvalidValueError(f'must be a status such as "NOT_SERVING" or a list of them, not {type_name(value)}')
     others = [name for number, name in STATUSES.items() if number != SERVING]
     if value not in others:
-        raise InvalidValueError(f'"{value}" is no status of a service that is not ready{suggestion(value, others)}')
+        raise InvalidValueError(f'"{value}" is not one of {", ".join(others)}{suggestion(value, others)}')
     return frozenset({value})
 
 
@@ -64,7 +68,7 @@ class GrpcProbe(SessionProbe["_Client"]):
     def __post_init__(self) -> None:
         self.url.reject_credentials()
         if self.url.query or "/" in self._service:
-            raise ProbeError(f"after the host stands at most the name of a service: {self.url.scheme}://host:port/name")
+            raise ProbeError(f"only the name of a service may follow the host: {self.url.scheme}://host:port/name")
         self.validate_tls_options(uses_tls=self._uses_tls)
         object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.require_port()))
 
@@ -101,35 +105,47 @@ class GrpcProbe(SessionProbe["_Client"]):
             return self.certificate_verdict(connection.transport) or READY
         return verdict
 
-    def _verdict(self, reply: _GrpcResponse) -> Verdict:
-        if reply.http_status != "200":
-            return Verdict.failed(f"answered {reply.http_status}, which is no answer of gRPC: {self.url}")
-        if reply.grpc_status == _NOT_FOUND:
-            return Verdict.failed(f'it knows no service "{self._service}": {self.url}')
-        if reply.grpc_status == _UNIMPLEMENTED:
-            return Verdict.failed(f"it does not answer health checks: {self.url}")
-        if reply.grpc_status != "0":
-            said = driver_error_text(Exception(unquote(reply.message))) if reply.message else "no reason given"
-            return Verdict.failed(f"gRPC status {reply.grpc_status or 'missing'}, {said}: {self.url}")
-        number = _decode_status(reply.body)
-        name = STATUSES.get(number, f"status {number}")
+    def _verdict(self, response: _GrpcResponse) -> Verdict:
+        if response.http_status != "200" or response.grpc_status != "0":
+            return self._call_error(response).verdict(self.url)
+        number = _decode_status(response.body)
+        name = STATUSES.get(number, f"health status {number}")
         if name in self.starting_status:
-            return Verdict.not_ready(f"{name}: {self.url}")
-        return READY if number == SERVING else Verdict.failed(f"{name}: {self.url}")
+            return Verdict.not_ready(f"{name}: {self.url}", code=ReasonCode.STARTING)
+        if number == SERVING:
+            return READY
+        code = ReasonCode.NOT_FOUND if number == SERVICE_UNKNOWN else ReasonCode.UNHEALTHY
+        return Verdict.failed(f"{name}: {self.url}", code=code)
+
+    def _call_error(self, response: _GrpcResponse) -> CheckError:
+        http_status, status = response.http_status, response.grpc_status
+        if http_status != "200":
+            code = code_for_http_status(int(http_status)) if http_status.isdecimal() else ReasonCode.PROTOCOL_ERROR
+            return CheckError(f"HTTP status {http_status or 'missing'}: not a gRPC response", code)
+        if not status.isdecimal():
+            return CheckError("the response has no gRPC status", ReasonCode.PROTOCOL_ERROR)
+        if status == _NOT_FOUND:
+            text = f'the server has no service "{self._service}"'
+        elif status == _UNIMPLEMENTED:
+            text = "the server does not implement the gRPC health service"
+        else:
+            message = driver_error_text(Exception(unquote(response.message))) if response.message else "no message"
+            text = f"gRPC status {status}, {message}"
+        return CheckError(text, code_for_grpc_status(int(status)))
 
     def abort(self, connection: _Client) -> None:
         connection.transport.abort()
 
 
 class _Client(asyncio.Protocol):
-    """One call at a time; what h2 makes of the bytes is gathered into a reply."""
+    """One call at a time; collects the events of h2 into a response."""
 
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1")  # which any bytes are
+        config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1")  # decodes any bytes
         self._http2 = h2.connection.H2Connection(config)
-        self._http2.initiate_connection()  # first of all: a server may speak before us, and is answered after it
+        self._http2.initiate_connection()  # first: the server may send frames before the client does
         self._is_started = False
         self._received_bytes = 0
         self._has_received = False
@@ -160,29 +176,29 @@ class _Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received_bytes += len(data)
         if self._received_bytes > _MAX_RECEIVED_BYTES:
-            self._fail(response_too_large(_MAX_RECEIVED_BYTES))
+            self._fail(ResponseTooLargeError(_MAX_RECEIVED_BYTES))
             if self._is_started:
                 self.transport.abort()
         if self._error is not None:
             return
-        is_other = not self._has_received and data[3:4] not in (b"", _SETTINGS_FRAME_TYPE)
+        is_other_protocol = not self._has_received and data[3:4] not in (b"", _SETTINGS_FRAME_TYPE)
         self._has_received = True
-        if is_other:  # h2 would wait for the rest of what it takes for a large frame
-            self._fail(ConnectionError("what came back is not HTTP/2"))
+        if is_other_protocol:  # h2 would read a large length and wait for the rest of that frame
+            self._fail(_not_http2())
             return
         try:
             for event in self._http2.receive_data(data):
                 self._handle_event(event)
         except h2.exceptions.ProtocolError:
-            self._fail(ConnectionError("what came back is not HTTP/2"))
+            self._fail(_not_http2())
         self._send()
 
     def _handle_event(self, event: h2.events.Event) -> None:
         match event:
             case h2.events.ConnectionTerminated():
-                self._fail(ConnectionError("it ended the connection"))
+                self._fail(CheckError("the server closed the HTTP/2 connection (GOAWAY)", ReasonCode.CONNECTION_CLOSED))
             case h2.events.StreamReset(stream_id=stream) if stream == self._stream:
-                self._fail(ConnectionError("it broke off the call"))
+                self._fail(CheckError("the server reset the HTTP/2 stream", ReasonCode.CONNECTION_CLOSED))
             case h2.events.ResponseReceived() | h2.events.TrailersReceived() if event.stream_id == self._stream:
                 self._headers.update(cast("list[tuple[str, str]]", event.headers))
             case h2.events.DataReceived() if event.stream_id == self._stream:
@@ -193,16 +209,16 @@ class _Client(asyncio.Protocol):
 
     def _complete(self) -> None:
         if self._response is not None and not self._response.done():
-            reply = _GrpcResponse(
+            response = _GrpcResponse(
                 http_status=self._headers.get(":status", ""),
                 grpc_status=self._headers.get("grpc-status", ""),
                 message=self._headers.get("grpc-message", ""),
                 body=bytes(self._body),
             )
-            self._response.set_result(reply)
+            self._response.set_result(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(exc or ConnectionError("it closed the connection before its answer was whole"))
+        self._fail(exc or EOFError())
 
     def _fail(self, exc: Exception) -> None:
         self._error = exc
@@ -214,8 +230,11 @@ class _Client(asyncio.Protocol):
             self.transport.write(data)
 
 
-# The two messages of the health check have one field each, so they are written and read by hand: a string with the
-# service's name, and a number with its status.
+def _not_http2() -> CheckError:
+    return CheckError("the response is not HTTP/2", ReasonCode.PROTOCOL_ERROR)
+
+
+# The two protobuf messages of the health service have one field each: the name of the service, and its status.
 
 
 def _encode_request(service: str) -> bytes:
@@ -234,7 +253,7 @@ def _frame(message: bytes) -> bytes:
 
 def _decode_status(body: bytes) -> int:
     if body[:5] == b"\0\0\0\0\0" and len(body) == 5:
-        return 0  # a field that is not sent has its first value
+        return 0  # protobuf omits a field that has its default value
     if len(body) == 7 and body[:6] == b"\0\0\0\0\x02\x08" and body[6] < 0x80:
         return body[6]
-    raise ValueError("its answer is no answer to a health check")
+    raise CheckError("the response is not a HealthCheckResponse", ReasonCode.UNEXPECTED_RESPONSE)

@@ -26,7 +26,7 @@ from asyncmy.errors import InternalError, MySQLError, OperationalError, Programm
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.net.connect import TcpEndpoint
-from svcnode.net.streams import MAX_RECEIVED_BYTES, response_too_large
+from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError
 from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
 from svcnode.probes.options import Role, Seconds
@@ -59,7 +59,7 @@ class _LimitedMysqlProtocol(_MySQLProtocol):  # type: ignore[misc]
             super().buffer_updated(nbytes)
             return
         transport = self.transport
-        self.connection_lost(response_too_large())
+        self.connection_lost(ResponseTooLargeError())
         if transport is not None:
             transport.abort()
 

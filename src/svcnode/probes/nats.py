@@ -20,6 +20,7 @@ from nats.aio.transport import TcpTransport
 from nats.errors import ConnectionClosedError, Error
 from nats.js.errors import APIError
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import register_secret
@@ -199,18 +200,18 @@ def _read_credentials(file: str) -> RawCredentials:
     try:
         text = Path(file).read_text(encoding="utf-8")
     except FileNotFoundError as exc:
-        raise InconclusiveError(f"there is no file {file}") from exc
+        raise InconclusiveError(f"there is no file {file}", ReasonCode.FILE_NOT_READABLE) from exc
     except OSError as exc:
-        raise InconclusiveError(f"cannot read {file}: {os_error_text(exc)}") from exc
+        raise InconclusiveError(f"cannot read {file}: {os_error_text(exc)}", ReasonCode.FILE_NOT_READABLE) from exc
     except ValueError as exc:
-        raise InconclusiveError(f"cannot read {file}: not UTF-8 text") from exc
+        raise InconclusiveError(f"cannot read {file}: not UTF-8 text", ReasonCode.FILE_NOT_READABLE) from exc
     found = [re.search(rf"BEGIN {what}-+\s+(\S+)", text) for what in ("NATS USER JWT", "USER NKEY SEED")]
     try:
         jwt, seed = (one[1] for one in found if one)
         register_secret(seed)
         nkeys.from_seed(bytearray(seed.encode())).wipe()
     except Exception as exc:  # whatever nkeys makes of a key which is none
-        raise InconclusiveError(f"cannot use {file}: it does not hold the JWT and the key of a NATS user") from exc
+        raise InconclusiveError(f"cannot use {file}: it does not hold the JWT and the key of a NATS user", ReasonCode.FILE_NOT_READABLE) from exc
     return RawCredentials(f"BEGIN NATS USER JWT\n{jwt}\nBEGIN USER NKEY SEED\n{seed}\n")
 
 
