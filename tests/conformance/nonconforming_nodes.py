@@ -44,7 +44,7 @@ class ModifiedResponse(ConformingNode, ABC):
     """Right, but for what `change` makes of an answer."""
 
     def respond(self, asked: Request) -> Response:
-        return self.change(asked, super().answer(asked))
+        return self.change(asked, super().respond(asked))
 
     @abstractmethod
     def change(self, asked: Request, reply: Response) -> Response: ...
@@ -56,7 +56,7 @@ class ModifiedEndpoint(ConformingNode, ABC):
     path = ""
 
     def respond(self, asked: Request) -> Response:
-        reply = super().answer(asked)
+        reply = super().respond(asked)
         is_meant = asked.path == self.path and asked.method in ("GET", "HEAD") and reply.code in CODES.values()
         return self.change(reply) if is_meant else reply
 
@@ -78,7 +78,7 @@ class AtServices(ModifiedEndpoint):
 
 class AtServiceHealth(ConformingNode, ABC):
     def respond(self, asked: Request) -> Response:
-        reply = super().answer(asked)
+        reply = super().respond(asked)
         return self.change(reply) if asked.is_service_health and reply.code in CODES.values() else reply
 
     @abstractmethod
@@ -339,7 +339,7 @@ class AnIdIsDots(ConformingNode):
 
     def respond(self, asked: Request) -> Response:
         tidied = asked.path.replace("/services/../", "/").replace("/services/%2E%2E/", "/")
-        return super().answer(asked._replace(path=tidied))
+        return super().respond(asked._replace(path=tidied))
 
 
 @violates("services-no-other-fields")
@@ -492,7 +492,7 @@ class ServiceHealthIgnoresTheVersion(ConformingNode):
 
 class AtVersionRefusal(ConformingNode, ABC):
     def respond(self, asked: Request) -> Response:
-        reply = super().answer(asked)
+        reply = super().respond(asked)
         return self.change(reply) if b"API version not found" in reply.body else reply
 
     @abstractmethod
@@ -600,7 +600,7 @@ class AVersionNeedsItsV(ConformingNode):
 class IdIsCheckedBeforeVersion(ConformingNode):
     def respond(self, asked: Request) -> Response:
         is_unknown = asked.is_service_health and self.status_of(asked.path.split("/")[4]) is None
-        return error(404, "Service not found") if is_unknown else super().answer(asked)
+        return error(404, "Service not found") if is_unknown else super().respond(asked)
 
 
 # ---- methods
@@ -633,7 +633,7 @@ class HeadIsRefused(ModifiedResponse):
 @violates("methods-refused")
 class PostIsTreatedLikeGet(ConformingNode):
     def respond(self, asked: Request) -> Response:
-        return super().answer(asked._replace(method="GET") if asked.method == "POST" else asked)
+        return super().respond(asked._replace(method="GET") if asked.method == "POST" else asked)
 
 
 @violates("methods-refused")
@@ -665,7 +665,7 @@ class TheAllowedMethodsAreNotNamed(ModifiedResponse):
 
 class AtUnknownPath(ConformingNode, ABC):
     def respond(self, asked: Request) -> Response:
-        reply = super().answer(asked)
+        reply = super().respond(asked)
         return self.change(asked) if not self.has(asked.path) else reply
 
     @abstractmethod
@@ -700,7 +700,7 @@ class ASlashRedirects(AtUnknownPath):
 @violates("path-trailing-slash")
 class ASlashIsIgnored(ConformingNode):
     def respond(self, asked: Request) -> Response:
-        return super().answer(asked._replace(path=asked.path.rstrip("/")))
+        return super().respond(asked._replace(path=asked.path.rstrip("/")))
 
 
 # ---- transport
@@ -759,14 +759,14 @@ class ConcurrencyAware(ConformingNode):
 @violates("parallel-requests")
 class ConcurrentRequestsAreRejected(ConcurrencyAware):
     def respond(self, asked: Request) -> Response:
-        return error(500, "Too many") if self.is_concurrent() else super().answer(asked)
+        return error(500, "Too many") if self.is_concurrent() else super().respond(asked)
 
 
 @violates("parallel-requests")
 class ConcurrentResponsesAreSwapped(ConcurrencyAware):
     def respond(self, asked: Request) -> Response:
         is_mixed_up = self.is_concurrent() and asked.path == IDENTITY
-        return super().answer(asked._replace(path=SERVICES) if is_mixed_up else asked)
+        return super().respond(asked._replace(path=SERVICES) if is_mixed_up else asked)
 
 
 @violates("not-cached")

@@ -290,7 +290,7 @@ class SlowUnderConcurrency(ConcurrencyAware):
     def respond(self, asked: Request) -> Response:
         if self.is_concurrent():
             time.sleep(1.5)
-        return super().answer(asked)
+        return super().respond(asked)
 
 
 def test_of_many_at_once_each_may_take_longer_than_one_alone() -> None:

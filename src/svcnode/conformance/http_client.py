@@ -1,7 +1,7 @@
-"""HTTP/1.1 as it comes over the wire: one request, one whole answer, in a bounded time and of a bounded size.
+"""A minimal HTTP/1.1 client: one request, one complete response, bounded in time and size.
 
-By hand, because a judge has to see what clients mend in silence: a body after HEAD, a connection that ends without
-notice, bytes beyond the end.
+Written by hand because general clients silently repair what a checker must see: a body after HEAD, a connection that
+ends early, bytes after the end.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
-CONNECTION_CLOSED = "it closed the connection without an answer"
-CONNECTION_RESET = "it broke the connection off"
-TLS_HINT = "; does it speak TLS? then write https://"
-_UNDELIMITED_TEXT = "an answer with neither Content-Length nor Transfer-Encoding on a connection that stays open"
-_TOO_LARGE_TEXT = f"the body of its answer is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB"
-# How long bytes are waited for that must not come, where the server does not close the connection.
-EXCESS_WAIT_S = 0.25
-UNDELIMITED_WAIT_S = 1.0  # how long the end of an answer is waited for that does not say where it is
+CONNECTION_CLOSED = "connection closed without a response"
+CONNECTION_RESET = "connection reset"
+TLS_HINT = "; if it speaks TLS, use https://"
+_UNDELIMITED_TEXT = "a response with neither Content-Length nor Transfer-Encoding on a connection that stays open"
+_TOO_LARGE_TEXT = f"the response body is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB"
+EXCESS_WAIT_S = 0.25  # for bytes that must not come, if the server does not close the connection
+UNDELIMITED_WAIT_S = 1.0  # for the end of a response without a length
 
-# Of OpenSSL, for a certificate that nobody who is trusted has signed: X509_V_ERR_… of an issuer or a signature.
+# OpenSSL's X509_V_ERR_… codes for an untrusted issuer or signature.
 _UNTRUSTED_ISSUER_CODES = {2, 18, 19, 20, 21}
 _STATUS_LINE = re.compile(rb"HTTP/([0-9]\.[0-9]) ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*?)[ \t]*\r?\n")
@@ -49,7 +48,7 @@ class RequestLine:
 
 
 class NoResponseError(Exception):
-    """No whole HTTP answer came; the text says what came instead."""
+    """There was no complete HTTP response; the text says why."""
 
     def __init__(
         self, request: RequestLine, reason: str, *, is_timeout: bool = False, is_connected: bool = True
@@ -69,8 +68,8 @@ class RawResponse:
     code: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
-    is_keep_alive: bool = False  # whether the connection was promised to stay open
-    excess: bytes = b""  # what came after the head of an answer to HEAD
+    is_keep_alive: bool = False  # whether the server keeps the connection open
+    excess: bytes = b""  # bytes after the head of a response to HEAD
     duration_s: float = field(default=0.0, compare=False)
 
     def values(self, name: str) -> list[str]:
@@ -81,26 +80,26 @@ class RawResponse:
 
     @property
     def media_type(self) -> str:
-        """Without its parameters; empty where it is missing or stands twice."""
+        """Without parameters; empty if the header is missing or repeated."""
         values = self.values("content-type")
         return values[0].partition(";")[0].strip().lower() if len(values) == 1 else ""
 
 
 class HttpClient:
-    """Asks one target; whatever happens, every request ends within the timeout."""
+    """Sends requests to one target. Every request ends within the timeout."""
 
     def __init__(self, target: TargetUrl, timeout_s: float) -> None:
         self._target = target
         self._timeout_s = timeout_s
 
     async def send(self, request: RequestLine) -> RawResponse:
-        """On a connection of its own; raises `NoResponseError`."""
+        """On a new connection; raises `NoResponseError`."""
         async with self.connect(request) as connection:
             return await connection.send(request, is_last=True)
 
     @asynccontextmanager
     async def connect(self, request: RequestLine) -> AsyncIterator[RawConnection]:
-        """A connection for this request and, as far as the server lets it, for others after it."""
+        """A connection for this request and for others after it, while the server keeps it open."""
         target = self._target
         with _ErrorTranslator(request, self._timeout_s, target):
             async with asyncio.timeout(self._timeout_s):
@@ -111,7 +110,7 @@ class HttpClient:
             yield RawConnection(reader, writer, target, self._timeout_s)
         finally:
             writer.transport.abort()
-            await asyncio.sleep(0)  # for it to let go of its socket
+            await asyncio.sleep(0)  # lets the transport close its socket
 
 
 class RawConnection:
@@ -124,15 +123,15 @@ class RawConnection:
         self._timeout_s = timeout_s
 
     async def send(self, request: RequestLine, *, is_last: bool) -> RawResponse:
-        began_s = asyncio.get_running_loop().time()
+        started_s = asyncio.get_running_loop().time()
         with _ErrorTranslator(request, self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
                 self._writer.write(self._encode_head(request, is_last=is_last))
                 await self._writer.drain()
-                answer = await _ResponseReader(self._reader, request.method, is_last=is_last).read()
-        took_s = asyncio.get_running_loop().time() - began_s
+                response = await _ResponseReader(self._reader, request.method, is_last=is_last).read()
+        duration_s = asyncio.get_running_loop().time() - started_s
         excess = await self._read_excess() if request.method == "HEAD" and is_last else b""
-        return replace(answer, excess=excess, duration_s=took_s)
+        return replace(response, excess=excess, duration_s=duration_s)
 
     def _encode_head(self, request: RequestLine, *, is_last: bool) -> bytes:
         lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {self._target.netloc}"]
@@ -146,7 +145,7 @@ class RawConnection:
         return "\r\n".join([*lines, "", ""]).encode("ascii")
 
     async def _read_excess(self) -> bytes:
-        """What comes after an answer that has no body, up to the end of the connection or of our patience."""
+        """Bytes after a response without a body, until the connection ends or EXCESS_WAIT_S is over."""
         found = b""
         with suppress(OSError):
             async with asyncio.timeout(EXCESS_WAIT_S):
@@ -156,13 +155,13 @@ class RawConnection:
 
 
 class _ErrorTranslator:
-    """Translates whatever goes wrong on the way into what a person can act on."""
+    """Translates OS, TLS and protocol errors into `NoResponseError`."""
 
     def __init__(self, request: RequestLine, timeout_s: float, connecting_to: TargetUrl | None = None) -> None:
         self._request = request
         self._timeout_s = timeout_s
         is_handshake = connecting_to is not None and connecting_to.tls is not None
-        self._hint = "; is it http:// rather than https://?" if is_handshake else ""
+        self._hint = "; if it does not speak TLS, use http://" if is_handshake else ""
         self._is_connecting = connecting_to is not None
         self._has_custom_ca = connecting_to is not None and connecting_to.has_custom_ca
 
@@ -181,11 +180,11 @@ class _ErrorTranslator:
     def _error_text(self, exc: OSError | _ProtocolError) -> str:
         match exc:
             case TimeoutError():
-                return f"no whole answer within {self._timeout_s:g} s"
+                return f"timeout: no complete response within {self._timeout_s:g} s"
             case ssl.SSLCertVerificationError():
-                return f"its certificate is not trusted: {exc.verify_message.rstrip('.')}{self._ca_hint(exc)}"
+                return f"untrusted certificate: {exc.verify_message.rstrip('.')}{self._ca_hint(exc)}"
             case ssl.SSLError():
-                return f"it does not speak TLS as we do: {exc.reason}{self._hint}"
+                return f"TLS error: {exc.reason}{self._hint}"
             case ConnectionResetError() | BrokenPipeError():
                 return f"{CONNECTION_RESET}{self._hint}"
             case OSError():
@@ -196,7 +195,7 @@ class _ErrorTranslator:
     def _ca_hint(self, exc: ssl.SSLCertVerificationError) -> str:
         if exc.verify_code not in _UNTRUSTED_ISSUER_CODES:
             return ""
-        return "; what --ca names is not its authority" if self._has_custom_ca else "; name its authority with --ca"
+        return "; the file in --ca did not issue it" if self._has_custom_ca else "; name the issuing CA with --ca"
 
 
 class _ProtocolError(Exception):
@@ -209,11 +208,11 @@ class _UndelimitedError(_ProtocolError):
 
 def _not_http_text(line: bytes) -> str:
     hint = TLS_HINT if line.startswith(b"\x15\x03") else ""
-    return f"what came back is not HTTP/1.1: {safe_text(line)}{hint}"
+    return f"not an HTTP/1.1 response: {safe_text(line)}{hint}"
 
 
 class _ResponseReader:
-    """One answer, read from its first byte to its last."""
+    """Reads one response."""
 
     def __init__(self, reader: asyncio.StreamReader, method: str, *, is_last: bool) -> None:
         self._reader = reader
@@ -223,7 +222,7 @@ class _ResponseReader:
 
     async def read(self) -> RawResponse:
         version, head = await self._read_head()
-        while head.code < 200:  # an interim answer: the one that counts is still to come
+        while head.code < 200:  # interim responses
             version, head = await self._read_head()
         body, is_length_known = await self._read_body(head)
         tokens = head.tokens("connection")
@@ -231,7 +230,7 @@ class _ResponseReader:
         return replace(head, body=body, is_keep_alive=wants_to_keep and is_length_known)
 
     async def _read_head(self) -> tuple[str, RawResponse]:
-        """The version of HTTP, and the answer as far as it is known before its body."""
+        """The HTTP version, and the response without its body."""
         version, code = await self._read_status_line()
         return version, RawResponse(code, await self._read_headers())
 
@@ -247,7 +246,7 @@ class _ResponseReader:
         while (line := await self._read_line()).strip():
             found = _HEADER_LINE.fullmatch(line)
             if found is None:
-                raise _ProtocolError(f"a line of its head is no header: {safe_text(line)}")
+                raise _ProtocolError(f"invalid header line: {safe_text(line)}")
             headers.append((found[1].decode("latin-1").lower(), found[2].decode("latin-1")))
         return tuple(headers)
 
@@ -258,7 +257,7 @@ class _ResponseReader:
             line = b"\n" * (MAX_HEAD_BYTES + 1)
         self._head_bytes += len(line)
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise _ProtocolError(f"the head of its answer is larger than {MAX_HEAD_BYTES // 1024} KiB")
+            raise _ProtocolError(f"the response head is larger than {MAX_HEAD_BYTES // 1024} KiB")
         if not line.endswith(b"\n"):
             raise _ProtocolError(self._truncation_text(line))
         return line
@@ -268,10 +267,10 @@ class _ResponseReader:
             return CONNECTION_CLOSED
         if self._head_bytes == len(line) and not line.startswith(b"HTTP/"):
             return _not_http_text(line)
-        return "it closed the connection before its answer was whole"
+        return "connection closed before the response was complete"
 
     async def _read_body(self, head: RawResponse) -> tuple[bytes, bool]:
-        """The body, and whether its end is known by other means than the end of the connection."""
+        """The body, and whether its length is known without the end of the connection."""
         if self._method == "HEAD" or head.code in (204, 304):
             return b"", True
         if "chunked" in head.tokens("transfer-encoding"):
@@ -280,9 +279,7 @@ class _ResponseReader:
         if not lengths:
             return await self._read_to_end(), False
         if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", length := lengths.pop(), re.ASCII):
-            raise _ProtocolError(
-                f"its Content-Length is not one number: {safe_text(', '.join(head.values('content-length')))}"
-            )
+            raise _ProtocolError(f"invalid Content-Length: {safe_text(', '.join(head.values('content-length')))}")
         return await self._read_exactly(int(length), 0), True
 
     async def _read_chunks(self) -> bytes:
@@ -290,7 +287,7 @@ class _ResponseReader:
         while size := await self._read_chunk_size():
             body += await self._read_exactly(size, len(body))
             if (await self._read_line()).strip():
-                raise _ProtocolError("a chunk of its body is longer than it says")
+                raise _ProtocolError("a body chunk is longer than its size")
         while (await self._read_line()).strip():  # trailers
             pass
         return bytes(body)
@@ -300,7 +297,7 @@ class _ResponseReader:
         line = await self._read_line()
         found = re.match(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?\r?\n", line)
         if found is None:
-            raise _ProtocolError(f"a chunk of its body does not begin with its length: {safe_text(line)}")
+            raise _ProtocolError(f"invalid chunk size: {safe_text(line)}")
         return int(found[1], 16)
 
     async def _read_exactly(self, count: int, already: int) -> bytes:
@@ -309,8 +306,8 @@ class _ResponseReader:
         try:
             return await self._reader.readexactly(count)
         except asyncio.IncompleteReadError as exc:
-            came = f"{already + len(exc.partial)} of at least {already + count} bytes of its body"
-            raise _ProtocolError(f"it closed the connection after {came}") from exc
+            received, expected = already + len(exc.partial), already + count
+            raise _ProtocolError(f"connection closed after {received} of at least {expected} body bytes") from exc
 
     async def _read_to_end(self) -> bytes:
         body = bytearray()
@@ -321,7 +318,7 @@ class _ResponseReader:
         return bytes(body)
 
     async def _read_some(self) -> bytes:
-        if self._is_last:  # it was asked to close the connection after it
+        if self._is_last:  # the request asked the server to close the connection
             return await self._reader.read(65536)
         try:
             async with asyncio.timeout(UNDELIMITED_WAIT_S):

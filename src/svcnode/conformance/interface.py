@@ -1,11 +1,11 @@
-"""The interface that a node is judged by, as its document has it: endpoints, codes and fixed words."""
+"""What the interface document fixes: endpoints, status codes and messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from urllib.parse import quote
 
-VERSION = "v0.0.1"  # of the interface document that is judged by
+VERSION = "v0.0.1"  # of the interface document
 UNSUPPORTED_VERSION = "v999.0.0"
 VERSION_NOT_FOUND = "API version not found"
 HEALTH_CODES = {"Up": 200, "Initializing": 206, "Down": 503}
@@ -13,7 +13,7 @@ ALL_HEALTH_CODES = tuple(HEALTH_CODES.values())
 HEALTH_CODES_TEXT = "200, 206 or 503"
 WRITING_METHODS = ("POST", "PUT", "PATCH", "DELETE")
 OTHER_METHODS = (*WRITING_METHODS, "OPTIONS")  # than GET and HEAD
-# In a path they name another place: who tidies /node/services/../health asks for the health of the node.
+# Clients and proxies normalize /node/services/../health to /node/health.
 DOT_IDS = (".", "..")
 
 IDENTITY, HEALTH, SERVICES, SERVICE_HEALTH = "identity", "health", "services", "service-health"
@@ -21,7 +21,7 @@ IDENTITY, HEALTH, SERVICES, SERVICE_HEALTH = "identity", "health", "services", "
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One of the four endpoints, and the codes that it answers with when nothing is wrong with the request."""
+    """One of the four endpoints, and the status codes of its response to a correct request."""
 
     name: str
     path: str

@@ -1,13 +1,13 @@
-"""The node that is judged: what it said of itself at first, and ways to ask it more."""
+"""The node under test: its first responses, and the requests that checks send."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.conformance.check import Finding, Skip
 from svcnode.conformance.http_client import HttpClient, NoResponseError, RawResponse, RequestLine
 from svcnode.conformance.interface import (
     ALL_HEALTH_CODES,
@@ -27,25 +27,38 @@ if TYPE_CHECKING:
     from svcnode.conformance.http_client import RawConnection
     from svcnode.conformance.target import TargetUrl
 
-MAX_SERVICES = 100  # of a longer list, the first so many are asked for their health
-MAX_CONCURRENT_REQUESTS = 8  # requests that are under way together, where it is not the question how many may be
-# A connection that finds no room to wait in is tried again by the system after 1 s, 3 s, 7 s and 15 s, and what was
-# sent on it after up to 13 s: so do clients wait.
+MAX_SERVICES = 100  # of a longer list, only the first are asked for their health
+MAX_CONCURRENT_REQUESTS = 8  # except in the checks of concurrency
+# If the backlog is full, the kernel retries a connection after 1 s, 3 s, 7 s and 15 s, and data on it after up to 13 s.
 PARALLEL_TIMEOUT_S = 20.0
-RESPOND_IN_TIME_FIX = "Answer in time: from what is known already, not by looking at a service while being asked."
-CONNECT_BARRIER_S = 0.5  # how long connections wait for each other, where it is; a node may take them one after another
+RESPOND_IN_TIME_FIX = "Answer from memory: check the services in the background, not during a request."
+CONNECT_BARRIER_S = 0.5  # how long open connections wait for the others; a node may accept one at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation of a requirement; any HTTP client can reproduce it."""
+
+    request: RequestLine
+    expected: str
+    actual: str
+    fix: str = ""  # if the fix of the check does not apply
+
+
+class Skip(Exception):  # noqa: N818  as unittest.SkipTest
+    """The check does not apply to this node; the text says why."""
 
 
 class Exchange(NamedTuple):
     request: RequestLine
     response: RawResponse
 
-    def finding(self, expected: str, came: str = "") -> Finding:
-        return Finding(self.request, expected, came or format_response(self.response))
+    def finding(self, expected: str, actual: str = "") -> Finding:
+        return Finding(self.request, expected, actual or format_response(self.response))
 
 
 def no_response_finding(exc: NoResponseError) -> Finding:
-    return Finding(exc.request, "a whole HTTP answer", str(exc), RESPOND_IN_TIME_FIX if exc.is_timeout else "")
+    return Finding(exc.request, "a complete HTTP response", str(exc), RESPOND_IN_TIME_FIX if exc.is_timeout else "")
 
 
 class NodeUnderTest:
@@ -59,7 +72,7 @@ class NodeUnderTest:
         self._unanswered: dict[str, NoResponseError] = {}
         self.unknown_id = f"svcnode-conform-{secrets.token_hex(6)}"
 
-    # ---- asking
+    # ---- requests
 
     def request(self, path: str, query: str = "", method: str = "GET") -> RequestLine:
         return RequestLine(method, f"{self._base}{path}{'?' if query else ''}{query}")
@@ -71,27 +84,27 @@ class NodeUnderTest:
         return Exchange(request, await self._client.send(request))
 
     async def send_all(self, requests: Iterable[RequestLine]) -> list[Exchange]:
-        """A few at a time, in the order of the requests; raises for the first that got no answer."""
+        """A few at a time, in the order of the requests; raises for the first without a response."""
         return _require_responses(await self.send_each(requests))
 
     async def send_each(
         self, requests: Iterable[RequestLine], *, keep_alive: bool = False
     ) -> list[Exchange | NoResponseError]:
-        """The same, with what became of each; `is_kept` are connections that are not asked to be closed after it."""
-        places = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        """As `send_all`, with the result of each. With `keep_alive`, requests leave the connection open."""
+        limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
-        async def ask(request: RequestLine) -> Exchange:
-            async with places, self._client.connect(request) as connection:
+        async def send(request: RequestLine) -> Exchange:
+            async with limit, self._client.connect(request) as connection:
                 return Exchange(request, await connection.send(request, is_last=not keep_alive))
 
-        return await _gather_outcomes(map(ask, requests))
+        return await _gather_outcomes(map(send, requests))
 
     async def send_in_parallel(self, requests: Sequence[RequestLine]) -> list[Exchange | NoResponseError]:
-        """Each on a connection of its own, and none is sent before all are connected, where the node lets them."""
+        """Each on its own connection; the requests are sent once all connections are open, if the node accepts them."""
         connected = 0
         all_connected = asyncio.Event()
 
-        async def ask(request: RequestLine) -> Exchange:
+        async def send(request: RequestLine) -> Exchange:
             nonlocal connected
             async with self._patient_client.connect(request) as connection:
                 connected += 1
@@ -102,10 +115,10 @@ class NodeUnderTest:
                         await all_connected.wait()
                 return Exchange(request, await connection.send(request, is_last=True))
 
-        return await _gather_outcomes(map(ask, requests))
+        return await _gather_outcomes(map(send, requests))
 
     async def send_in_sequence(self, requests: Sequence[RequestLine]) -> list[Exchange]:
-        """On one connection, for as long as the server lets it; raises when it ends without having said so."""
+        """On one connection, until the server closes it; raises if it closes it without notice."""
         done: list[Exchange] = []
         async with self._client.connect(requests[0]) as connection:
             for request in requests:
@@ -120,56 +133,54 @@ class NodeUnderTest:
         except NoResponseError as exc:
             if is_first or exc.is_timeout:
                 raise
-            raise NoResponseError(request, f"on a connection that an earlier answer left open: {exc}") from exc
+            raise NoResponseError(request, f"on a connection that an earlier response left open: {exc}") from exc
 
-    # ---- what it says at first
+    # ---- first responses
 
     async def first_response(self, endpoint: str) -> Exchange:
-        """The first answer of an endpoint, which several checks look at; raises `NoResponseError`."""
-        place = STATIC_ENDPOINTS[endpoint]
-        request = self.request(place.path)
+        """The first response of an endpoint, shared by several checks; raises `NoResponseError`."""
+        request = self.request(STATIC_ENDPOINTS[endpoint].path)
         if endpoint not in self._first_responses:
             try:
                 self._first_responses[endpoint] = await self._client.send(request)
             except NoResponseError as exc:
                 self._first_responses[endpoint] = exc
-        answer = self._first_responses[endpoint]
-        if isinstance(answer, NoResponseError):
-            raise answer
-        return Exchange(request, answer)
+        response = self._first_responses[endpoint]
+        if isinstance(response, NoResponseError):
+            raise response
+        return Exchange(request, response)
 
     async def identity(self) -> tuple[Exchange, dict[str, Any]]:
-        exchanged = await self.first_response(IDENTITY)
-        value = parse_body(exchanged.response).value
-        return exchanged, value if isinstance(value, dict) else {}
+        exchange = await self.first_response(IDENTITY)
+        value = parse_body(exchange.response).value
+        return exchange, value if isinstance(value, dict) else {}
 
     async def services(self) -> tuple[Exchange, list[Any]]:
-        """The items of the list, also of one that is not wrapped as it must be."""
-        exchanged = await self.first_response(SERVICES)
-        items = service_items(exchanged.response)
+        """The items of the list, also of a bare array."""
+        exchange = await self.first_response(SERVICES)
+        items = service_items(exchange.response)
         if items is None:
             raise Skip("there is no list of services")
-        return exchanged, items
+        return exchange, items
 
     async def service_objects(self) -> tuple[Exchange, list[dict[str, Any]]]:
-        """Those of the items that are objects; raises `Skip` when there are none."""
-        exchanged, items = await self.services()
+        """The items that are objects; raises `Skip` if there are none."""
+        exchange, items = await self.services()
         objects = [item for item in items if isinstance(item, dict)]
         if not objects:
             raise Skip("no service is registered")
-        return exchanged, objects
+        return exchange, objects
 
     async def service_ids(self) -> list[str]:
-        """Those that can be asked for; raises `Skip` when there are none."""
+        """The ids that a path can hold; raises `Skip` if there are none."""
         _, items = await self.service_objects()
         found = addressable_ids(items)[:MAX_SERVICES]
         if not found:
-            raise Skip("no listed service has an id that could be asked for")
+            raise Skip("no listed service has an id that a path can hold")
         return found
 
     async def service_healths(self) -> dict[str, Exchange]:
-        """The health of every listed service, by its id; leaves out those that were deregistered meanwhile, and those
-        that got no answer."""
+        """The health of every listed service by id, without those deregistered since or without a response."""
         if self._service_healths is None:
             ids = await self.service_ids()
             outcomes = dict(zip(ids, await self.send_each(map(self.health_request, ids)), strict=True))
@@ -177,48 +188,48 @@ class NodeUnderTest:
             self._unanswered = {
                 one: outcome for one, outcome in outcomes.items() if isinstance(outcome, NoResponseError)
             }
-            if any(exchanged.response.code not in ALL_HEALTH_CODES for exchanged in asked.values()):
+            if any(exchange.response.code not in ALL_HEALTH_CODES for exchange in asked.values()):
                 again = await self.get(STATIC_ENDPOINTS[SERVICES].path)
                 still = addressable_ids(service_items(again.response) or [])
-                asked = {service_id: exchanged for service_id, exchanged in asked.items() if service_id in still}
+                asked = {service_id: exchange for service_id, exchange in asked.items() if service_id in still}
             self._service_healths = asked
         return self._service_healths
 
     async def unanswered_services(self) -> dict[str, NoResponseError]:
-        """Those of `healths` that got no answer."""
+        """The services of `service_healths` without a response."""
         await self.service_healths()
         return self._unanswered
 
     def health_request(self, service_id: str, query: str = "") -> RequestLine:
         return self.request(service_health_path(service_id), query)
 
-    # ---- the endpoints that can be asked more
+    # ---- working endpoints
 
     async def working_endpoints(self) -> list[Endpoint]:
-        """Those that answer a plain request as they must; the others have failed checks of their own."""
-        found = [place for place in STATIC_ENDPOINTS.values() if await self._is_working(place)]
+        """The endpoints that answer a plain request correctly; the others fail checks of their own."""
+        found = [endpoint for endpoint in STATIC_ENDPOINTS.values() if await self._is_working(endpoint)]
         sample = await self._sample_service_endpoint()
         return found if sample is None else [*found, sample]
 
     async def require_endpoints(self) -> list[Endpoint]:
-        """The same; raises `Skip` when there are none."""
-        if places := await self.working_endpoints():
-            return places
-        raise Skip("no endpoint answers as it must")
+        """As `working_endpoints`; raises `Skip` if there are none."""
+        if endpoints := await self.working_endpoints():
+            return endpoints
+        raise Skip("no endpoint answers correctly")
 
-    async def require_endpoint(self, endpoint: str) -> Endpoint:
-        for place in await self.working_endpoints():
-            if place.name == endpoint:
-                return place
-        if endpoint == SERVICE_HEALTH:
-            raise Skip("no service is registered whose health could be asked for")
-        raise Skip(f"{STATIC_ENDPOINTS[endpoint].path} does not answer as it must without a version")
+    async def require_endpoint(self, name: str) -> Endpoint:
+        for endpoint in await self.working_endpoints():
+            if endpoint.name == name:
+                return endpoint
+        if name == SERVICE_HEALTH:
+            raise Skip("no service with a usable id is registered")
+        raise Skip(f"{STATIC_ENDPOINTS[name].path} does not answer correctly without a version")
 
-    async def _is_working(self, place: Endpoint) -> bool:
-        return await self._first_code(place.name) in place.expected_codes
+    async def _is_working(self, endpoint: Endpoint) -> bool:
+        return await self._first_code(endpoint.name) in endpoint.expected_codes
 
     async def has_no_endpoints(self) -> bool:
-        """Whether nothing of the interface stands where it was looked for."""
+        """Whether the prefix has none of the endpoints."""
         return all([await self._first_code(endpoint) == 404 for endpoint in STATIC_ENDPOINTS])
 
     async def has_no_services(self) -> bool:
@@ -232,20 +243,20 @@ class NodeUnderTest:
         return None
 
     async def _sample_service_endpoint(self) -> Endpoint | None:
-        """The health of one service; of one with a plain id, if there is one."""
+        """The health of one service, with an unencoded id if possible."""
         try:
             healths = await self.service_healths()
         except (Skip, NoResponseError):
             return None
-        good = [one for one, exchanged in healths.items() if exchanged.response.code in ALL_HEALTH_CODES]
+        good = [one for one, exchange in healths.items() if exchange.response.code in ALL_HEALTH_CODES]
         chosen = next((one for one in good if not needs_encoding(one)), next(iter(good), None))
         return None if chosen is None else Endpoint(SERVICE_HEALTH, service_health_path(chosen), ALL_HEALTH_CODES)
 
 
-async def _gather_outcomes(asking: Iterable[Coroutine[None, None, Exchange]]) -> list[Exchange | NoResponseError]:
-    """None is left under way, whatever comes of another."""
+async def _gather_outcomes(sending: Iterable[Coroutine[None, None, Exchange]]) -> list[Exchange | NoResponseError]:
+    """Waits for all of them, also if one raises."""
     done: list[Exchange | NoResponseError] = []
-    for outcome in await asyncio.gather(*asking, return_exceptions=True):
+    for outcome in await asyncio.gather(*sending, return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, NoResponseError):
             raise outcome
         done.append(outcome)
@@ -253,9 +264,9 @@ async def _gather_outcomes(asking: Iterable[Coroutine[None, None, Exchange]]) ->
 
 
 def _require_responses(outcomes: Iterable[Exchange | NoResponseError]) -> list[Exchange]:
-    answered = []
+    exchanges = []
     for outcome in outcomes:
         if isinstance(outcome, NoResponseError):
             raise outcome
-        answered.append(outcome)
-    return answered
+        exchanges.append(outcome)
+    return exchanges

@@ -1,4 +1,4 @@
-"""What an answer holds, and the words for it. Pure; a body that is wrong is no error here, but what a check tells."""
+"""Parses response bodies. Pure; a wrong body is not an error here but a finding of a check."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ if TYPE_CHECKING:
 
 
 class ParsedBody(NamedTuple):
-    """What a body holds as JSON, or why it holds none."""
+    """The JSON value of a body, or why there is none."""
 
     value: Any
     error: str
 
 
-def parse_body(answer: RawResponse) -> ParsedBody:
+def parse_body(response: RawResponse) -> ParsedBody:
     try:
-        text = answer.body.decode("utf-8")
+        text = response.body.decode("utf-8")
         value = json.loads(text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as exc:
-        return ParsedBody(None, _json_error_text(answer, exc))
+        return ParsedBody(None, _json_error_text(response, exc))
     return ParsedBody(value, "")
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a field stands twice in one object")
+        raise ValueError("a field occurs twice in one object")
     return found
 
 
 def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
-def _json_error_text(answer: RawResponse, exc: Exception) -> str:
-    if not answer.body:
+def _json_error_text(response: RawResponse, exc: Exception) -> str:
+    if not response.body:
         return "no body"
-    why = "too deeply nested" if isinstance(exc, RecursionError) else str(exc)
-    return f"{safe_text(answer.body)}, which is no JSON: {safe_text(why)}"
+    problem = "too deeply nested" if isinstance(exc, RecursionError) else str(exc)
+    return f"{safe_text(response.body)}, which is not JSON: {safe_text(problem)}"
 
 
-def body_field(answer: RawResponse, name: str) -> Any:  # noqa: ANN401  whatever JSON can hold
-    """Of the object that the body holds; None where there is none, or no such field."""
-    value = parse_body(answer).value
+def body_field(response: RawResponse, name: str) -> Any:  # noqa: ANN401  any JSON value
+    """A field of the object in the body; None if there is no object or no such field."""
+    value = parse_body(response).value
     return value.get(name) if isinstance(value, dict) else None
 
 
-def service_items(answer: RawResponse) -> list[Any] | None:
-    """The list of services, wrapped as it must be or bare; None where there is none."""
-    value = parse_body(answer).value if answer.code == 200 else None
+def service_items(response: RawResponse) -> list[Any] | None:
+    """The list of services, wrapped or bare; None if there is none."""
+    value = parse_body(response).value if response.code == 200 else None
     if isinstance(value, dict):
         value = value.get("services")
     return value if isinstance(value, list) else None
 
 
 def services_by_id(items: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Those whose id stands once, and can stand in a path, in the order of the list."""
+    """Services with a unique id that a path can hold, in the order of the list."""
     named = [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
     times = Counter(item["id"] for item in named)
     found = {item["id"]: item for item in named if times[item["id"]] == 1}
@@ -76,30 +76,30 @@ def addressable_ids(items: Sequence[Any]) -> list[str]:
 
 
 def has_no_surrogates(text: str) -> bool:
-    """JSON can spell halves of characters, which no URL can."""
+    """JSON can hold lone surrogates; a URL cannot."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def format_response(answer: RawResponse) -> str:
-    leads_to = "".join(f", Location: {safe_text(place)}" for place in answer.values("location")[:1])
-    return f"{answer.code} with {f'the body {safe_text(answer.body)}' if answer.body else 'no body'}{leads_to}"
+def format_response(response: RawResponse) -> str:
+    location = "".join(f", Location: {safe_text(value)}" for value in response.values("location")[:1])
+    return f"{response.code} with {f'the body {safe_text(response.body)}' if response.body else 'no body'}{location}"
 
 
-def format_content_type(answer: RawResponse) -> str:
-    found = answer.values("content-type")
+def format_content_type(response: RawResponse) -> str:
+    found = response.values("content-type")
     return f"Content-Type: {safe_text(' and '.join(found))}" if found else "no Content-Type"
 
 
 def is_success_code(code: int) -> bool:
-    """What load balancers, kubelets and scripts take for a yes."""
+    """Codes that load balancers, kubelets and scripts read as success."""
     return 200 <= code < 400
 
 
-def error_body_problem(answer: RawResponse) -> str:
-    """Why the body of an answer is no error body; empty where it is one."""
-    value = parse_body(answer).value
+def error_body_problem(response: RawResponse) -> str:
+    """Why the body is not an error body; empty if it is one."""
+    value = parse_body(response).value
     if not isinstance(value, dict):
-        return format_response(answer)
+        return format_response(response)
     if not isinstance(value.get("message"), str):
-        return f"{format_response(answer)}, without a string field message"
+        return f"{format_response(response)}, without a string field message"
     return ""

@@ -1,10 +1,10 @@
-"""One test per check, in the test suite of whoever makes a node.
+"""A pytest plugin: one test per check, in the test suite of a node.
 
     from svcnode.conformance.pytest import conform
 
     test_node = conform("http://127.0.0.1:8420")
 
-or, where a fixture starts the node, with `pytest_plugins = ["svcnode.conformance.pytest"]`:
+or, if a fixture starts the node, with `pytest_plugins = ["svcnode.conformance.pytest"]`:
 
     def test_node(conform, node_url):
         conform(node_url)
@@ -31,7 +31,7 @@ CHECK_NAMES = tuple(check.name for check in CHECKS)
 
 
 class ConformOptions(TypedDict, total=False):
-    """Those of the command line."""
+    """The options of the command line."""
 
     level: Literal["must", "should", "advice"]
     prefix: str
@@ -41,11 +41,11 @@ class ConformOptions(TypedDict, total=False):
 
 
 class ReportCache:
-    """A node is judged once, however many tests ask what came of it."""
+    """One report per node and options, shared by all tests."""
 
     def __init__(self) -> None:
         self._reports: dict[str, Report] = {}
-        self._reported: set[str] = set()  # that the node cannot be judged, or not to the end
+        self._reported: set[str] = set()  # nodes whose failure to respond was reported
 
     def assert_check(self, name: str, url: str, options: ConformOptions) -> None:
         __tracebackhide__ = True
@@ -55,19 +55,19 @@ class ReportCache:
             self._reports[key] = _run_or_error(url, options)
         report = self._reports[key]
         if report.unreachable:
-            self._fail_once(key, f"{report.url} cannot be judged: {report.unreachable}")
+            self._fail_once(key, f"cannot check {report.url}: {report.unreachable}")
         result = next(result for result in report.results if result.check.name == name)
-        if report.aborted and result.skip_reason == report.aborted:  # and so nobody knows
+        if report.aborted and result.skip_reason == report.aborted:
             self._fail_once(key, result.skip_reason)
         _raise_outcome(report, result, level)
 
-    def _fail_once(self, key: str, why: str) -> NoReturn:
-        """One failure says it; sixty would hide it."""
+    def _fail_once(self, key: str, reason: str) -> NoReturn:
+        """Fail one test and skip the others: sixty equal failures would hide the cause."""
         __tracebackhide__ = True
         if key in self._reported:
-            pytest.skip("not judged: an earlier test says why")
+            pytest.skip("an earlier test reports why the node cannot be checked")
         self._reported.add(key)
-        pytest.fail(why, pytrace=False)
+        pytest.fail(reason, pytrace=False)
 
 
 def _run_or_error(url: str, options: ConformOptions) -> Report:
@@ -88,17 +88,17 @@ def _run(url: str, options: ConformOptions) -> Report:
 
 
 def conform(url: str | Callable[[], str], **options: Unpack[ConformOptions]) -> Callable[[str], None]:
-    """A test function with one case per check, to be given a name that begins with `test_`.
+    """A test function with one case per check; assign it to a name that begins with `test_`.
 
     `url` is the base URL of the node, or a function that returns it when the tests run. The options are those of the
     command line: `level`, `prefix`, `timeout`, `ca`, and `other_methods=False`.
     """
-    judgements = ReportCache()
+    reports = ReportCache()
 
     @pytest.mark.parametrize("check", CHECK_NAMES)
     def test(check: str) -> None:
         __tracebackhide__ = True
-        judgements.assert_check(check, url if isinstance(url, str) else url(), options)
+        reports.assert_check(check, url if isinstance(url, str) else url(), options)
 
     return test
 
@@ -108,18 +108,18 @@ def _raise_outcome(report: Report, result: Result, level: Level) -> None:
     if result.outcome is CheckOutcome.SKIPPED:
         pytest.skip(result.skip_reason)
     if result.outcome is CheckOutcome.FAILED:
-        told = [f"  {word:9}{text}" for word, text in result_details(result)]
-        text = "\n".join([f"{result.check.name}: {level_text(result)}", *told, *report.remarks])
+        details = [f"  {name:12}{text}" for name, text in result_details(result)]
+        text = "\n".join([f"{result.check.name}: {level_text(result)}", *details, *report.remarks])
         if result.is_failure_at(level):
             pytest.fail(text, pytrace=False)
         pytest.xfail(text)
 
 
-# ---- as a plugin
+# ---- plugin
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Whatever takes the fixture `conform` is run once per check."""
+    """Parametrize every test that uses the fixture `conform` with the checks."""
     if "conform" in metafunc.fixturenames:
         metafunc.parametrize("conform", CHECK_NAMES, indirect=True)
 
@@ -131,11 +131,11 @@ def conformance_reports() -> ReportCache:
 
 @pytest.fixture(name="conform")
 def _conform(request: pytest.FixtureRequest, conformance_reports: ReportCache) -> Callable[..., None]:
-    """`conform(url, …)` judges the node once, and passes or fails by the check that this test is for."""
+    """`conform(url, …)` checks the node once per module; each test reports one check."""
     check: str = request.param
 
-    def judged(url: str, **options: Unpack[ConformOptions]) -> None:
+    def assert_conforms(url: str, **options: Unpack[ConformOptions]) -> None:
         __tracebackhide__ = True
         conformance_reports.assert_check(check, url, options)
 
-    return judged
+    return assert_conforms

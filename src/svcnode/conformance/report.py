@@ -1,4 +1,4 @@
-"""What came of it: for people, as JSON, and as JUnit XML."""
+"""The report: as text, as JSON and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ OUTCOME_STYLES = {CheckOutcome.PASSED: "green", CheckOutcome.FAILED: "red", Chec
 
 class Segment(NamedTuple):
     text: str
-    style: str = ""  # in the words of rich; for those who show no colours, nothing
+    style: str = ""  # a rich style; ignored without colours
 
 
 Line = list[Segment]
 
 
-# ---- for people
+# ---- text
 
 
 def report_lines(report: Report, level: Level, *, is_full: bool = False) -> Iterator[Line]:
-    """The table, what failed and how to mend it, and a last line that says it all."""
+    """The summary table, each failure with its fix, and the conclusion."""
     if not report.results:
-        verb = "cannot be" if report.unreachable else "was not"
-        yield [Segment(f"{report.url} {verb} judged: {report.unreachable or report.interrupted}", "red")]
+        problem = f"cannot check {report.url}" if report.unreachable else f"{report.url} was not checked"
+        yield [Segment(f"{problem}: {report.unreachable or report.interrupted}", "red")]
         return
-    yield [Segment(report.url, "bold"), Segment(f", judged by the interface {VERSION}")]
+    yield [Segment(report.url, "bold"), Segment(f", interface {VERSION}")]
     yield []
     yield from _summary_table(report)
     if is_full:
@@ -57,7 +57,7 @@ def _level_index(result: Result) -> int:
 
 
 def _summary_table(report: Report) -> Iterator[Line]:
-    """How many of the checks that were judged passed, by subject and level."""
+    """Passed of all executed checks, by group and level."""
     yield [Segment(f"{'':14}{''.join(f'{level.value:>8}' for level in Level)}   failed", "dim")]
     by_name = {result.check.name: result for result in report.results}
     for title, checks in GROUPS.items():
@@ -70,22 +70,22 @@ def _summary_table(report: Report) -> Iterator[Line]:
 
 def _cell(results: list[Result]) -> Segment:
     counts = Counter(result.outcome for result in results)
-    judged = counts[CheckOutcome.PASSED] + counts[CheckOutcome.FAILED]
-    text = f"{counts[CheckOutcome.PASSED]}/{judged}" if judged else "-"
-    return Segment(f"{text:>8}", "red" if counts[CheckOutcome.FAILED] else "green" if judged else "dim")
+    executed = counts[CheckOutcome.PASSED] + counts[CheckOutcome.FAILED]
+    text = f"{counts[CheckOutcome.PASSED]}/{executed}" if executed else "-"
+    return Segment(f"{text:>8}", "red" if counts[CheckOutcome.FAILED] else "green" if executed else "dim")
 
 
 def _all_checks(report: Report) -> Iterator[Line]:
     width = max(len(result.check.name) for result in report.results)
     for result in report.results:
         check = result.check
-        words = f"{OUTCOME_TEXT[result.outcome]:8} {check.level.value:7} {check.name:{width}} {check.clause:>7}"
-        told = (
+        columns = f"{OUTCOME_TEXT[result.outcome]:8} {check.level.value:7} {check.name:{width}} {check.clause:>7}"
+        text = (
             f"{check.requirement.removesuffix('.')}: {result.skip_reason}" if result.skip_reason else check.requirement
         )
         yield [
-            Segment(words, OUTCOME_STYLES[result.outcome]),
-            Segment(f"  {told}", "dim" if result.skip_reason else ""),
+            Segment(columns, OUTCOME_STYLES[result.outcome]),
+            Segment(f"  {text}", "dim" if result.skip_reason else ""),
         ]
 
 
@@ -95,61 +95,61 @@ def _failure_lines(result: Result, *, is_counted: bool) -> Iterator[Line]:
         Segment(f"  {level_text(result)}"),
     ]
     for name, text in result_details(result):
-        yield [Segment(f"  {name:9}", "dim"), Segment(text)]
+        yield [Segment(f"  {name:12}", "dim"), Segment(text)]
 
 
 def level_text(result: Result) -> str:
     check = result.check
-    place = "the interface is silent, this is our advice" if check.clause == UNSPECIFIED else f"clause {check.clause}"
-    if check.clause == UNSPECIFIED and check.level is not Level.ADVICE:
-        place = "not stated, but clients would break or be misled"
-    return f"{check.level.value} ({place})"
+    if check.clause != UNSPECIFIED:
+        source = f"clause {check.clause}"
+    elif check.level is Level.ADVICE:
+        source = "not specified; recommended"
+    else:
+        source = "not specified, but clients break or are misled"
+    return f"{check.level.value} ({source})"
 
 
 def result_details(result: Result) -> Iterator[tuple[str, str]]:
-    """All that it takes to see the fault again, and to mend it."""
+    """Everything needed to reproduce the failure and to fix it."""
     yield "requirement", result.check.requirement
     for finding in result.findings:
         yield "request", str(finding.request)
         yield "expected", finding.expected
         yield "actual", finding.actual
     if result.more_findings:
-        yield (
-            "more",
-            f"and {'at least ' if result.more_findings == MAX_COUNTED_FINDINGS else ''}{result.more_findings} more like these",
-        )
-    for mend in result.fixes:
-        yield "fix", mend
+        at_least = "at least " if result.more_findings == MAX_COUNTED_FINDINGS else ""
+        yield "more", f"{at_least}{result.more_findings} more findings"
+    for fix in result.fixes:
+        yield "fix", fix
 
 
 def _conclusion_lines(report: Report, level: Level) -> Iterator[Line]:
     if report.aborted:
-        yield [Segment(f"Not all could be judged: {report.aborted}.", "red")]
+        yield [Segment(f"Aborted: {report.aborted}.", "red")]
     if report.interrupted:
         yield [Segment(f"{report.interrupted.capitalize()}.", "red")]
     counts = Counter(result.outcome for result in report.results)
-    told = f"{counts[CheckOutcome.PASSED]} passed, {counts[CheckOutcome.FAILED]} failed, {counts[CheckOutcome.SKIPPED]} not judged"
-    told += " (-v says why)" if counts[CheckOutcome.SKIPPED] else ""
+    passed, failed, skipped = (counts[outcome] for outcome in CheckOutcome)
+    totals = f"{passed} passed, {failed} failed, {skipped} skipped{' (-v says why)' if skipped else ''}"
     if report.conforms(level):
-        beside = len(report.failed())
-        apart = f"; {beside} failed that {'does' if beside == 1 else 'do'} not count" if beside else ""
-        yield [Segment("It conforms", "bold green"), Segment(f" at level {level.value}: {told}{apart}.")]
+        ignored = f"; failures below this level: {failed}" if failed else ""
+        yield [Segment("The node conforms", "bold green"), Segment(f" at level {level.value}: {totals}{ignored}.")]
     elif report.interrupted and not report.failed(level):
         yield [
-            Segment("It is not known whether it conforms", "bold yellow"),
-            Segment(f" at level {level.value}: {told}."),
+            Segment("Unknown whether the node conforms", "bold yellow"),
+            Segment(f" at level {level.value}: {totals}."),
         ]
     else:
-        yield [Segment("It does not conform", "bold red"), Segment(f" at level {level.value}: {told}.")]
+        yield [Segment("The node does not conform", "bold red"), Segment(f" at level {level.value}: {totals}.")]
     for remark in report.remarks:
         yield [Segment(remark, "yellow")]
 
 
-def plain_text(pieces: Line) -> str:
-    return "".join(piece.text for piece in pieces)
+def plain_text(line: Line) -> str:
+    return "".join(segment.text for segment in line)
 
 
-# ---- for machines
+# ---- JSON and JUnit
 
 
 def as_json(report: Report, level: Level) -> str:
@@ -197,29 +197,31 @@ def results_by_group(report: Report) -> Iterator[tuple[str, Result]]:
 
 
 def as_junit(report: Report, level: Level) -> bytes:
-    """A check that failed without counting is a skipped test with the reason: red would contradict the exit code.
+    """A failure below the level is a skipped test with a reason, so that the report agrees with the exit code.
 
-    What is of no check alone has a test of its own: what stands beside the tests is not shown everywhere.
+    Remarks about the whole node are a test case of their own: not every viewer shows text outside test cases.
     """
     from xml.etree import ElementTree  # written, never read
 
     suites = ElementTree.Element("testsuites")
     counted = report.failed(level)
-    why = report.unreachable or report.aborted or report.interrupted
+    problem = report.unreachable or report.aborted or report.interrupted
     passed = [result for result in report.results if result.outcome is CheckOutcome.PASSED]
     suite = _add_element(
         suites,
         "testsuite",
         name=f"svcnode conform {report.url}",
-        tests=str(len(report.results) + bool(why) + bool(report.remarks)),
+        tests=str(len(report.results) + bool(problem) + bool(report.remarks)),
         failures=str(len(counted)),
-        errors=str(int(bool(why))),
+        errors=str(int(bool(problem))),
         skipped=str(len(report.results) - len(passed) - len(counted)),
         time=f"{sum(result.duration_s for result in report.results):.3f}",
     )
-    if why:
+    if problem:
         name = "finished" if report.interrupted else "reachable"
-        _add_element(_add_element(suite, "testcase", classname="conform", name=name, time="0"), "error", message=why)
+        _add_element(
+            _add_element(suite, "testcase", classname="conform", name=name, time="0"), "error", message=problem
+        )
     for group, result in results_by_group(report):
         _add_case(suite, group, result, is_counted=result.is_failure_at(level))
     if report.remarks:
@@ -237,7 +239,7 @@ def _add_case(suite: Element, group: str, result: Result, *, is_counted: bool) -
     if is_counted:
         _add_element(case, "failure", text, message=level_text(result), type=result.check.level.value)
     elif result.outcome is CheckOutcome.FAILED:
-        _add_element(case, "skipped", text, message=f"failed, and does not count: {level_text(result)}")
+        _add_element(case, "skipped", text, message=f"failed below the level: {level_text(result)}")
     elif result.outcome is CheckOutcome.SKIPPED:
         _add_element(case, "skipped", message=result.skip_reason)
 
@@ -251,5 +253,5 @@ def _add_element(parent: Element, tag: str, text: str = "", **attributes: str) -
 
 
 def _xml_safe(text: str) -> str:
-    """There are characters that no XML can hold, not even as references; whatever is printable is none of them."""
+    """XML cannot hold some control characters, not even as references; `one_line` escapes them."""
     return "\n".join(map(one_line, text.split("\n")))

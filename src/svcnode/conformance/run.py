@@ -1,4 +1,4 @@
-"""Runs all checks over one node: one after another, so that each has the node to itself."""
+"""Runs all checks against one node, one after another."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import Check, Finding, Level, Skip
+from svcnode.conformance.check import Check, Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.http_client import CONNECTION_CLOSED, CONNECTION_RESET, TLS_HINT, NoResponseError
 from svcnode.conformance.interface import STATIC_ENDPOINTS
-from svcnode.conformance.node_under_test import NodeUnderTest, no_response_finding
+from svcnode.conformance.node_under_test import Finding, NodeUnderTest, Skip, no_response_finding
 from svcnode.conformance.target import parse_target
 
 if TYPE_CHECKING:
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
     from svcnode.conformance.target import TargetUrl
 
-MAX_FINDINGS = 10  # of one check; the eleventh would say nothing new, and is only counted
-MAX_COUNTED_FINDINGS = 1000  # are counted; a list may hold a million
-# A node that has gone silent is not asked for ever: after so many checks that waited in vain, the rest is left out,
-# and no run takes longer than so many timeouts.
+MAX_FINDINGS = 10  # shown per check; the others are counted
+MAX_COUNTED_FINDINGS = 1000  # counted per check; a list may have a million items
+# A run is aborted after MAX_TIMED_OUT_CHECKS checks with a timeout, or after MAX_TIMEOUTS times the timeout.
 MAX_TIMED_OUT_CHECKS = 5
 MAX_TIMEOUTS = 30
-STOPPED_REASON = "stopped before it was judged"
+STOPPED_REASON = "interrupted before this check"
 
 
 class CheckOutcome(Enum):
@@ -43,17 +42,17 @@ class Result:
     check: Check
     outcome: CheckOutcome
     findings: tuple[Finding, ...] = ()
-    more_findings: int = 0  # findings beyond these
-    skip_reason: str = ""  # it was skipped
+    more_findings: int = 0  # not shown
+    skip_reason: str = ""
     duration_s: float = 0.0
 
     @property
     def fixes(self) -> list[str]:
-        """How to mend it, each way once."""
+        """The fixes of all findings, without duplicates."""
         return list(dict.fromkeys(finding.fix or self.check.fix for finding in self.findings)) or [self.check.fix]
 
     def is_failure_at(self, level: Level) -> bool:
-        """Whether it makes the node fail, judged by what is demanded up to this level."""
+        """Whether this is a failure of the node when tested at this level."""
         return self.outcome is CheckOutcome.FAILED and self.check.level.is_included_in(level)
 
 
@@ -61,10 +60,10 @@ class Result:
 class Report:
     url: str
     results: tuple[Result, ...] = ()
-    unreachable: str = ""  # why nothing could be judged
-    aborted: str = ""  # why the rest could not be judged
-    interrupted: str = ""  # that we were stopped, and how much was not done by then; no fault of the node
-    remarks: tuple[str, ...] = ()  # what is of no check alone, and has to be known
+    unreachable: str = ""  # why no check could run
+    aborted: str = ""  # why the remaining checks were skipped
+    interrupted: str = ""  # how many checks did not run because the user stopped the run
+    remarks: tuple[str, ...] = ()  # about the whole node
 
     def failed(self, level: Level = Level.ADVICE) -> list[Result]:
         return [result for result in self.results if result.is_failure_at(level)]
@@ -75,8 +74,6 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What to judge, and how."""
-
     target: TargetUrl
     timeout_s: float = 5.0
     other_methods: bool = True
@@ -91,54 +88,53 @@ def check_node(
     ca: Path | None = None,
     other_methods: bool = True,
 ) -> Report:
-    """All checks over one node, from a thread without an event loop. Raises `InvalidValueError` for a wrong URL."""
+    """Run all checks from a thread without an event loop. Raises `InvalidValueError` for a wrong URL."""
     target = parse_target(url, prefix=prefix, ca=ca)
     return asyncio.run(run_checks(RunOptions(target=target, timeout_s=timeout_s, other_methods=other_methods)))
 
 
-async def run_checks(plan: RunOptions, *, stopped: asyncio.Future[None] | None = None) -> Report:
-    """When `stopped` is done, the node is asked no more; what was judged by then is reported."""
-    running = _Run(plan)
+async def run_checks(options: RunOptions, *, stopped: asyncio.Future[None] | None = None) -> Report:
+    """When `stopped` is done, the run ends and the results so far are reported."""
+    run = _Run(options)
     async with asyncio.TaskGroup() as group:
-        judging = group.create_task(running.run())
+        task = group.create_task(run.run())
         if stopped is not None:
-            stopped.add_done_callback(lambda _: judging.cancel())
-    return running.report()
+            stopped.add_done_callback(lambda _: task.cancel())
+    return run.report()
 
 
 def _tls_hint(reason: str, target: TargetUrl) -> str:
-    """Some that expect TLS say nothing at all to whoever does not speak it."""
-    is_wordless = reason in (CONNECTION_CLOSED, CONNECTION_RESET) and target.tls is None
-    return TLS_HINT if is_wordless else ""
+    """A server that expects TLS may close a plain connection without a response."""
+    return TLS_HINT if reason in (CONNECTION_CLOSED, CONNECTION_RESET) and target.tls is None else ""
 
 
-async def _connect_error(subject: NodeUnderTest, endpoint: str) -> str:
+async def _connect_error(node: NodeUnderTest, endpoint: str) -> str:
     try:
-        await subject.first_response(endpoint)
+        await node.first_response(endpoint)
     except NoResponseError as exc:
         return str(exc)
     return ""
 
 
-async def _collect_remarks(subject: NodeUnderTest, target: TargetUrl) -> AsyncIterator[str]:
-    if await subject.has_no_endpoints():
-        yield f"No endpoint is found below {target}: where the node has another prefix, name it with --prefix."
-    if await subject.has_no_services():
-        yield "No service is listed, so nothing about the health of services could be seen."
+async def _collect_remarks(node: NodeUnderTest, target: TargetUrl) -> AsyncIterator[str]:
+    if await node.has_no_endpoints():
+        yield f"No endpoint found at {target}. If the node has another prefix, set --prefix."
+    if await node.has_no_services():
+        yield "No service is listed, so the health of services was not checked."
 
 
 class _Run:
-    """Knows at any time what was judged by then, since it may be cancelled at any time."""
+    """Holds the results so far; it may be cancelled at any time."""
 
-    def __init__(self, plan: RunOptions) -> None:
-        self._options = plan
-        self._node = NodeUnderTest(plan.target, plan.timeout_s, other_methods=plan.other_methods)
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._node = NodeUnderTest(options.target, options.timeout_s, other_methods=options.other_methods)
         self._results: dict[str, Result] = {}  # by the name of the check
         self._unreachable = ""
         self._aborted = ""
         self._remarks: tuple[str, ...] = ()
         self._timed_out_checks = 0
-        self._timeout_reporters: dict[tuple[str, str], str] = {}  # which check has told of it
+        self._timeout_reporters: dict[tuple[str, str], str] = {}  # the check that reported each timeout
         self._deadline_s = math.inf
 
     async def run(self) -> None:
@@ -151,30 +147,30 @@ class _Run:
         self._deadline_s = time.monotonic() + MAX_TIMEOUTS * self._options.timeout_s
         for check in CHECKS:
             self._options.progress(check)
-            began_s = time.monotonic()
+            started_s = time.monotonic()
             result = await self._run_check(check)
-            self._results[check.name] = replace(result, duration_s=time.monotonic() - began_s)
+            self._results[check.name] = replace(result, duration_s=time.monotonic() - started_s)
 
     def report(self) -> Report:
-        """Where nothing was judged, there are no results. Otherwise there is one for every check."""
-        not_made = [] if self._unreachable else [check for check in CHECKS if check.name not in self._results]
-        left_out = (
-            [Result(check, CheckOutcome.SKIPPED, skip_reason=STOPPED_REASON) for check in not_made]
+        """Without any result the report has none; otherwise it has one per check."""
+        not_run = [] if self._unreachable else [check for check in CHECKS if check.name not in self._results]
+        remaining = (
+            [Result(check, CheckOutcome.SKIPPED, skip_reason=STOPPED_REASON) for check in not_run]
             if self._results
             else []
         )
         return Report(
             url=str(self._options.target),
-            results=(*self._results.values(), *left_out),
+            results=(*self._results.values(), *remaining),
             unreachable=self._unreachable,
             aborted=self._aborted,
-            interrupted=f"stopped with {len(not_made)} of {len(CHECKS)} checks not made" if not_made else "",
+            interrupted=f"interrupted: {len(not_run)} of {len(CHECKS)} checks did not run" if not_run else "",
             remarks=self._remarks,
         )
 
     async def _run_check(self, check: Check) -> Result:
-        if why := self._skip_reason(check):
-            return Result(check, CheckOutcome.SKIPPED, skip_reason=why)
+        if reason := self._skip_reason(check):
+            return Result(check, CheckOutcome.SKIPPED, skip_reason=reason)
         findings: list[Finding] = []
         try:
             async with asyncio.timeout(max(0.0, self._deadline_s - time.monotonic())):
@@ -184,21 +180,21 @@ class _Run:
         except NoResponseError as exc:
             self._timed_out_checks += exc.is_timeout
             if self._timed_out_checks == MAX_TIMED_OUT_CHECKS:
-                self._aborted = "it has stopped answering"
-            if exc.is_timeout and (teller := self._earlier_reporter(exc, check)) and not findings:
-                return Result(check, CheckOutcome.SKIPPED, skip_reason=f"no answer in time, see {teller}")
+                self._aborted = "the node stopped responding"
+            if exc.is_timeout and (reporter := self._earlier_reporter(exc, check)) and not findings:
+                return Result(check, CheckOutcome.SKIPPED, skip_reason=f"timeout, see {reporter}")
             findings.append(no_response_finding(exc))
         except TimeoutError:
-            self._aborted = f"its answers are too slow: {MAX_TIMEOUTS} timeouts have passed"
+            self._aborted = f"responses are too slow: the run took {MAX_TIMEOUTS} times the timeout"
             return Result(check, CheckOutcome.SKIPPED, skip_reason=self._aborted)
         outcome = CheckOutcome.FAILED if findings else CheckOutcome.PASSED
         return Result(check, outcome, tuple(findings[:MAX_FINDINGS]), len(findings[MAX_FINDINGS:]))
 
     def _earlier_reporter(self, exc: NoResponseError, check: Check) -> str:
-        """The check that has told of this silence already; empty where this one is to."""
-        place = exc.request.method, exc.request.target.partition("?")[0]
-        teller = self._timeout_reporters.setdefault(place, check.name)
-        return "" if teller == check.name else teller
+        """The check that already reported a timeout of this request; empty if this check is the first."""
+        key = exc.request.method, exc.request.target.partition("?")[0]
+        reporter = self._timeout_reporters.setdefault(key, check.name)
+        return "" if reporter == check.name else reporter
 
     async def _collect_findings(self, check: Check, findings: list[Finding]) -> None:
         async with aclosing(check.function(self._node)) as found:
@@ -209,11 +205,11 @@ class _Run:
 
     def _skip_reason(self, check: Check) -> str:
         if check.uses_other_methods and not self._options.other_methods:
-            return "other methods were not to be sent"
+            return "other methods are disabled"
         if self._aborted:
             return self._aborted
         for need in check.needs:
             outcome = self._results[need].outcome
             if outcome is not CheckOutcome.PASSED:
-                return f"{need} {'failed' if outcome is CheckOutcome.FAILED else 'was not judged'}"
+                return f"{need} {'failed' if outcome is CheckOutcome.FAILED else 'was skipped'}"
         return ""

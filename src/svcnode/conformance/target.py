@@ -1,4 +1,4 @@
-"""Where the node is, from what people write: a URL, the prefix of the interface, and an authority for TLS."""
+"""The address of the node: parses a URL, the prefix of the interface and a CA file."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ _VISIBLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetUrl:
-    """Where the node is: what requests are sent to, and the path that the endpoints are appended to."""
+    """The server that requests are sent to, and the path before the endpoints."""
 
     host: str
     port: int
     base: str
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     has_custom_ca: bool = False
-    authorization: str = field(default="", repr=False)  # as the header has it; never shown
+    authorization: str = field(default="", repr=False)  # the header value; never shown
 
     @property
     def netloc(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        is_usual = self.port == (80 if self.tls is None else 443)
-        return host if is_usual else f"{host}:{self.port}"
+        is_default = self.port == (80 if self.tls is None else 443)
+        return host if is_default else f"{host}:{self.port}"
 
     def __str__(self) -> str:
         return f"{'http' if self.tls is None else 'https'}://{self.netloc}{self.base}"
 
 
 def parse_target(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> TargetUrl:
-    """Raises `InvalidValueError` for what cannot be asked. A URL that ends in an endpoint means the node itself."""
-    if "?" in url or "#" in url:  # not shown again: it may hold a password, and what follows now a key
-        raise InvalidValueError(f"the base URL of a node ends before a ? or a #; {_EXAMPLE}")
+    """Raises `InvalidValueError` for an unusable URL. The path of an endpoint at its end is removed."""
+    if "?" in url or "#" in url:  # not repeated in the error: it may hold a password or a key
+        raise InvalidValueError(f"the base URL of a node has no ? and no #; {_EXAMPLE}")
     parts = _split_url(url if "://" in url else f"http://{url}")
     if parts is None or "@" in parts.path:
         shown_url = f"…@{url.rpartition('@')[2]}" if "@" in url else url
-        hint = "; @ : / in a password have a %-form" if "@" in url else ""
+        hint = "; percent-encode @ : / in a password" if "@" in url else ""
         raise InvalidValueError(f'"{shown_url}" is not the base URL of a node; {_EXAMPLE}{hint}')
     if not re.fullmatch(r"(/[^/?#\s]+)*/?", prefix):
         raise InvalidValueError(f'"{prefix}" is not a prefix; write it like /svc')
     tls = _ssl_context(ca) if parts.scheme == "https" else None
     if ca is not None and tls is None:
-        raise InvalidValueError("an authority (CA) is for https, and the URL says http")
+        raise InvalidValueError("a CA file needs an https URL; this one is http")
     base = f"{_base_path(parts.path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
     return TargetUrl(
         host=parts.host,
@@ -98,7 +98,7 @@ def _authorization(username: str, password: str) -> str:
         return ""
     username, password = unquote(username), unquote(password)
     token = base64.b64encode(f"{username}:{password}".encode()).decode()
-    register_secret(password or username)  # a name without a password may be a token
+    register_secret(password or username)  # a user name without a password may be a token
     register_secret(token)
     return f"Basic {token}"
 
@@ -107,5 +107,5 @@ def _ssl_context(ca: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as exc:  # ssl.SSLError is one
-        why = os_error_text(exc) if not isinstance(exc, ssl.SSLError) else "it holds no certificate in PEM form"
-        raise InvalidValueError(f"{ca} cannot be used as an authority (CA): {why}") from exc
+        problem = os_error_text(exc) if not isinstance(exc, ssl.SSLError) else "no PEM certificate in it"
+        raise InvalidValueError(f"cannot use the CA file {ca}: {problem}") from exc

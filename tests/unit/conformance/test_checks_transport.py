@@ -13,7 +13,7 @@ from svcnode.conformance.interface import Endpoint
 from svcnode.conformance.node_under_test import Exchange
 
 if TYPE_CHECKING:
-    from svcnode.conformance.check import Finding
+    from svcnode.conformance.node_under_test import Finding
 
 HEALTH = Endpoint("health", "/node/health", (200, 206, 503))
 ASKED = RequestLine("GET", "/svc/node/health")
@@ -43,7 +43,7 @@ class Crowd:
 
 def findings(*faults: tuple[int, Exchange | NoResponseError]) -> list[Finding]:
     async def judged() -> list[Finding]:
-        return [finding async for finding in parallel_requests.function(cast("Subject", Crowd(*faults)))]
+        return [finding async for finding in parallel_requests.function(cast("NodeUnderTest", Crowd(*faults)))]
 
     return asyncio.run(judged())
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from svcnode.conformance.check import Finding, Level
+from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.http_client import RequestLine
+from svcnode.conformance.node_under_test import Finding
 from svcnode.conformance.report import as_json, as_junit, plain_text, report_lines
 from svcnode.conformance.run import CheckOutcome, Report, Result
 from svcnode.conformance.text import safe_text

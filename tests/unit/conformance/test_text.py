@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from svcnode.conformance.text import join_words, safe_text
+from svcnode.conformance.text import join_items, safe_text
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ def test_what_a_stranger_sent_is_shown_on_one_line_and_does_no_harm(raw: str | b
     ("words", "text"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
 )
 def test_words_are_listed_as_in_a_sentence(words: list[str], text: str) -> None:
-    assert join_words(words) == text
-    assert join_words(words, limit=3) == text
+    assert join_items(words) == text
+    assert join_items(words, limit=3) == text
 
 
 def test_of_many_words_the_others_are_counted() -> None:
-    assert join_words(["a", "b", "c", "d"], limit=3) == "a, b, c and 1 more"
-    assert join_words(["a", "b", "c", "d"], limit=1) == "a and 3 more"
+    assert join_items(["a", "b", "c", "d"], limit=3) == "a, b, c and 1 more"
+    assert join_items(["a", "b", "c", "d"], limit=1) == "a and 3 more"

@@ -1,4 +1,4 @@
-"""All that is demanded, in the order in which it is judged: what others stand on comes first."""
+"""All checks in the order in which they run: a check comes after those it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from svcnode.conformance.checks import (
     versions,
 )
 
-# By what they are about. A check is in a module by being one of its names.
+# Every `Check` in the namespace of a module belongs to its group.
 GROUPS = MappingProxyType(
     {
         title: tuple(value for value in vars(module).values() if isinstance(value, Check))

@@ -1,14 +1,15 @@
-"""`GET /node`: who the node is."""
+"""`GET /node`: the identity of the node."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import UNSPECIFIED, Level, Skip, check
+from svcnode.conformance.check import UNSPECIFIED, Level, check
 from svcnode.conformance.interface import IDENTITY
+from svcnode.conformance.node_under_test import Skip
 from svcnode.conformance.parse import format_content_type, format_response, parse_body
-from svcnode.conformance.text import join_words, json_text, safe_text
+from svcnode.conformance.text import join_items, json_text, safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
@@ -24,12 +25,12 @@ VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*", re.ASCII)
     Level.MUST,
     "4.1",
     requirement="GET /node answers 200.",
-    fix="Serve the identity at /node under the prefix, open to everyone and without a redirect.",
+    fix="Serve the identity at /node under the prefix, without authentication and without a redirect.",
 )
 async def identity_answers(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(IDENTITY)
-    if exchanged.response.code != 200:
-        yield exchanged.finding("200")
+    exchange = await node.first_response(IDENTITY)
+    if exchange.response.code != 200:
+        yield exchange.finding("200")
 
 
 @check(
@@ -37,13 +38,13 @@ async def identity_answers(node: NodeUnderTest) -> Findings:
     Level.MUST,
     "4.1",
     requirement="The identity is sent as application/json.",
-    fix="Send the header Content-Type: application/json once; a charset after it does no harm.",
+    fix="Send the header Content-Type: application/json once; a charset parameter is allowed.",
     needs=("identity-answers",),
 )
 async def identity_content_type(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(IDENTITY)
-    if exchanged.response.media_type != "application/json":
-        yield exchanged.finding("Content-Type: application/json", format_content_type(exchanged.response))
+    exchange = await node.first_response(IDENTITY)
+    if exchange.response.media_type != "application/json":
+        yield exchange.finding("Content-Type: application/json", format_content_type(exchange.response))
 
 
 @check(
@@ -55,10 +56,10 @@ async def identity_content_type(node: NodeUnderTest) -> Findings:
     needs=("identity-answers",),
 )
 async def identity_json(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(IDENTITY)
-    document = parse_body(exchanged.response)
+    exchange = await node.first_response(IDENTITY)
+    document = parse_body(exchange.response)
     if not isinstance(document.value, dict):
-        yield exchanged.finding("a JSON object", document.error or format_response(exchanged.response))
+        yield exchange.finding("a JSON object", document.error or format_response(exchange.response))
 
 
 @check(
@@ -70,14 +71,14 @@ async def identity_json(node: NodeUnderTest) -> Findings:
     needs=("identity-json",),
 )
 async def identity_fields(node: NodeUnderTest) -> Findings:
-    exchanged, fields = await node.identity()
+    exchange, fields = await node.identity()
     for name in FIELDS:
         if name not in fields:
-            yield exchanged.finding(
-                f"the field {name}", f"only {join_words(list(map(safe_text, fields)), 10) or 'an empty object'}"
+            yield exchange.finding(
+                f"the field {name}", f"only {join_items(list(map(safe_text, fields)), 10) or 'an empty object'}"
             )
         elif not isinstance(fields[name], str):
-            yield exchanged.finding(f"{name} as a string", f"{name} is {json_text(fields[name])}, and no string")
+            yield exchange.finding(f"{name} as a string", f"{name} is {json_text(fields[name])}, not a string")
 
 
 @check(
@@ -85,7 +86,7 @@ async def identity_fields(node: NodeUnderTest) -> Findings:
     Level.MUST,
     "2.1",
     requirement='spec_version is the letter "v" followed by dotted numbers.',
-    fix="Report the version of the interface as v0.0.1: a small v, numbers and dots, and nothing else.",
+    fix="Report the version of the interface as v0.0.1: a lower-case v, then numbers and dots only.",
     needs=("identity-json",),
 )
 def identity_spec_version_form(node: NodeUnderTest) -> Findings:
@@ -105,12 +106,12 @@ def identity_node_version_form(node: NodeUnderTest) -> Findings:
 
 
 async def _form_findings(node: NodeUnderTest, name: str) -> Findings:
-    exchanged, fields = await node.identity()
+    exchange, fields = await node.identity()
     value = fields.get(name)
     if not isinstance(value, str):
-        raise Skip(f"{name} is missing, or no string")
+        raise Skip(f"{name} is missing or not a string")
     if not VERSION_PATTERN.fullmatch(value):
-        yield exchanged.finding(f"{name} such as v0.0.1", f'{name} is "{safe_text(value)}"')
+        yield exchange.finding(f"{name} such as v0.0.1", f'{name} is "{safe_text(value)}"')
 
 
 @check(
@@ -118,26 +119,26 @@ async def _form_findings(node: NodeUnderTest, name: str) -> Findings:
     Level.ADVICE,
     UNSPECIFIED,
     requirement="node_name is not empty.",
-    fix="Give the node a name, so that it can be told from others.",
+    fix="Give the node a name that distinguishes it from others.",
     needs=("identity-json",),
 )
 async def identity_name_not_empty(node: NodeUnderTest) -> Findings:
-    exchanged, fields = await node.identity()
+    exchange, fields = await node.identity()
     if not isinstance(name := fields.get("node_name"), str):
-        raise Skip("node_name is missing, or no string")
+        raise Skip("node_name is missing or not a string")
     if not name.strip():
-        yield exchanged.finding("a name", f'node_name is "{safe_text(name)}"')
+        yield exchange.finding("a name", f'node_name is "{safe_text(name)}"')
 
 
 @check(
     "identity-no-other-fields",
     Level.ADVICE,
     "2.1",
-    requirement="The identity has no fields but its three.",
-    fix="Leave the other fields out, or serve them elsewhere: clients with strict types refuse what they do not know.",
+    requirement="The identity has no other fields.",
+    fix="Remove the other fields or serve them elsewhere: clients with strict types reject unknown fields.",
     needs=("identity-json", "identity-fields"),
 )
 async def identity_no_other_fields(node: NodeUnderTest) -> Findings:
-    exchanged, fields = await node.identity()
+    exchange, fields = await node.identity()
     if others := sorted(set(fields) - set(FIELDS)):
-        yield exchanged.finding(join_words(list(FIELDS)), f"also {join_words(list(map(safe_text, others)), 10)}")
+        yield exchange.finding(join_items(list(FIELDS)), f"also {join_items(list(map(safe_text, others)), 10)}")

@@ -1,4 +1,4 @@
-"""What stands beside the four endpoints is nothing, and has to look like it."""
+"""Paths beside the four endpoints answer 404."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     "path-unknown-refused",
     Level.SHOULD,
     UNSPECIFIED,
-    requirement="A path that the interface does not have is not answered as if it were fine.",
-    fix="Answer 404 for it, and no page for everything: a monitor with a misspelt path would see a healthy node.",
+    requirement="An unknown path is not answered with success.",
+    fix="Answer 404, and serve no catch-all page: a monitor with a misspelt path would see a healthy node.",
 )
 async def path_unknown_refused(node: NodeUnderTest) -> Findings:
-    for exchanged in await _unknown_path_exchanges(node):
-        if is_success_code(exchanged.response.code):
-            yield exchanged.finding("404")
+    for exchange in await _unknown_path_exchanges(node):
+        if is_success_code(exchange.response.code):
+            yield exchange.finding("404")
 
 
 @check(
     "path-unknown-404",
     Level.ADVICE,
     UNSPECIFIED,
-    requirement="A path that the interface does not have is answered 404, with an error body.",
+    requirement="An unknown path is answered 404 with an error body.",
     fix='Answer 404 with Content-Type: application/json and a body such as {"message":"Not found"}.',
     needs=("path-unknown-refused",),
 )
 async def path_unknown_404(node: NodeUnderTest) -> Findings:
-    for exchanged in await _unknown_path_exchanges(node):
-        if (fault := not_found_finding(exchanged)) is not None:
-            yield fault
+    for exchange in await _unknown_path_exchanges(node):
+        if (finding := not_found_finding(exchange)) is not None:
+            yield finding
 
 
 async def _unknown_path_exchanges(node: NodeUnderTest) -> list[Exchange]:
@@ -49,11 +49,11 @@ async def _unknown_path_exchanges(node: NodeUnderTest) -> list[Exchange]:
     "path-trailing-slash",
     Level.ADVICE,
     UNSPECIFIED,
-    requirement="An endpoint with a slash after it is neither another name for it nor a redirect.",
-    fix="Answer 404 for it: kubelets and HAProxy take the redirect for a yes, whatever the health is.",
+    requirement="An endpoint with a trailing slash is neither an alias nor a redirect.",
+    fix="Answer 404: kubelets and HAProxy read a redirect as success, whatever the health is.",
     needs=("path-unknown-refused",),
 )
 async def path_trailing_slash(node: NodeUnderTest) -> Findings:
-    for exchanged in await node.send_all(node.request(f"{place.path}/") for place in STATIC_ENDPOINTS.values()):
-        if exchanged.response.code != 404:
-            yield exchanged.finding("404")
+    for exchange in await node.send_all(node.request(f"{endpoint.path}/") for endpoint in STATIC_ENDPOINTS.values()):
+        if exchange.response.code != 404:
+            yield exchange.finding("404")

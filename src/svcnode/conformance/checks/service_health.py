@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import ROUNDS, UNSPECIFIED, Level, Skip, check, is_persistent
+from svcnode.conformance.check import ROUNDS, UNSPECIFIED, Level, check, is_persistent
 from svcnode.conformance.interface import (
     ALL_HEALTH_CODES,
     HEALTH_CODES,
@@ -15,7 +15,7 @@ from svcnode.conformance.interface import (
     VERSION_NOT_FOUND,
     needs_encoding,
 )
-from svcnode.conformance.node_under_test import no_response_finding
+from svcnode.conformance.node_under_test import Skip, no_response_finding
 from svcnode.conformance.parse import (
     body_field,
     error_body_problem,
@@ -28,9 +28,9 @@ from svcnode.conformance.parse import (
 from svcnode.conformance.text import safe_text
 
 if TYPE_CHECKING:
-    from svcnode.conformance.check import Finding, Findings
+    from svcnode.conformance.check import Findings
     from svcnode.conformance.http_client import RawResponse
-    from svcnode.conformance.node_under_test import Exchange, NodeUnderTest
+    from svcnode.conformance.node_under_test import Exchange, Finding, NodeUnderTest
 
 
 @check(
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     Level.MUST,
     "4.4",
     requirement="GET /node/services/{id}/health answers 200, 206 or 503 for every id in the list.",
-    fix="Look the id of the path up among the services that the list has, and answer 200 for Up, 206 for Initializing "
-    "and 503 for Down.",
+    fix="Find the service of the id in the path, and answer 200 for Up, 206 for Initializing and 503 for Down.",
     needs=("services-answers",),
 )
 async def service_health_code(node: NodeUnderTest) -> Findings:
@@ -52,9 +51,8 @@ async def service_health_code(node: NodeUnderTest) -> Findings:
     "service-id-encoded",
     Level.MUST,
     "4.4",
-    requirement="An id with characters that a path cannot hold is asked for percent-encoded, and answers 200, 206 or 503.",
-    fix="Split the path first and percent-decode its parts once, after that; or use only letters, digits and - . _ ~ "
-    "in ids.",
+    requirement="A percent-encoded id with characters that a path cannot hold is answered 200, 206 or 503.",
+    fix="Split the path first, then percent-decode each segment once; or use only letters, digits and - . _ ~ in ids.",
     needs=("services-answers",),
 )
 async def service_id_encoded(node: NodeUnderTest) -> Findings:
@@ -66,10 +64,10 @@ async def service_id_encoded(node: NodeUnderTest) -> Findings:
 
 async def _health_exchanges(node: NodeUnderTest, *, is_encoded: bool) -> dict[str, Exchange]:
     asked = {
-        one: exchanged for one, exchanged in (await node.service_healths()).items() if needs_encoding(one) == is_encoded
+        one: exchange for one, exchange in (await node.service_healths()).items() if needs_encoding(one) == is_encoded
     }
     if not asked and not await _unanswered_findings(node, is_encoded=is_encoded):
-        raise Skip(f"no listed id has {'a character' if is_encoded else 'only characters'} of that kind")
+        raise Skip(f"no listed id {'needs' if is_encoded else 'is free of'} percent-encoding")
     return asked
 
 
@@ -80,73 +78,73 @@ async def _unanswered_findings(node: NodeUnderTest, *, is_encoded: bool) -> list
 
 def _wrong_code_findings(asked: dict[str, Exchange]) -> list[Finding]:
     return [
-        exchanged.finding(
+        exchange.finding(
             HEALTH_CODES_TEXT,
-            f'{format_response(exchanged.response)}, for the id "{safe_text(service_id)}" of the list',
+            f'{format_response(exchange.response)}, for the id "{safe_text(service_id)}" of the list',
         )
-        for service_id, exchanged in asked.items()
-        if exchanged.response.code not in ALL_HEALTH_CODES
+        for service_id, exchange in asked.items()
+        if exchange.response.code not in ALL_HEALTH_CODES
     ]
 
 
 async def _decoding_findings(node: NodeUnderTest, ids: list[str]) -> list[Finding]:
-    """A node that decodes no id knows none of these, and may answer for them as for any other that it does not know.
+    """A node that does not decode ids may answer an encoded id like an unknown one.
 
-    That is seen where the status in the list asks for another answer; otherwise, nobody can tell.
+    This shows only if the status in the list requires another code.
     """
     unknown = (await node.send(node.health_request(node.unknown_id))).response
     before = await _statuses(node)
     asked = dict(zip(ids, await node.send_all(map(node.health_request, ids)), strict=True))
     after = await _statuses(node)
-    alike = {one: exchanged for one, exchanged in asked.items() if _is_same_response(exchanged.response, unknown)}
+    alike = {one: exchange for one, exchange in asked.items() if _is_same_response(exchange.response, unknown)}
     mistaken = {
         one: before[one]
         for one in alike
         if one in before and before[one] == after.get(one) and HEALTH_CODES[before[one]] != unknown.code
     }
-    plain = [exchanged for one, exchanged in (await node.service_healths()).items() if not needs_encoding(one)]
-    if mistaken and any(not _is_same_response(exchanged.response, unknown) for exchanged in plain):
-        came = f"{format_response(unknown)}, as for an id that is not registered"
-        return [asked[one].finding(_expected_text(one, status), came) for one, status in mistaken.items()]
+    plain = [exchange for one, exchange in (await node.service_healths()).items() if not needs_encoding(one)]
+    if mistaken and any(not _is_same_response(exchange.response, unknown) for exchange in plain):
+        actual = f"{format_response(unknown)}, as for an unknown id"
+        return [asked[one].finding(_expected_text(one, status), actual) for one, status in mistaken.items()]
     if len(alike) == len(asked):
-        hint = f": make that service {'Down' if unknown.code == 200 else 'Up'} to have it judged"
+        hint = f"; set that service to {'Down' if unknown.code == 200 else 'Up'} to check it"
         raise Skip(
-            f'an id that is not registered gets the same answer as "{safe_text(ids[0])}" ({unknown.code})'
+            f'an unknown id gets the same response as "{safe_text(ids[0])}" ({unknown.code})'
             f"{'' if ids[0] in mistaken else hint}"
         )
     return []
 
 
-def _is_same_response(answer: RawResponse, other: RawResponse) -> bool:
-    return (answer.code, answer.body) == (other.code, other.body)
+def _is_same_response(one: RawResponse, other: RawResponse) -> bool:
+    return (one.code, one.body) == (other.code, other.body)
 
 
 def _expected_text(service_id: str, status: str) -> str:
-    return f'{HEALTH_CODES[status]}, since the list says that "{safe_text(service_id)}" is {status}'
+    return f'{HEALTH_CODES[status]}, because the list says that "{safe_text(service_id)}" is {status}'
 
 
 @check(
     "service-health-no-body",
     Level.SHOULD,
     "3",
-    requirement="The health of a service is its status code alone: the answer has no body.",
+    requirement="The health of a service is the status code alone: the response has no body.",
     fix="Send no body, and Content-Length: 0.",
     needs=("services-answers",),
 )
 async def service_health_no_body(node: NodeUnderTest) -> Findings:
-    for exchanged in (await _answered_services(node)).values():
-        if exchanged.response.body:
-            yield exchanged.finding(f"{exchanged.response.code} with no body")
+    for exchange in (await _answered_services(node)).values():
+        if exchange.response.body:
+            yield exchange.finding(f"{exchange.response.code} with no body")
 
 
 async def _answered_services(node: NodeUnderTest) -> dict[str, Exchange]:
     found = {
-        one: exchanged
-        for one, exchanged in (await node.service_healths()).items()
-        if exchanged.response.code in ALL_HEALTH_CODES
+        one: exchange
+        for one, exchange in (await node.service_healths()).items()
+        if exchange.response.code in ALL_HEALTH_CODES
     }
     if not found:
-        raise Skip("no service answers for its health")
+        raise Skip("no service has a valid health response")
     return found
 
 
@@ -159,90 +157,90 @@ async def _answered_services(node: NodeUnderTest) -> dict[str, Exchange]:
     needs=("services-answers",),
 )
 async def service_health_agrees(node: NodeUnderTest) -> Findings:
-    """A status may change between two reads: judged is only what a list before and one after agree on."""
+    """A status may change between two requests, so only statuses that are equal before and after count."""
     answered = list(await _answered_services(node))
-    judged: Counter[str] = Counter()
+    compared: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     last: dict[str, tuple[Exchange, str]] = {}
     for _ in range(ROUNDS):
         before = await _statuses(node)
         asked = await node.send_all(map(node.health_request, answered))
         after = await _statuses(node)
-        for service_id, exchanged in zip(answered, asked, strict=True):
+        for service_id, exchange in zip(answered, asked, strict=True):
             status = before.get(service_id)
             if status is None or status != after.get(service_id):
                 continue
-            judged[service_id] += 1
-            if exchanged.response.code != HEALTH_CODES[status]:
+            compared[service_id] += 1
+            if exchange.response.code != HEALTH_CODES[status]:
                 wrong[service_id] += 1
-                last[service_id] = exchanged, status
-    if not judged:
-        raise Skip("no service has a status in the list that holds still")
-    for service_id, (exchanged, status) in last.items():
+                last[service_id] = exchange, status
+    if not compared:
+        raise Skip("no service has a stable status in the list")
+    for service_id, (exchange, status) in last.items():
         if is_persistent(wrong[service_id]):
-            yield exchanged.finding(_expected_text(service_id, status), str(exchanged.response.code))
+            yield exchange.finding(_expected_text(service_id, status), str(exchange.response.code))
 
 
 async def _statuses(node: NodeUnderTest) -> dict[str, str]:
-    """By the list as it is now; of the services that have one of the three, and an id that can be asked for."""
+    """The current status by id, of services with a valid status and a usable id."""
     items = service_items((await node.get(STATIC_ENDPOINTS[SERVICES].path)).response) or []
     return {
         one: item["status"] for one, item in services_by_id(items).items() if item.get("status") in tuple(HEALTH_CODES)
     }
 
 
-# ---- ids that are not registered
+# ---- unknown ids
 
 
 @check(
     "service-unknown-refused",
     Level.SHOULD,
     "4.4",
-    requirement="An id that is not registered is not answered as if its service were fine.",
-    fix="Answer 404 for an id that is not in the list; codes from 200 to 399 are taken for a healthy service.",
+    requirement="An unknown id is not answered with success.",
+    fix="Answer 404 for an id that is not in the list; codes from 200 to 399 read as healthy.",
     needs=("services-answers",),
 )
 async def service_unknown_refused(node: NodeUnderTest) -> Findings:
-    exchanged = await node.send(node.health_request(node.unknown_id))
-    if is_success_code(exchanged.response.code):
-        yield exchanged.finding("404")
+    exchange = await node.send(node.health_request(node.unknown_id))
+    if is_success_code(exchange.response.code):
+        yield exchange.finding("404")
 
 
 @check(
     "service-unknown-distinct-message",
     Level.SHOULD,
     "7",
-    requirement=f'An id that is not registered is not answered with the message "{VERSION_NOT_FOUND}".',
-    fix='Send another message, such as {"message":"Service not found"}: clients tell the two 404 apart by it.',
+    requirement=f'An unknown id is not answered with the message "{VERSION_NOT_FOUND}".',
+    fix='Send another message, such as {"message":"Service not found"}: it distinguishes the two kinds of 404.',
     needs=("service-unknown-refused",),
 )
 async def service_unknown_distinct_message(node: NodeUnderTest) -> Findings:
-    exchanged = await node.send(node.health_request(node.unknown_id))
-    if body_field(exchanged.response, "message") == VERSION_NOT_FOUND:
-        yield exchanged.finding("another message")
+    exchange = await node.send(node.health_request(node.unknown_id))
+    if body_field(exchange.response, "message") == VERSION_NOT_FOUND:
+        yield exchange.finding("another message")
 
 
 @check(
     "service-unknown-404",
     Level.ADVICE,
     UNSPECIFIED,
-    requirement="An id that is not registered is answered 404, with an error body.",
+    requirement="An unknown id is answered 404 with an error body.",
     fix='Answer 404 with Content-Type: application/json and a body such as {"message":"Service not found"}.',
     needs=("service-unknown-refused",),
 )
 async def service_unknown_404(node: NodeUnderTest) -> Findings:
-    exchanged = await node.send(node.health_request(node.unknown_id))
-    if (fault := not_found_finding(exchanged)) is not None:
-        yield fault
+    exchange = await node.send(node.health_request(node.unknown_id))
+    if (finding := not_found_finding(exchange)) is not None:
+        yield finding
 
 
-def not_found_finding(exchanged: Exchange) -> Finding | None:
-    answer = exchanged.response
+def not_found_finding(exchange: Exchange) -> Finding | None:
+    response = exchange.response
     expected = '404, application/json, {"message":"…"}'
-    if answer.code != 404:
-        return exchanged.finding(expected)
-    if fault := error_body_problem(answer):
-        return exchanged.finding(expected, fault)
-    if answer.media_type != "application/json":
-        return exchanged.finding(expected, f"404 with {format_content_type(answer)}")
+    if response.code != 404:
+        return exchange.finding(expected)
+    if problem := error_body_problem(response):
+        return exchange.finding(expected, problem)
+    if response.media_type != "application/json":
+        return exchange.finding(expected, f"404 with {format_content_type(response)}")
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.interface import DOT_IDS, HEALTH_CODES, SERVICES
 from svcnode.conformance.parse import format_content_type, format_response, parse_body, service_items
-from svcnode.conformance.text import join_words, json_text, safe_text
+from svcnode.conformance.text import join_items, json_text, safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
@@ -27,9 +27,9 @@ EXAMPLE_SERVICE = '{"id":"db-1","name":"Database","description":"Holds the ledge
     fix="Serve the list at /node/services under the prefix with 200, also when it is empty.",
 )
 async def services_answers(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(SERVICES)
-    if exchanged.response.code != 200:
-        yield exchanged.finding("200")
+    exchange = await node.first_response(SERVICES)
+    if exchange.response.code != 200:
+        yield exchange.finding("200")
 
 
 @check(
@@ -37,13 +37,13 @@ async def services_answers(node: NodeUnderTest) -> Findings:
     Level.MUST,
     "4.3",
     requirement="The list of services is sent as application/json.",
-    fix="Send the header Content-Type: application/json once; a charset after it does no harm.",
+    fix="Send the header Content-Type: application/json once; a charset parameter is allowed.",
     needs=("services-answers",),
 )
 async def services_content_type(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(SERVICES)
-    if exchanged.response.media_type != "application/json":
-        yield exchanged.finding("Content-Type: application/json", format_content_type(exchanged.response))
+    exchange = await node.first_response(SERVICES)
+    if exchange.response.media_type != "application/json":
+        yield exchange.finding("Content-Type: application/json", format_content_type(exchange.response))
 
 
 @check(
@@ -55,9 +55,9 @@ async def services_content_type(node: NodeUnderTest) -> Findings:
     needs=("services-answers",),
 )
 async def services_json(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(SERVICES)
-    if fault := parse_body(exchanged.response).error:
-        yield exchanged.finding("JSON", fault)
+    exchange = await node.first_response(SERVICES)
+    if problem := parse_body(exchange.response).error:
+        yield exchange.finding("JSON", problem)
 
 
 @check(
@@ -69,10 +69,10 @@ async def services_json(node: NodeUnderTest) -> Findings:
     needs=("services-json",),
 )
 async def services_list(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(SERVICES)
-    value = parse_body(exchanged.response).value
+    exchange = await node.first_response(SERVICES)
+    value = parse_body(exchange.response).value
     if not isinstance(value, dict) or not isinstance(value.get("services"), list):
-        yield exchanged.finding('{"services":[…]}', format_response(exchanged.response))
+        yield exchange.finding('{"services":[…]}', format_response(exchange.response))
 
 
 @check(
@@ -80,20 +80,20 @@ async def services_list(node: NodeUnderTest) -> Findings:
     Level.MUST,
     "2.2",
     requirement="Every listed service has the fields id, name and description, and each is a string.",
-    fix=f"Send every service as an object such as {EXAMPLE_SERVICE}; an empty description is a string too. The status is "
+    fix=f"Send every service as an object such as {EXAMPLE_SERVICE}; an empty description is allowed. The status is "
     "optional.",
     needs=("services-json",),
 )
 async def services_fields(node: NodeUnderTest) -> Findings:
-    exchanged, items = await node.services()
-    for place, item in enumerate(items):
+    exchange, items = await node.services()
+    for index, item in enumerate(items):
         if not isinstance(item, dict):
-            yield exchanged.finding("objects as services", f"services[{place}] is {json_text(item)}")
+            yield exchange.finding("objects as services", f"services[{index}] is {json_text(item)}")
             continue
         for name in REQUIRED_FIELDS:
             if not isinstance(item.get(name), str):
-                came = f"is {json_text(item[name])}, and no string" if name in item else "is missing"
-                yield exchanged.finding(f"{name} as a string", f"services[{place}].{name} {came}")
+                actual = f"is {json_text(item[name])}, not a string" if name in item else "is missing"
+                yield exchange.finding(f"{name} as a string", f"services[{index}].{name} {actual}")
 
 
 @check(
@@ -105,10 +105,10 @@ async def services_fields(node: NodeUnderTest) -> Findings:
     needs=("services-json",),
 )
 async def services_status_value(node: NodeUnderTest) -> Findings:
-    exchanged, items = await node.service_objects()
+    exchange, items = await node.service_objects()
     for item in items:
         if "status" in item and item["status"] not in tuple(HEALTH_CODES):
-            yield exchanged.finding(
+            yield exchange.finding(
                 "Up, Down or Initializing", f"the status of {_id_text(item)} is {json_text(item['status'])}"
             )
 
@@ -126,9 +126,9 @@ def _id_text(item: dict[str, Any]) -> str:
     needs=("services-json",),
 )
 async def services_status_present(node: NodeUnderTest) -> Findings:
-    exchanged, items = await node.service_objects()
+    exchange, items = await node.service_objects()
     if lacking := [_id_text(item) for item in items if "status" not in item]:
-        yield exchanged.finding("a status for every service", f"none for {join_words(lacking, 5)}")
+        yield exchange.finding("a status for every service", f"none for {join_items(lacking, 5)}")
 
 
 @check(
@@ -136,15 +136,15 @@ async def services_status_present(node: NodeUnderTest) -> Findings:
     Level.SHOULD,
     "2.2",
     requirement="No two listed services have the same id.",
-    fix="Give every service an id of its own: it selects the service in /node/services/{id}/health.",
+    fix="Give every service a unique id: it selects the service in /node/services/{id}/health.",
     needs=("services-json",),
 )
 async def services_ids_unique(node: NodeUnderTest) -> Findings:
-    exchanged, items = await node.service_objects()
+    exchange, items = await node.service_objects()
     times = Counter(item["id"] for item in items if isinstance(item.get("id"), str))
     for service_id, count in times.items():
         if count > 1:
-            yield exchanged.finding("every id once", f'"{safe_text(service_id)}" {count} times')
+            yield exchange.finding("every id once", f'"{safe_text(service_id)}" {count} times')
 
 
 @check(
@@ -152,47 +152,47 @@ async def services_ids_unique(node: NodeUnderTest) -> Findings:
     Level.SHOULD,
     "2.2",
     requirement="No listed service has an empty id.",
-    fix="Give every service an id of at least one character: an empty one cannot stand in the path of its health.",
+    fix="Give every service an id of at least one character: the path of its health cannot hold an empty one.",
     needs=("services-json",),
 )
 async def services_ids_not_empty(node: NodeUnderTest) -> Findings:
-    exchanged, items = await node.service_objects()
+    exchange, items = await node.service_objects()
     if any(item.get("id") == "" for item in items):
-        yield exchanged.finding("ids of at least one character", 'the id ""')
+        yield exchange.finding("ids of at least one character", 'the id ""')
 
 
 @check(
     "services-ids-in-paths",
     Level.SHOULD,
     "2.2",
-    requirement='No listed service has the id "." or "..", which are no names in a path.',
-    fix="Give the service another id: clients and proxies make /node/health of /node/services/../health, "
-    "percent-encoded or not, and take the health of the node for that of the service.",
+    requirement='No listed service has the id "." or "..".',
+    fix="Give the service another id: clients and proxies normalize /node/services/../health to /node/health, "
+    "percent-encoded or not, and read the health of the node as that of the service.",
     needs=("services-json",),
 )
 async def services_ids_in_paths(node: NodeUnderTest) -> Findings:
-    exchanged, items = await node.service_objects()
+    exchange, items = await node.service_objects()
     for service_id in DOT_IDS:
         if any(item.get("id") == service_id for item in items):
-            yield exchanged.finding("ids that are names in a path", f'the id "{service_id}"')
+            yield exchange.finding("ids other than . and ..", f'the id "{service_id}"')
 
 
 @check(
     "services-no-other-fields",
     Level.ADVICE,
     "2.2",
-    requirement="The list has no field but services, and a service none but id, name, description and status.",
-    fix="Leave the other fields out, or serve them elsewhere: clients with strict types refuse what they do not know.",
+    requirement="The list has only the field services, and a service only id, name, description and status.",
+    fix="Remove the other fields or serve them elsewhere: clients with strict types reject unknown fields.",
     needs=("services-json",),
 )
 async def services_no_other_fields(node: NodeUnderTest) -> Findings:
-    exchanged = await node.first_response(SERVICES)
-    value = parse_body(exchanged.response).value
+    exchange = await node.first_response(SERVICES)
+    value = parse_body(exchange.response).value
     around = set(value) - {"services"} if isinstance(value, dict) and "services" in value else set()
-    items = [item for item in service_items(exchanged.response) or [] if isinstance(item, dict)]
-    # A field that is misspelt is missing first of all, and said to be so.
+    items = [item for item in service_items(exchange.response) or [] if isinstance(item, dict)]
+    # A misspelt required field is reported as missing by another check.
     inside = {name for item in items if set(REQUIRED_FIELDS) <= set(item) for name in set(item) - set(FIELDS)}
     if others := sorted(around | inside):
-        yield exchanged.finding(
-            join_words(["services", *FIELDS]), f"also {join_words(list(map(safe_text, others)), 10)}"
+        yield exchange.finding(
+            join_items(["services", *FIELDS]), f"also {join_items(list(map(safe_text, others)), 10)}"
         )

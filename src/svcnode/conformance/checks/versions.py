@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import UNSPECIFIED, Check, Level, Skip, check
+from svcnode.conformance.check import UNSPECIFIED, Check, Level, check
 from svcnode.conformance.interface import (
     HEALTH,
     IDENTITY,
@@ -15,8 +15,9 @@ from svcnode.conformance.interface import (
     VERSION,
     VERSION_NOT_FOUND,
 )
+from svcnode.conformance.node_under_test import Skip
 from svcnode.conformance.parse import body_field, error_body_problem, format_content_type, format_response, parse_body
-from svcnode.conformance.text import join_words, safe_text
+from svcnode.conformance.text import join_items, safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
@@ -33,39 +34,39 @@ ERROR_BODY = f'{{"message":"{VERSION_NOT_FOUND}"}}'
 MALFORMED_VERSIONS = ("latest", f"{VERSION}x")
 
 
-def _supported_on(endpoint: str, *needs: str) -> Check:
+def _supported_on(name: str, *needs: str) -> Check:
     @check(
-        f"version-supported-on-{endpoint}",
+        f"version-supported-on-{name}",
         Level.MUST,
         "9.2",
-        requirement=f"{PATH_TEMPLATES[endpoint]}?version={VERSION} answers as it does without a version.",
-        fix=f"Read the query parameter version here, and accept {VERSION}.",
+        requirement=f"{PATH_TEMPLATES[name]}?version={VERSION} answers as without a version.",
+        fix=f"Read the query parameter version on this endpoint and accept {VERSION}.",
         needs=needs,
     )
     async def supported(node: NodeUnderTest) -> Findings:
-        place = await node.require_endpoint(endpoint)
-        exchanged = await node.get(place.path, f"version={VERSION}")
-        if exchanged.response.code not in place.expected_codes:
-            yield exchanged.finding(place.expected_text)
+        endpoint = await node.require_endpoint(name)
+        exchange = await node.get(endpoint.path, f"version={VERSION}")
+        if exchange.response.code not in endpoint.expected_codes:
+            yield exchange.finding(endpoint.expected_text)
 
     return supported
 
 
-def _unsupported_on(endpoint: str, *needs: str) -> Check:
+def _unsupported_on(name: str, *needs: str) -> Check:
     @check(
-        f"version-unsupported-on-{endpoint}",
+        f"version-unsupported-on-{name}",
         Level.MUST,
         "9.4",
-        requirement=f"{PATH_TEMPLATES[endpoint]}?version={UNSUPPORTED_VERSION} answers 404, as any unsupported version does.",
-        fix=f"Read the query parameter version here, and answer 404 with {ERROR_BODY} for a version that the node "
-        "does not have.",
+        requirement=f"{PATH_TEMPLATES[name]}?version={UNSUPPORTED_VERSION} answers 404, like any unsupported version.",
+        fix=f"Read the query parameter version on this endpoint and answer 404 with {ERROR_BODY} for an unsupported "
+        "version.",
         needs=needs,
     )
     async def unsupported(node: NodeUnderTest) -> Findings:
-        place = await node.require_endpoint(endpoint)
-        exchanged = await node.get(place.path, f"version={UNSUPPORTED_VERSION}")
-        if exchanged.response.code != 404:
-            yield exchanged.finding("404")
+        endpoint = await node.require_endpoint(name)
+        exchange = await node.get(endpoint.path, f"version={UNSUPPORTED_VERSION}")
+        if exchange.response.code != 404:
+            yield exchange.finding("404")
 
     return unsupported
 
@@ -80,16 +81,16 @@ unsupported_on_services = _unsupported_on(SERVICES, "services-answers")
 unsupported_on_service_health = _unsupported_on(SERVICE_HEALTH, "services-answers")
 
 
-# ---- what the answer says
+# ---- the error response
 
 
 async def _version_refusals(node: NodeUnderTest) -> list[Exchange]:
-    """Of the endpoints that heed the version at all; the others have failed checks of their own."""
-    places = await node.working_endpoints()
-    asked = await node.send_all(node.request(place.path, f"version={UNSUPPORTED_VERSION}") for place in places)
-    refusals = [exchanged for exchanged in asked if exchanged.response.code == 404]
+    """Error responses of the endpoints that reject an unsupported version; the others fail checks of their own."""
+    endpoints = await node.working_endpoints()
+    asked = await node.send_all(node.request(endpoint.path, f"version={UNSUPPORTED_VERSION}") for endpoint in endpoints)
+    refusals = [exchange for exchange in asked if exchange.response.code == 404]
     if not refusals:
-        raise Skip("no endpoint refuses a version that is not supported")
+        raise Skip("no endpoint rejects an unsupported version")
     return refusals
 
 
@@ -98,14 +99,14 @@ async def _version_refusals(node: NodeUnderTest) -> list[Exchange]:
     Level.MUST,
     "7",
     requirement=f'An unsupported version is answered with a JSON error body whose message is "{VERSION_NOT_FOUND}".',
-    fix=f"Send {ERROR_BODY}, letter by letter, on all four endpoints.",
+    fix=f"Send exactly {ERROR_BODY} on all four endpoints.",
 )
 async def version_error_message(node: NodeUnderTest) -> Findings:
-    for exchanged in await _version_refusals(node):
-        if fault := error_body_problem(exchanged.response):
-            yield exchanged.finding(ERROR_BODY, fault)
-        elif body_field(exchanged.response, "message") != VERSION_NOT_FOUND:
-            yield exchanged.finding(ERROR_BODY)
+    for exchange in await _version_refusals(node):
+        if problem := error_body_problem(exchange.response):
+            yield exchange.finding(ERROR_BODY, problem)
+        elif body_field(exchange.response, "message") != VERSION_NOT_FOUND:
+            yield exchange.finding(ERROR_BODY)
 
 
 @check(
@@ -116,93 +117,97 @@ async def version_error_message(node: NodeUnderTest) -> Findings:
     fix="Send the header Content-Type: application/json with error bodies too.",
 )
 async def version_error_content_type(node: NodeUnderTest) -> Findings:
-    for exchanged in await _version_refusals(node):
-        if exchanged.response.body and exchanged.response.media_type != "application/json":
-            yield exchanged.finding("Content-Type: application/json", format_content_type(exchanged.response))
+    for exchange in await _version_refusals(node):
+        if exchange.response.body and exchange.response.media_type != "application/json":
+            yield exchange.finding("Content-Type: application/json", format_content_type(exchange.response))
 
 
 @check(
     "version-error-no-other-fields",
     Level.ADVICE,
     "2.3",
-    requirement="The error body has no field but message.",
-    fix=f"Send {ERROR_BODY} alone; causes belong into the log of the node.",
+    requirement="The error body has only the field message.",
+    fix=f"Send only {ERROR_BODY}; write causes to the log of the node.",
     needs=("version-error-message",),
 )
 async def version_error_no_other_fields(node: NodeUnderTest) -> Findings:
-    for exchanged in await _version_refusals(node):
-        if others := sorted(set(parse_body(exchanged.response).value) - {"message"}):
-            yield exchanged.finding(ERROR_BODY, f"also {join_words(list(map(safe_text, others)))}")
+    for exchange in await _version_refusals(node):
+        if others := sorted(set(parse_body(exchange.response).value) - {"message"}):
+            yield exchange.finding(ERROR_BODY, f"also {join_items(list(map(safe_text, others)))}")
 
 
 @check(
     "version-selected",
     Level.MUST,
     "9.1",
-    requirement=f"The identity that is asked for as version {VERSION} reports {VERSION} as its spec_version.",
-    fix=f"Report {VERSION}, the version of the interface that answers, and not a version of the node or of a library.",
+    requirement=f"The identity requested with version {VERSION} has the spec_version {VERSION}.",
+    fix=f"Report {VERSION}, the version of the interface, not that of the node or of a library.",
     needs=("version-supported-on-identity", "identity-fields", "identity-spec-version-form"),
 )
 async def version_selected(node: NodeUnderTest) -> Findings:
-    exchanged = await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={VERSION}")
-    if body_field(exchanged.response, "spec_version") != VERSION:
-        yield exchanged.finding(f'spec_version is "{VERSION}"', format_response(exchanged.response))
+    exchange = await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={VERSION}")
+    if body_field(exchange.response, "spec_version") != VERSION:
+        yield exchange.finding(f'spec_version is "{VERSION}"', format_response(exchange.response))
 
 
 @check(
     "version-reported-is-supported",
     Level.MUST,
     "9.1",
-    requirement="The version that spec_version reports can be asked for.",
-    fix="Accept in the query parameter version what the node itself reports as spec_version, as it is spelt there.",
+    requirement="The version in spec_version is supported in the query.",
+    fix="Accept the value of spec_version in the query parameter version, in the same spelling.",
     needs=("version-supported-on-identity", "identity-fields", "identity-spec-version-form"),
 )
 async def version_reported_is_supported(node: NodeUnderTest) -> Findings:
     _, fields = await node.identity()
-    exchanged = await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={fields['spec_version']}")
-    if exchanged.response.code != 200:
-        yield exchanged.finding("200")
+    exchange = await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={fields['spec_version']}")
+    if exchange.response.code != 200:
+        yield exchange.finding("200")
 
 
 # ---- other values
 
 
 async def _versioned_endpoints(node: NodeUnderTest) -> list[Endpoint]:
-    """The endpoints that refuse a version that is not supported, and accept the one that is."""
-    places = await node.working_endpoints()
-    refused = await node.send_all(node.request(place.path, f"version={UNSUPPORTED_VERSION}") for place in places)
-    accepted = await node.send_all(node.request(place.path, f"version={VERSION}") for place in places)
-    heeding = [
-        place
-        for place, no, yes in zip(places, refused, accepted, strict=True)
-        if no.response.code == 404 and yes.response.code in place.expected_codes
+    """The endpoints that reject an unsupported version and accept the supported one."""
+    endpoints = await node.working_endpoints()
+    refused = await node.send_all(
+        node.request(endpoint.path, f"version={UNSUPPORTED_VERSION}") for endpoint in endpoints
+    )
+    accepted = await node.send_all(node.request(endpoint.path, f"version={VERSION}") for endpoint in endpoints)
+    versioned = [
+        endpoint
+        for endpoint, no, yes in zip(endpoints, refused, accepted, strict=True)
+        if no.response.code == 404 and yes.response.code in endpoint.expected_codes
     ]
-    if not heeding:
-        raise Skip("no endpoint heeds the version at all")
-    return heeding
+    if not versioned:
+        raise Skip("no endpoint reads the version")
+    return versioned
 
 
 async def _refusal_findings(node: NodeUnderTest, *queries: str) -> Findings:
-    places = await _versioned_endpoints(node)
-    for exchanged in await node.send_all(node.request(place.path, query) for place in places for query in queries):
-        if exchanged.response.code != 404:
-            yield exchanged.finding(f"404 with {ERROR_BODY}")
+    endpoints = await _versioned_endpoints(node)
+    for exchange in await node.send_all(
+        node.request(endpoint.path, query) for endpoint in endpoints for query in queries
+    ):
+        if exchange.response.code != 404:
+            yield exchange.finding(f"404 with {ERROR_BODY}")
 
 
 async def _acceptance_findings(node: NodeUnderTest, query: str) -> Findings:
-    places = await _versioned_endpoints(node)
-    asked = await node.send_all(node.request(place.path, query) for place in places)
-    for place, exchanged in zip(places, asked, strict=True):
-        if exchanged.response.code not in place.expected_codes:
-            yield exchanged.finding(place.expected_text)
+    endpoints = await _versioned_endpoints(node)
+    asked = await node.send_all(node.request(endpoint.path, query) for endpoint in endpoints)
+    for endpoint, exchange in zip(endpoints, asked, strict=True):
+        if exchange.response.code not in endpoint.expected_codes:
+            yield exchange.finding(endpoint.expected_text)
 
 
 @check(
     "version-malformed",
     Level.SHOULD,
     "9.4",
-    requirement=f"What is no version at all ({join_words(list(MALFORMED_VERSIONS))}) is answered 404 too.",
-    fix="Compare the whole value with the versions that the node has, and answer 404 for everything else.",
+    requirement=f"A malformed version ({join_items(list(MALFORMED_VERSIONS))}) is answered 404.",
+    fix="Compare the whole value with the supported versions, and answer 404 for everything else.",
 )
 def version_malformed(node: NodeUnderTest) -> Findings:
     return _refusal_findings(node, *(f"version={value}" for value in MALFORMED_VERSIONS))
@@ -212,8 +217,8 @@ def version_malformed(node: NodeUnderTest) -> Findings:
     "version-repeated",
     Level.SHOULD,
     UNSPECIFIED,
-    requirement="Where version stands twice and one of the two is not supported, the answer is 404, whichever comes first.",
-    fix="Look at every value of the query parameter version, and not only at the first or the last.",
+    requirement="With two values of version of which one is unsupported, the answer is 404, in either order.",
+    fix="Read every value of the query parameter version, not only the first or the last.",
 )
 def version_repeated(node: NodeUnderTest) -> Findings:
     values = (VERSION, UNSUPPORTED_VERSION)
@@ -225,8 +230,8 @@ def version_repeated(node: NodeUnderTest) -> Findings:
     "version-among-others",
     Level.SHOULD,
     "9.2",
-    requirement="The version is heeded wherever it stands among other query parameters.",
-    fix="Parse the query string into its parameters before looking for version.",
+    requirement="The version is read in any position among other query parameters.",
+    fix="Parse the query string into parameters before reading version.",
 )
 def version_among_others(node: NodeUnderTest) -> Findings:
     return _refusal_findings(node, f"a=1&version={UNSUPPORTED_VERSION}&b=2")
@@ -236,8 +241,8 @@ def version_among_others(node: NodeUnderTest) -> Findings:
     "version-empty",
     Level.ADVICE,
     UNSPECIFIED,
-    requirement="An empty version (?version=) is answered 404: it names none that is supported.",
-    fix="Tell a version that is empty from one that is not there, and answer 404 for it.",
+    requirement="An empty version (?version=) is answered 404.",
+    fix="Distinguish an empty version from a missing one, and answer 404.",
 )
 def version_empty(node: NodeUnderTest) -> Findings:
     return _refusal_findings(node, "version=")
@@ -247,8 +252,8 @@ def version_empty(node: NodeUnderTest) -> Findings:
     "version-repeated-same",
     Level.ADVICE,
     UNSPECIFIED,
-    requirement="A supported version that stands twice is answered as if it stood once.",
-    fix="Look at each value of the query parameter version by itself, and refuse only what is not supported.",
+    requirement="A supported version given twice is answered as if given once.",
+    fix="Examine each value of the query parameter version, and reject only unsupported ones.",
 )
 def version_repeated_same(node: NodeUnderTest) -> Findings:
     return _acceptance_findings(node, f"version={VERSION}&version={VERSION}")
@@ -258,8 +263,8 @@ def version_repeated_same(node: NodeUnderTest) -> Findings:
     "version-without-v",
     Level.ADVICE,
     "9.5",
-    requirement=f"The version is accepted without its v too: {VERSION.removeprefix('v')}.",
-    fix=f"Accept {VERSION.removeprefix('v')} beside {VERSION}: the interface does not say which of them clients send.",
+    requirement=f"The version is accepted without its v: {VERSION.removeprefix('v')}.",
+    fix=f"Accept {VERSION.removeprefix('v')} as well as {VERSION}: the interface does not say which form clients send.",
 )
 def version_without_v(node: NodeUnderTest) -> Findings:
     return _acceptance_findings(node, f"version={VERSION.removeprefix('v')}")
@@ -269,13 +274,13 @@ def version_without_v(node: NodeUnderTest) -> Findings:
     "version-before-id",
     Level.ADVICE,
     UNSPECIFIED,
-    requirement="The version is judged first: an unknown id under a version that is not supported is a version not found.",
-    fix=f"Look at version before anything else about the request, and answer 404 with {ERROR_BODY}.",
+    requirement="The version is examined first: an unknown id with an unsupported version gives a version error.",
+    fix=f"Examine version before anything else in the request, and answer 404 with {ERROR_BODY}.",
     needs=("version-error-message", "service-unknown-refused"),
 )
 async def version_before_id(node: NodeUnderTest) -> Findings:
-    if SERVICE_HEALTH not in {place.name for place in await _versioned_endpoints(node)}:
-        raise Skip("the health of services does not heed the version, or there is none to ask for")
-    exchanged = await node.send(node.health_request(node.unknown_id, f"version={UNSUPPORTED_VERSION}"))
-    if exchanged.response.code != 404 or body_field(exchanged.response, "message") != VERSION_NOT_FOUND:
-        yield exchanged.finding(f"404 with {ERROR_BODY}")
+    if SERVICE_HEALTH not in {endpoint.name for endpoint in await _versioned_endpoints(node)}:
+        raise Skip("the health of services does not read the version, or no service is registered")
+    exchange = await node.send(node.health_request(node.unknown_id, f"version={UNSUPPORTED_VERSION}"))
+    if exchange.response.code != 404 or body_field(exchange.response, "message") != VERSION_NOT_FOUND:
+        yield exchange.finding(f"404 with {ERROR_BODY}")
