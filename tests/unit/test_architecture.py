@@ -1,0 +1,60 @@
+"""The structure that a reader relies on: unique class names and no import circles."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import svcnode
+
+PACKAGE = Path(svcnode.__file__).parent
+# A node imports the scheduler when probing starts, so that `import svcnode` stays light.
+ALLOWED_CIRCLE = {"svcnode.node", "svcnode.scheduler", "svcnode.scheduler.runner", "svcnode.scheduler.thread"}
+
+
+def modules() -> dict[str, ast.Module]:
+    found = {}
+    for file in PACKAGE.rglob("*.py"):
+        name = ".".join(("svcnode", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        found[name] = ast.parse(file.read_text(encoding="utf-8"))
+    return found
+
+
+def imports(tree: ast.Module, known: set[str]) -> set[str]:
+    """The modules of the package that a module imports: at the top, late, or for types only."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            targets = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (targets & known) or {node.module} & known
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & known
+    return found
+
+
+def reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            waiting.extend(graph[module])
+    return seen
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    owners = defaultdict(list)
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                owners[node.name].append(name)
+    assert {name: found for name, found in owners.items() if len(found) > 1} == {}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    trees = modules()
+    graph = {name: imports(tree, set(trees)) - {name} for name, tree in trees.items()}
+    circular = {name for name in graph if name in reachable(name, graph)}
+    assert circular <= ALLOWED_CIRCLE
