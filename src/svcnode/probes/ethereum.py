@@ -1,9 +1,12 @@
 """`ethereum+http://…`, `ethereum+https://…`: an Ethereum execution client that follows its chain.
 
-ready      not syncing; where they are set, its newest block is younger than `max_block_age`, and it has `min_peers`
-not ready  syncing, an older block or one from the future, fewer peers; the certificate ends within `min_cert_days`
-failed     another chain than `chain_id`; an error, an answer that is not JSON-RPC; refused, unreachable, not trusted
-unknown    no file descriptors or ports left here; the resolver or the proxy does not work
+ready      the client is not syncing; its newest block is not older than `max_block_age` and it has at least
+           `min_peers` peers, if those are set
+not ready  the client is syncing; its newest block is older, or dated in the future; it has fewer peers; the certificate
+           expires within `min_cert_days`
+failed     the client follows another chain than `chain_id`; a JSON-RPC error; a response that is not JSON-RPC;
+           connection refused, host unreachable, certificate not trusted
+unknown    no file descriptors or ports left on this machine; the resolver or the proxy does not answer
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.base import MAX_CLOCK_SKEW_S
+from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
 from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 from svcnode.probes.options import Count, Seconds
@@ -35,13 +39,13 @@ class EthereumProbe(HttpClientProbe):
     min_peers: Count = 0
 
     def __post_init__(self) -> None:
-        self.build_request(self.url.target)  # refuses at once what no look could use
+        self.build_request(self.url.target)  # reject invalid options when the probe is made
 
     async def check(self) -> Verdict:
-        expiring: Verdict | None = None
+        certificate_verdict: Verdict | None = None
 
-        async def call(method: str, *params: object) -> Any:  # noqa: ANN401  whatever JSON can hold
-            nonlocal expiring
+        async def call(method: str, *params: object) -> Any:  # noqa: ANN401  any JSON value
+            nonlocal certificate_verdict
             request = self.build_request(
                 self.url.target,
                 method="POST",
@@ -50,56 +54,65 @@ class EthereumProbe(HttpClientProbe):
                 needs="body",
                 keep_alive=True,
             )
-            answer = await conversation.send(request)
-            expiring = answer.certificate_verdict
+            response = await session.send(request)
+            certificate_verdict = response.certificate_verdict
             try:
-                return decode_result(answer)
+                return decode_result(response)
             except RpcError as exc:
-                raise RpcError(f"{method}: {exc}") from exc
+                raise CheckError(f"{method}: {exc}", exc.code) from exc
 
         try:
-            with self.session() as conversation:
+            with self.session() as session:
                 verdict = await self._check_chain(call)
-        except RpcError as exc:
-            return Verdict.failed(f"{exc}: {self.url}")
+        except CheckError as exc:
+            return exc.verdict(self.url)
         except OSError as exc:
             return verdict_for_os_error(exc, str(self.url))
-        return verdict or expiring or READY
+        return verdict or certificate_verdict or READY
 
     async def _check_chain(self, call: RpcCall) -> Verdict | None:
-        """None when all is as it should be."""
+        """None if the client is ready."""
         if self.chain_id is not None and (found := _parse_hex(await call("eth_chainId"))) != self.chain_id:
-            return Verdict.failed(f"it follows chain {found}, not {self.chain_id}: {self.url}")
+            return Verdict.failed(
+                f"chain {found}; chain_id is {self.chain_id}: {self.url}", code=ReasonCode.WRONG_CHAIN
+            )
         if (progress := await call("eth_syncing")) is not False:
-            return Verdict.not_ready(f"syncing{_progress_text(progress)}: {self.url}")
+            return Verdict.not_ready(f"syncing{_progress_text(progress)}: {self.url}", code=ReasonCode.SYNCING)
         if self.max_block_age is not None:
             age_s = time.time() - _block_timestamp(await call("eth_getBlockByNumber", "latest", False))
-            if (fault := _block_age_problem(age_s, self.max_block_age)) is not None:
-                return Verdict.not_ready(f"its newest block is {fault}: {self.url}")
+            if (verdict := self._block_age_verdict(age_s, self.max_block_age)) is not None:
+                return verdict
         if self.min_peers and (peers := _parse_hex(await call("net_peerCount"))) < self.min_peers:
-            return Verdict.not_ready(f"{peers} peers, min_peers is {self.min_peers}: {self.url}")
+            return Verdict.not_ready(
+                f"{peers} peers; min_peers is {self.min_peers}: {self.url}", code=ReasonCode.TOO_FEW_PEERS
+            )
         return None
 
-
-def _block_age_problem(age_s: float, max_block_age_s: float) -> str | None:
-    if age_s < -MAX_CLOCK_SKEW_S:
-        return f"dated {-age_s:.0f} s in the future, so the clocks disagree and its age is not known"
-    if age_s > max_block_age_s:
-        return f"{age_s:.0f} s old, max_block_age is {max_block_age_s:g} s"
-    return None
+    def _block_age_verdict(self, age_s: float, max_age_s: float) -> Verdict | None:
+        if age_s < -MAX_CLOCK_SKEW_S:
+            return Verdict.not_ready(
+                f"clock skew: the newest block is dated {-age_s:.0f} s in the future: {self.url}",
+                code=ReasonCode.CLOCK_SKEW,
+            )
+        if age_s > max_age_s:
+            return Verdict.not_ready(
+                f"the newest block is {age_s:.0f} s old; max_block_age is {max_age_s:g} s: {self.url}",
+                code=ReasonCode.LAGGING,
+            )
+        return None
 
 
 def _block_timestamp(block: object) -> int:
     if not isinstance(block, dict):
-        raise RpcError("eth_getBlockByNumber: there is no newest block")
+        raise CheckError("eth_getBlockByNumber returned no block", ReasonCode.UNEXPECTED_RESPONSE)
     return _parse_hex(block.get("timestamp"))
 
 
 def _parse_hex(value: object) -> int:
-    """As Ethereum writes numbers: 0x1a. A plain 10 is no such number, and might be meant for ten or for sixteen."""
+    """Ethereum writes numbers as 0x1a. A number without 0x is rejected: its base is unclear."""
     if isinstance(value, str) and re.fullmatch("0x[0-9a-fA-F]{1,64}", value):
         return int(value, 16)
-    raise RpcError(f"what should be a number is {str(value)[:40]!r}")
+    raise CheckError(f"{str(value)[:40]!r} is not a hexadecimal number such as 0x1a", ReasonCode.UNEXPECTED_RESPONSE)
 
 
 def _progress_text(progress: object) -> str:

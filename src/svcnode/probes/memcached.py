@@ -1,10 +1,10 @@
-"""`memcached://host:port`: a memcached server that tells its version.
+"""`memcached://host:port`: a memcached server that returns its version.
 
-ready      the version is answered
-failed     anything else: refused, unreachable, closed, another answer
-unknown    no file descriptors or ports left here, or the resolver does not work
+ready      the server returns its version
+failed     any other response; connection refused or closed, host unreachable
+unknown    no file descriptors or ports left on this machine; the resolver does not answer
 
-One line each way, so without a driver.
+The probe needs no driver: the request is one line, and so is the response.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import Streams, open_streams
+from svcnode.probes.base import CheckError
 from svcnode.probes.session import SessionProbe, driver_error_text
 
 READY = Verdict.ready()
+_ERRORS = (  # the protocol has no error numbers
+    (b"ERROR Too many open connections", ReasonCode.TOO_MANY_CONNECTIONS),
+    (b"CLIENT_ERROR unauthenticated", ReasonCode.AUTH_REQUIRED),
+    (b"ERROR ", ReasonCode.SERVER_ERROR),
+    (b"SERVER_ERROR ", ReasonCode.SERVER_ERROR),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -34,15 +42,16 @@ class MemcachedProbe(SessionProbe[Streams]):
         return await open_streams(self._endpoint, limit_bytes=1024)
 
     async def check_connection(self, connection: Streams) -> Verdict:
-        said = connection.unread  # since an earlier look, or before any: no answer to this one
-        if not said:
+        line = connection.unread  # sent before this request, so not its response
+        if not line:
             connection.writer.write(b"version\r\n")
-            said = await _read_line(connection.reader)
-            if said.startswith(b"VERSION "):
+            line = await _read_line(connection.reader)
+            if line.startswith(b"VERSION "):
                 return READY
-        if said.startswith((b"ERROR ", b"SERVER_ERROR ")):  # such as "ERROR Too many open connections"
-            raise ConnectionError(driver_error_text(Exception(said.decode(errors="replace"))))
-        raise ConnectionError("it did not tell its version")
+        for beginning, code in _ERRORS:
+            if line.startswith(beginning):
+                raise CheckError(driver_error_text(Exception(line.decode(errors="replace"))), code)
+        raise CheckError("the response is not memcached", ReasonCode.PROTOCOL_ERROR)
 
     def reset_byte_count(self, connection: Streams) -> None:
         connection.reset_byte_count()
@@ -55,4 +64,4 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readuntil(b"\r\n")
     except asyncio.LimitOverrunError:
-        return b""  # nothing that memcached says is so long
+        return b""  # memcached sends no line that long

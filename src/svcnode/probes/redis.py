@@ -1,10 +1,11 @@
 """`redis://user:password@host:port/db`, `valkey://…`, and `rediss://…`, `valkeys://…` with TLS: Redis or Valkey.
 
-ready      PING is answered; if it is a replica, its link to the primary is up
-not ready  it is loading its data; it is a replica whose link to the primary is down; it does not have the `role` that
-           it should; the certificate ends within `min_cert_days`
-failed     any other refusal, such as wrong credentials or no connections left; refused, unreachable, not trusted
-unknown    no file descriptors or ports left here, or the resolver does not work
+ready      the server responds to PING; if it is a replica, its link to the primary is up
+not ready  the server is loading its data; it is a replica whose link to the primary is down; it does not have the
+           expected `role`; the certificate expires within `min_cert_days`
+failed     any other error, such as wrong credentials or too many connections; connection refused, host unreachable,
+           certificate not trusted
+unknown    no file descriptors or ports left on this machine; the resolver does not answer
 """
 
 from __future__ import annotations
@@ -12,25 +13,50 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import BusyLoadingError, InvalidResponse, MasterDownError, NoPermissionError, RedisError
+from redis.exceptions import AuthenticationError, InvalidResponse, NoPermissionError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Verdict
+from svcnode.core.model import Outcome, Verdict
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.streams import Streams, open_streams
 from svcnode.net.trace import step
+from svcnode.probes.base import CheckError
 from svcnode.probes.options import Count, Role
 from svcnode.probes.session import LoginProbe, driver_error_text
 
 READY = Verdict.ready()
+# By the first word of an error.
+_CODES = {
+    "NOAUTH": ReasonCode.AUTH_REQUIRED,
+    "WRONGPASS": ReasonCode.AUTH_FAILED,
+    "NOPERM": ReasonCode.PERMISSION_DENIED,
+    "DENIED": ReasonCode.CLIENT_NOT_ALLOWED,  # protected mode
+    "LOADING": ReasonCode.STARTING,
+    "MASTERDOWN": ReasonCode.REPLICATION_STOPPED,
+    "CLUSTERDOWN": ReasonCode.UNHEALTHY,
+    "MISCONF": ReasonCode.UNHEALTHY,
+    "BUSY": ReasonCode.UNHEALTHY,
+    "OOM": ReasonCode.UNHEALTHY,
+    "READONLY": ReasonCode.READ_ONLY,
+}
+_NOT_READY = ("LOADING", "MASTERDOWN")
+# The first word of these is only ERR.
+_CODES_BY_TEXT = (
+    ("max number of clients", ReasonCode.TOO_MANY_CONNECTIONS),
+    ("DB index is out of range", ReasonCode.NOT_FOUND),
+    ("invalid DB index", ReasonCode.NOT_FOUND),
+    ("unknown command", ReasonCode.NOT_SUPPORTED),
+)
 
 
 class _RedisConnection(AbstractConnection):
-    """The driver's connection, over streams that are open already."""
+    """The driver's connection over streams that are already open."""
 
-    def __init__(self, streams: Streams, **words: object) -> None:
-        super().__init__(**words)  # type: ignore[arg-type]
+    def __init__(self, streams: Streams, **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
         self.streams = streams
 
     async def _connect(self) -> None:
@@ -52,9 +78,9 @@ class RedisProbe(LoginProbe[_RedisConnection]):
     def __post_init__(self) -> None:
         path = self.url.path.removeprefix("/")
         if self.url.query or (path and not (path.isascii() and path.isdigit())):
-            raise ProbeError(f"after the host stands at most the number of a database: {self.url.scheme}://host:port/0")
+            raise ProbeError(f"only a database number may follow the host: {self.url.scheme}://host:port/0")
         if path and self.db is not None:
-            raise OptionError("db", "stands in the URL as well; only one of the two can count")
+            raise OptionError("db", "is also set in the URL; remove one of the two")
         self.credentials()
         self.validate_tls_options(uses_tls=self._uses_tls)
         object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 6379))
@@ -78,58 +104,80 @@ class RedisProbe(LoginProbe[_RedisConnection]):
             db=self._db,
             protocol=2,
             driver_info=None,
-            socket_timeout=None,  # the deadline is the look's
+            socket_timeout=None,  # the check has a deadline
             socket_connect_timeout=None,
         )
         try:
             with step("log in"):
                 await connection.connect()
-        except BaseException:  # also when cancelled: nobody else knows the connection yet
+        except BaseException:  # on cancellation too: nothing else closes the connection
             self.abort(connection)
             raise
         return connection
 
     async def check_connection(self, connection: _RedisConnection) -> Verdict:
         if await _execute(connection, "PING") != b"PONG":
-            return Verdict.failed(f"it did not answer PING with PONG: {self.url}")
-        try:
-            about = _parse_info(await _execute(connection, "INFO", "replication"))
-        except NoPermissionError:
-            return Verdict.failed(f"may not see whether it is in step with its primary; grant it +info: {self.url}")
-        if "role" not in about:
-            return Verdict.failed(f"it does not say whether it is a replica: {self.url}")
-        is_replica = about["role"] == "slave"
-        if is_replica and about.get("master_link_status") != "up":
-            return Verdict.not_ready(f"a replica whose link to its primary is down: {self.url}")
+            raise CheckError("the response to PING is not PONG", ReasonCode.UNEXPECTED_RESPONSE)
+        info = await self._replication_info(connection)
+        is_replica = info["role"] == "slave"
+        if is_replica and info.get("master_link_status") != "up":
+            return Verdict.not_ready(
+                f"the link of this replica to its primary is down: {self.url}", code=ReasonCode.REPLICATION_STOPPED
+            )
         if self.role and is_replica != (self.role == "replica"):
-            return Verdict.not_ready(f"a {'replica' if is_replica else 'primary'}, not the {self.role}: {self.url}")
-        expiring = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
-        return expiring or READY
+            role = "replica" if is_replica else "primary"
+            return Verdict.not_ready(f"a {role}; role is {self.role}: {self.url}", code=ReasonCode.WRONG_ROLE)
+        verdict = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
+        return verdict or READY
+
+    async def _replication_info(self, connection: _RedisConnection) -> dict[str, str]:
+        try:
+            info = _parse_info(await _execute(connection, "INFO", "replication"))
+        except NoPermissionError as exc:
+            text = "the user may not run INFO, which shows the state of replication; grant it +info"
+            raise CheckError(text, ReasonCode.PERMISSION_DENIED) from exc
+        if "role" not in info:
+            raise CheckError("the response to INFO has no role", ReasonCode.UNEXPECTED_RESPONSE)
+        return info
 
     def reset_byte_count(self, connection: _RedisConnection) -> None:
         connection.streams.reset_byte_count()
 
     def abort(self, connection: _RedisConnection) -> None:
         connection.streams.abort()
-        connection._reader = connection._writer = None  # or it would complain when it is collected
+        connection._reader = connection._writer = None  # otherwise the driver warns in __del__
 
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
-        if isinstance(exc.__context__, OSError):  # the driver does not name it as the cause
+        if isinstance(exc.__context__, OSError):  # the driver does not set it as the cause
             return verdict_for_os_error(exc.__context__, str(self.url))
-        if not isinstance(exc, RedisError) or isinstance(exc, InvalidResponse):
-            return Verdict.failed(f"what came back is not Redis: {self.url}")
-        words = driver_error_text(exc).rstrip(".")
-        if isinstance(exc, BusyLoadingError | MasterDownError):
-            return Verdict.not_ready(f"{words}: {self.url}")
-        return Verdict.failed(f"{words}: {self.url}")
+        if isinstance(exc, RedisError) and not isinstance(exc, InvalidResponse):
+            exc = _server_error(exc)
+        elif not isinstance(exc, CheckError):
+            exc = CheckError("the response is not Redis", ReasonCode.PROTOCOL_ERROR)
+        return exc.verdict(self.url)
 
 
-async def _execute(connection: _RedisConnection, *words: str) -> bytes:
-    await connection.send_command(*words)
-    answer = await connection.read_response()
-    if not isinstance(answer, bytes):
-        raise TypeError(f"it answered {words[0]} with what is no text")
-    return answer
+def _server_error(exc: RedisError) -> CheckError:
+    text = driver_error_text(exc).rstrip(".")
+    word = exc.status_code or text.partition(" ")[0]  # the driver removes the word if it knows it
+    outcome = Outcome.NOT_READY if word in _NOT_READY else Outcome.FAILED
+    return CheckError(text, _CODES.get(word) or _code_by_text(exc, text), outcome)
+
+
+def _code_by_text(exc: RedisError, text: str) -> ReasonCode:
+    if isinstance(exc, AuthenticationError):
+        return ReasonCode.AUTH_FAILED
+    if isinstance(exc, RedisConnectionError) and exc.status_code is None:  # an error of the driver, not of the server
+        return ReasonCode.CONNECTION_CLOSED
+    return next((code for part, code in _CODES_BY_TEXT if part in text), ReasonCode.SERVER_ERROR)
+
+
+async def _execute(connection: _RedisConnection, *arguments: str) -> bytes:
+    await connection.send_command(*arguments)
+    response = await connection.read_response()
+    if not isinstance(response, bytes):
+        raise TypeError(f"the response to {arguments[0]} is not a string")
+    return response
 
 
 def _parse_info(info: bytes) -> dict[str, str]:
