@@ -1,9 +1,9 @@
-"""`svcnode serve`: the only place that wires everything together.
+"""The agent behind `svcnode serve`: the only package that connects all others.
 
-listeners.py    where it listens, and what is offered there beyond the interface
-services.py     the services that the configuration names, and what becomes of them
-signals.py      what it is told from outside: to stop, to stop at once, to reload
-open_files.py   how many connections and looks the system leaves room for
+listeners.py  binds the addresses and mounts the operator surface
+services.py   applies the configured services to the node and logs changes
+signals.py    stop and reload signals
+fd_budget.py  limits of connections and concurrent checks, from the limit of file descriptors
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
 from svcnode.notify.model import DeliveryStats
 from svcnode.operator.context import OperatorContext, ProcessStats, measure_loop_lag
-from svcnode.operator.events import EventHub
-from svcnode.server.server import HttpServer, ServerLimits
+from svcnode.operator.event_hub import EventHub
+from svcnode.server.server import HttpServer
+from svcnode.server.state import ServerLimits
 from svcnode.stats import CheckStats
 from svcnode.version import __version__
 
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from svcnode.notify.notifier import Notifier
     from svcnode.notify.settings import NotifySettings
 
-DRAIN_S = 5.0  # where nobody waits at a terminal
-# For how long a thread that makes a page or a scrape may keep the loop from answering, each time that it is its turn.
+DRAIN_S = 5.0  # the default if the log does not go to a terminal
+# How long a thread that renders a page or a scrape may hold the interpreter lock while the event loop waits.
 SWITCH_INTERVAL_S = 0.0005
 FORCED_LOG_FLUSH_S = 0.1
 
@@ -48,20 +49,20 @@ log = logging.getLogger("svcnode")
 
 
 def run(settings: Settings, read_settings: Callable[[], Settings], *, ignore_hangup: bool = False) -> int:
-    """Serve until told to stop; returns the exit code. `read_settings` reads the configuration anew."""
+    """Serve until a stop signal; returns the exit code. `read_settings` reads the configuration again, for a reload."""
     return run_until_complete(Agent(settings, read_settings, ignore_hangup=ignore_hangup).serve())
 
 
 def run_until_complete(serving: Coroutine[None, None, int]) -> int:
-    """On the best loop there is; returns the exit code."""
+    """Run on uvloop if it is installed; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     code = 1
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(serving)
     except ListenError as exc:
-        log.error("%s", exc)  # noqa: TRY400  its text says it all
-    finally:  # what else is said on stderr comes after what was logged
+        log.error("%s", exc)  # noqa: TRY400  the text is enough
+    finally:  # before anything else is written to stderr
         flush_logs(FORCED_LOG_FLUSH_S if code > 128 else FLUSH_TIMEOUT_S)
     return code
 
@@ -97,18 +98,18 @@ class Agent:
         self._services = ConfiguredServices(self._node)
         with self._signals.installed():
             try:
-                opened = self._listeners.open(settings)
+                bound = self._listeners.open(settings)
                 self._services.apply(settings.services)
-                # From here on, history follows: that the services are there is no news.
+                # After the services: their registration is not a transition to record.
                 async with History(self._node, **_history_options(settings.history)) as history:
                     self._set_context(history)
-                    await self._listeners.listen(opened, self._context)
+                    await self._listeners.listen(bound, self._context)
                     self._prepare_store(settings)
                     return await self._probe_and_serve()
             except asyncio.CancelledError:
                 if self._signals.forced_by is None:
                     raise
-                log.warning("stopped at once by a second signal")
+                log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
                 return 128 + self._signals.forced_by
             finally:
                 self._listeners.close()
@@ -124,18 +125,18 @@ class Agent:
         )
 
     def _prepare_store(self, settings: Settings) -> None:
-        """A store that cannot be had is no reason not to serve: its service will say so."""
+        """A store that cannot be opened does not stop the node: the check of its service fails."""
         if not settings.uses_store:
             return
         from svcnode.store import ensure_store, is_missing
 
         path = settings.store_path
-        remark = " (new)" if is_missing(path) else ""
-        log.info("no services are named: watching the node's own store, %s%s", path, remark)
+        suffix = " (new)" if is_missing(path) else ""
+        log.info("no services configured; probing the node's own store: %s%s", path, suffix, extra={"event": "store"})
         try:
             ensure_store(path)
         except StoreError as exc:
-            log.error("%s", exc)  # noqa: TRY400  its text says it all
+            log.error("%s", exc, extra={"event": "store_failed"})  # noqa: TRY400  the text is enough
         else:
             self._has_store = True
 
@@ -146,13 +147,18 @@ class Agent:
         ):
             await self._apply_notify(self._settings.notify)
             self._node.started()
-            log.info("svcnode %s answers for %s; services: %d", __version__, self._settings.node_name, len(self._node))
+            self._log_started()
             reloading = asyncio.create_task(self._reload_on_request())
             measuring = asyncio.create_task(measure_loop_lag(self._process_stats))
             await self._signals.stop_requested.wait()
             reloading.cancel()
             measuring.cancel()
             return await self._shutdown()
+
+    def _log_started(self) -> None:
+        name, count = self._settings.node_name, len(self._node)
+        extra = {"event": "started", "node": name, "version": __version__, "services": count}
+        log.info("svcnode %s started: node %s, services: %d", __version__, name, count, extra=extra)
 
     async def _apply_notify(self, settings: NotifySettings | None) -> None:
         if self._notifier is not None:
@@ -171,26 +177,31 @@ class Agent:
             await self._signals.reload_requested.wait()
             self._signals.reload_requested.clear()
             try:
-                # In a thread: what is configured now may need what takes a second to load.
-                difference = await self._apply(await reading.call(self._read_settings))
+                # In a thread: loading the driver of a new probe may take a second.
+                diff = await self._apply(await reading.call(self._read_settings))
             except SvcnodeError as exc:
                 self._process_stats.record_reload(str(exc))
-                log.error("not reloaded, the old configuration stays in force: %s", exc)  # noqa: TRY400
+                log.error(  # noqa: TRY400  the text is enough
+                    "reload failed, the old configuration stays active: %s", exc, extra={"event": "reload_failed"}
+                )
             except Exception:
-                self._process_stats.record_reload("it failed half-way")
-                log.exception("reloading failed half-way; the next attempt may mend it")
+                self._process_stats.record_reload("internal error")
+                log.exception(
+                    "reload failed with an internal error; parts of the new configuration may be active",
+                    extra={"event": "reload_failed"},
+                )
             else:
                 self._process_stats.record_reload()
-                log.info("reloaded: %s", difference, extra=difference.counts)
+                log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
 
     async def _apply(self, new: Settings) -> ConfigDiff:
-        """Change what differs and nothing else. What can fail comes first, so a failure changes nothing."""
+        """Apply the differences. The steps that can fail come first, so that a failure changes nothing."""
         old = self._settings
         if new.uses_store and not old.uses_store:
-            # An empty file is what a deployment that is half-way leaves, and it would turn any node green.
-            raise ConfigError("no service is named any more; if that is meant, start the node anew")
-        opened = self._listeners.open(new)
-        await self._listeners.listen(opened, self._context)
+            # An unfinished deployment may leave an empty file, and any node would become healthy with it.
+            raise ConfigError("the new configuration has no services; if this is intended, restart the node")
+        bound = self._listeners.open(new)
+        await self._listeners.listen(bound, self._context)
         if new.prefixes != old.prefixes:
             self._server.set_prefixes(new.prefixes)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
@@ -199,27 +210,33 @@ class Agent:
         set_format(new.log_format)
         self._context.history.reconfigure(**_history_options(new.history))
         await self._apply_notify(new.notify)
-        difference = self._services.apply(new.services)
+        diff = self._services.apply(new.services)
         if new.store_path != old.store_path or not self._has_store:
-            self._prepare_store(new)  # one that was lost while it was watched stays lost: that is for a person to see
+            self._prepare_store(
+                new
+            )  # not if it was deleted while probed: the service stays Down until an operator acts
         self._settings = new
-        return difference
+        return diff
 
     # ---- stopping
 
     async def _shutdown(self) -> int:
-        """Answer 503 for a while, let requests in flight finish; a second signal ends it at once."""
+        """Drain, finish the requests in flight, stop. A second signal stops immediately."""
         drain_s = self._drain_s()
         if self._notifier is not None:
             self._notifier.flush()
         self._node.drain()
         if drain_s:
-            log.info("draining for %g s: health answers 503; a second signal stops at once", drain_s)
+            log.info(
+                "draining for %g s: health is 503; a second signal stops immediately",
+                drain_s,
+                extra={"event": "draining", "drain_s": drain_s},
+            )
             await asyncio.sleep(drain_s)
         self._listeners.close()
         await self._server.close()
-        await self._probing_stack.aclose()  # which has something to say where people could not be told
-        log.info("stopped")
+        await self._probing_stack.aclose()  # logs notifications that were not delivered
+        log.info("stopped", extra={"event": "stopped"})
         return 0
 
     def _drain_s(self) -> float:
@@ -229,5 +246,5 @@ class Agent:
 
 
 def _history_options(history: HistorySettings | None) -> dict[str, Any]:
-    """In the words of `History`, when it begins and when it is to go on otherwise: they are those of the settings."""
+    """The options of `History`: the fields of the settings."""
     return {"path": None} if history is None else asdict(history)

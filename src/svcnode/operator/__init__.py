@@ -1,10 +1,8 @@
-"""The operator surface: what a node shows beyond the interface, to those who run it.
+"""The operator endpoints: everything a node serves beyond the interface.
 
-access.py   who may come in
-desk.py     what the handlers have at hand
-ROUTES      path -> "module:function", loaded when first asked for, so that a node that nobody looks at pays for nothing
-
-A handler is `async (desk, visit, name) -> Answer | Stream`; `name` is what stands in the place of `{…}`, decoded.
+ROUTES maps a path to "module:function". A handler module is imported on the first request for its path, so a node
+without such requests loads none of them. A handler is `async (context, request, name) -> Response | StreamingResponse`;
+`name` is the decoded path segment in the position of `{name}`.
 """
 
 from __future__ import annotations
@@ -37,17 +35,17 @@ ROUTES = {
     "/metrics": "metrics:metrics",
     "/static/{name}": "page:static_file",
 }
-# No page of another site may show a picture of ours, and learn from its size what it says.
+# Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.
 SAME_ORIGIN_ONLY = ("Cross-Origin-Resource-Policy", "same-origin")
-OVERLOADED = error_response(503, "Too many wait for an answer already; try again later", ("Retry-After", "10"))
-_handlers: dict[str, RouteHandler] = {}  # those that were asked for
+OVERLOADED = error_response(503, "Too many requests in progress; retry in 10 seconds", ("Retry-After", "10"))
+_handlers: dict[str, RouteHandler] = {}  # loaded handlers, by path
 _NAME = "{name}"
 _ROUTE_SEGMENTS = {path: split_path(path) for path in ROUTES}
 _FIRST_SEGMENTS = {wanted[1] for wanted in _ROUTE_SEGMENTS.values()}
 
 
 class OperatorApp:
-    """The surface as one listener shows it."""
+    """The operator endpoints on one listener."""
 
     def __init__(self, context: OperatorContext, auth: OperatorAuth) -> None:
         self._context = context
@@ -58,25 +56,25 @@ class OperatorApp:
         return len(segments) > 1 and not segments[0] and segments[1] in _FIRST_SEGMENTS
 
     def rejection(self, request: OperatorRequest) -> Response | None:
-        refusal = self.auth.rejection(request.headers)
-        if refusal is None and request.method not in METHODS:
-            refusal = METHOD_NOT_ALLOWED
-        return refusal and _with_same_origin_policy(refusal)
+        rejection = self.auth.rejection(request.headers)
+        if rejection is None and request.method not in METHODS:
+            rejection = METHOD_NOT_ALLOWED
+        return rejection and _with_same_origin_policy(rejection)
 
     async def handle(self, request: OperatorRequest) -> Response | StreamingResponse:
-        found = _match_route(request.path)
-        if found is None:
+        match = _match_route(request.path)
+        if match is None:
             return _with_same_origin_policy(NOT_FOUND)
-        path, name = found
+        path, name = match
         handler = _handlers[path] if path in _handlers else await asyncio.to_thread(_load_handler, path)
         try:
-            answer = await handler(self._context, request, name)
+            response = await handler(self._context, request, name)
         except OverloadedError:
-            answer = OVERLOADED
+            response = OVERLOADED
         return (
-            replace(answer, head=_with_same_origin_policy(answer.head))
-            if isinstance(answer, StreamingResponse)
-            else _with_same_origin_policy(answer)
+            replace(response, head=_with_same_origin_policy(response.head))
+            if isinstance(response, StreamingResponse)
+            else _with_same_origin_policy(response)
         )
 
 
@@ -95,7 +93,7 @@ def _match_route(path: bytes) -> tuple[str, str] | None:
 
 
 def _load_handler(path: str) -> RouteHandler:
-    """In a thread: reading modules from the disk would hold up everybody else."""
+    """Runs in a thread: importing a module from disk would block the event loop."""
     module, _, name = ROUTES[path].partition(":")
     handler: RouteHandler = getattr(import_module(f"{__name__}.{module}"), name)
     _handlers[path] = handler

@@ -1,11 +1,9 @@
-"""Who may see what is beyond the interface.
+"""Access control of the operator endpoints.
 
-On loopback anybody may, for whoever is on this machine can ask for more than that. Elsewhere the token is asked for. A
-loopback listener can still be reached from elsewhere, and then counts as elsewhere: through a proxy, which says so in a
-header; by a web page in a browser on this machine that has its own host's name resolve to 127.0.0.1; and by one that
-shows our pictures or opens our events, which the browser says. A socket in the file system is held to the same. A proxy
-that says nothing looks like a visitor on this machine, so where there is one, loopback can be trusted no more than the
-rest.
+Requests over loopback and Unix sockets need no token: a local user can read more than these endpoints show. Every
+other request needs the operator token. Three kinds of requests reach a loopback listener from elsewhere and need the
+token too: those with a proxy header; those whose Host is not this machine (DNS rebinding); and those that a browser
+marks as cross-site. A proxy that adds no header cannot be detected: behind one, set trust_loopback = false.
 """
 
 from __future__ import annotations
@@ -28,23 +26,23 @@ if TYPE_CHECKING:
 
 TOKEN_REQUIRED = error_response(
     401,
-    "This needs the operator token, as Bearer, or as the password of Basic with any user name",
+    "Operator token required: send it as a Bearer token, or as the Basic password with any user name",
     ("WWW-Authenticate", 'Basic realm="svcnode operator", charset="UTF-8"'),
     ("WWW-Authenticate", 'Bearer realm="svcnode operator"'),
 )
 TOKEN_NOT_CONFIGURED = error_response(
     403,
-    "Beyond loopback this is served only with a token: set operator_token in [security] of the node's configuration",
+    "Access from other hosts needs a token: set operator_token in [security] of the node's configuration",
 )
 
-# The name of a host, or an IPv6 address in brackets; a port may follow.
+# A host name or an IPv6 address in brackets, with an optional port.
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[^\[\]:@/\\\s]*))(?::[0-9]*)?", re.ASCII)
-_SAME_SITE_VALUES = (b"none", b"same-origin")  # typed in or taken from the bookmarks, and asked for by a page of ours
+_SAME_SITE_VALUES = (b"none", b"same-origin")  # address bar or bookmark; our own page
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorAuth:
-    """What is asked of visitors at one listener."""
+    """The access rules of one listener."""
 
     address: Address
     token: str | None = field(repr=False)
@@ -60,17 +58,17 @@ class OperatorAuth:
 
     @property
     def is_open(self) -> bool:
-        """Whether some may come in without a token."""
+        """Whether local requests need no token."""
         return self.trusts_loopback and is_local_address(self.address)
 
     @property
     def log_suffix(self) -> str:
-        """What is asked, for the log: nothing, where there is nothing to ask."""
+        """Appended to the log line with the address of the page."""
         if self.is_open:
             return ""
         if self.token is None:
-            return ", but not served there: set operator_token in [security] to see it, or operator = false in [server]"
-        return ", and asks for the token"
+            return " (disabled: set operator_token in [security], or operator = false in [server])"
+        return " (token required)"
 
     def _is_trusted_local(self, headers: Mapping[bytes, bytes]) -> bool:
         if not self.is_open or not PROXY_HEADERS.isdisjoint(headers):
@@ -79,7 +77,7 @@ class OperatorAuth:
 
 
 def is_local_address(address: Address) -> bool:
-    """Whether only this machine can connect to it."""
+    """Whether only this machine can connect to the address."""
     return address.scheme == "unix" or is_loopback(address.host)
 
 
@@ -93,16 +91,16 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_loopback_host_header(host: bytes) -> bool:
-    """By the Host header. A program may name nobody; no browser does that."""
+    """An empty Host counts as local: programs may leave it out, browsers never do."""
     text = host.decode("latin-1").strip()
-    found = _HOST.fullmatch(text)
-    return not text or (found is not None and is_loopback(found["ipv6"] or found["name"] or ""))
+    match = _HOST.fullmatch(text)
+    return not text or (match is not None and is_loopback(match["ipv6"] or match["name"] or ""))
 
 
 def _is_cross_site(headers: Mapping[bytes, bytes]) -> bool:
     if headers.get(b"sec-fetch-site", b"none") in _SAME_SITE_VALUES:
         return False
-    # Whoever follows a link sees what it leads to. The page with the link does not.
+    # A link on another site may be followed: that site cannot read the response.
     is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
     return not is_link
 

@@ -1,6 +1,6 @@
-"""`/badge/node.svg` and `/badge/{id}.svg`: one word about the node or a service, as a small picture for other pages.
+"""`/badge/node.svg` and `/badge/{id}.svg`: the health of the node or the status of a service as a small SVG image.
 
-`node` is the node. A service with that very id is `/badge/node.svg?service`.
+The badge of a service with the id `node` is `/badge/node.svg?service`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NODE = "node"
 SUFFIX = ".svg"
 MAX_LABEL_CHARS = 40
 
-# Dark enough for white letters on them. The word says the same.
+# Dark enough for white text.
 _GREEN, _AMBER, _RED = "#1a7f37", "#9a6700", "#cf222e"
 _COLOURS = {
     Status.UP: _GREEN,
@@ -43,36 +43,36 @@ async def badge(context: OperatorContext, request: OperatorRequest, name: str) -
     if service_id == NODE and "service" not in parse_query(request.query):
         health = context.node.health
         return _svg_response(context.node.identity.node_name, _HEALTH_TEXT[health], _COLOURS[health])
-    found = context.node.find(service_id)
-    if found is None:
+    match = context.node.find(service_id)
+    if match is None:
         return SERVICE_NOT_FOUND
-    service, state = found
+    service, state = match
     return _svg_response(service.name or service.id, state.status.value, _COLOURS[state.status])
 
 
-def _svg_response(label: str, word: str, colour: str) -> Response:
-    # Opened by itself, it is a document, and may then load and run nothing.
+def _svg_response(label: str, value: str, colour: str) -> Response:
+    # An SVG opened on its own is a document; the policy keeps it from loading or running anything.
     policy = ("Content-Security-Policy", "default-src 'none'")
-    return typed_response(svg(label, word, colour).encode(), "image/svg+xml", policy)
+    return typed_response(svg(label, value, colour).encode(), "image/svg+xml", policy)
 
 
-def svg(label: str, word: str, colour: str) -> str:
-    said = escape(f"{one_line(label)}: {word}")
-    shown = _truncate(one_line(label))
-    label_px, word_px = _width_px(shown), _width_px(word)
-    left_px, right_px = label_px + 12, word_px + 12
+def svg(label: str, value: str, colour: str) -> str:
+    full_text = escape(f"{one_line(label)}: {value}")
+    short_label = _truncate(one_line(label))
+    label_px, value_px = _width_px(short_label), _width_px(value)
+    left_px, right_px = label_px + 12, value_px + 12
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left_px + right_px}" height="20" role="img" '
-        f'aria-label="{said}"><title>{said}</title>'
+        f'aria-label="{full_text}"><title>{full_text}</title>'
         f'<rect width="{left_px}" height="20" fill="#444"/>'
         f'<rect x="{left_px}" width="{right_px}" height="20" fill="{colour}"/>'
         '<g fill="#fff" font-family="Verdana,Geneva,DejaVu Sans,sans-serif" font-size="11" aria-hidden="true">'
-        f"{_text(shown, 6, label_px)}{_text(word, left_px + 6, word_px)}</g></svg>"
+        f"{_text(short_label, 6, label_px)}{_text(value, left_px + 6, value_px)}</g></svg>"
     )
 
 
 def _text(text: str, x: int, width_px: int) -> str:
-    """Made to fit: which letters a reader has, and how wide they are, is not known here."""
+    """Stretched to its estimated width: the fonts of the reader are not known here."""
     return f'<text x="{x}" y="14" textLength="{width_px}" lengthAdjust="spacingAndGlyphs">{escape(text)}</text>'
 
 

@@ -1,6 +1,6 @@
-"""`/details` and `/details/{id}`: all that is known of a service and why, as JSON.
+"""`/details` and `/details/{id}`: the state of the services, its reasons and the evidence behind it, as JSON.
 
-The id, the name and the description stand as the interface publishes them; every other text is redacted.
+Id, name and description are as the interface publishes them; every other text is redacted.
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ Json = dict[str, Any]
 
 
 class ServiceDetails(TypedDict, total=False):
-    """Times named `…_s` are in seconds: how long ago, or how long from now."""
+    """Fields named `…_s` are in seconds: an age, or the time from now."""
 
     id: str
     name: str
     description: str
     impact: str
     kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
-    probe: str | None  # its URL, fit to be shown
+    probe: str | None  # the URL of the probe without secrets
     status: str
     health: int
+    code: str  # of core.codes
     reason: str
     since: str
     since_s: float
     counters: Json
     policy: Json
-    schedule: Json | None  # None: nobody checks
-    evidence: Json | None  # the newest that came, of any verdict
+    schedule: Json | None  # None: not probed
+    evidence: Json | None  # the latest, of any outcome
     last_ready: Json | None
-    expires_in_s: float | None  # when silence alone would change the status
+    expires_in_s: float | None  # until the evidence expires, if none follows
     next_check_in_s: float | None
     registered_s: float
     checks: Json
     transitions: int
-    attempts: list[Json]  # the newest first
+    attempts: list[Json]  # the latest first
 
 
 class Now(NamedTuple):
-    """One moment by both clocks: the node's, by which evidence is dated, and that of the wall."""
+    """One moment by two clocks: the node's clock, which dates evidence, and the wall clock."""
 
     node_s: float
     wall_s: float
@@ -91,12 +92,12 @@ async def all_details(context: OperatorContext, request: OperatorRequest, name: 
         return await context.single_flight.get(
             key, lambda: _make_response(context, with_attempts=with_attempts), version=version
         )
-    ids = dict.fromkeys(query["id"])  # each once
+    ids = dict.fromkeys(query["id"])  # without duplicates
     context.node.expire_stale()
-    # Whoever follows the events must not be told here of a health that was before the last one.
+    # A client that follows the events must not get a health that is older than the last event.
     versions = context.node.revision, context.process_stats.reload_problem
-    about_node = await context.single_flight.get("details of the node", lambda: node_details(context), version=versions)
-    return await asyncio.to_thread(lambda: _make_response(context, about_node, ids, with_attempts=with_attempts))
+    node = await context.single_flight.get("node details", lambda: node_details(context), version=versions)
+    return await asyncio.to_thread(lambda: _make_response(context, node, ids, with_attempts=with_attempts))
 
 
 async def details_of_one(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
@@ -109,32 +110,28 @@ def _parse_flag(values: list[str]) -> bool:
 
 
 def _make_response(
-    context: OperatorContext, about_node: Json | None = None, ids: Iterable[str] | None = None, *, with_attempts: bool
+    context: OperatorContext, node: Json | None = None, ids: Iterable[str] | None = None, *, with_attempts: bool
 ) -> Response:
-    about_node = about_node or node_details(context)
+    node = node or node_details(context)
     services = services_details(context.node, context.check_stats, ids, with_attempts=with_attempts)
-    # One by one: all at once, every other thread of this process would have to wait until it is done.
+    # One by one: json.dumps of everything would hold the interpreter lock until it is done.
     encoded = b",".join([_encode(service) for service in services])
-    return make_response(200, b'{"node":%s,"services":[%s]}' % (_encode(about_node), encoded))
+    return make_response(200, b'{"node":%s,"services":[%s]}' % (_encode(node), encoded))
 
 
 def _encode(document: Json | ServiceDetails) -> bytes:
     return compact_json(document).encode()
 
 
-# ---- from the node and its journal to what is said
+# ---- the documents
 
 
 def node_details(context: OperatorContext) -> Json:
-    """Health and its reason come from one look at the services, so that they cannot contradict each other."""
-    last_event_id = context.history.last_id  # first: whoever follows the events after it misses nothing
-    identity, condition, vitals, now = (
-        context.node.identity,
-        context.node.condition,
-        context.process_stats,
-        Now.of(context.node),
-    )
-    vitals.adjust_start_time(now.node_s, now.wall_s)
+    """Health and its reason come from one snapshot of the services, so they agree."""
+    last_event_id = context.history.last_id  # read first: a client that follows the events after it misses none
+    identity, condition, process = context.node.identity, context.node.condition, context.process_stats
+    now = Now.of(context.node)
+    process.adjust_start_time(now.node_s, now.wall_s)
     services = [(service, state.status) for service, state in context.node]
     health, reason = state_machine.node_health_with_reason(services, condition)
     return {
@@ -147,11 +144,11 @@ def node_details(context: OperatorContext) -> Json:
         "starting": condition.starting,
         "draining": condition.draining,
         "issues": [_redact_text(issue) for issue in condition.issues],
-        "started": iso_time(vitals.started_at_s),
-        "uptime_s": now.ago_s(vitals.started_monotonic_s),
+        "started": iso_time(process.started_at_s),
+        "uptime_s": now.ago_s(process.started_monotonic_s),
         "last_event_id": last_event_id,
         "history_problem": _redact_text(context.history.problem) if context.history.problem else None,
-        "reload_problem": _redact_text(vitals.reload_problem) if vitals.reload_problem else None,
+        "reload_problem": _redact_text(process.reload_problem) if process.reload_problem else None,
     }
 
 
@@ -163,19 +160,19 @@ def services_details(
     with_attempts: bool = False,
     now: Now | None = None,
 ) -> Iterator[ServiceDetails]:
-    """In the order of the node, or of the ids; those that are not there, or no longer, are left out."""
-    reader = _DetailsBuilder(node, check_stats, now or Now.of(node))
-    for found in node if ids is None else filter(None, map(node.find, ids)):
-        yield reader.build(found, with_attempts=with_attempts)
+    """In the order of the node, or of the ids; unknown ids are left out."""
+    builder = _DetailsBuilder(node, check_stats, now or Now.of(node))
+    for service, state in node if ids is None else filter(None, map(node.find, ids)):
+        yield builder.build(service, state, with_attempts=with_attempts)
 
 
 def service_details(node: Node, check_stats: CheckStats, service_id: str, now: Now) -> ServiceDetails | None:
-    """With its last attempts; None when no such service is registered."""
+    """With its attempts; None if no service has this id."""
     return next(services_details(node, check_stats, [service_id], with_attempts=True, now=now), None)
 
 
 class _DetailsBuilder:
-    """Reads services as of one moment."""
+    """Builds the details of services as of one moment."""
 
     def __init__(self, node: Node, check_stats: CheckStats, now: Now) -> None:
         self._node = node
@@ -183,12 +180,12 @@ class _DetailsBuilder:
         self._now = now
         self._redacted = _RedactionCache()
 
-    def build(self, found: tuple[Service, ServiceState], *, with_attempts: bool) -> ServiceDetails:
-        (service, state), now = found, self._now
-        probe_config, record = self._node.probe_config(service.id), self._check_stats.get(service.id)
-        # Copied in one step: attempts come from other threads meanwhile.
-        attempts = list(reversed(record.recent_results.copy())) if record else []
-        kind = record.kind if record else probe_kind(probe_config)
+    def build(self, service: Service, state: ServiceState, *, with_attempts: bool) -> ServiceDetails:
+        now = self._now
+        probe_config, stats = self._node.probe_config(service.id), self._check_stats.get(service.id)
+        # Copied in one step: other threads add results.
+        results = list(reversed(stats.recent_results.copy())) if stats else []
+        kind = stats.kind if stats else probe_kind(probe_config)
         ready_at_s = None if kind == FIXED_KIND else state.last_ready_at_s
         details: ServiceDetails = {
             "id": service.id,
@@ -199,27 +196,29 @@ class _DetailsBuilder:
             "probe": self._probe_url(probe_config),
             "status": state.status.value,
             "health": int(state_machine.service_health(state.status)),
+            "code": state.code,
             "reason": self._redacted[state.reason],
             "since": now.iso(state.since_s),
             "since_s": now.ago_s(state.since_s),
             "counters": {"ready_in_a_row": state.ready_in_a_row, "failures_in_a_row": state.failures_in_a_row},
             "policy": _policy(service.policy),
             "schedule": _schedule(probe_config),
-            "evidence": self._evidence(attempts[0].evidence) if attempts else None,
+            "evidence": self._evidence(results[0].evidence) if results else None,
             "last_ready": None if ready_at_s is None else self._time_fields(ready_at_s),
             "expires_in_s": _rounded(now.until_s(state_machine.expires_at_s(state, service.policy))),
             "next_check_in_s": _rounded(self._node.next_check_in_s(service.id)),
             "registered_s": now.ago_s(state.registered_at_s),
-            "checks": {outcome.value: record.checks_by_outcome[outcome] if record else 0 for outcome in Outcome},
-            "transitions": record.transitions if record else 0,
+            "checks": {outcome.value: stats.checks_by_outcome[outcome] if stats else 0 for outcome in Outcome},
+            "transitions": stats.transitions if stats else 0,
         }
         if with_attempts:
-            details["attempts"] = [self._evidence(one.evidence) | {"status": one.status.value} for one in attempts]
+            details["attempts"] = [self._evidence(one.evidence) | {"status": one.status.value} for one in results]
         return details
 
     def _evidence(self, evidence: Evidence) -> Json:
         return {
             "verdict": evidence.verdict.outcome.value,
+            "code": evidence.verdict.code,
             "reason": self._redacted[evidence.verdict.reason],
             **self._time_fields(evidence.at_s),
             "duration_ms": round(evidence.duration_s * 1000, 3),
@@ -231,16 +230,16 @@ class _DetailsBuilder:
     def _probe_url(self, probe_config: ProbeConfig | None) -> str | None:
         if probe_config is None:
             return None
-        url = getattr(probe_config.probe, "shown", None) or getattr(probe_config.probe, "url", None)
-        return None if url is None else self._redacted[str(url)]
+        url = probe_config.probe.display_url
+        return None if url is None else self._redacted[url]
 
 
 class _RedactionCache(dict[str, str]):
-    """Each as it is shown. What is read together repeats itself, and a text takes its time."""
+    """Redaction is slow, and the texts of one response repeat."""
 
     def __missing__(self, text: str) -> str:
-        shown = self[text] = _redact_text(text)
-        return shown
+        result = self[text] = _redact_text(text)
+        return result
 
 
 def _policy(policy: Policy) -> Json:
@@ -265,7 +264,7 @@ def _schedule(probe_config: ProbeConfig | None) -> Json | None:
 
 
 def _redact_text(text: str) -> str:
-    """Without secrets, and without the halves of characters that no JSON can carry."""
+    """Without secrets and without lone surrogates, which JSON cannot carry."""
     return redacted(text).encode("utf-8", "replace").decode()
 
 

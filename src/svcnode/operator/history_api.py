@@ -1,4 +1,4 @@
-"""`/history`: how services fared in the last minutes, hours or days, and what changed of late, as JSON."""
+"""`/history`: availability and latency of services by minute, hour or day, and their latest transitions, as JSON."""
 
 from __future__ import annotations
 
@@ -27,101 +27,102 @@ MAX_TRANSITIONS = 100
 class HistoryParams(NamedTuple):
     service_ids: tuple[str, ...]
     resolution: Resolution
-    transitions: int  # how many of the newest
+    transitions: int  # how many of the latest
 
 
 async def history(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
     try:
         _check_utf8(request.query)
-        asked = parse_history_query(parse_query(request.query))
+        params = parse_history_query(parse_query(request.query))
     except InvalidValueError as exc:
         return error_response(400, str(exc))
-    # Many pages show the same services, and all ask when a minute is over. But who has heard of a change, and asks for
-    # more, must find it: so nothing is shared over a change.
+    # Many open pages request the same services at the end of a minute. A client that received a transition must find it
+    # here, so a response is not shared beyond the next transition.
     return await context.history_single_flight.get_async(
-        request.query, lambda: _make_response(context, asked), version=context.history.last_id
+        request.query, lambda: _make_response(context, params), version=context.history.last_id
     )
 
 
 def _check_utf8(query: bytes) -> None:
-    """What is no text would be read as some other id."""
+    """Invalid bytes would be decoded to a different id."""
     try:
         unquote_to_bytes(query).decode()
     except UnicodeDecodeError:
-        raise InvalidValueError("the query is not UTF-8; write each byte of an id's UTF-8 as %XX") from None
+        raise InvalidValueError("the query is not UTF-8: percent-encode each byte of the UTF-8 form of an id") from None
 
 
 def parse_history_query(query: Mapping[str, Sequence[str]]) -> HistoryParams:
     ids = tuple(dict.fromkeys(query.get("id", ())))
     if not 1 <= len(ids) <= MAX_IDS:
-        raise InvalidValueError(f"id names a service, and may be given 1 to {MAX_IDS} times, not {len(ids)} times")
+        raise InvalidValueError(f"invalid number of id parameters: {len(ids)}; give 1 to {MAX_IDS} service ids")
     return HistoryParams(
-        ids, _parse_resolution(query.get("span", [MINUTES.name])), _parse_count(query.get("transitions", ["0"]))
+        ids, _parse_resolution(query.get("resolution", [MINUTES.name])), _parse_count(query.get("transitions", ["0"]))
     )
 
 
 def _parse_resolution(values: Sequence[str]) -> Resolution:
-    known = {span.name: span for span in RESOLUTIONS}
+    known = {resolution.name: resolution for resolution in RESOLUTIONS}
     if len(values) != 1 or values[0] not in known:
-        raise InvalidValueError(f"resolution is one of {', '.join(known)}")
+        raise InvalidValueError(f"invalid resolution: must be one of {', '.join(known)}")
     return known[values[0]]
 
 
 def _parse_count(values: Sequence[str]) -> int:
     text = values[0]
     if len(values) != 1 or not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MAX_TRANSITIONS):
-        raise InvalidValueError(f"transitions is how many of the newest to tell, 0 to {MAX_TRANSITIONS}")
+        raise InvalidValueError(f"invalid transitions: must be a number from 0 to {MAX_TRANSITIONS}")
     return int(text)
 
 
-async def _make_response(context: OperatorContext, query: HistoryParams) -> Response:
+async def _make_response(context: OperatorContext, params: HistoryParams) -> Response:
     history = context.history
-    unknown = await _unknown_ids(context, query.service_ids)
-    query = query._replace(service_ids=tuple(one for one in query.service_ids if one not in unknown))
-    found = await history.buckets(query.service_ids, query.resolution)
+    unknown = await _unknown_ids(context, params.service_ids)
+    params = params._replace(service_ids=tuple(one for one in params.service_ids if one not in unknown))
+    buckets = await history.buckets(params.service_ids, params.resolution)
     transitions = {
-        service_id: await history.latest(service_id, query.transitions)
-        for service_id in query.service_ids
-        if query.transitions
+        service_id: await history.latest(service_id, params.transitions)
+        for service_id in params.service_ids
+        if params.transitions
     }
-    return await asyncio.to_thread(lambda: make_response(200, encode_history(query, found, transitions, unknown)))
+    return await asyncio.to_thread(lambda: make_response(200, encode_history(params, buckets, transitions, unknown)))
 
 
 async def _unknown_ids(context: OperatorContext, service_ids: Sequence[str]) -> list[str]:
-    """Of which there is nothing to tell: neither registered now nor kept from before."""
-    strangers = [service_id for service_id in service_ids if context.node.find(service_id) is None]
-    known = await context.history.known_ids(strangers) if strangers else ()
-    return [service_id for service_id in strangers if service_id not in known]
+    """The ids that are neither registered nor in history."""
+    unregistered = [service_id for service_id in service_ids if context.node.find(service_id) is None]
+    known = await context.history.known_ids(unregistered) if unregistered else ()
+    return [service_id for service_id in unregistered if service_id not in known]
 
 
 def encode_history(
-    query: HistoryParams,
+    params: HistoryParams,
     buckets: Mapping[str, Sequence[Bucket]],
     transitions: Mapping[str, Sequence[Transition]],
     unknown: Sequence[str],
 ) -> bytes:
-    """Service by service: while a text is made in one go, the event loop waits for it."""
-    parts = [_json_member("span", query.resolution.name), _json_member("length_s", query.resolution.length_s)]
-    shown = [
-        f"{compact_json(service_id)}:[{','.join(map(encode_bucket, of_it))}]" for service_id, of_it in buckets.items()
+    """Service by service: encoding everything in one call would keep the event loop's thread from running."""
+    members = [
+        _json_member("resolution", params.resolution.name),
+        _json_member("length_s", params.resolution.length_s),
+        f'"services":{{{",".join(_buckets_member(service_id, some) for service_id, some in buckets.items())}}}',
     ]
-    parts.append(f'"services":{{{",".join(shown)}}}')
-    if query.transitions:
-        told = [
-            _json_member(service_id, [transition_document(one) for one in of_it])
-            for service_id, of_it in transitions.items()
-        ]
-        parts.append(f'"transitions":{{{",".join(told)}}}')
-    parts.append(_json_member("unknown", unknown))
-    return f"{{{','.join(parts)}}}".encode()
+    if params.transitions:
+        lists = [_json_member(key, [transition_document(one) for one in some]) for key, some in transitions.items()]
+        members.append(f'"transitions":{{{",".join(lists)}}}')
+    members.append(_json_member("unknown", unknown))
+    return f"{{{','.join(members)}}}".encode()
 
 
-def _json_member(name: str, value: Any) -> str:  # noqa: ANN401  whatever JSON can hold
+def _buckets_member(service_id: str, buckets: Sequence[Bucket]) -> str:
+    return f"{compact_json(service_id)}:[{','.join(map(encode_bucket, buckets))}]"
+
+
+def _json_member(name: str, value: Any) -> str:  # noqa: ANN401  any JSON value
     return f"{compact_json(name)}:{compact_json(value)}"
 
 
 def encode_bucket(bucket: Bucket) -> str:
-    """As short as it can be told, and made as fast: there may be thousands."""
+    """An array instead of an object: shorter and faster, as there may be thousands."""
     begin_s, up_s, initializing_s, down_s, checks, failures, latency_sum_s, latency_max_s = bucket
     latency = f"{1000 * latency_sum_s / checks:.6g},{1000 * latency_max_s:.6g}" if checks else "null,null"
     return f"[{begin_s},{up_s:.8g},{initializing_s:.8g},{down_s:.8g},{checks},{failures},{latency}]"

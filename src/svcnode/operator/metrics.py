@@ -1,17 +1,50 @@
-"""`/metrics`: what Prometheus collects, in its classic text or in OpenMetrics, as the visitor asks."""
+"""`/metrics`: the node in the text format of Prometheus or in OpenMetrics, as the Accept header asks.
+
+Every value is read from the node and its statistics when a scrape comes; nothing is counted twice. Importing
+prometheus-client takes a while; the handler is loaded in a thread on the first scrape.
+
+A status is a state set: one series per status, of which one is 1. Its type is gauge, because OpenMetrics requires the
+label of a state set to have the name of the metric, and `{status="Down"}` is the usual way to query it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import platform
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from svcnode.core.model import Health, Impact, Outcome, Service, ServiceState, Status
 from svcnode.operator.responses import typed_response
+from svcnode.stats import DURATION_BUCKETS_S, REPORTED_KIND, ServiceStats
+from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
     from svcnode.api.app import OperatorRequest
     from svcnode.api.spec import Response
     from svcnode.operator.context import OperatorContext
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
+MAX_SERVICES = 2_000  # with series of their own, up to thirteen each
+# Not "service": Prometheus in Kubernetes sets a label of that name on every target, which would replace ours.
+SERVICE_ID_LABEL = "service_id"
+BUCKET_LABELS = (*map(str, DURATION_BUCKETS_S), "+Inf")
+
+
+# ---- the handler
 
 
 async def metrics(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
@@ -20,7 +53,7 @@ async def metrics(context: OperatorContext, request: OperatorRequest, name: str)
 
 
 def accepts_openmetrics(accept: str) -> bool:
-    """Whether a visitor takes version 1.0.0, or any."""
+    """Whether the client accepts version 1.0.0, or any version."""
     for accepted in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in accepted.split(";"))
         versions = [part for part in parameters if part.startswith("version=")]
@@ -30,10 +63,230 @@ def accepts_openmetrics(accept: str) -> bool:
 
 
 def _make_response(context: OperatorContext, *, is_open: bool) -> Response:
-    """Runs in a thread, and loads the library there."""
-    from prometheus_client.exposition import choose_encoder
-
-    from svcnode.operator.collector import build_registry
-
     encode, content_type = choose_encoder(OPENMETRICS_TYPE if is_open else "")
     return typed_response(encode(build_registry(context)), content_type)
+
+
+# ---- the node and the process
+
+
+class ServiceSample(NamedTuple):
+    """One service with its state and its statistics."""
+
+    service: Service
+    state: ServiceState
+    stats: ServiceStats
+
+
+def build_registry(context: OperatorContext) -> CollectorRegistry:
+    """A registry of our own: the default registry belongs to the embedding program."""
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(context))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class NodeCollector(Collector):
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        services = [*self._context.node]
+        yield from self._node_metrics()
+        yield from _service_counts(services)
+        yield from self._service_metrics(services[:MAX_SERVICES])
+        yield self._failures_by_code()
+        yield self._duration_histogram()
+        yield from self._agent_metrics()
+        yield from self._notification_metrics()
+
+    def _node_metrics(self) -> Iterator[Metric]:
+        node = self._context.node
+        identity, condition, health = node.identity, node.condition, node.health
+        names = {"name": identity.node_name, "version": identity.node_version, "spec_version": identity.spec_version}
+        yield InfoMetricFamily("svcnode_node", "Name and versions of the node; always 1.", value=names)
+        states = GaugeMetricFamily("svcnode_node_health", "1 for the current health of the node.", labels=["health"])
+        for each in Health:
+            states.add_metric([each.name.lower()], each is health)
+        yield states
+        yield _gauge("svcnode_node_health_code", "Health of the node: 200, 206 or 503.", health)
+        yield _gauge("svcnode_node_starting", "1 until the node has started.", condition.starting)
+        yield _gauge("svcnode_node_draining", "1 while the node drains before it stops.", condition.draining)
+        yield _gauge("svcnode_node_issues", "Issues that the program has reported.", len(condition.issues))
+        yield _counter(
+            "svcnode_node_transitions", "Changes of the health of the node.", self._context.check_stats.node_transitions
+        )
+
+    def _service_metrics(self, services: Iterable[tuple[Service, ServiceState]]) -> Iterator[Metric]:
+        stats_of = self._context.check_stats.get
+        samples = [ServiceSample(*one, stats) for one in services if (stats := stats_of(one[0].id)) is not None]
+        yield _service_infos(samples)
+        yield _service_statuses(samples)
+        yield from _evidence_ages(samples, self._context.node.now_s())
+        yield from _check_metrics(samples)
+
+    def _failures_by_code(self) -> Metric:
+        """By code, not by service: the number of codes is bounded."""
+        family = CounterMetricFamily(
+            "svcnode_check_failures", "Checks and reports whose verdict was not ready, by reason code.", labels=["code"]
+        )
+        for code, count in sorted(self._context.check_stats.failures_by_code.copy().items()):
+            family.add_metric([code], count)
+        return family
+
+    def _duration_histogram(self) -> Metric:
+        family = HistogramMetricFamily(
+            "svcnode_check_duration_seconds", "Duration of checks, by kind of probe.", labels=["kind"]
+        )
+        for kind, durations in dict(self._context.check_stats.durations).items():
+            if kind != REPORTED_KIND:
+                cumulative = accumulate(durations.counts)
+                family.add_metric([kind], [*zip(BUCKET_LABELS, cumulative, strict=True)], durations.sum_s)
+        return family
+
+    def _agent_metrics(self) -> Iterator[Metric]:
+        process = self._context.process_stats
+        yield InfoMetricFamily(
+            "svcnode_build",
+            "Versions of svcnode and Python; always 1.",
+            value={"version": __version__, "python_version": platform.python_version()},
+        )
+        yield _gauge(
+            "svcnode_config_last_reload_successful",
+            "0 if the last reload failed; the previous configuration stays active.",
+            process.last_reload_ok,
+        )
+        yield _gauge(
+            "svcnode_config_last_reload_success_timestamp_seconds",
+            "When the active configuration was read.",
+            process.reloaded_at_s or process.started_at_s,
+        )
+        reloads = CounterMetricFamily("svcnode_config_reloads", "Reloads since the start.", labels=["result"])
+        reloads.add_metric(["success"], process.reloads_succeeded)
+        reloads.add_metric(["failure"], process.reloads_failed)
+        yield reloads
+        yield _gauge(
+            "svcnode_event_loop_lag_seconds",
+            "Longest delay of the event loop in the last one to two minutes.",
+            process.loop_lag_s,
+        )
+        yield _gauge("svcnode_event_streams", "Open /events streams.", self._context.events.stream_count)
+        yield _gauge(
+            "svcnode_history_healthy",
+            "0 while history cannot be written; 1 also if it is disabled.",
+            self._context.history.is_healthy,
+        )
+
+    def _notification_metrics(self) -> Iterator[Metric]:
+        delivery = self._context.delivery_stats
+        notifications = CounterMetricFamily(
+            "svcnode_notifications", "Notifications, counted per target, by result.", labels=["result"]
+        )
+        notifications.add_metric(["delivered"], delivery.sent)
+        notifications.add_metric(["dropped"], delivery.dropped)
+        yield notifications
+        yield _counter(
+            "svcnode_notification_requests_failed",
+            "Failed attempts to deliver a notification; most are retried.",
+            delivery.failed,
+        )
+        yield _gauge("svcnode_notifications_queue_length", "Notifications not delivered yet.", delivery.queued)
+
+
+# ---- the services
+
+
+def _service_counts(services: Sequence[tuple[Service, ServiceState]]) -> Iterator[Metric]:
+    """Counts all services, also those beyond MAX_SERVICES."""
+    counts = {(impact, status): 0 for impact in Impact for status in Status}
+    for service, state in services:
+        counts[service.impact, state.status] += 1
+    family = GaugeMetricFamily("svcnode_services", "Registered services.", labels=["impact", "status"])
+    for (impact, status), count in counts.items():
+        family.add_metric([impact.value, status.value], count)
+    yield family
+    yield _gauge(
+        "svcnode_services_omitted",
+        f"Services without series of their own: those beyond the first {MAX_SERVICES:,}.",
+        max(0, len(services) - MAX_SERVICES),
+    )
+
+
+def _service_infos(services: Iterable[ServiceSample]) -> Metric:
+    family = InfoMetricFamily(
+        "svcnode_service", "Name, impact and probe kind of a service; always 1.", labels=[SERVICE_ID_LABEL]
+    )
+    for service, _, stats in services:
+        family.add_metric([service.id], {"name": service.name, "impact": service.impact.value, "kind": stats.kind})
+    return family
+
+
+def _service_statuses(services: Iterable[ServiceSample]) -> Metric:
+    family = GaugeMetricFamily(
+        "svcnode_service_status",
+        "1 for the published status of a service.",
+        labels=[SERVICE_ID_LABEL, "status"],
+    )
+    for service, state, _ in services:
+        for status in Status:
+            family.add_metric([service.id, status.value], status is state.status)
+    return family
+
+
+def _evidence_ages(services: Iterable[ServiceSample], now_s: float) -> Iterator[Metric]:
+    success = GaugeMetricFamily(
+        "svcnode_service_success_age_seconds",
+        "Age of the latest success; no series before the first.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    evidence = GaugeMetricFamily(
+        "svcnode_service_evidence_age_seconds",
+        "Age of the latest evidence (unknown verdicts do not count); without any, the time since registration.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    limit = GaugeMetricFamily(
+        "svcnode_service_evidence_max_age_seconds",
+        "Maximum age of evidence (stale_after or ttl); no series if evidence does not expire.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    for service, state, _ in services:
+        evidence_at_s = state.registered_at_s if state.last_evidence_at_s is None else state.last_evidence_at_s
+        evidence.add_metric([service.id], max(0.0, now_s - evidence_at_s))
+        if state.last_ready_at_s is not None:
+            success.add_metric([service.id], max(0.0, now_s - state.last_ready_at_s))
+        if max_age_s := service.policy.stale_after_s or service.policy.ttl_s:
+            limit.add_metric([service.id], max_age_s)
+    yield from (success, evidence, limit)
+
+
+def _check_metrics(services: Iterable[ServiceSample]) -> Iterator[Metric]:
+    latest = GaugeMetricFamily(
+        "svcnode_service_check_duration_seconds",
+        "Duration of the latest check of a service.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    checks = CounterMetricFamily(
+        "svcnode_checks",
+        "Checks of a service and reports about it, by verdict.",
+        labels=[SERVICE_ID_LABEL, "verdict"],
+    )
+    transitions = CounterMetricFamily(
+        "svcnode_service_transitions",
+        "Changes of the published status of a service.",
+        labels=[SERVICE_ID_LABEL],
+    )
+    for service, _, stats in services:
+        if stats.recent_results and stats.kind != REPORTED_KIND:
+            latest.add_metric([service.id], stats.recent_results[-1].evidence.duration_s)
+        for outcome in Outcome:
+            checks.add_metric([service.id, outcome.value], stats.checks_by_outcome[outcome])
+        transitions.add_metric([service.id], stats.transitions)
+    yield from (latest, checks, transitions)
+
+
+def _gauge(name: str, help_text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_text, value=value)
+
+
+def _counter(name: str, help_text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, help_text, value=value)

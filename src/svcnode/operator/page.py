@@ -1,10 +1,7 @@
-"""`/static/…`: what the page is made of. Only what is listed here is served, so no path can lead anywhere else.
+"""`/`: the node and its services as an HTML page. `/static/{name}`: its style sheet, scripts and icons.
 
-`/`: the node and its services on one page.
-
-The whole table is made here, so the page is complete without JavaScript, true as of the moment it was asked for. With
-JavaScript the same table comes to life (static/page.js). Whatever somebody else wrote is escaped on its way in, and
-what it hides or turns around is shown.
+The server renders the whole table, so the page is complete without JavaScript; static/page.js keeps it up to date.
+Names, reasons and other text from outside are escaped, and invisible characters are shown as escape sequences.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from svcnode.api.spec import NOT_FOUND, Response
-from svcnode.core import state_machine
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Outcome, Status
 from svcnode.core.text import one_line
 from svcnode.core.units import iso_time
@@ -49,29 +46,13 @@ STATIC_FILES = {
     "panel.js": _JS,
     "rows.js": _JS,
     "state.js": _JS,
-    "tooltip.js": _JS,
     "format.js": _JS,
     "healthy.svg": _SVG,
     "partial.svg": _SVG,
     "unhealthy.svg": _SVG,
     "unknown.svg": _SVG,
 }
-
-
-async def static_file(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
-    return await asyncio.to_thread(_file_response, name) if name in STATIC_FILES else NOT_FOUND
-
-
-@cache
-def _file_response(name: str) -> Response:
-    return typed_response(read_static(name), STATIC_FILES[name])
-
-
-def read_static(name: str) -> bytes:
-    return resources.files(__package__).joinpath("static", name).read_bytes()
-
-
-# Nothing from elsewhere, nothing inline, in nobody's frame; and no string becomes markup in a script by accident.
+# No resources of other origins, no inline scripts or styles, no framing; scripts cannot turn strings into markup.
 CONTENT_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -87,7 +68,7 @@ CONTENT_POLICY = "; ".join(
 )
 _HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no-referrer"))
 
-# For each health: its name in style sheet and file names, what is said, and the sign for the title.
+# For each health: its name in CSS and file names, its label, and the symbol in the title. As in static/health.js.
 HEALTH_DISPLAY = {
     Health.HEALTHY: ("healthy", "Healthy", "●"),
     Health.PARTIAL: ("partial", "Partially healthy", "◐"),
@@ -95,10 +76,9 @@ HEALTH_DISPLAY = {
 }
 STATUS_SORT_ORDER = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.UP.value: 2}
 EMPTY_CELL = "\N{EN DASH}"
-NO_EVIDENCE = state_machine.initial_state(0.0).reason
-ROWS_PER_CHUNK = 20  # as static/rows.js has it
-MAX_UNBROKEN_NAME_CHARS = 20  # characters, for which there is room in a line everywhere
-# Or else a browser learns of each part of the script only when it has read the one that needs it.
+ROWS_PER_CHUNK = 20  # as in static/rows.js
+MAX_UNBROKEN_NAME_CHARS = 20  # fits into one line at every width
+# Without preloading, the browser finds each module only after it has loaded the one that imports it.
 _PRELOADS = "\n".join(
     f'<link rel="modulepreload" href="static/{file}">'
     for file in STATIC_FILES
@@ -113,51 +93,49 @@ async def page(context: OperatorContext, request: OperatorRequest, name: str) ->
 
 
 def _render_page(context: OperatorContext, loop: asyncio.AbstractEventLoop) -> bytes:
-    """In a thread, beside the loop."""
-    about_node = node_details(context)
+    """Runs in a thread."""
+    node = node_details(context)
     services = list(services_details(context.node, context.check_stats))
-    asking = asyncio.run_coroutine_threadsafe(
-        context.history.buckets([service["id"] for service in services], HOURS), loop
-    )
-    return render(about_node, services, asking.result(), time())
+    query = context.history.buckets([service["id"] for service in services], HOURS)
+    return render(node, services, asyncio.run_coroutine_threadsafe(query, loop).result(), time())
 
 
 def render(
-    about_node: Mapping[str, Any],
+    node: Mapping[str, Any],
     services: Sequence[ServiceDetails],
     buckets: Mapping[str, Sequence[Bucket]],
     now_s: float,
 ) -> bytes:
-    name, word, sign = HEALTH_DISPLAY[Health(about_node["health"])]
+    health, label, symbol = HEALTH_DISPLAY[Health(node["health"])]
     counts = Counter(service["status"] for service in services)
     rows = sorted(enumerate(services), key=lambda numbered: STATUS_SORT_ORDER[numbered[1]["status"]])
-    words = {
-        "code": about_node["health"],
-        "health": name,
-        "health_word": word,
-        "title": f"{sign} {about_node['name']}: {word.lower()}",
-        "reason": shorten_words(one_line(about_node["health_reason"])),
-        "name": about_node["name"],
-        "version": about_node["version"],
-        "spec_version": about_node["spec_version"],
-        "svcnode": about_node["svcnode"],
-        "started": about_node["started"],
-        "uptime": format_duration(about_node["uptime_s"]),
-        "last_event_id": about_node["last_event_id"],
+    text = {
+        "health_code": node["health"],
+        "health": health,
+        "health_label": label,
+        "title": f"{symbol} {node['name']}: {label.lower()}",
+        "reason": shorten_words(one_line(node["health_reason"])),
+        "name": node["name"],
+        "version": node["version"],
+        "spec_version": node["spec_version"],
+        "svcnode": node["svcnode"],
+        "started": node["started"],
+        "uptime": format_duration(node["uptime_s"]),
+        "last_event_id": node["last_event_id"],
         "now_ms": round(now_s * 1000),
         "now": iso_time(now_s),
-        "now_words": f"{iso_time(now_s)[11:19]} UTC",
+        "now_time": f"{iso_time(now_s)[11:19]} UTC",
         "all": len(services),
         **{f"count_{status.value}": counts[status.value] for status in Status},
     }
     markup = {
         "preloads": _PRELOADS,
-        "raw_name": escape(about_node["name"]),  # for the script to compare, and not to be seen
-        "notices": "".join(_notices(about_node)),
+        "raw_name": escape(node["name"]),  # compared by the script, not displayed
+        "notices": "".join(_notices(node)),
         "rows": _chunks([_row(order, service, buckets.get(service["id"], ())) for order, service in rows]),
         "none_hidden": " hidden" if services else "",
     }
-    return _template().substitute({key: escape_text(str(value)) for key, value in words.items()}, **markup).encode()
+    return _template().substitute({key: escape_text(str(value)) for key, value in text.items()}, **markup).encode()
 
 
 @cache
@@ -165,59 +143,65 @@ def _template() -> Template:
     return Template(read_static("page.html").decode())
 
 
-def _notices(about_node: Mapping[str, Any]) -> Iterable[str]:
-    for key, begin in (
+def _notices(node: Mapping[str, Any]) -> Iterable[str]:
+    for key, label in (
         ("history_problem", "History"),
-        ("reload_problem", "The configuration was not reloaded, the old one is in force"),
+        ("reload_problem", "The last reload failed, the previous configuration is active"),
     ):
-        if about_node[key]:
-            yield f'<p class="notice" dir="auto">{begin}: {escape_text(about_node[key])}</p>'
+        if node[key]:
+            yield f'<p class="notice" dir="auto">{label}: {escape_text(node[key])}</p>'
 
 
 def _chunks(rows: Sequence[str]) -> str:
-    """What is out of sight is laid out chunk by chunk, and not at all before it comes into sight."""
-    begins = range(0, len(rows), ROWS_PER_CHUNK)
+    """The browser lays out a chunk only when it is scrolled into view."""
     return "".join(
-        f'<tbody role="rowgroup" class="chunk">\n{"".join(rows[begin : begin + ROWS_PER_CHUNK])}</tbody>\n'
-        for begin in begins
+        f'<tbody role="rowgroup" class="chunk">\n{"".join(rows[first : first + ROWS_PER_CHUNK])}</tbody>\n'
+        for first in range(0, len(rows), ROWS_PER_CHUNK)
     )
 
 
-def _row(order: int, service: ServiceDetails, bars: Sequence[Bucket]) -> str:
-    """One service. The roles are said although they go without saying: rows are laid out as grids."""
+def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
+    """One service. The roles are explicit because CSS lays the rows out as grids, which removes the implicit ones."""
     name, service_id, status = one_line(service["name"]), service["id"], service["status"]
     link = escape(quote(service_id, safe=""))
-    kind = ' class="nowrap"' if len(name) <= MAX_UNBROKEN_NAME_CHARS and " " not in name else ""
+    nowrap = ' class="nowrap"' if len(name) <= MAX_UNBROKEN_NAME_CHARS and " " not in name else ""
     evidence = service["evidence"] or {}
+    reason, code = display_reason(service)
     fixed = " data-fixed" if service["kind"] == FIXED_KIND else ""
     return (
-        f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}"{fixed}>'
-        f'<th role="rowheader" scope="row"><a href="details?attempts=1&amp;id={link}" dir="auto"{kind}>'
+        f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}" '
+        f'data-code="{escape(code)}"{fixed}>'
+        f'<th role="rowheader" scope="row"><a href="details?attempts=1&amp;id={link}" dir="auto"{nowrap}>'
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span></td>'
         f'<td role="cell">{_time_element(service["since"], format_duration(service["since_s"]))}</td>'
-        f'<td role="cell"><span class="reason" dir="auto">{escape_text(display_reason(service))}</span></td>'
+        f'<td role="cell"><span class="reason" dir="auto">{escape_text(reason)}</span></td>'
         f'<td role="cell">{_time_element(evidence.get("at"), format_age(evidence.get("age_s")))}</td>'
         f'<td role="cell">{_latency(service)}</td>'
-        f'<td role="cell">{_availability(() if fixed else bars)}</td></tr>\n'
+        f'<td role="cell">{_availability(() if fixed else buckets)}</td></tr>\n'
     )
 
 
 def escape_text(text: str) -> str:
-    """As it stands in the page: what would be unseen, or turn around what stands beside it, is shown as in the log."""
+    """Invisible and direction-changing characters are shown as escape sequences, as in the log."""
     return escape(text if text.isprintable() else one_line(text))
 
 
-def display_reason(service: ServiceDetails) -> str:
-    """Why it is so. Where nothing has counted yet, what kept the newest look from counting says more."""
+def display_reason(service: ServiceDetails) -> tuple[str, str]:
+    """Reason and code of the state. Before the first usable evidence: those of the last check, if it could not run."""
     evidence = service["evidence"]
-    if service["reason"] != NO_EVIDENCE or not evidence or evidence["verdict"] != Outcome.UNKNOWN.value:
-        return service["reason"]
-    return evidence["reason"] or NO_EVIDENCE
+    if (
+        service["code"] == ReasonCode.NO_EVIDENCE
+        and evidence
+        and evidence["reason"]
+        and evidence["verdict"] == Outcome.UNKNOWN.value
+    ):
+        return evidence["reason"], evidence["code"]
+    return service["reason"], service["code"]
 
 
 def shorten_words(text: str) -> str:
-    """Without the rest of words that would fill the headline; what parts one from the next stays."""
+    """Truncate very long words, such as ids, in the headline; the punctuation after them stays."""
     return re.sub(r"(\S{48})\S{16,}(?:([,;:])|\S)", r"\1…\2", text)
 
 
@@ -226,29 +210,45 @@ def _time_element(iso: str | None, text: str) -> str:
 
 
 def _latency(service: ServiceDetails) -> str:
-    """Of the newest look; what is reported takes no time."""
+    """The duration of the last check; a report has none."""
     if service["schedule"] is None or service["evidence"] is None:
         return f'<data value="">{EMPTY_CELL}</data>'
-    took_ms = service["evidence"]["duration_ms"]
-    return f'<data value="{took_ms}">{format_latency(took_ms)}</data>'
+    duration_ms = service["evidence"]["duration_ms"]
+    return f'<data value="{duration_ms}">{format_latency(duration_ms)}</data>'
 
 
-def _availability(bars: Iterable[Bucket]) -> str:
-    share = availability(bars)
+def _availability(buckets: Iterable[Bucket]) -> str:
+    share = availability(buckets)
     if share is None:
         return f'<data value="">{EMPTY_CELL}</data>'
     return f'<data value="{share:.6f}">{format_percent(share)}</data>'
 
 
 def availability(buckets: Iterable[Bucket]) -> float | None:
-    """The share of the time that somebody was there to know, in which the service was up."""
+    """The share of the known time in which the service was Up; time without a running node is not known."""
     buckets = list(buckets)
-    up_s = sum(bar.up_s for bar in buckets)
-    known_s = up_s + sum(bar.initializing_s + bar.down_s for bar in buckets)
+    up_s = sum(bucket.up_s for bucket in buckets)
+    known_s = sum(bucket.known_s for bucket in buckets)
     return up_s / known_s if known_s > 0 else None
 
 
-# ---- in words, as static/format.js has them
+# ---- static files; only the listed ones, so no path leads outside the folder
+
+
+async def static_file(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+    return await asyncio.to_thread(_file_response, name) if name in STATIC_FILES else NOT_FOUND
+
+
+@cache
+def _file_response(name: str) -> Response:
+    return typed_response(read_static(name), STATIC_FILES[name])
+
+
+def read_static(name: str) -> bytes:
+    return resources.files(__package__).joinpath("static", name).read_bytes()
+
+
+# ---- formatting, as in static/format.js
 
 
 def format_duration(seconds: float) -> str:
@@ -273,7 +273,7 @@ def format_latency(milliseconds: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Rounded down: what was down for a second was not up for 100 % of the time."""
+    """Rounded down, so that one second of downtime does not show as 100 %."""
     if share <= 0:
         return "0 %"
     return "100 %" if share >= 1 else f"{math.floor(share * 10_000) / 100:.2f} %"

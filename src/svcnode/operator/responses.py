@@ -1,4 +1,4 @@
-"""What the answers of the operator surface are made of."""
+"""Building blocks of operator responses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     from svcnode.history import Transition
 
 
-def json_response(document: Any, code: int = 200) -> Response:  # noqa: ANN401  whatever JSON can hold
+def json_response(document: Any, code: int = 200) -> Response:  # noqa: ANN401  any JSON value
     return make_response(code, compact_json(document).encode())
 
 
 def typed_response(body: bytes, content_type: str, *more_headers: tuple[str, str]) -> Response:
-    """Never kept by anybody in between: what it says may be another thing a second later."""
     headers = (
         ("Content-Type", content_type),
         *more_headers,
@@ -29,7 +28,7 @@ def typed_response(body: bytes, content_type: str, *more_headers: tuple[str, str
 
 
 def transition_document(transition: Transition) -> dict[str, Any]:
-    """The same wherever one is told."""
+    """The form of a transition in `/events` and `/history`."""
     document = {"id": transition.id, "at": iso_time(transition.at_s), **transition._asdict()}
     del document["at_s"]
     return document

@@ -1,9 +1,9 @@
-"""What takes its time is made once for all who ask for it within a second, and apart from the loop where it can be.
+"""SingleFlight: concurrent requests for the same response share one computation, and its result for one second.
 
-Health is answered by the loop that visitors are attended on, and must not wait for thousands of services to be walked.
+Health is answered on the same event loop, so work over thousands of services runs in a thread.
 
-Whoever leaves does not end what they asked for. So there is a bound to what is made at once: while a disk hangs,
-nothing that waits for it is done, and all that is asked for would pile up.
+A computation continues when its requesters disconnect. Their number is therefore bounded: while a disk hangs, no
+computation that reads it ends, and they would pile up.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 RESULT_TTL_S = 1.0
 MAX_RESULTS = 64
-MAX_IN_FLIGHT = 512  # as many as may follow the events: all of them may ask for something else
+MAX_IN_FLIGHT = 512  # as many as there may be event streams: every open page may request something different
 
 
 class OverloadedError(Exception):
-    """As much is being made as may be."""
+    """MAX_IN_FLIGHT computations are in progress."""
 
 
 class _Flight(NamedTuple):
@@ -32,29 +32,29 @@ class _Flight(NamedTuple):
 
 
 class SingleFlight:
-    """It lives on the thread of the event loop."""
+    """Used on the thread of the event loop only."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight] = {}
-        self._in_flight: set[asyncio.Task[Any]] = set()  # also those that are not kept
+        self._in_flight: set[asyncio.Task[Any]] = set()  # including those whose result is not cached
 
     async def get(self, key: Hashable, make: Callable[[], T], *, version: object = None) -> T:
-        """What `make` returns on a thread, or returned a moment ago for the same version, or is about to."""
+        """The result of `make()`, run in a thread; shared with other calls for the same key and version."""
         return await self.get_async(key, lambda: asyncio.to_thread(make), version=version)
 
     async def get_async(
         self, key: Hashable, make: Callable[[], Coroutine[Any, Any, T]], *, version: object = None
     ) -> T:
-        """The same, of what is awaited on the loop."""
+        """As `get`, for a coroutine function, which runs on the event loop."""
         now_s = asyncio.get_running_loop().time()
-        for old in [key for key, making in self._flights.items() if _is_expired(making, now_s)]:
-            del self._flights[old]
-        making = self._flights.get(key)
-        if making is None or making.version != version:
-            making = _Flight(now_s, version, self._start(make))
+        for expired in [key for key, flight in self._flights.items() if _is_expired(flight, now_s)]:
+            del self._flights[expired]
+        flight = self._flights.get(key)
+        if flight is None or flight.version != version:
+            flight = _Flight(now_s, version, self._start(make))
             if key in self._flights or len(self._flights) < MAX_RESULTS:
-                self._flights[key] = making
-        result: T = await asyncio.shield(making.task)  # one who leaves does not end it for the others
+                self._flights[key] = flight
+        result: T = await asyncio.shield(flight.task)  # cancelling one caller must not cancel the others
         return result
 
     def _start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:

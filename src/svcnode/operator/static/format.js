@@ -1,4 +1,4 @@
-// How times, latencies and shares are said: as page.py says them, so that nothing jumps when the page comes to life.
+// Formats durations, latencies, shares and times. The same as in page.py, so that no text changes when the script starts.
 
 export const EMPTY_CELL = "–";
 
@@ -11,20 +11,20 @@ export function duration(seconds) {
   return `${days} d${hours % 24 ? ` ${hours % 24} h` : ""}`;
 }
 
-export const ago = (seconds) => `${duration(seconds)} ago`;
+export const age = (seconds) => `${duration(seconds)} ago`;
 
 export function latency(ms) {
   if (ms < 9.95) return `${ms.toFixed(1)} ms`;
   return ms < 999.5 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 
-// Rounded down: what was down for a second was not up for 100 % of the time.
+// Rounded down, so that one second of downtime does not show as 100 %.
 export function percent(share) {
   if (share <= 0) return "0 %";
   return share >= 1 ? "100 %" : `${(Math.floor(share * 10000) / 100).toFixed(2)} %`;
 }
 
-// What would be unseen, or turn around what stands beside it, is escapeInvisible instead.
+// Invisible and direction-changing characters are shown as escape sequences, as in the log.
 const INVISIBLE = /(?! )[\p{C}\p{Z}]/gu;
 const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
@@ -36,16 +36,16 @@ export function escapeInvisible(text) {
   });
 }
 
-// Why a service is what it is. Where nothing has counted yet, what kept the newest check from counting says more.
-export function displayReason({ reason, evidence }) {
-  const isEvidenceNewer = reason === "no evidence yet" && evidence?.verdict === "unknown";
-  return (isEvidenceNewer && evidence.reason) || reason;
+// Reason and code of the state. Before the first usable evidence: those of the last check, if it could not run.
+export function displayReason({ reason, code, evidence }) {
+  const isFromEvidence = code === "no_evidence" && evidence?.verdict === "unknown" && evidence.reason;
+  return isFromEvidence ? { reason: evidence.reason, code: evidence.code } : { reason, code };
 }
 
-// Without the rest of words that would fill the headline; they stand in full further down. What parts it from the next stays.
+// Truncates very long words, such as ids, in the headline; the punctuation after them stays.
 export const shortenWords = (text) => text.replace(/(\S{48})\S{16,}(?:([,;:])|\S)/gu, "$1…$2");
 
-export const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+export const count = (number, singular, plural = `${singular}s`) => `${number} ${number === 1 ? singular : plural}`;
 
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 const clock = new Intl.DateTimeFormat(undefined, { ...CLOCK, second: "2-digit" });
@@ -56,13 +56,12 @@ const isToday = (time) => new Date(time).toDateString() === new Date().toDateStr
 
 export const clockTime = (time) => clock.format(time);
 
-// A moment as it stands in a list: the day only when it is not today's.
-export const moment = (time) => (isToday(time) ? clock.format(time) : `${day.format(time)}, ${clock.format(time)}`);
+// With the day unless it is today.
+export const dateTime = (time) => (isToday(time) ? clock.format(time) : `${day.format(time)}, ${clock.format(time)}`);
 
-// From when to when, for a bar that is so long.
 export function formatTimeRange(begin, length) {
   if (length >= 86400e3) {
-    // Days are those of UTC, so what stands here must be, too.
+    // The node's days are UTC days.
     return new Date(begin).toLocaleDateString(undefined, {
       weekday: "short", day: "numeric", month: "short", timeZone: "UTC",
     }) + " (UTC)";

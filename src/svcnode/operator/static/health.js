@@ -1,20 +1,21 @@
-// The node as a whole: health, title, icon, notices. What is shown must never be greener than what is known: when the
-// node cannot be asked, or nothing was markReceived for a while, all turns grey, and only fresh news brings the colour back.
+// The health of the node: headline, title, icon, notices. The page must never show a better health than is known: if a
+// request fails or nothing is received for a while, everything turns grey until new data arrives.
 
 import { byId, element, connection, main, node, setText } from "./state.js";
 import { EMPTY_CELL, clockTime, shortenWords } from "./format.js";
 
 const LOST_AFTER_MS = 20000;
-const LOST_AFTER_HIDDEN_MS = 90000; // browsers let a page that nobody sees run but once a minute
+const LOST_AFTER_HIDDEN_MS = 90000; // browsers run the timers of a hidden page only once a minute
 
 const HEALTHS = {
   200: ["healthy", "Healthy", "●"],
   206: ["partial", "Partially healthy", "◐"],
   503: ["unhealthy", "Unhealthy", "✖"],
 };
+const MODE_LABELS = { live: "live", polling: "every 5 s", retrying: "retrying" };
 const UNKNOWN = ["unknown", "Unknown", "○"];
 
-// Something came that tells how the node is now. Returns whether it was lost until then.
+// Data about the current state arrived. Returns whether the connection was lost before.
 export function markReceived() {
   const wasLost = connection.isLost;
   Object.assign(connection, { receivedAt: Date.now(), isFailing: false, isLost: false });
@@ -22,10 +23,10 @@ export function markReceived() {
   return wasLost;
 }
 
-// A question was in vain. While the stream stands, that is one lost answer; without a stream, nothing tells any more
-// that the node is there. A question from before the stream broke may have been cut off with it, by a node that is
-// started anew: the next one tells.
-export function requestFailed(wasStreaming) {
+// With an open event stream, one failed request is only a lost response. Without a stream the node counts as lost. A
+// request that began while the stream was open may have been aborted together with it, by a restart of the node: the next
+// request decides.
+export function markFailed(wasStreaming) {
   connection.isFailing = true;
   connection.isLost ||= !wasStreaming && !connection.isStreaming;
   checkFreshness();
@@ -33,41 +34,41 @@ export function requestFailed(wasStreaming) {
 
 export function checkFreshness() {
   const isThrottled = document.hidden && !connection.isFailing;
-  const silence = Math.abs(Date.now() - connection.receivedAt); // a clock that was set back is no reason to trust
+  const silence = Math.abs(Date.now() - connection.receivedAt); // absolute: the clock may have been set back
   connection.isLost ||= silence > (isThrottled ? LOST_AFTER_HIDDEN_MS : LOST_AFTER_MS);
   paintNode();
 }
 
 export function paintNode() {
-  const [health, word, sign] = connection.isLost ? UNKNOWN : HEALTHS[node.code];
+  const [health, label, symbol] = connection.isLost ? UNKNOWN : HEALTHS[node.health];
   const reason = connection.isLost ? "No response from the node." : shortenWords(node.reason);
   main.dataset.health = health;
-  setText(byId("health-label"), word);
-  setText(byId("reason"), reason);
-  setText(byId("code"), connection.isLost ? EMPTY_CELL : String(node.code));
+  setText(byId("health-label"), label);
+  setText(byId("health-reason"), reason);
+  setText(byId("health-code"), connection.isLost ? EMPTY_CELL : String(node.health));
   paintConnection();
-  const title = `${sign} ${node.name}: ${word.toLowerCase()}`;
+  const title = `${symbol} ${node.name}: ${label.toLowerCase()}`;
   if (document.title === title) return;
   document.title = title;
   document.querySelector("link[rel=icon]").href = `static/${health}.svg`;
-  setText(byId("announcement"), `${node.name} is ${word.toLowerCase()}. ${reason}`);
+  setText(byId("announcement"), `${node.name} is ${label.toLowerCase()}. ${reason}`);
 }
 
 function paintConnection() {
   const asOf = clockTime(connection.receivedAt);
-  const how = connection.isStreaming ? "live" : connection.isFailing ? "trying again" : "every few seconds";
-  setText(byId("live-label"), connection.isLost ? "As of" : "Updates");
-  setText(byId("live"), connection.isLost ? asOf : how);
-  byId("live").className = connection.isStreaming && !connection.isLost ? "live" : "";
+  const mode = connection.isStreaming ? "live" : connection.isFailing ? "retrying" : "polling";
+  main.dataset.connection = connection.isLost ? "lost" : mode;
+  setText(byId("updates-label"), connection.isLost ? "As of" : "Updates");
+  setText(byId("updates"), connection.isLost ? asOf : MODE_LABELS[mode]);
   byId("connection-lost").hidden = !connection.isLost;
-  if (connection.isLost) setText(byId("connection-lost"), `Connection lost: what stands here is as of ${asOf}. Trying again.`);
+  if (connection.isLost) setText(byId("connection-lost"), `Connection lost. Last update: ${asOf}. Retrying.`);
 }
 
 export function paintNotices({ history_problem: history, reload_problem: reload }) {
-  const messages = [
+  const notices = [
     history && `History: ${history}`,
-    reload && `The configuration was not reloaded, the old one is in force: ${reload}`,
+    reload && `The last reload failed, the previous configuration is active: ${reload}`,
   ].filter(Boolean);
-  if (byId("notices").textContent === messages.join("")) return;
-  byId("notices").replaceChildren(...messages.map((text) => element("p", { class: "notice", dir: "auto" }, text)));
+  if (byId("notices").textContent === notices.join("")) return;
+  byId("notices").replaceChildren(...notices.map((text) => element("p", { class: "notice", dir: "auto" }, text)));
 }

@@ -1,25 +1,25 @@
-// Keeps what is escapeInvisible true:
+// Keeps the page up to date:
 //
-//   /events    tells every change as it happens, from the one on that stands in the page
-//   /details   is asked every few seconds for the rows in sight, and shows that the node is still there
-//   /history   is asked once a minute for the rows in sight
-//   the page   is asked for again, and its table taken over, when something cannot be mended in place:
-//              services came or went, events were missed, the node was started anew
+//   /events    every transition, beginning after the last one in the page
+//   /details   every few seconds, for the visible rows; also shows that the node still answers
+//   /history   once a minute, for the visible rows
+//   /          again, to replace the table, when rows alone cannot be updated: services were added or removed, events
+//              were missed, the node was restarted
 
-import { requestFailed, markReceived, checkFreshness, paintNode, paintNotices } from "./health.js";
+import { hideTooltip } from "./charts.js";
+import { displayReason, duration, escapeInvisible } from "./format.js";
+import { markFailed, markReceived, checkFreshness, paintNode, paintNotices } from "./health.js";
 import { fillPanels, openPanel } from "./panel.js";
-import { sortAndFilter, isDrawnFromChecks, paintSoon, paintTimes, readRows, setBars, addChecks } from "./rows.js";
+import { addChecks, isDrawnFromChecks, paintSoon, paintTimes, readRows, setBuckets, sortAndFilter } from "./rows.js";
 import {
-  byId, getJson, visibleServices, isOutdated, connection, main, node, now, queriesFor, readJson, services, setText, scheduleOnce, view,
+  byId, connection, getJson, isOutdated, main, node, now, queriesFor, readJson, scheduleOnce, services, setText, view, visibleServices,
 } from "./state.js";
-import { hideTooltip } from "./tooltip.js";
-import { duration, displayReason, escapeInvisible } from "./format.js";
 
 const POLL_MS = 5000;
-const POLL_HIDDEN_MS = 15000; // for title and icon, while nobody checks at the rest
-const SYNC_MS = 15000; // how often the page is asked for when events do not come
+const POLL_HIDDEN_MS = 15000; // of a hidden page, for its title and icon
+const SYNC_MS = 15000; // how often the page is loaded again while there is no event stream
 const MINUTE_MS = 60000;
-const refreshAt = Math.random() * 20000; // into each minute, so that many pages do not ask at once
+const refreshAt = Math.random() * 20000; // into each minute, so that many pages do not request history at once
 
 let polledAt = 0;
 let syncedAt = Date.now();
@@ -29,7 +29,7 @@ let behindSince = 0;
 // ---- events
 
 let source = null;
-let isInterrupted = false;
+let wasInterrupted = false;
 
 function openEventStream() {
   source?.close();
@@ -38,14 +38,14 @@ function openEventStream() {
   source.onopen = () => {
     connection.isStreaming = true;
     paintNode();
-    if (isInterrupted) sync(); // what happened meanwhile may not be received event by event
-    isInterrupted = false;
+    if (wasInterrupted) sync(); // the node may be another process, or some events may be lost
+    wasInterrupted = false;
   };
   source.onerror = () => {
     Object.assign(connection, { isStreaming: false, isFailing: true });
-    isInterrupted = true;
+    wasInterrupted = true;
     paintNode();
-    scheduleOnce("poll", poll, 500); // is it the stream, or the node?
+    scheduleOnce("poll", poll, 500); // finds out whether the node still answers
   };
   source.addEventListener("transition", (message) => applyEvent(readJson(message.data)));
   source.addEventListener("gap", sync);
@@ -56,17 +56,17 @@ function applyEvent(event) {
   connection.lastEventId = event.id;
   const service = services.get(event.service_id);
   if (event.kind === "status" && service) {
-    Object.assign(service, { status: event.after, reason: event.reason, since: Date.parse(event.at) });
+    Object.assign(service, { status: event.after, reason: event.reason, code: event.code, since: Date.parse(event.at) });
     if (service.panel) scheduleOnce("panels", fillPanels, 200);
     paintSoon(service);
   } else if (event.kind !== "node" && event.kind !== "stopped") {
     sync();
   }
-  if (event.health !== node.code) {
-    // Until the node is asked for the whole reason, what changed it is the best that is known.
-    const because = event.reason && `: ${event.reason}`;
-    const reason = service ? `${service.name} is ${event.after}${because}` : "The node itself says so.";
-    Object.assign(node, { code: event.health, reason });
+  if (event.health !== node.health) {
+    // Until the next poll brings the whole reason.
+    const suffix = event.reason && `: ${event.reason}`;
+    const reason = service ? `${service.name} is ${event.after}${suffix}` : `Health changed from ${event.health_before} to ${event.health}`;
+    Object.assign(node, { health: event.health, reason });
   }
   if (isOutdated(Date.parse(event.at) + connection.skew)) paintNode();
   else markReceivedAndSync();
@@ -74,10 +74,11 @@ function applyEvent(event) {
 }
 
 function markReceivedAndSync() {
-  if (markReceived()) sync(); // much may have happened meanwhile, out of sight
+  if (markReceived()) sync(); // rows that are not visible may have changed while the connection was lost
 }
 
-// Browsers open but six connections to a node, and every page holds one. A page that nobody sees gives its own away.
+// A browser opens at most six connections to a node, and every event stream takes one. A hidden page closes its stream
+// when another page becomes visible.
 const pages = new BroadcastChannel("svcnode stream");
 pages.onmessage = () => {
   if (!document.hidden || !source) return;
@@ -88,7 +89,7 @@ pages.onmessage = () => {
 
 export function onVisibilityChange() {
   if (document.hidden) return;
-  pages.postMessage("mine");
+  pages.postMessage("visible");
   if (!source) openEventStream();
   polledAt = 0;
   tick();
@@ -104,17 +105,17 @@ async function poll() {
   const wasStreaming = connection.isStreaming;
   try {
     const queries = document.hidden ? [] : [...detailsQueriesFor(visibleServices)];
-    if (!queries.length) queries.push("attempts=0&id="); // of the node only
+    if (!queries.length) queries.push("attempts=0&id="); // the node only
     for (const query of queries) applyDetails(await getJson(`details?${query}`));
     if (!document.hidden) await fillPanels(visibleServices);
   } catch {
-    requestFailed(wasStreaming);
+    markFailed(wasStreaming);
   } finally {
     isPolling = false;
   }
 }
 
-// With the last attempts where a connection is to be drawn from them and none are known: once, for then each check is added.
+// The line of a new node is drawn from its last checks. They are loaded once; later polls add the latest check.
 const lacksChecks = (service) => isDrawnFromChecks(service) && !service.checks;
 
 function* detailsQueriesFor(some) {
@@ -125,20 +126,20 @@ function* detailsQueriesFor(some) {
 
 function applyDetails({ node: received, services: list }) {
   if (["started", "name", "version"].some((key) => received[key] !== main.dataset[key])) return sync();
-  if (received.last_event_id < connection.lastEventId) return scheduleOnce("poll", poll, 1000); // it was made before the last change we know of
+  if (received.last_event_id < connection.lastEventId) return scheduleOnce("poll", poll, 1000); // older than the last event
   behindSince = connection.isStreaming && received.last_event_id > connection.lastEventId ? behindSince || Date.now() : 0;
-  if (behindSince && Date.now() - behindSince > POLL_MS) sync(); // events are received, and do not arrive
-  Object.assign(node, { code: received.health, reason: received.health_reason });
+  if (behindSince && Date.now() - behindSince > POLL_MS) sync(); // the node has published events that do not arrive
+  Object.assign(node, { health: received.health, reason: received.health_reason });
   paintNotices(received);
-  for (const data of list) {
-    const service = services.get(data.id);
+  for (const details of list) {
+    const service = services.get(details.id);
     if (!service) continue;
     Object.assign(service, {
-      status: data.status, reason: displayReason(data), since: Date.parse(data.since),
-      check: data.evidence && Date.parse(data.evidence.at),
-      latency: data.schedule && data.evidence ? data.evidence.duration_ms : null,
+      status: details.status, ...displayReason(details), since: Date.parse(details.since),
+      checkedAt: details.evidence && Date.parse(details.evidence.at),
+      latency: details.schedule && details.evidence ? details.evidence.duration_ms : null,
     });
-    addChecks(service, data);
+    addChecks(service, details);
     paintSoon(service);
   }
   markReceivedAndSync();
@@ -159,16 +160,16 @@ async function sync() {
     try {
       applyPage(await getPage());
     } catch {
-      requestFailed(wasStreaming);
+      markFailed(wasStreaming);
       scheduleOnce("sync", sync, POLL_MS);
     }
-    // The server makes the page at most once a second, and many services may come at once.
+    // The server renders the page at most once a second.
     if (isSyncNeeded) await new Promise((resolve) => setTimeout(resolve, 1000));
   }
   isSyncing = false;
 }
 
-// A document and not a string: no string in this page ever becomes markup.
+// The response is parsed as a document by the browser; this script never turns a string into markup.
 function getPage() {
   const requestedAt = Date.now();
   return new Promise((resolve, reject) => {
@@ -178,27 +179,27 @@ function getPage() {
     request.timeout = 2 * POLL_MS;
     request.onloadend = () => {
       if (request.status === 200 && request.response && !isOutdated(requestedAt)) resolve(request.response);
-      else reject(new Error(`no page: ${request.status}`));
+      else reject(new Error(`loading the page failed: ${request.status}`));
     };
     request.send();
   });
 }
 
-function applyPage(fresh) {
-  const made = fresh.getElementById("node");
-  if (made.dataset.svcnode !== main.dataset.svcnode) return location.reload(); // another version brings its own script
-  if (made.dataset.started === main.dataset.started && Number(made.dataset.event) < connection.lastEventId) {
-    isSyncNeeded = true; // it was made before the last change that we know of
+function applyPage(loaded) {
+  const loadedMain = loaded.getElementById("node");
+  if (loadedMain.dataset.svcnode !== main.dataset.svcnode) return location.reload(); // another version has other scripts
+  if (loadedMain.dataset.started === main.dataset.started && Number(loadedMain.dataset.event) < connection.lastEventId) {
+    isSyncNeeded = true; // rendered before the last event
     return;
   }
   const open = [...services.values()].filter((service) => service.panel);
   const focused = document.activeElement?.closest("tr[data-id]")?.dataset.id;
   hideTooltip();
-  for (const id of ["hero", "notices"]) byId(id).replaceWith(document.adoptNode(fresh.getElementById(id)));
+  for (const id of ["hero", "notices"]) byId(id).replaceWith(document.adoptNode(loaded.getElementById(id)));
   for (const chunk of main.querySelectorAll(".chunk")) chunk.remove();
   byId("hidden-rows").replaceChildren();
-  byId("hidden-rows").before(...made.querySelectorAll(".chunk"));
-  Object.assign(main.dataset, made.dataset);
+  byId("hidden-rows").before(...loadedMain.querySelectorAll(".chunk"));
+  Object.assign(main.dataset, loadedMain.dataset);
   readPage();
   for (const { id } of open) if (services.has(id)) openPanel(services.get(id));
   sortAndFilter();
@@ -208,45 +209,45 @@ function applyPage(fresh) {
 
 export function readPage() {
   Object.assign(connection, { skew: Date.now() - main.dataset.now, lastEventId: Number(main.dataset.event) });
-  const { code, name } = main.dataset;
-  Object.assign(node, { code: Number(code), name: escapeInvisible(name), reason: byId("reason").textContent });
+  const { healthCode, name } = main.dataset;
+  Object.assign(node, { health: Number(healthCode), name: escapeInvisible(name), reason: byId("health-reason").textContent });
   readRows();
 }
 
 // ---- history
 
 let isLoading = false;
-export async function loadBars(some = visibleServices) {
-  const stamp = `${view.resolution} ${Math.floor((now() - refreshAt) / MINUTE_MS)}`;
-  const wanted = [...some].filter((service) => service.barsOf !== stamp);
-  if (!wanted.length || isLoading) return;
+export async function loadHistory(some = visibleServices) {
+  const version = `${view.resolution} ${Math.floor((now() - refreshAt) / MINUTE_MS)}`;
+  const outdated = [...some].filter((service) => service.historyVersion !== version);
+  if (!outdated.length || isLoading) return;
   isLoading = true;
   try {
-    for (const query of queriesFor(wanted)) {
+    for (const query of queriesFor(outdated)) {
       const data = await getJson(`history?resolution=${view.resolution}${query}`);
-      if (data.resolution !== view.resolution) break; // another one has been chosen meanwhile
-      for (const [id, bars] of Object.entries(data.services)) {
-        if (services.has(id)) setBars(services.get(id), bars, data.length_s);
+      if (data.resolution !== view.resolution) break; // the user has selected another resolution
+      for (const [id, buckets] of Object.entries(data.services)) {
+        if (services.has(id)) setBuckets(services.get(id), buckets, data.length_s);
       }
     }
-    for (const service of wanted) service.barsOf = stamp;
-    if (wanted.some(lacksChecks)) scheduleOnce("poll", poll, 0);
+    if (outdated.some(lacksChecks)) scheduleOnce("poll", poll, 0);
   } catch {
-    for (const service of wanted) service.barsOf = stamp; // not again before the next minute
+    // The next attempt is in a minute.
   } finally {
+    for (const service of outdated) service.historyVersion = version;
     isLoading = false;
   }
 }
 
-// What sorting compares must be known of all rows, not only of those that were in sight.
+// Sorting compares all rows, but polling loads the visible ones only.
 export async function loadColumn(column) {
   if (column === "check" || column === "latency") applyDetails(await getJson("details"));
-  if (column === "availability") await loadBars(services.values());
+  if (column === "availability") await loadHistory(services.values());
 }
 
 export function loadVisibleRows() {
   if (document.hidden) return;
-  loadBars();
+  loadHistory();
   if ([...visibleServices].some((service) => !service.isRequested)) {
     for (const service of visibleServices) service.isRequested = true;
     poll();
@@ -261,5 +262,5 @@ export function tick() {
   if (document.hidden) return;
   if (!connection.isStreaming && Date.now() - syncedAt > SYNC_MS) sync();
   for (const service of visibleServices) paintTimes(service);
-  loadBars();
+  loadHistory();
 }

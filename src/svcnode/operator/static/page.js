@@ -1,15 +1,18 @@
-// Brings the page to life. The server has made the whole table; here begins what keeps it true, and what people do with
-// it. Parts: state.js what all share, live.js how it is kept true, health.js the node, rows.js the table, charts.js and
-// tooltip.js the past, panel.js one service in detail, format.js how numbers are said.
+// Starts the page. The server has rendered the whole table; the script keeps it up to date and handles input.
+//
+//   state.js    shared state and helpers           rows.js     the table: painting, sorting, filtering
+//   live.js     events, polling, history           charts.js   availability bars, latency line, tooltip
+//   health.js   headline, title, icon, notices     panel.js    the expanded row
+//   format.js   durations, latencies, times
 
+import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./charts.js";
 import { paintNode } from "./health.js";
-import { onVisibilityChange, loadColumn, loadBars, loadVisibleRows, readPage, tick } from "./live.js";
-import { toggle } from "./panel.js";
+import { onVisibilityChange, loadColumn, loadHistory, loadVisibleRows, readPage, tick } from "./live.js";
+import { togglePanel } from "./panel.js";
 import { COLUMNS, sortAndFilter, restoreView, saveView } from "./rows.js";
 import { RESOLUTIONS, byId, main, services, setText, scheduleOnce, view } from "./state.js";
-import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip, moveCursor } from "./tooltip.js";
 
-function choose(changes) {
+function changeView(changes) {
   Object.assign(view, changes);
   saveView();
   if ("resolution" in changes) showResolution();
@@ -18,7 +21,7 @@ function choose(changes) {
 
 function showResolution() {
   setText(byId("availability-head"), `Available, ${RESOLUTIONS[view.resolution][0]}`);
-  loadBars();
+  loadHistory();
 }
 
 async function sortBy(column) {
@@ -29,7 +32,7 @@ async function sortBy(column) {
   try {
     await loadColumn(column);
   } catch {
-    return; // what is known is in order already
+    return; // the loaded values are sorted already
   }
   sortAndFilter();
 }
@@ -37,7 +40,7 @@ async function sortBy(column) {
 function showAll() {
   byId("filter").value = "";
   main.querySelector("[name=status][value='']").checked = true;
-  choose({ q: "", status: "" });
+  changeView({ q: "", status: "" });
 }
 
 function onClick(event) {
@@ -48,7 +51,7 @@ function onClick(event) {
   else if (target.id === "show-all") showAll();
   else if (row && !target.closest(".chart") && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
     if (isLink) event.preventDefault();
-    if (isLink || getSelection().isCollapsed) toggle(services.get(row.dataset.id));
+    if (isLink || getSelection().isCollapsed) togglePanel(services.get(row.dataset.id));
   }
 }
 
@@ -60,7 +63,7 @@ function onKey(event) {
     byId("filter").focus();
   } else if (key === "Escape") {
     hideTooltip();
-    if (isFilter) choose({ q: (target.value = "") });
+    if (isFilter) changeView({ q: (target.value = "") });
   } else if (key === " " && target.matches("a[role=button]")) {
     event.preventDefault();
     target.click();
@@ -83,7 +86,7 @@ paintNode();
 onVisibilityChange();
 setInterval(tick, 1000);
 
-addEventListener("visiblechange", () => scheduleOnce("check", loadVisibleRows, 150)); // not at every row that flies by
+addEventListener("visiblechange", () => scheduleOnce("visible", loadVisibleRows, 150)); // not for rows that scroll past
 addEventListener("hashchange", restoreViewAndHistory);
 addEventListener("scroll", hideTooltipOnScroll, { passive: true });
 document.addEventListener("visibilitychange", onVisibilityChange);
@@ -94,6 +97,6 @@ main.addEventListener("pointerdown", followPointer, { passive: true });
 main.addEventListener("focusin", ({ target }) => target.matches(".bars") && showTooltip(target));
 main.addEventListener("focusout", hideTooltip);
 main.addEventListener("animationend", ({ target }) => target.classList.remove("changed"));
-byId("filter").addEventListener("input", ({ target }) => choose({ q: target.value }));
-byId("statuses").addEventListener("change", ({ target }) => choose({ status: target.value }));
-byId("resolutions").addEventListener("change", ({ target }) => choose({ resolution: target.value }));
+byId("filter").addEventListener("input", ({ target }) => changeView({ q: target.value }));
+byId("statuses").addEventListener("change", ({ target }) => changeView({ status: target.value }));
+byId("resolutions").addEventListener("change", ({ target }) => changeView({ resolution: target.value }));

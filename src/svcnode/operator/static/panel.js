@@ -1,9 +1,9 @@
-// What unfolds below a row: all that is known of one service, from /details and the transitions of /history.
+// The expanded row: everything about one service, from /details and the transitions of /history.
 
+import { EMPTY_CELL, age, count, dateTime, displayReason, duration, escapeInvisible, latency } from "./format.js";
 import { element, getJson, queriesFor, services } from "./state.js";
-import { EMPTY_CELL, ago, count, duration, latency, moment, displayReason, escapeInvisible } from "./format.js";
 
-export function toggle(service) {
+export function togglePanel(service) {
   if (!service.panel) {
     openPanel(service);
     return;
@@ -15,7 +15,7 @@ export function toggle(service) {
 }
 
 export function openPanel(service) {
-  const cell = element("td", { role: "cell", colspan: 7 }, element("p", { class: "none" }, "Asking…"));
+  const cell = element("td", { role: "cell", colspan: 7 }, emptyText("Loading…"));
   service.panel = element("tr", { role: "row", class: "expanded" }, cell);
   service.row.after(service.panel);
   service.row.classList.add("open");
@@ -24,14 +24,14 @@ export function openPanel(service) {
   fillPanels();
 }
 
-// Fill those that are open, of these services or of all.
+// Loads and paints the open panels of these services, or of all.
 export async function fillPanels(some) {
   const open = [...(some ?? services.values())].filter((service) => service.panel);
   for (const query of queriesFor(open)) {
-    const [message, past] = await Promise.allSettled([
+    const [current, past] = await Promise.allSettled([
       getJson(`details?attempts=1${query}`), getJson(`history?resolution=hours&transitions=20${query}`),
     ]);
-    for (const details of message.value?.services ?? []) {
+    for (const details of current.value?.services ?? []) {
       const service = services.get(details.id);
       if (!service?.panel) continue;
       Object.assign(service, { details, transitions: past.value?.transitions?.[details.id] ?? service.transitions });
@@ -42,37 +42,39 @@ export async function fillPanels(some) {
 
 function paint({ panel, details, transitions }) {
   const cell = panel.firstChild;
-  const chosen = getSelection();
-  if (!chosen.isCollapsed && cell.contains(chosen.anchorNode)) return; // somebody is about to copy something
+  const selection = getSelection();
+  if (!selection.isCollapsed && cell.contains(selection.anchorNode)) return; // keeps the text that the user selects
   const offsets = [...cell.querySelectorAll(".list")].map((list) => list.scrollTop);
   cell.replaceChildren(contents(details, transitions));
   cell.querySelectorAll(".list").forEach((list, index) => (list.scrollTop = offsets[index] ?? 0));
 }
 
-const text = (text) => element("span", { dir: "auto" }, text);
-
-const IMPACTS = {
-  critical: "critical: while it is Down, the node is unhealthy",
-  partial: "partial: while it is not Up, the node is partially healthy at best",
-  none: "none: it does not count in the health of the node",
-};
-
 function contents(service, transitions) {
   return element("div", { class: "panel" },
-    element("section", {}, ...about(service)),
-    element("section", {}, heading("Last attempts"), attempts(service)),
-    element("section", {}, heading("Last changes"), changes(service, transitions)),
+    element("section", {}, ...factsSection(service)),
+    element("section", {}, heading("Recent checks"), checkList(service)),
+    element("section", {}, heading("Status changes"), transitionList(service, transitions)),
   );
 }
 
 const heading = (text) => element("h2", {}, text);
+const emptyText = (text) => element("p", { class: "none" }, text);
+const autoText = (text) => element("span", { dir: "auto" }, text);
 
-function* about(service) {
+// ---- facts
+
+const IMPACTS = {
+  critical: "critical: the node is unhealthy while this service is Down",
+  partial: "partial: the node is at most partially healthy while this service is not Up",
+  none: "none: does not count for the health of the node",
+};
+
+function* factsSection(service) {
   if (service.description) yield element("p", { class: "description", dir: "auto" }, service.description);
-  const list = facts(service).filter(([, message]) => message);
-  yield element("dl", {}, ...list.flatMap(([term, message]) => [element("dt", {}, term), element("dd", {}, message)]));
-  yield element("p", { class: "hint" }, "Why it is so, and what would change it: ",
-    element("code", { dir: "auto" }, `svcnode explain --url ${quoted(here())} ${quoted(service.id)}`));
+  const list = facts(service).filter(([, value]) => value);
+  yield element("dl", {}, ...list.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
+  yield element("p", { class: "hint" }, "For causes and fixes, run ",
+    element("code", { dir: "auto" }, `svcnode explain --url ${quoted(pageUrl())} ${quoted(service.id)}`));
 }
 
 const isFixed = ({ kind }) => kind === "fixed";
@@ -80,39 +82,43 @@ const isFixed = ({ kind }) => kind === "fixed";
 function facts(service) {
   const { policy, counters, schedule } = service;
   const { failures_in_a_row: failures, ready_in_a_row: successes } = counters;
+  const { reason, code } = displayReason(service);
   return [
-    ["Reason", service.reason && text(displayReason(service))],
-    ["Probe", isFixed(service) ? "none, the status is set in the configuration" : text(service.probe ?? service.kind)],
+    ["Reason", reason && autoText(reason)],
+    ["Code", element("code", {}, code)],
+    ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
     ["Impact", IMPACTS[service.impact]],
-    ["Checks", schedule && `every ${seconds(schedule.interval_s)}${next(service)}`],
-    ["Times out", schedule && `after ${seconds(schedule.timeout_s)}`],
-    ["Slow", schedule?.max_latency_s && `not ready when it takes more than ${seconds(schedule.max_latency_s)}`],
+    ["Interval", schedule && `${seconds(schedule.interval_s)}${nextCheck(service)}`],
+    ["Timeout", schedule && seconds(schedule.timeout_s)],
+    ["Maximum latency", schedule?.max_latency_s && `${seconds(schedule.max_latency_s)}; slower is not ready`],
     ["Down after", schedule && `${count(policy.fall, "failure")} in a row; now ${failures}`],
     ["Up after", schedule && `${count(policy.rise, "success", "successes")} in a row; now ${successes}`],
-    ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${left(service)}`],
-    ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a report${left(service)}`],
-    ["Last success", !isFixed(service) && (service.last_ready ? ago(service.last_ready.age_s) : "none yet")],
-    ["So far", `${tally(service)}${count(service.transitions, "change")} of status`],
-    ["Registered", ago(service.registered_s)],
+    ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${timeLeft(service)}`],
+    ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a heartbeat${timeLeft(service)}`],
+    ["Last success", !isFixed(service) && (service.last_ready ? age(service.last_ready.age_s) : "none yet")],
+    ["Totals", `${verdictTotals(service)}${count(service.transitions, "status change")}`],
+    ["Registered", age(service.registered_s)],
   ];
 }
 
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
-const left = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${duration(expires)} left`);
+const timeLeft = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${duration(expires)} left`);
 
-function next({ next_check_in_s: wait }) {
+function nextCheck({ next_check_in_s: wait }) {
   if (wait === null) return "";
-  return wait >= 1 ? `, the next in ${duration(wait)}` : ", the next now";
+  return wait >= 1 ? `; next check in ${duration(wait)}` : "; next check now";
 }
 
-const here = () => location.origin + location.pathname.replace(/\/$/, "");
+const pageUrl = () => location.origin + location.pathname.replace(/\/$/, "");
 
-// As a shell takes it.
-function quoted(id) {
-  if (/^[\w.:/@%+=,-]+$/.test(id)) return id;
-  if (escapeInvisible(id) !== id) return `$'${escapeInvisible(id.replace(/[\\']/g, "\\$&"))}'`;
-  return `'${id.replaceAll("'", "'\\''")}'`;
+// As one argument of a shell command.
+function quoted(argument) {
+  if (/^[\w.:/@%+=,-]+$/.test(argument)) return argument;
+  if (escapeInvisible(argument) !== argument) return `$'${escapeInvisible(argument.replace(/[\\']/g, "\\$&"))}'`;
+  return `'${argument.replaceAll("'", "'\\''")}'`;
 }
+
+// ---- lists
 
 const VERDICTS = {
   ready: ["Up", "ready"],
@@ -121,38 +127,41 @@ const VERDICTS = {
   unknown: ["", "unknown"],
 };
 
-function tally(service) {
+function verdictTotals(service) {
   if (isFixed(service)) return "";
-  const counted = Object.entries(service.checks).filter(([, many]) => many);
-  return `${counted.map(([verdict, many]) => `${many} ${VERDICTS[verdict][1]}`).join(", ") || "no checks yet"}; `;
+  const counts = Object.entries(service.checks).filter(([, number]) => number);
+  return `${counts.map(([verdict, number]) => `${number} ${VERDICTS[verdict][1]}`).join(", ") || "no checks yet"}; `;
 }
 
-const none = (text) => element("p", { class: "none" }, text);
+// The code is left out where it only repeats the verdict.
+const codeElements = (code) => (code && code !== "ok" && code !== "reported" ? [element("code", {}, code)] : []);
 
-function attempts(service) {
+function checkList(service) {
   const list = service.attempts ?? [];
-  if (!list.length) return none(isFixed(service) ? "None: this service is not checked." : "None yet.");
-  return element("ol", { class: "list" }, ...list.map((one) => {
-    const [status, word] = VERDICTS[one.verdict];
+  if (!list.length) return emptyText(isFixed(service) ? "None: this service is not checked." : "None yet.");
+  return element("ol", { class: "list" }, ...list.map((check) => {
+    const [status, label] = VERDICTS[check.verdict];
     return element("li", { "data-status": status },
-      element("time", { datetime: one.at }, moment(Date.parse(one.at))),
-      element("span", { class: "status" }, word),
-      element("span", { class: "latency" }, one.duration_ms ? latency(one.duration_ms) : EMPTY_CELL),
-      element("span", { class: "message", dir: "auto" }, one.reason));
+      element("time", { datetime: check.at }, dateTime(Date.parse(check.at))),
+      element("span", { class: "status" }, label),
+      element("span", { class: "latency" }, check.duration_ms ? latency(check.duration_ms) : EMPTY_CELL),
+      ...codeElements(check.code),
+      element("span", { class: "message", dir: "auto" }, check.reason));
   }));
 }
 
-function changes(service, list) {
-  if (!list) return none("They could not be asked for.");
-  if (!list.length) return none(service.transitions ? "None are kept." : "None yet.");
-  return element("ol", { class: "list changes" }, ...list.map((one) =>
-    element("li", { "data-status": one.after ?? "" },
-      element("time", { datetime: one.at }, moment(Date.parse(one.at))),
-      element("span", { class: "status" }, one.after ?? one.kind),
-      element("span", { class: "message", dir: "auto" }, message(one)))));
+function transitionList(service, list) {
+  if (!list) return emptyText("Loading them failed.");
+  if (!list.length) return emptyText(service.transitions ? "None in history." : "None yet.");
+  return element("ol", { class: "list transitions" }, ...list.map((transition) =>
+    element("li", { "data-status": transition.after ?? "" },
+      element("time", { datetime: transition.at }, dateTime(Date.parse(transition.at))),
+      element("span", { class: "status" }, transition.after ?? transition.kind),
+      ...codeElements(transition.code),
+      element("span", { class: "message", dir: "auto" }, transitionText(transition)))));
 }
 
-function message(one) {
-  const how = one.kind === "status" && one.before ? `was ${one.before}` : one.kind;
-  return one.reason ? `${how}: ${one.reason}` : how;
+function transitionText({ kind, before, reason }) {
+  const change = kind === "status" && before ? `was ${before}` : kind;
+  return reason ? `${change}: ${reason}` : change;
 }

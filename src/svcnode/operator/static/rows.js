@@ -1,30 +1,30 @@
-// The rows of the table: read once from what the server made, then painted when something changes; sifted and ordered.
+// The table: reads the rows that the server has rendered, paints changes, filters and sorts.
 //
-// Rows stand in chunks. A browser spends time on everything that it watches, in every frame: with a hundred chunks it
-// scrolls smoothly, with two thousand rows it does not.
+// Rows are grouped in chunks. The browser observes chunks instead of rows: observing 2,000 rows makes scrolling slow,
+// observing 100 chunks does not.
 
-import { availability, describeBar, drawBars, drawLine, meanLatency, newBars, newLine } from "./charts.js";
-import { RESOLUTIONS, byId, element, visibleServices, connection, main, now, services, setText, scheduleOnce, view } from "./state.js";
-import { EMPTY_CELL, ago, duration, latency, percent } from "./format.js";
+import { availability, drawBars, drawLine, meanLatency, newBars, newLine, setSliderValue } from "./charts.js";
+import { EMPTY_CELL, age, duration, latency, percent } from "./format.js";
+import { RESOLUTIONS, byId, connection, element, main, now, scheduleOnce, services, setText, view, visibleServices } from "./state.js";
 
-const NO_BARS = [];
-const RANKS = { Down: 0, Initializing: 1, Up: 2 };
+const NO_BUCKETS = [];
+const STATUS_ORDER = { Down: 0, Initializing: 1, Up: 2 };
 
-// For each column: what is compared, and whether the greatest comes first when it is first asked for.
+// For each column: the value to compare, and whether the first click sorts in descending order.
 export const COLUMNS = {
-  name: [(s) => s.name, false],
-  status: [(s) => RANKS[s.status], false],
-  since: [(s) => -s.since, false],
-  reason: [(s) => s.reason || null, false],
-  check: [(s) => s.check && -s.check, true],
-  latency: [(s) => s.latency, true],
-  availability: [(s) => s.availability, false],
+  name: [(service) => service.name, false],
+  status: [(service) => STATUS_ORDER[service.status], false],
+  since: [(service) => -service.since, false],
+  reason: [(service) => service.reason || null, false],
+  check: [(service) => service.checkedAt && -service.checkedAt, true],
+  latency: [(service) => service.latency, true],
+  availability: [(service) => service.availability, false],
 };
 
 // ---- reading
 
 const visibleChunks = new Set();
-const watcher = new IntersectionObserver((entries) => {
+const chunkObserver = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (isIntersecting) visibleChunks.add(target);
     else visibleChunks.delete(target);
@@ -37,7 +37,7 @@ function updateVisibleServices() {
   for (const chunk of visibleChunks) {
     for (const row of chunk.rows) if (row.dataset.id) visibleServices.add(services.get(row.dataset.id));
   }
-  for (const service of visibleServices) if (service.drawn !== service.bars) paintSoon(service);
+  for (const service of visibleServices) if (service.drawnBuckets !== service.buckets) paintSoon(service);
   dispatchEvent(new Event("visiblechange"));
 }
 
@@ -47,7 +47,7 @@ export function readRows() {
   visibleServices.clear();
   toPaint.clear();
   visibleChunks.clear();
-  watcher.disconnect();
+  chunkObserver.disconnect();
   for (const row of main.querySelectorAll("tr[data-id]")) {
     const service = readRow(row);
     Object.assign(service, carryOver(service, before.get(service.id)));
@@ -55,56 +55,59 @@ export function readRows() {
     service.link.setAttribute("role", "button");
     service.link.setAttribute("aria-expanded", "false");
   }
-  for (const chunk of main.querySelectorAll(".chunk")) watcher.observe(chunk);
+  for (const chunk of main.querySelectorAll(".chunk")) chunkObserver.observe(chunk);
   byId("no-services").hidden = services.size > 0;
 }
 
 function readRow(row) {
   const time = (cell) => Date.parse(cell.firstElementChild?.dateTime) || null;
   const number = (cell) => (cell.firstChild.value === "" ? null : Number(cell.firstChild.value));
-  const [name, , since, reason, check, latencyCell, availability] = row.cells;
+  const [nameCell, , sinceCell, reasonCell, checkCell, latencyCell, availabilityCell] = row.cells;
+  const { id, order, status, code } = row.dataset;
+  const link = nameCell.firstChild;
   return {
-    id: row.dataset.id, order: Number(row.dataset.order), row, link: name.firstChild, name: name.firstChild.textContent,
-    isFixed: "fixed" in row.dataset, status: row.dataset.status, since: time(since), reason: reason.textContent, check: time(check),
-    latency: number(latencyCell), checks: null, availability: number(availability), bars: NO_BARS, barsOf: "", drawn: NO_BARS,
+    id, order: Number(order), row, link, name: link.textContent, isFixed: "fixed" in row.dataset,
+    status, since: time(sinceCell), reason: reasonCell.textContent, code,
+    checkedAt: time(checkCell), latency: number(latencyCell), checks: null, drawnChecks: null,
+    availability: number(availabilityCell), buckets: NO_BUCKETS, drawnBuckets: NO_BUCKETS, historyVersion: "",
     panel: null, details: null, transitions: null,
   };
 }
 
-// What nobody checks at is neither available nor not, whatever the configuration says of it.
-const availabilityOf = ({ isFixed }, bars) => (isFixed ? null : availability(bars));
+// A fixed status is no measurement, so it has no availability.
+const availabilityOf = ({ isFixed }, buckets) => (isFixed ? null : availability(buckets));
 
-// What the table does not tell: it need not be asked for again because the table was.
+// Data that the rendered table does not contain; it stays valid when the table is replaced.
 function carryOver(service, before) {
   if (!before) return {};
-  const { checks, bars, barsOf, length, fetchedAt, details, transitions } = before;
-  const availability = bars.length ? { availability: availabilityOf(service, bars) } : {};
-  return { checks, bars, barsOf, length, fetchedAt, details, transitions, ...availability };
+  const { checks, buckets, historyVersion, length, fetchedAt, details, transitions } = before;
+  const known = buckets.length ? { availability: availabilityOf(service, buckets) } : {};
+  return { checks, buckets, historyVersion, length, fetchedAt, details, transitions, ...known };
 }
 
-export function setBars(service, bars, length) {
-  Object.assign(service, { bars, length, fetchedAt: now(), availability: availabilityOf(service, bars) });
+export function setBuckets(service, buckets, length) {
+  Object.assign(service, { buckets, length, fetchedAt: now(), availability: availabilityOf(service, buckets) });
   paintSoon(service);
 }
 
-// Minutes make no connection before there are some of them: until then, the last checks do.
+// A line needs some minutes of history; before that it is drawn from the last checks.
 const MIN_MINUTES = 5;
 const MAX_CHECKS = 20;
 
-export function isDrawnFromChecks({ bars }) {
-  const isLoaded = bars.length > 0 && view.resolution === "minutes";
-  return isLoaded && bars.filter((bar) => meanLatency(bar) !== null).length < MIN_MINUTES;
+export function isDrawnFromChecks({ buckets }) {
+  const isLoaded = buckets.length > 0 && view.resolution === "minutes";
+  return isLoaded && buckets.filter((bucket) => meanLatency(bucket) !== null).length < MIN_MINUTES;
 }
 
 export function addChecks(service, { attempts, evidence, schedule }) {
-  const counts = (check) => schedule && check && check.verdict !== "unknown"; // as in the minutes
+  const counts = (check) => schedule && check && check.verdict !== "unknown"; // as in history
   if (attempts) service.checks = attempts.filter(counts).reverse();
   else if (service.checks && counts(evidence) && evidence.at !== service.checks.at(-1)?.at) {
-    service.checks = [...service.checks, evidence].slice(-MAX_LOOKS);
+    service.checks = [...service.checks, evidence].slice(-MAX_CHECKS);
   }
 }
 
-// ---- painting; as often as the screen is, however many changes come
+// ---- painting, at most once per frame
 
 const toPaint = new Set();
 
@@ -117,82 +120,77 @@ function paintAll() {
   const isOrderStale = [...toPaint].filter(paint).length > 0;
   toPaint.clear();
   if (!isOrderStale) return;
-  count();
-  scheduleOnce("sortAndFilter", sortAndFilter, 500);
+  paintCounts();
+  scheduleOnce("sort", sortAndFilter, 500);
 }
 
-// Returns whether its next in the table may be another one now.
+// Returns whether the position of the row may have changed.
 function paint(service) {
   const { row, status } = service;
-  const [, word, , reason, , latencyCell, availability] = row.cells;
-  const mayMove = row.dataset.status !== status || reason.textContent !== service.reason;
+  const [, statusCell, , reasonCell, , latencyCell, availabilityCell] = row.cells;
+  const mayMove = row.dataset.status !== status || reasonCell.textContent !== service.reason;
   if (row.dataset.status !== status) {
     row.dataset.status = status;
     row.classList.add("changed");
   }
-  setText(word.firstChild, status);
-  setText(reason.firstChild, service.reason);
+  row.dataset.code = service.code;
+  setText(statusCell.firstChild, status);
+  setText(reasonCell.firstChild, service.reason);
   setText(latencyCell.firstChild, service.latency === null ? EMPTY_CELL : latency(service.latency));
-  setText(availability.firstChild, service.availability === null ? EMPTY_CELL : percent(service.availability));
+  setText(availabilityCell.firstChild, service.availability === null ? EMPTY_CELL : percent(service.availability));
   paintTimes(service);
-  if (visibleServices.has(service) && service.bars.length) {
-    if (service.drawn !== service.bars || service.drawnChecks !== service.checks) paintLine(service, latencyCell);
-    if (service.drawn !== service.bars) paintBars(service, availability);
+  if (visibleServices.has(service) && service.buckets.length) {
+    const isNew = service.drawnBuckets !== service.buckets;
+    if (isNew || service.drawnChecks !== service.checks) paintLine(service, latencyCell);
+    if (isNew) paintBars(service, availabilityCell);
   }
   return mayMove;
 }
 
-export function paintTimes({ row, since, check }) {
-  if (connection.isLost) return; // for how long it goes on, nobody knows
+export function paintTimes({ row, since, checkedAt }) {
+  if (connection.isLost) return; // the times would grow although the state is not known
   setText(row.cells[2].firstChild, duration((now() - since) / 1000));
-  if (!check) return;
+  if (!checkedAt) return;
   if (!row.cells[4].firstElementChild) row.cells[4].replaceChildren(element("time"));
-  setText(row.cells[4].firstChild, ago((now() - check) / 1000));
+  setText(row.cells[4].firstChild, age((now() - checkedAt) / 1000));
 }
 
-function paintLine(service, latencyCell) {
-  const { bars, checks } = service;
+function paintLine(service, cell) {
+  const { buckets, checks } = service;
   service.drawnChecks = checks;
-  const chart = latencyCell.children[1] ?? latencyCell.appendChild(newLine());
-  const isOfChecks = isDrawnFromChecks(service);
-  chart.classList.toggle("checks", isOfChecks);
-  drawLine(chart, isOfChecks ? (checks ?? []).map((check) => check.duration_ms) : bars.map(meanLatency));
+  const chart = cell.children[1] ?? cell.appendChild(newLine());
+  const isFromChecks = isDrawnFromChecks(service);
+  chart.classList.toggle("checks", isFromChecks);
+  drawLine(chart, isFromChecks ? (checks ?? []).map((check) => check.duration_ms) : buckets.map(meanLatency));
 }
 
-function paintBars(service, availability) {
-  const { bars, length, fetchedAt } = service;
-  service.drawn = bars;
-  const chart = availability.children[1] ?? availability.appendChild(newBars());
-  const [long, each] = RESOLUTIONS[view.resolution];
-  chart.setAttribute("aria-label", `Availability of ${service.name} in the last ${long}, by ${each}`);
-  chart.setAttribute("aria-valuemax", bars.length - 1);
-  drawBars(chart, bars, length, fetchedAt);
-  announceBar(chart, service, bars.length - 1);
+function paintBars(service, cell) {
+  const { buckets, length, fetchedAt } = service;
+  service.drawnBuckets = buckets;
+  const chart = cell.children[1] ?? cell.appendChild(newBars());
+  const [period, unit] = RESOLUTIONS[view.resolution];
+  chart.setAttribute("aria-label", `Availability of ${service.name} in the last ${period}, by ${unit}`);
+  chart.setAttribute("aria-valuemax", buckets.length - 1);
+  drawBars(chart, buckets, length, fetchedAt);
+  setSliderValue(chart, service, buckets.length - 1);
 }
 
-export function announceBar(chart, { bars, length, fetchedAt }, index) {
-  const description = describeBar(bars[index], length, fetchedAt);
-  chart.setAttribute("aria-valuenow", index);
-  chart.setAttribute("aria-valuetext", [description.heading, ...description.lines.map(([, text]) => text)].join(", "));
-  return description;
-}
-
-// ---- which rows are matching, and in which order
+// ---- filtering and sorting
 
 const ROWS_PER_CHUNK = 20;
 
-function count() {
+function paintCounts() {
   const counts = { "": services.size, Down: 0, Initializing: 0, Up: 0 };
   for (const service of services.values()) counts[service.status] += 1;
-  for (const [status, many] of Object.entries(counts)) {
-    setText(byId("statuses").querySelector(`[value="${status}"] + span b`), String(many));
+  for (const [status, number] of Object.entries(counts)) {
+    setText(byId("statuses").querySelector(`[value="${status}"] + span b`), String(number));
   }
 }
 
 function matchesFilter(service, terms) {
   if (view.status && service.status !== view.status) return false;
-  const text = terms.length ? `${service.name} ${service.id} ${service.reason}`.toLowerCase() : "";
-  return terms.every((word) => text.includes(word));
+  const text = terms.length ? `${service.name} ${service.id} ${service.reason} ${service.code}`.toLowerCase() : "";
+  return terms.every((term) => text.includes(term));
 }
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
@@ -200,7 +198,7 @@ const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "bas
 function compare(left, right) {
   const [value] = COLUMNS[view.sort];
   const [a, b] = [value(left), value(right)];
-  if (a === null || b === null) return (a === null) - (b === null) || left.order - right.order; // always last
+  if (a === null || b === null) return (a === null) - (b === null) || left.order - right.order; // rows without a value come last
   const difference = typeof a === "string" ? collator.compare(a, b) : a - b;
   return (view.isDescending ? -difference : difference) || left.order - right.order;
 }
@@ -215,10 +213,10 @@ export function sortAndFilter() {
   }
   fillChunks(matching.sort(compare));
   if (focused?.isConnected) focused.focus({ preventScroll: true });
-  count();
+  paintCounts();
   byId("no-match").hidden = matching.length > 0 || !services.size;
   setText(byId("match-count"), terms.length ? `${matching.length} of ${services.size}` : "");
-  markSorted();
+  paintSortMarks();
 }
 
 const rowsOf = ({ row, panel }) => (panel ? [row, panel] : [row]);
@@ -227,10 +225,10 @@ function fillChunks(matching) {
   const chunks = [...main.querySelectorAll(".chunk")];
   for (let first = 0; first < matching.length; first += ROWS_PER_CHUNK) {
     const rows = matching.slice(first, first + ROWS_PER_CHUNK).flatMap(rowsOf);
-    placeRows(chunks.shift() ?? newChunk(), rows);
+    arrangeRows(chunks.shift() ?? newChunk(), rows);
   }
   for (const chunk of chunks) {
-    watcher.unobserve(chunk);
+    chunkObserver.unobserve(chunk);
     visibleChunks.delete(chunk);
     chunk.remove();
   }
@@ -240,12 +238,12 @@ function fillChunks(matching) {
 function newChunk() {
   const chunk = element("tbody", { role: "rowgroup", class: "chunk" });
   byId("hidden-rows").before(chunk);
-  watcher.observe(chunk);
+  chunkObserver.observe(chunk);
   return chunk;
 }
 
-// Nothing is moved that stands in its next already; what is left over at the end belongs further down.
-function placeRows(chunk, rows) {
+// Moves only the rows that are out of order; rows left over at the end belong to a later chunk.
+function arrangeRows(chunk, rows) {
   let next = chunk.firstElementChild;
   for (const row of rows) {
     if (row === next) next = next.nextElementSibling;
@@ -254,7 +252,7 @@ function placeRows(chunk, rows) {
   chunk.style.setProperty("--rows", rows.length);
 }
 
-function markSorted() {
+function paintSortMarks() {
   for (const button of main.querySelectorAll("[data-sort]")) {
     const head = button.parentElement;
     if (button.dataset.sort !== view.sort) head.removeAttribute("aria-sort");
@@ -262,9 +260,9 @@ function markSorted() {
   }
 }
 
-// ---- what somebody chose stands in the fragment of the address, to be kept and sent to others
+// ---- the view, saved in the fragment of the URL for bookmarks and links
 
-// A node that was just started has little to show of a day.
+// A node that started less than 90 minutes ago has little history.
 const defaultResolution = () => (now() - Date.parse(main.dataset.started) < 90 * 60000 ? "minutes" : "hours");
 
 export function saveView() {
@@ -278,11 +276,11 @@ export function saveView() {
 
 export function restoreView() {
   const params = new URLSearchParams(location.hash.slice(1));
-  const known = (value, among, fallback) => (Object.hasOwn(among, value) ? value : fallback);
+  const known = (value, allowed, fallback) => (Object.hasOwn(allowed, value) ? value : fallback);
   const sort = params.get("sort") ?? "";
   Object.assign(view, {
     q: params.get("q") ?? "",
-    status: known(params.get("status"), RANKS, ""),
+    status: known(params.get("status"), STATUS_ORDER, ""),
     sort: known(sort.replace(/^-/, ""), COLUMNS, "status"),
     isDescending: sort.startsWith("-"),
     resolution: known(params.get("resolution"), RESOLUTIONS, defaultResolution()),

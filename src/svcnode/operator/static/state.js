@@ -1,50 +1,49 @@
-// What all parts of the page share: what is known, what is in sight, what somebody wants to see, and a few tools.
+// The state that all modules share, and small helpers.
 
 import { escapeInvisible } from "./format.js";
 
 export const byId = (id) => document.getElementById(id);
 export const main = byId("node");
 
-export const services = new Map(); // by id, as rows.js reads them
-export const visibleServices = new Set(); // services whose rows are on the screen, or nearly
+export const services = new Map(); // by id; rows.js creates the entries
+export const visibleServices = new Set(); // services whose rows are in or near the viewport
 export const view = { q: "", status: "", sort: "status", isDescending: false, resolution: "hours" };
-export const node = { code: 0, name: "", reason: "" };
+export const node = { health: 0, name: "", reason: "" };
 
-// How we stand with the node.
 export const connection = {
-  skew: 0, // how far this clock is ahead of the node's
-  lastEventId: 0, // the id of the last event that what is escapeInvisible contains
+  skew: 0, // this clock minus the clock of the node, in milliseconds
+  lastEventId: 0, // the last event that the page includes
   receivedAt: Date.now(),
-  isLost: false, // nothing escapeInvisible is to be trusted: the node cannot be asked, or was not heard of for too long
-  isFailing: false, // the last attempt to hear something was in vain
+  isLost: false, // the displayed state is no longer known to be true
+  isFailing: false, // the last request failed
   isStreaming: false,
 };
 
 export const RESOLUTIONS = { minutes: ["90 min", "minute"], hours: ["24 h", "hour"], days: ["90 d", "day"] };
 
-export const now = () => Date.now() - connection.skew; // as the node has it
+export const now = () => Date.now() - connection.skew; // by the clock of the node
 
 export function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
 
 export function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children); // strings become text, never markup
-  return made;
+  const created = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.append(...children); // strings become text nodes, never markup
+  return created;
 }
 
-// Once, a little later, however often it is asked for until then.
+// Runs the action once after the delay, however often it is scheduled before that.
 const timers = {};
-export function scheduleOnce(name, action, wait) {
+export function scheduleOnce(name, action, delay) {
   timers[name] ??= setTimeout(() => {
     delete timers[name];
     action();
-  }, wait);
+  }, delay);
 }
 
-// The timers of browsers stand still while a computer sleeps: what is from before it tells nothing of now.
+// Timers do not run while the computer sleeps: a response to a request from before the sleep is too old to show.
 const OUTDATED_AFTER_MS = 10000;
 export const isOutdated = (at) => Math.abs(Date.now() - at) > OUTDATED_AFTER_MS;
 
@@ -53,11 +52,11 @@ export async function getJson(url, timeout = 5000) {
   const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(timeout) });
   if (!response.ok) throw new Error(`${url}: ${response.status}`);
   const text = await response.text();
-  if (isOutdated(requestedAt)) throw new Error(`${url}: too late`);
+  if (isOutdated(requestedAt)) throw new Error(`${url}: response is too old`);
   return readJson(text);
 }
 
-// Here texts of others come in, each as it is to be lastEventId but for those that are compared. Most need no closer check.
+// Invisible characters are escaped here, once, in every field but those that are compared. Most documents have none.
 const RAW_FIELDS = new Set(["id", "service_id", "name"]);
 const MAY_HAVE_INVISIBLE = /(?! )[\p{C}\p{Z}]|\\[bfnrtu]/u;
 
@@ -66,17 +65,17 @@ export function readJson(text) {
   return JSON.parse(text, (key, value) => (typeof value === "string" && !RAW_FIELDS.has(key) ? escapeInvisible(value) : value));
 }
 
-// The ids of some services as queries, each within what the server takes in one request.
+// The ids of the services as query strings, each within the server's limits for one request.
 export function* queriesFor(some) {
-  let [query, many] = ["", 0];
+  let [query, ids] = ["", 0];
   for (const { id } of some) {
-    const part = `&id=${encodeURIComponent(id)}`;
-    if (many === 100 || (many && query.length + part.length > 6000)) {
+    const parameter = `&id=${encodeURIComponent(id)}`;
+    if (ids === 100 || (ids && query.length + parameter.length > 6000)) {
       yield query;
-      [query, many] = ["", 0];
+      [query, ids] = ["", 0];
     }
-    query += part;
-    many += 1;
+    query += parameter;
+    ids += 1;
   }
-  if (many) yield query;
+  if (ids) yield query;
 }
