@@ -237,7 +237,7 @@ def _target(file: Path) -> str:
 
 def test_every_status_comes_and_goes_and_nothing_is_left_at_the_end(tmp_path: Path) -> None:
     with Demo(tmp_path, "--listen", "127.0.0.1:0", "--speed", str(SPEED)) as demo:
-        demo.wait_for_log("answers for demo; services: 5")
+        demo.wait_for_log("started: node demo, services: 5")
         seen: dict[str, list[str]] = {name: [] for name in SERVICES}
         healths: list[int] = []
 
@@ -308,7 +308,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error_in_one_line(tmp_path
 def test_beyond_loopback_it_makes_up_a_token_and_says_it(tmp_path: Path) -> None:
     with Demo(tmp_path, "--listen", "0.0.0.0:0") as demo:
         token = demo.wait_for_log(r"the password is ([0-9a-f]{32})\)")[1]
-        demo.wait_for_log("answers for demo")
+        demo.wait_for_log("started: node demo")
         assert demo.request("/")[0] == 401
         connection = http.client.HTTPConnection("127.0.0.1", demo.port, timeout=DEADLINE_S)
         connection.request("GET", "/details", headers={"Authorization": f"Bearer {token}"})
@@ -320,7 +320,7 @@ def test_beyond_loopback_it_makes_up_a_token_and_says_it(tmp_path: Path) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["told to end", "terminal closed"])
 def test_it_ends_with_whoever_started_it(tmp_path: Path, number: signal.Signals) -> None:
     with Demo(tmp_path, "--listen", "127.0.0.1:0") as demo:
-        demo.wait_for_log("answers for demo")
+        demo.wait_for_log("started: node demo")
         demo.process.send_signal(number)
         assert demo.wait_for_exit(5.0) == 0
         assert demo.left_behind() == []

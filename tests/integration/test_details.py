@@ -126,7 +126,7 @@ def test_those_who_ask_while_services_come_and_go_are_always_answered(tmp_path: 
     many = [fixed(f"s{number}") for number in range(300)]
     few = many[:3]
     with Agent(tmp_path, config=config(*many)) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         is_over, codes = threading.Event(), set[int]()
 
         def keep_asking() -> None:

@@ -41,7 +41,7 @@ def config(*services: str, status: str = "Up", history: str = "") -> str:
 
 
 def listen_address(agent: Agent) -> tuple[str, int]:
-    agent.wait_for_log("answers for")
+    agent.wait_for_event("started")
     return "127.0.0.1", agent.port
 
 
@@ -201,7 +201,7 @@ class FakeHistory:
 
     def publish(self, reason: str = "") -> None:
         self.last_id += 1
-        self._listener(Transition(self.last_id, 0.0, "status", "db", "Up", "Down", reason, 200, 503))
+        self._listener(Transition(self.last_id, 0.0, "status", "db", "Up", "Down", reason, "timeout", 200, 503))
 
 
 @contextmanager
@@ -280,7 +280,7 @@ class LongHistory(FakeHistory):
     async def after(self, transition_id: int, limit: int = 500) -> list[Transition]:
         await asyncio.sleep(0)
         numbers = range(transition_id + 1, min(transition_id + limit, self.last_id) + 1)
-        return [Transition(number, 0.0, "status", "db", "Up", "Down", "x" * 60, 200, 503) for number in numbers]
+        return [Transition(number, 0.0, "status", "db", "Up", "Down", "x" * 60, "timeout", 200, 503) for number in numbers]
 
 
 class Ticker:
@@ -346,7 +346,7 @@ def collect(path: Path, count: int) -> None:
     with closing(Database(path, RetentionLimits(86_400.0, 2**30))) as database:
         for first in range(0, count, 1000):
             ids = range(now_us - count + first, now_us - count + first + 1000)
-            some = [Transition(one, one / 1e6, "status", "db", "Up", "Down", "x" * 60, 200, 503) for one in ids]
+            some = [Transition(one, one / 1e6, "status", "db", "Up", "Down", "x" * 60, "timeout", 200, 503) for one in ids]
             database.write(Batch(some, [], 0))
 
 

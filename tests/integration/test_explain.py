@@ -171,7 +171,7 @@ def test_one_that_has_come_back_says_so(tmp_path: Path) -> None:
 def test_in_the_folder_of_a_configuration_nothing_need_be_named(tmp_path: Path) -> None:
     port = free_port()
     with Agent(tmp_path, config=config(FIXED, listen=f"127.0.0.1:{port}")) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         done = explain("db-1", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("db-1 is Up, since ")
@@ -192,7 +192,7 @@ def test_a_reload_that_was_refused_is_told_where_the_fault_lies(tmp_path: Path) 
 
 def test_a_unix_socket(tmp_path: Path) -> None:
     with Agent(tmp_path, config=config(FIXED, server='operator_listen = ["unix:operator.sock"]')) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         assert explain("db-1", folder=tmp_path).returncode == 0
         assert explain("--url", f"unix:{tmp_path}/operator.sock").returncode == 0
         assert "has no /details: it is no svcnode, or it shows them elsewhere (operator_listen)" in refused(
@@ -206,7 +206,7 @@ def test_a_node_that_speaks_tls_is_known_by_its_own_certificate(tmp_path: Path) 
     port = free_port()
     server = f'[server.tls]\ncertificate = "{made.certificate}"\nkey = "{made.key}"\n'
     with Agent(tmp_path, config=config(FIXED, listen=f"127.0.0.2:{port}", more_findings=server)) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         assert explain("db-1", folder=tmp_path).returncode == 0
         url = f"https://127.0.0.2:{port}"
         assert "its certificate is not trusted" in refused(explain("--url", url))
@@ -235,7 +235,7 @@ def test_where_loopback_is_not_trusted_the_token_is_asked_for_there_too(tmp_path
     server, port = 'operator_listen = ["unix:operator.sock", "127.0.0.1:{}"]', free_port()
     more = f'[security]\noperator_token = "{TOKEN}"\ntrust_loopback = false\n'
     with Agent(tmp_path, config=config(FIXED, server=server.format(port), more_findings=more)) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         for url in (f"http://127.0.0.1:{port}", f"unix:{tmp_path}/operator.sock"):
             asked = (
                 f"svcnode: {url} asks for its operator token: give --token, or set SVCNODE_SECURITY_OPERATOR_TOKEN\n"

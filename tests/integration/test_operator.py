@@ -53,7 +53,7 @@ def config(listen: str = SOMEWHERE, *, server: str = "", token: str | None = Non
 
 def ports(agent: Agent) -> list[int]:
     """Where it listens, in the order in which it began to."""
-    agent.wait_for_log("answers for")
+    agent.wait_for_event("started")
     return [int(port) for line in agent.lines for port in re.findall(r"listening on https?://.*?:(\d+)/", line)]
 
 
@@ -110,7 +110,7 @@ def test_the_other_loopback_is_loopback(tmp_path: Path) -> None:
 
 
 def test_a_socket_in_the_file_system_is_loopback(with_token: Agent, tmp_path: Path) -> None:
-    with_token.wait_for_log("answers for")
+    with_token.wait_for_event("started")
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(str(with_token.config_file.with_name("a.sock")))
     with RawClient(sock) as client:
@@ -241,11 +241,11 @@ def test_paths_that_are_nobodys_are_not_found_with_or_without_a_token(with_token
 
 def test_what_is_asked_is_said_in_the_log_and_the_token_is_not(with_token: Agent, without_token: Agent) -> None:
     here, everywhere = ports(with_token)
-    with_token.wait_for_log(rf"the operator page is at http://127\.0\.0\.1:{here}/\W*$")
-    with_token.wait_for_log(rf"the operator page is at http://0\.0\.0\.0:{everywhere}/, and asks for the token")
+    with_token.wait_for_log(rf'"operator page: http://127\.0\.0\.1:{here}/"')
+    with_token.wait_for_log(rf"operator page: http://0\.0\.0\.0:{everywhere}/ \(token required\)")
     _, everywhere = ports(without_token)
     without_token.wait_for_log(
-        rf"the operator page is at http://0\.0\.0\.0:{everywhere}/, but not served there: set operator_t"
+        rf"operator page: http://0\.0\.0\.0:{everywhere}/ \(disabled: set operator_token"
     )
     assert not any(TOKEN in line for line in with_token.lines)
 
@@ -292,7 +292,7 @@ def test_where_loopback_is_not_trusted_everything_but_the_interface_needs_the_to
         with RawClient(sock) as client:
             assert client.request(request("/details", host="localhost")).code == 401
             assert client.request(request("/details", BEARER, host="localhost")).code == 200
-        agent.wait_for_log(rf"the operator page is at http://127\.0\.0\.1:{port}/, and asks for the token")
+        agent.wait_for_log(rf"operator page: http://127\.0\.0\.1:{port}/ \(token required\)")
 
 
 # ---- a reload

@@ -90,7 +90,7 @@ def test_it_says_what_it_listens_on_and_answers_there(tmp_path: Path) -> None:
 
 def test_elsewhere_than_on_a_terminal_every_line_is_json(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         assert agent.stop() == 0
         entries = [json.loads(line) for line in agent.lines]
         assert all({"time", "level", "logger", "message"} == entry.keys() for entry in entries)
@@ -99,7 +99,7 @@ def test_elsewhere_than_on_a_terminal_every_line_is_json(tmp_path: Path) -> None
 
 def test_on_a_terminal_every_line_is_text_and_the_end_comes_at_once(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED, on_terminal=True) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_log("started: node")
         assert agent.stop() == 0
         assert all(re.match(r"\d\d:\d\d:\d\d (info|warning) ", line) for line in agent.lines), agent.lines
         assert not any("draining" in line for line in agent.lines)
@@ -107,7 +107,7 @@ def test_on_a_terminal_every_line_is_text_and_the_end_comes_at_once(tmp_path: Pa
 
 def test_elsewhere_than_on_a_terminal_the_end_comes_after_5_seconds(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.signal(signal.SIGTERM)
         agent.wait_for_log("draining for 5 s: health answers 503; a second signal stops at once")
         agent.signal(signal.SIGTERM)
@@ -131,7 +131,7 @@ def test_a_node_told_to_stop_is_unhealthy_for_a_while_and_answers_to_the_end(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "1s", config=FIXED) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         assert agent.health() == 200
         agent.signal(number)
         agent.wait_for_log("draining for 1 s")
@@ -152,7 +152,7 @@ def test_a_node_told_to_stop_is_unhealthy_for_a_while_and_answers_to_the_end(
 @pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
 def test_a_second_signal_ends_it_at_once(first: signal.Signals, second: signal.Signals, tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "60s", config=FIXED) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.signal(first)
         agent.wait_for_log("draining for 60 s")
         agent.signal(second)
@@ -200,7 +200,7 @@ def test_services_of_fixed_status_are_told_in_one_line_however_many_they_are(tmp
         )
 
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=fixed(*["Up"] * 300, "Down")) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.reload(fixed("Down"))
         agent.reload(fixed("Down"))
         assert agent.stop() == 0
@@ -250,7 +250,7 @@ def test_addresses_come_and_go_while_connections_stay(loop: dict[str, str], tmp_
 
 def test_the_level_of_the_log_can_be_changed(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.config_file.write_text('[node]\nname = "quiet"\n[log]\nlevel = "error"\n' + FIXED)
         agent.signal(signal.SIGHUP)
         agent.wait_until(lambda: agent.request("/svc/node").json["node_name"] == "quiet")
@@ -314,7 +314,7 @@ def test_a_sick_service_that_leaves_does_not_make_the_node_look_well_for_a_momen
 
 def test_a_configuration_that_would_never_end_is_not_read(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.config_file.unlink()
         os.mkfifo(agent.config_file)
         agent.reload()
@@ -333,7 +333,7 @@ def test_what_a_reload_that_failed_half_way_left_undone_is_done_by_the_next(tmp_
     )
     after = '[node]\nname = "new"\n[server]\nprefix = "/eigen"\n[[services]]\nid = "other"\nstatus = "Down"\n'
     with Agent(tmp_path, *ANYWHERE, config=FIXED, environ={"PYTHONPATH": str(tmp_path)}) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.config_file.write_text(after)
         agent.signal(signal.SIGHUP)
         agent.wait_for_log("reloading failed half-way")
@@ -612,7 +612,7 @@ def test_a_socket_left_over_by_a_crash_is_replaced_and_a_live_one_is_not(tmp_pat
 def test_it_listens_in_several_places_under_several_prefixes(tmp_path: Path) -> None:
     arguments = ("--listen", "unix:a.sock", *ANYWHERE, "--prefix", "/svc", "--prefix", "/eigen")
     with Agent(tmp_path, *arguments, config=FIXED) as agent, agent.connect() as tcp:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         with connect_unix(tmp_path / "a.sock") as unix:
             answers = {client.request(f"{prefix}/node") for client in (tcp, unix) for prefix in ("/svc", "/eigen")}
         assert len(answers) == 1
@@ -647,7 +647,7 @@ def test_it_serves_without_uvloop(without_uvloop: dict[str, str], tmp_path: Path
 def test_it_serves_on_when_nobody_reads_its_log(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=FIXED) as agent:
         port = agent.port
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.close_stderr()
         for _ in range(3):
             agent.signal(signal.SIGHUP)

@@ -72,7 +72,7 @@ def test_one_node_is_shown_in_plain_words() -> None:
 def test_a_node_on_a_unix_socket_is_asked_as_any_other(tmp_path: Path) -> None:
     config = '[server]\nlisten = "unix:node.sock"\n[[services]]\nid = "db"\nstatus = "Initializing"\n'
     with Agent(tmp_path, config=config) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         told, unheard = documents(f"unix:{tmp_path}/node.sock", f"unix:{tmp_path}/none.sock")
     assert (told["url"], told["overall_health"], told["health"]) == (f"unix:{tmp_path}/node.sock", "partial", 206)
     assert [service["id"] for service in told["services"]] == ["db"]

@@ -37,7 +37,7 @@ def many(round_: int) -> str:
 def unread_pipe(agent: Agent) -> int:
     """Its port; from here on nobody reads its log."""
     port = agent.port
-    agent.wait_for_log("answers for")
+    agent.wait_for_event("started")
     agent.stop_reading()
     return port
 
@@ -84,7 +84,7 @@ def test_who_reads_again_is_told_how_much_was_lost(tmp_path: Path) -> None:
         assert lost > 1000
         agent.config_file.write_text(FIXED)
         agent.signal(signal.SIGHUP)
-        agent.wait_for_log("1 service has a status that is set in the configuration: 1 Up")
+        agent.wait_for_event("fixed_status", services=1)
         assert agent.stop() == 0
         assert agent.messages[-1] == "stopped"
         messages = agent.messages
@@ -107,7 +107,7 @@ def test_a_terminal_that_is_held_holds_nothing_else(tmp_path: Path) -> None:
 
 def test_the_last_lines_come_out_though_they_are_many(tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=many(0)) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         agent.config_file.write_text(many(1))
         agent.signal(signal.SIGHUP)
         agent.wait_for_log("is Down, was Up")
@@ -172,7 +172,7 @@ def test_a_node_started_by_a_shell_leaves_the_port_when_the_terminal_is_closed(p
     (tmp_path / "svcnode.toml").write_text(FIXED)
     with Terminal(tmp_path, columns=120) as terminal:
         terminal.start(f"svcnode serve --listen 127.0.0.1:{port}")
-        terminal.wait_for_text("answers for")
+        terminal.wait_for_text("started: node")
         assert is_listening(port)
     terminal.wait_until(lambda: not is_listening(port))
 
@@ -203,14 +203,14 @@ def test_a_node_ends_with_the_terminal_that_it_was_started_from(
         agent.reload()  # as long as it is there, that is what the signal means
         assert agent.messages[-1] == "reloaded: no service changed"
         terminal.close()
-        agent.wait_for_log("the terminal was closed")
+        agent.wait_for_event("terminal_closed")
         assert agent.wait_for_exit() == 0
         assert agent.messages[-1] == "stopped"
 
 
 def test_a_node_under_nohup_outlives_its_terminal_and_reloads_on(terminal: PseudoTerminal, tmp_path: Path) -> None:
     with Agent(tmp_path, *ANYWHERE, config=FIXED, terminal=terminal.fd, under_nohup=True) as agent:
-        agent.wait_for_log("answers for")
+        agent.wait_for_event("started")
         terminal.close()
         agent.wait_for_log("reloaded")  # for that, too, is told by the signal
         agent.reload('[node]\nname = "new"\n' + FIXED)

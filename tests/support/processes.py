@@ -1,7 +1,4 @@
-"""`svcnode serve` in a process of its own, spoken to as operators and clients do: signals, its log, and HTTP.
-
-Programs that run to their end.
-"""
+"""`svcnode serve` in a process of its own, used through signals, its log and HTTP; and commands that run to their end."""
 
 from __future__ import annotations
 
@@ -18,15 +15,19 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
+RELOAD_DONE = r"\breload(ed| failed)\b"
 _COMMAND = (sys.executable, "-W", "error", "-m", "svcnode")
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Response:
 
 
 class Client:
-    """One connection that is kept open."""
+    """One connection that stays open."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._connection = http.client.HTTPConnection("localhost", timeout=DEADLINE_S)
@@ -53,14 +54,14 @@ class Client:
         self._connection.close()
 
     def request(self, path: str) -> Response:
-        assert self._connection.sock is self.sock, "the server has closed the connection"
+        assert self._connection.sock is self.sock, "the server closed the connection"
         self._connection.request("GET", path)
         response = self._connection.getresponse()
         return Response(response.status, response.read())
 
 
 class Agent:
-    """Runs for as long as its `with` block; what it says on stderr is in `lines`."""
+    """Runs during its `with` block; `lines` are the lines of its stderr."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Agent:
         terminal: str | None = None,
         under_nohup: bool = False,
     ) -> None:
-        """`on_terminal` lets it speak to one; `terminal` is the file of the one that it is started from."""
+        """`on_terminal`: its stderr is a terminal. `terminal`: the device of its controlling terminal."""
         self.config_file = folder / "svcnode.toml"
         if config is not None:
             self.config_file.write_text(config)
@@ -81,7 +82,7 @@ class Agent:
         self._closes_after_next = self._log_ended = False
         self._may_read = threading.Event()
         self._may_read.set()
-        self._stderr, theirs = pty.openpty() if on_terminal else os.pipe()
+        self._stderr, child_stderr = pty.openpty() if on_terminal else os.pipe()
         self.process = subprocess.Popen(
             [*_shell_prefix(terminal, under_nohup), *_COMMAND, "serve", *arguments],
             start_new_session=terminal is not None,
@@ -89,9 +90,9 @@ class Agent:
             env={"PATH": os.environ["PATH"], "HOME": str(folder), **(environ or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=theirs,
+            stderr=child_stderr,
         )
-        os.close(theirs)
+        os.close(child_stderr)
         self._log_thread = threading.Thread(target=self._read_log, daemon=True)
         self._log_thread.start()
 
@@ -104,7 +105,7 @@ class Agent:
         self._may_read.set()
         self._log_thread.join()
 
-    # ---- what it says
+    # ---- the log
 
     def _read_log(self) -> None:
         unfinished = b""
@@ -119,26 +120,45 @@ class Agent:
             self._log_changed.notify_all()
 
     def wait_for_log(self, pattern: str, *, times: int = 1) -> re.Match[str]:
-        """Wait until so many lines hold the pattern; returns the last of the matches."""
+        """Wait until this many lines match; returns the last match."""
+        return self._wait_for(lambda line: re.search(pattern, line), times, pattern)
 
-        def found() -> list[re.Match[str]]:
-            return [match for line in self.lines if (match := re.search(pattern, line))]
+    def wait_for_event(self, event: str, *, times: int = 1, **fields: object) -> dict[str, Any]:
+        """Wait until this many JSON lines have the event and the fields; returns the last of them."""
+        wanted = {"event": event, **fields}
+
+        def match(line: str) -> dict[str, Any] | None:
+            entry: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
+            return entry if wanted.items() <= entry.items() else None
+
+        return self._wait_for(match, times, wanted)
+
+    def _wait_for(self, match: Callable[[str], T | None], times: int, wanted: object) -> T:
+        def matches() -> list[T]:
+            return [found for line in self.lines if (found := match(line))]
 
         with self._log_changed:
-            self._log_changed.wait_for(lambda: self._log_ended or len(found()) >= times, DEADLINE_S)
-            assert len(found()) >= times, f"no {pattern!r} in\n" + "\n".join(self.lines)
-            return found()[-1]
+            self._log_changed.wait_for(lambda: self._log_ended or len(matches()) >= times, DEADLINE_S)
+            assert len(matches()) >= times, f"no {wanted!r} in\n" + "\n".join(self.lines)
+            return matches()[-1]
+
+    @property
+    def log_entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        return [entry for entry in self.log_entries if entry.get("event") == event]
 
     @property
     def messages(self) -> list[str]:
-        return [json.loads(line)["message"] for line in self.lines]
+        return [entry["message"] for entry in self.log_entries]
 
     def close_stderr(self) -> None:
-        """Hear one more line and close our end of its stderr, as a log collector that dies does."""
+        """Read one more line, then close the pipe, as a log collector that crashes does."""
         self._closes_after_next = True
 
     def stop_reading(self) -> None:
-        """But for what is read already: a pipe that is full soon, or a terminal that is held with Ctrl-S."""
+        """Let the pipe fill up, or hold the terminal with Ctrl-S."""
         self._may_read.clear()
         if os.isatty(self._stderr):
             os.write(self._stderr, b"\x13")
@@ -148,22 +168,22 @@ class Agent:
     def resume_reading(self) -> None:
         self._may_read.set()
 
-    # ---- telling it
+    # ---- signals
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def reload(self, config: str | None = None) -> None:
-        """Tell it to read its configuration again, and wait until it has."""
-        self.wait_for_log("answers for")  # until then, the signal would end it
-        done = sum("reloaded" in line for line in self.lines)
+        """Send SIGHUP, and wait until the reload has succeeded or failed."""
+        self.wait_for_log("started: node")  # before, the signal is ignored
+        done = sum(bool(re.search(RELOAD_DONE, line)) for line in self.lines)
         if config is not None:
             self.config_file.write_text(config)
         self.signal(signal.SIGHUP)
-        self.wait_for_log("reloaded", times=done + 1)
+        self.wait_for_log(RELOAD_DONE, times=done + 1)
 
     def wait_for_exit(self) -> int:
-        """Wait for its end; returns the exit code."""
+        """Returns the exit code."""
         code = self.process.wait(DEADLINE_S)
         self._log_thread.join(DEADLINE_S)
         return code
@@ -172,11 +192,11 @@ class Agent:
         self.signal(signal.SIGTERM)
         return self.wait_for_exit()
 
-    # ---- asking it
+    # ---- requests
 
     @property
     def port(self) -> int:
-        """Where it last began to listen."""
+        """The port of the last listener that was started."""
         return int(self.wait_for_log(r"listening on https?://.*:(\d+)/").group(1))
 
     def connect(self, port: int | None = None, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Client:
@@ -184,7 +204,7 @@ class Agent:
         return Client(sock if tls is None else tls.wrap_socket(sock, server_hostname="localhost"))
 
     def request(self, path: str, port: int | None = None) -> Response:
-        """On a connection of its own."""
+        """On a new connection."""
         with self.connect(port) as client:
             return client.request(path)
 
@@ -194,16 +214,16 @@ class Agent:
     def health(self) -> int:
         return self.request("/svc/node/health").code
 
-    def wait_until(self, is_so: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + DEADLINE_S
-        while not is_so():
-            assert self.process.poll() is None, "it has ended\n" + "\n".join(self.lines)
-            assert time.monotonic() < deadline_s, "it did not come to pass\n" + "\n".join(self.lines)
+        while not condition():
+            assert self.process.poll() is None, "the agent ended\n" + "\n".join(self.lines)
+            assert time.monotonic() < deadline_s, "the condition did not become true\n" + "\n".join(self.lines)
             time.sleep(0.02)
 
 
 def _shell_prefix(terminal: str | None, under_nohup: bool) -> list[str]:
-    """The head of a session becomes its terminal's by opening it."""
+    """A session leader that opens a terminal makes it the controlling terminal."""
     opened = "" if terminal is None else f"<{terminal}"
     ignoring = "trap '' HUP; " if under_nohup else ""
     return ["/bin/sh", "-c", f'{ignoring}exec "$@" {opened}', "sh"] if opened or ignoring else []
@@ -212,7 +232,7 @@ def _shell_prefix(terminal: str | None, under_nohup: bool) -> list[str]:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # so ends a terminal
+    except OSError:  # the end of a terminal
         return b""
 
 
@@ -240,7 +260,7 @@ def has_ipv6() -> bool:
 
 
 def run_command(command: Sequence[str], folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """In a folder that is its home, and with nothing of our own environment that could lead it astray."""
+    """Run with the folder as HOME and working directory, and without the environment of the tests."""
     return subprocess.run(
         command,
         cwd=folder,

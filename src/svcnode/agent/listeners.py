@@ -1,6 +1,6 @@
-"""Where the node listens: opened at the start, changed by a reload, and told in the log.
+"""The addresses of the node: bound at the start, changed by a reload.
 
-A change has two steps. `open` takes the places, and is the one that can fail; `listen` makes them the node's.
+A change has two steps. `open` binds the new sockets and can fail; `listen` starts and stops listeners.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("svcnode")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSockets:
-    """What some settings ask for beyond what is listened on already: taken, and not listened on yet."""
+    """The new sockets that some settings need: bound, but not listening yet."""
 
     settings: Settings
     tls: ssl.SSLContext | None
@@ -38,28 +38,26 @@ class BoundSockets:
 
 
 class Listeners:
-    """Each with a door, behind which is what it offers beyond the interface."""
-
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._sockets: dict[Address, socket.socket] = {}
         self._mounts: dict[Address, Mount] = {}
 
     def open(self, settings: Settings) -> BoundSockets:
-        """Whatever is not listened on yet: all of it, or none.
+        """Binds all new addresses, or none.
 
-        A place that is ours already, to speak something else there, is taken over. So is one that speaks TLS, since
-        a listener keeps the certificate it began with.
+        An address that this process already listens on with another scheme reuses the bound socket. So does an address
+        with TLS, because a listener keeps the certificate that it started with.
         """
         tls = _tls_context(settings.tls)
         wanted = settings.all_listen_addresses
-        free_places = {address.bind_key: sock for address, sock in self._sockets.items() if address not in wanted}
+        reusable = {address.bind_key: sock for address, sock in self._sockets.items() if address not in wanted}
         sockets: dict[Address, socket.socket] = {}
         try:
             for address in wanted:
                 if address not in self._sockets or address.scheme == "https":
-                    mine = self._sockets.get(address, free_places.get(address.bind_key))
-                    sockets[address] = bind(address, settings.set_by(address)) if mine is None else mine.dup()
+                    own = self._sockets.get(address, reusable.get(address.bind_key))
+                    sockets[address] = bind(address, settings.set_by(address)) if own is None else own.dup()
         except ListenError:
             for address, sock in sockets.items():
                 sock.close()
@@ -67,18 +65,19 @@ class Listeners:
             raise
         return BoundSockets(settings=settings, tls=tls, sockets=sockets)
 
-    async def listen(self, opened: BoundSockets, desk: OperatorContext) -> None:
-        """Where the settings say, and nowhere else; who is connected stays."""
-        wanted = opened.settings.all_listen_addresses
-        self._stop([address for address in self._sockets if address in opened.sockets or address not in wanted])
-        for address, sock in opened.sockets.items():
-            # Who came by the listener of before, with another certificate, is held to the rules of now as well.
-            door = self._mounts.setdefault(address, Mount())
-            await self._server.listen(sock, opened.tls if address.scheme == "https" else None, door)
+    async def listen(self, bound: BoundSockets, context: OperatorContext) -> None:
+        """Listens on exactly the addresses of the settings; open connections stay open."""
+        wanted = bound.settings.all_listen_addresses
+        self._stop([address for address in self._sockets if address in bound.sockets or address not in wanted])
+        for address, sock in bound.sockets.items():
+            # The mount is reused: connections of the previous listener get the new access rules too.
+            mount = self._mounts.setdefault(address, Mount())
+            await self._server.listen(sock, bound.tls if address.scheme == "https" else None, mount)
             self._sockets[address] = sock
-            log.info("listening on %s", bound_url(sock, address, f"{opened.settings.prefixes[0]}/node"))
-        for address, door in self._mounts.items():
-            self._update_mount(address, door, opened.settings, desk)
+            url = bound_url(sock, address, f"{bound.settings.prefixes[0]}/node")
+            log.info("listening on %s", url, extra={"event": "listening", "url": url})
+        for address, mount in self._mounts.items():
+            self._update_mount(address, mount, bound.settings, context)
 
     def close(self) -> None:
         self._stop(list(self._sockets))
@@ -88,18 +87,19 @@ class Listeners:
             self._server.stop_listening(self._sockets.pop(address))
             remove_unix_socket(address)
 
-    def _update_mount(self, address: Address, door: Mount, settings: Settings, desk: OperatorContext) -> None:
-        """To the operator surface, where that is to be; a door that leads there already is left alone."""
+    def _update_mount(self, address: Address, mount: Mount, settings: Settings, context: OperatorContext) -> None:
+        """Mounts or removes the operator surface at an address."""
         operator = settings.operator
         if operator is None or address not in (operator.listen or settings.listen):
-            if door.app is not None:
-                door.set_app(None)
+            if mount.app is not None:
+                mount.set_app(None)
             return
-        access = OperatorAuth(address, operator.token, operator.trusts_loopback)
-        before = door.app.auth if isinstance(door.app, OperatorApp) else None
-        if access != before:
-            door.set_app(OperatorApp(desk, access))
-            log.info("the operator page is at %s%s", bound_url(self._sockets[address], address, "/"), access.log_suffix)
+        auth = OperatorAuth(address, operator.token, operator.trusts_loopback)
+        current = mount.app.auth if isinstance(mount.app, OperatorApp) else None
+        if auth != current:
+            mount.set_app(OperatorApp(context, auth))
+            url = bound_url(self._sockets[address], address, "/")
+            log.info("operator page: %s%s", url, auth.log_suffix, extra={"event": "operator_page", "url": url})
 
 
 def _tls_context(tls: TlsSettings | None) -> ssl.SSLContext | None:

@@ -1,4 +1,4 @@
-"""The services that the configuration names: put into the node, and what becomes of them told in the log."""
+"""Applies the configured services to the node, and logs changes of services and of the node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Change, ChangeKind, Status, Verdict
+from svcnode.core.model import Change, ChangeKind, Health, Status, Verdict
 from svcnode.core.text import join_first
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _FIXED_VERDICTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDiff:
-    """Between what was configured and what is now, by id."""
+    """The ids of the services that a reload changed."""
 
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
@@ -41,10 +41,9 @@ class ConfigDiff:
         return {"removed": len(self.removed), "added": len(self.added), "changed": len(self.changed)}
 
     def __str__(self) -> str:
-        told = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
-        return (
-            "; ".join(f"{what} {join_first(ids, MAX_LISTED_IDS)}" for what, ids in told if ids) or "no service changed"
-        )
+        parts = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
+        text = "; ".join(f"{verb} {join_first(ids, MAX_LISTED_IDS)}" for verb, ids in parts if ids)
+        return text or "no service changed"
 
 
 class ConfiguredServices:
@@ -55,17 +54,17 @@ class ConfiguredServices:
         node.subscribe(self._log_change)
 
     def apply(self, services: Iterable[ServiceSettings]) -> ConfigDiff:
-        """Into these; what has not changed is left alone."""
+        """Adds, replaces and removes services; unchanged ones are not touched."""
         wanted = {service.id: service for service in services}
-        difference = self._diff(wanted)
+        diff = self._diff(wanted)
         self._log_fixed({service.id: service.status for service in wanted.values() if service.status is not None})
-        # What goes, goes last: the node must not look healthy for a moment because its only sick service left.
+        # Services are removed last: otherwise the node may be healthy for a moment, without its failed service.
         for service in wanted.values():
             self._apply_service(service)
-        for service_id in difference.removed:
+        for service_id in diff.removed:
             self._node.deregister(service_id)
             del self._current[service_id]
-        return difference
+        return diff
 
     def _diff(self, wanted: Mapping[str, ServiceSettings]) -> ConfigDiff:
         known = self._current
@@ -89,29 +88,49 @@ class ConfiguredServices:
 
     def _log_fixed(self, fixed: dict[str, Status]) -> None:
         if fixed != self._fixed:
-            log.info("%s", _fixed_text(fixed))
+            log.info("%s", _fixed_text(fixed), extra={"event": "fixed_status", "services": len(fixed)})
         self._fixed = fixed
 
     def _log_change(self, change: Change) -> None:
-        if change.kind is ChangeKind.STATUS and change.before and change.after:
-            level = logging.WARNING if change.after.status is Status.DOWN else logging.INFO
-            if change.service_id in self._fixed:
-                level = logging.DEBUG  # there may be thousands, and one line tells of them all
-            reason = f": {change.after.reason}" if change.after.reason else ""
-            log.log(
-                level,
-                "service %s is %s, was %s%s",
-                change.service_id,
-                change.after.status.value,
-                change.before.status.value,
-                reason,
-            )
+        if change.kind is ChangeKind.STATUS:
+            self._log_status(change)
+        elif change.service_id is not None:
+            extra = {"event": f"service_{change.kind.value}", "service": change.service_id}
+            log.debug("service %s %s", change.service_id, change.kind.value, extra=extra)
         if change.health is not change.health_before:
-            log.info("node health is %d, was %d", change.health, change.health_before)
+            self._log_node_health(change)
+
+    def _log_status(self, change: Change) -> None:
+        before, after = change.before, change.after
+        assert before is not None, "a status change has a state before"
+        assert after is not None, "a status change has a state after"
+        level = logging.WARNING if after.status is Status.DOWN else logging.INFO
+        if change.service_id in self._fixed:
+            level = logging.DEBUG  # there may be thousands; one line has their count
+        extra = {
+            "event": "service_status",
+            "service": change.service_id,
+            "status": after.status.value,
+            "previous": before.status.value,
+            "code": str(after.code),
+            "reason": after.reason,
+            "node_health": change.health.value,
+        }
+        reason = f": {after.reason}" if after.reason else ""
+        text = "service %s is %s, was %s%s"
+        log.log(level, text, change.service_id, after.status.value, before.status.value, reason, extra=extra)
+
+    def _log_node_health(self, change: Change) -> None:
+        is_failure = change.health is Health.UNHEALTHY and not self._node.condition.draining
+        extra = {
+            "event": "node_health",
+            "previous": change.health_before.value,
+            "node_health": change.health.value,
+        }
+        level = logging.WARNING if is_failure else logging.INFO
+        log.log(level, "node health is %d, was %d", change.health, change.health_before, extra=extra)
 
 
 def _fixed_text(fixed: Mapping[str, Status]) -> str:
     counts = Counter(status.value for status in fixed.values())
-    told = ": " + ", ".join(f"{count} {status}" for status, count in counts.items()) if counts else ""
-    have = "1 service has" if len(fixed) == 1 else f"{len(fixed) or 'no'} services have"
-    return f"{have} a status that is set in the configuration{told}"
+    return "services with a fixed status: " + (", ".join(f"{n} {status}" for status, n in counts.items()) or "none")

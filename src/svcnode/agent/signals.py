@@ -1,4 +1,4 @@
-"""What the process is told from outside: to stop, to stop at once, or to read its configuration anew."""
+"""Signals: SIGTERM and SIGINT stop the agent, a second one stops it immediately, SIGHUP reloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A shell that dies sends its terminal's last signal a moment before the terminal is taken from all who had it.
+# When a terminal is closed, its shell sends SIGHUP shortly before the terminal becomes unusable.
 TERMINAL_CLOSE_GRACE_S = 0.05
 
 log = logging.getLogger("svcnode")
@@ -22,15 +22,15 @@ class Signals:
     def __init__(self, *, ignore_hangup: bool) -> None:
         self.stop_requested = asyncio.Event()
         self.reload_requested = asyncio.Event()
-        self.forced_by: signal.Signals | None = None  # the second to say stop, which has cancelled the serving
+        self.forced_by: signal.Signals | None = None  # the second stop signal, which cancelled the task
         self._stop_on_terminal_close = not ignore_hangup and has_terminal()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """For as long as the block runs, by the task that runs it."""
+        """Installs the handlers for the block; the second stop signal cancels the current task."""
         loop = asyncio.get_running_loop()
         serving = asyncio.current_task()
-        assert serving is not None, "signals are heeded by the task that serves"
+        assert serving is not None, "installed() needs a running task"
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop_signal, number, serving)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
@@ -47,7 +47,7 @@ class Signals:
         self.stop_requested.set()
 
     def _on_hangup(self) -> None:
-        """Somebody wants a reload, or the terminal was closed: which of them, only the terminal can tell."""
+        """SIGHUP means a reload, or that the terminal was closed: then the terminal cannot be opened any more."""
         if self._stop_on_terminal_close:
             asyncio.get_running_loop().call_later(TERMINAL_CLOSE_GRACE_S, self._reload_or_stop)
         else:
@@ -56,13 +56,13 @@ class Signals:
     def _reload_or_stop(self) -> None:
         if has_terminal():
             self.reload_requested.set()
-        elif not self.stop_requested.is_set():  # the shell may send another: nobody is in a hurry
-            log.info("the terminal was closed")
+        elif not self.stop_requested.is_set():  # the shell may send SIGHUP again; that is not a second stop signal
+            log.info("terminal closed, stopping", extra={"event": "terminal_closed"})
             self.stop_requested.set()
 
 
 def has_terminal() -> bool:
-    """Whether there is a terminal whose end would be told to this process, wherever its streams go."""
+    """Whether the process has a controlling terminal, which would send SIGHUP when it closes."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY))
     except OSError:
