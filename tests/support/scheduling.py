@@ -1,4 +1,4 @@
-"""Probes that do as they are told and keep a diary, and a node that is looked at in virtual time, without chance."""
+"""Scripted probes that record their checks, and a scheduler without jitter for virtual time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.node import Node
+from svcnode.probes.base import Probe
 from svcnode.scheduler import ProbeScheduler
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 
 
 READY = Verdict.ready()
-FAILED = Verdict.failed("refused")
+FAILED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
 HUNG_S = 3600.0
 
 
 class NoJitter(random.Random):
-    """Every draw falls in the middle, so that an interval is exactly as long as it says."""
+    """Every draw is the middle of the range, so an interval has exactly its length."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -34,38 +36,38 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def block_loop(by_s: float) -> None:
-    """As a callback does that takes so long: the time goes by, and nobody else has a turn."""
+def block_loop(duration_s: float) -> None:
+    """Advance the time without running any other callback, as a blocking call does."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    loop.clock.advance(by_s)
+    loop.clock.advance(duration_s)
 
 
 @dataclass(eq=False)
 class ConcurrencyCounter:
-    """How many looks are in flight, and how many ever were at once."""
+    """How many checks run now, and the largest number so far."""
 
-    open_buckets: int = 0
+    running: int = 0
     peak: int = 0
 
     def add(self) -> None:
-        self.open_buckets += 1
-        self.peak = max(self.peak, self.open_buckets)
+        self.running += 1
+        self.peak = max(self.peak, self.running)
 
-    def leave(self) -> None:
-        self.open_buckets -= 1
+    def remove(self) -> None:
+        self.running -= 1
 
 
 @dataclass(eq=False)
-class ScriptedProbe:
-    """Sees what it is told to, takes as long as it is told to, and keeps a diary."""
+class ScriptedProbe(Probe):
+    """Returns the given verdict, or raises the given error, after the given time."""
 
     verdict: Verdict = READY
     duration_s: float = 0.0
     error: BaseException | None = None
     started_at_s: list[float] = field(default_factory=list)
     cancelled_at_s: list[float] = field(default_factory=list)
-    concurrency: ConcurrencyCounter = field(default_factory=ConcurrencyCounter)  # its own, or one that it shares
+    concurrency: ConcurrencyCounter = field(default_factory=ConcurrencyCounter)  # may be shared
 
     async def check(self) -> Verdict:
         self.started_at_s.append(now_s())
@@ -78,7 +80,7 @@ class ScriptedProbe:
             self.cancelled_at_s.append(now_s())
             raise
         finally:
-            self.concurrency.leave()
+            self.concurrency.remove()
         return self.verdict
 
     @property
@@ -87,8 +89,8 @@ class ScriptedProbe:
 
 
 @dataclass(eq=False)
-class CancelSwallowingProbe:
-    """Answers its cancellation in its own way."""
+class CancelSwallowingProbe(Probe):
+    """Calls `on_cancel` instead of ending when it is cancelled."""
 
     on_cancel: Callable[[], Verdict]
 
@@ -101,12 +103,12 @@ class CancelSwallowingProbe:
 
 
 def raise_cleanup_error() -> Verdict:
-    raise RuntimeError("cleaning up failed")
+    raise RuntimeError("cleanup failed")
 
 
 @dataclass(eq=False)
-class CancelIgnoringProbe:
-    """Does not hear that it is cut off until it was told so often, as drivers do that lose a cancellation."""
+class CancelIgnoringProbe(Probe):
+    """Ignores the first cancellations, like drivers that lose one."""
 
     ignored_cancels: int
     ended_at_s: list[float] = field(default_factory=list)
@@ -130,10 +132,12 @@ def make_scheduler(node: Node, *, max_concurrent_checks: int = 1024) -> ProbeSch
     return ProbeScheduler(node, NoJitter(), max_concurrent_checks=max_concurrent_checks)
 
 
-def register_many(node: Node, count: int, probe: Callable[[], ScriptedProbe], **words: Any) -> list[ScriptedProbe]:
-    probes = [probe() for _ in range(count)]
-    for one in probes:
-        node.register(f"svc-{len(node)}", probe=one, **words)
+def register_many(
+    node: Node, count: int, make_probe: Callable[[], ScriptedProbe], **options: Any
+) -> list[ScriptedProbe]:
+    probes = [make_probe() for _ in range(count)]
+    for probe in probes:
+        node.register(f"svc-{len(node)}", probe=probe, **options)
     return probes
 
 

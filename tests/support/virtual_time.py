@@ -1,8 +1,8 @@
-"""Time that passes only when nobody has anything left to do, or when a test says so.
+"""Virtual time for tests.
 
-`VirtualTimeLoop` is an event loop whose clock jumps to the next timer as soon as the loop is idle: an hour of looking
-takes milliseconds, always happens in the same order, and a sleep is exactly as long as it says. What other threads do
-is outside of it: with a timer set, the loop does not wait for them.
+`VirtualTimeLoop` is an event loop whose clock jumps to the next timer as soon as the loop is idle: an hour of checks
+takes milliseconds, the order is always the same, and a sleep has exactly its length. Other threads are not included:
+with a timer set, the loop does not wait for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WAIT_TIMEOUT_S = 10.0  # real seconds to wait for another thread when there is n
 
 
 class VirtualClock:
-    """A clock in the hands of a test."""
+    """A clock that a test sets."""
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
@@ -43,7 +43,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.clock.now_s
 
     async def shutdown_default_executor(self, *_: object) -> None:
-        """Without a deadline, which would pass at once: threads end in a time of their own."""
+        """Without a timeout, which would pass at once: threads run in real time."""
         await super().shutdown_default_executor()
 
 
@@ -55,19 +55,19 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0 if timeout is not None else WAIT_TIMEOUT_S)
         if not ready and timeout is None:
-            raise RuntimeError("everybody waits for something that will never happen")
+            raise RuntimeError("deadlock: every task waits, and no timer is set")
         if not ready and timeout is not None:
             self._clock.advance(timeout)
         return ready
 
 
-def run_in_virtual_time(story: Coroutine[Any, Any, T]) -> T:
+def run_in_virtual_time(coroutine: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(story)
+        return runner.run(coroutine)
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Let pytest run a coroutine function as a test, in a time of its own that begins at 0."""
+    """Run a coroutine function as a test in virtual time, which starts at 0."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""One look within its deadline, whatever the probe does, told in virtual time."""
+"""One check and its deadline, in virtual time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.core.model import Verdict
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Outcome, Verdict
 from svcnode.net.trace import step
+from svcnode.probes.base import Probe
 from svcnode.probes.run import RECANCEL_AFTER_S, close_probe, run_check, validate_verdict
 from tests.support.virtual_time import in_virtual_time
 
@@ -26,11 +28,11 @@ def now_s() -> float:
 
 
 @dataclass(eq=False)
-class SomeProbe:
+class SlowProbe(Probe):
     duration_s: float = 0.0
-    ignored_cancels: int = 0  # how often it does not hear that it is cut off
-    answer: Callable[[], object] = lambda: READY
-    was_cut_off_at_s: list[float] = field(default_factory=list)
+    ignored_cancels: int = 0  # the number of cancellations that it ignores
+    result: Callable[[], object] = lambda: READY
+    cancelled_at_s: list[float] = field(default_factory=list)
 
     async def check(self) -> Verdict:
         for _ in range(self.ignored_cancels):
@@ -40,72 +42,88 @@ class SomeProbe:
             with step("exchange"):
                 await asyncio.sleep(self.duration_s)
         except asyncio.CancelledError:
-            self.was_cut_off_at_s.append(now_s())
+            self.cancelled_at_s.append(now_s())
             raise
-        return self.answer()  # type: ignore[return-value]  # that it may be anything is what is tested
+        return self.result()  # type: ignore[return-value]  # tests return other values, too
 
 
-def fails() -> Verdict:
-    raise ValueError("not today")
+def raise_value_error() -> Verdict:
+    raise ValueError("no ledger")
 
 
 @in_virtual_time
-async def test_what_a_probe_sees_in_time_is_what_was_seen() -> None:
-    assert await run_check(SomeProbe(duration_s=1.0), 2.0) == (READY, None)
+async def test_a_verdict_in_time_is_returned() -> None:
+    assert await run_check(SlowProbe(duration_s=1.0), 2.0) == (READY, None)
     assert now_s() == 1.0
 
 
 @in_virtual_time
-async def test_a_look_without_an_end_is_cut_off_and_says_how_far_it_got() -> None:
-    verdict, fault = await run_check(SomeProbe(duration_s=HUNG_S), 2.0)
-    assert (verdict, fault) == (Verdict.failed("no answer within 2 s, in its step exchange"), None)
+async def test_a_check_that_hangs_times_out_and_names_its_step() -> None:
+    verdict, error = await run_check(SlowProbe(duration_s=HUNG_S), 2.0)
+    assert (verdict.outcome, verdict.code, error) == (Outcome.FAILED, ReasonCode.TIMEOUT, None)
+    assert "exchange" in verdict.reason
     assert now_s() == 2.0
 
 
-@pytest.mark.parametrize("deaf_times", [1, 2, 10])
+@pytest.mark.parametrize("ignored_cancels", [1, 2, 10])
 @in_virtual_time
-async def test_a_look_that_does_not_hear_its_deadline_is_told_again_until_it_does(deaf_times: int) -> None:
-    probe = SomeProbe(duration_s=HUNG_S, ignored_cancels=deaf_times)
-    verdict, fault = await run_check(probe, 2.0)
-    assert (verdict, fault) == (Verdict.failed("no answer within 2 s, in its step exchange"), None)
-    assert now_s() == pytest.approx(2.0 + RECANCEL_AFTER_S * deaf_times)
+async def test_a_check_that_ignores_its_cancellation_is_cancelled_again(ignored_cancels: int) -> None:
+    probe = SlowProbe(duration_s=HUNG_S, ignored_cancels=ignored_cancels)
+    verdict, error = await run_check(probe, 2.0)
+    assert (verdict.outcome, verdict.code, error) == (Outcome.FAILED, ReasonCode.TIMEOUT, None)
+    assert now_s() == pytest.approx(2.0 + RECANCEL_AFTER_S * ignored_cancels)
     task = asyncio.current_task()
     assert task is not None
-    assert task.cancelling() == 0, "and whoever asked for it goes on as if nothing had been"
+    assert task.cancelling() == 0, "the caller is not cancelled"
     await asyncio.sleep(HUNG_S)
 
 
 @in_virtual_time
-async def test_a_look_that_was_over_in_time_is_not_cut_off_later() -> None:
-    probe = SomeProbe(duration_s=1.0)
+async def test_a_check_that_ended_in_time_is_not_cancelled_later() -> None:
+    probe = SlowProbe(duration_s=1.0)
     await run_check(probe, 2.0)
     await asyncio.sleep(HUNG_S)
-    assert probe.was_cut_off_at_s == []
+    assert probe.cancelled_at_s == []
 
 
 @in_virtual_time
-async def test_whoever_asked_for_a_look_may_give_it_up() -> None:
-    probe = SomeProbe(duration_s=HUNG_S)
+async def test_the_caller_may_cancel_a_check() -> None:
+    probe = SlowProbe(duration_s=HUNG_S)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.0):
             await run_check(probe, 2.0)
-    assert probe.was_cut_off_at_s == [1.0]
+    assert probe.cancelled_at_s == [1.0]
 
 
 @in_virtual_time
-async def test_a_fault_of_the_probe_is_told_as_one() -> None:
-    verdict, fault = await run_check(SomeProbe(answer=fails), 2.0)
-    assert verdict == Verdict.unknown("the probe itself failed: ValueError: not today")
-    assert isinstance(fault, ValueError)
-    verdict, fault = await run_check(SomeProbe(answer=lambda: "yes"), 2.0)
-    assert verdict == Verdict.unknown("the probe itself failed: TypeError: look() returned 'yes', which is no Verdict")
-    assert isinstance(fault, TypeError)
+async def test_an_exception_of_the_probe_is_returned_with_the_verdict_unknown() -> None:
+    verdict, error = await run_check(SlowProbe(result=raise_value_error), 2.0)
+    assert (verdict.outcome, verdict.code) == (Outcome.UNKNOWN, ReasonCode.PROBE_ERROR)
+    assert "ValueError: no ledger" in verdict.reason
+    assert isinstance(error, ValueError)
+    verdict, error = await run_check(SlowProbe(result=lambda: "yes"), 2.0)
+    assert (verdict.outcome, verdict.code) == (Outcome.UNKNOWN, ReasonCode.PROBE_ERROR)
+    assert isinstance(error, TypeError)
 
 
-def test_a_reason_that_is_an_error_is_told_in_its_words() -> None:
-    reason: Any = ValueError("no such ledger")  # as people do who have no type checker
+def test_a_reason_that_is_an_exception_becomes_its_text() -> None:
+    reason: Any = ValueError("no such ledger")
     assert validate_verdict(Verdict.failed(reason)) == Verdict.failed("no such ledger")
 
 
-def test_a_probe_that_keeps_nothing_has_nothing_to_let_go_of() -> None:
-    close_probe(SomeProbe())
+@pytest.mark.parametrize(
+    ("code", "expected"), [("timeout", ReasonCode.TIMEOUT), ("x_ours", "x_ours"), ("Ours!", "other"), (None, "other")]
+)
+def test_a_code_that_is_neither_known_nor_custom_becomes_other(code: Any, expected: str) -> None:
+    assert validate_verdict(Verdict.failed("no ledger", code=code)).code == expected
+
+
+def test_a_probe_without_a_close_method_can_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    close_probe(SlowProbe())
+    assert caplog.records == []
+
+
+@in_virtual_time
+async def test_a_success_slower_than_max_latency_means_not_ready() -> None:
+    verdict, _ = await run_check(SlowProbe(), 2.0, max_latency_s=-1.0)
+    assert (verdict.outcome, verdict.code) == (Outcome.NOT_READY, ReasonCode.SLOW)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    mouth, ear = socket.socketpair()
-    ear.setblocking(False)
-    with mouth, ear:
-        yield mouth, ear
+    sender, receiver = socket.socketpair()
+    receiver.setblocking(False)
+    with sender, receiver:
+        yield sender, receiver

@@ -1,4 +1,4 @@
-"""What a probe keeps from look to look is let go of when its looking ends."""
+"""A probe is closed when its checks end."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class KeepingProbe(ScriptedProbe):
-    """Has something to let go of, and notes when it was told to, and how many of its looks were under way then."""
+class CachingProbe(ScriptedProbe):
+    """Records when it was closed, and how many of its checks were running then."""
 
-    let_go_at_s: list[tuple[float, int]] = field(default_factory=list)
+    closed_at_s: list[tuple[float, int]] = field(default_factory=list)
 
     def close(self) -> None:
-        self.let_go_at_s.append((now_s(), self.concurrency.open_buckets))
+        self.closed_at_s.append((now_s(), self.concurrency.running))
 
 
 def deregister(node: Node) -> None:
@@ -52,128 +52,127 @@ def report_instead(node: Node) -> None:
     node.replace(define("db-1"))
 
 
-GOING = pytest.mark.parametrize("goes", [deregister, redefine, report_instead])
+CHANGES = pytest.mark.parametrize("change", [deregister, redefine, report_instead])
 
 
-@GOING
+@CHANGES
 @in_virtual_time
-async def test_a_probe_lets_go_when_its_service_goes_or_is_looked_at_in_another_way(
-    goes: Callable[[Node], None],
+async def test_a_probe_is_closed_when_its_service_is_removed_or_gets_another_probe(
+    change: Callable[[Node], None],
 ) -> None:
-    node, probe, other = make_node(), KeepingProbe(), KeepingProbe()
+    node, probe, other = make_node(), CachingProbe(), CachingProbe()
     node.register("db-1", probe=probe, interval="10s")
     node.register("db-2", probe=other, interval="10s")
     async with make_scheduler(node):
         await asyncio.sleep(15.0)
-        assert probe.let_go_at_s == []
-        goes(node)
+        assert probe.closed_at_s == []
+        change(node)
         await asyncio.sleep(15.0)
-        assert probe.let_go_at_s == [(15.0, 0)]
-        assert other.let_go_at_s == []
+        assert probe.closed_at_s == [(15.0, 0)]
+        assert other.closed_at_s == []
 
 
-@GOING
+@CHANGES
 @in_virtual_time
-async def test_a_probe_that_is_looking_lets_go_after_its_look(goes: Callable[[Node], None]) -> None:
-    node, probe = make_node(), KeepingProbe(duration_s=2.0)
+async def test_a_probe_is_closed_after_its_running_check_has_ended(change: Callable[[Node], None]) -> None:
+    node, probe = make_node(), CachingProbe(duration_s=2.0)
     node.register("db-1", probe=probe, interval="10s", timeout="5s")
     async with make_scheduler(node):
         await asyncio.sleep(11.0)
-        goes(node)
+        change(node)
         await asyncio.sleep(15.0)
     assert probe.cancelled_at_s == [11.0]
-    assert probe.let_go_at_s == [(11.0, 0)]
+    assert probe.closed_at_s == [(11.0, 0)]
 
 
 @in_virtual_time
-async def test_new_words_about_a_service_leave_its_probe_what_it_keeps() -> None:
-    node, probe = make_node(), KeepingProbe()
+async def test_a_new_name_does_not_close_the_probe() -> None:
+    node, probe = make_node(), CachingProbe()
     node.register("db-1", probe=probe, interval="10s")
     async with make_scheduler(node):
         await asyncio.sleep(15.0)
         node.replace(define("db-1", name="Ledger", probe=probe, interval="10s"))
         await asyncio.sleep(15.0)
-        assert probe.let_go_at_s == []
+        assert probe.closed_at_s == []
 
 
-@pytest.mark.parametrize("takes_s", [0.0, 2.0], ids=["between its looks", "in the middle of one"])
+@pytest.mark.parametrize("duration_s", [0.0, 2.0], ids=["between checks", "during a check"])
 @in_virtual_time
-async def test_every_probe_lets_go_when_the_looking_ends(takes_s: float) -> None:
-    node, probes = make_node(), [KeepingProbe(duration_s=takes_s) for _ in range(3)]
-    for place, probe in enumerate(probes):
-        node.register(f"svc-{place}", probe=probe, interval="10s", timeout="5s")
+async def test_every_probe_is_closed_when_probing_stops(duration_s: float) -> None:
+    node, probes = make_node(), [CachingProbe(duration_s=duration_s) for _ in range(3)]
+    for number, probe in enumerate(probes):
+        node.register(f"svc-{number}", probe=probe, interval="10s", timeout="5s")
     async with make_scheduler(node):
         await asyncio.sleep(11.5)
-    assert [probe.let_go_at_s for probe in probes] == [[(11.5, 0)]] * 3
+    assert [probe.closed_at_s for probe in probes] == [[(11.5, 0)]] * 3
 
 
 @in_virtual_time
-async def test_a_probe_that_swallows_the_end_of_its_look_still_lets_go_after_it() -> None:
-    """What it keeps then, it would keep for ever."""
-
+async def test_a_probe_that_swallows_its_cancellation_is_closed_after_the_check() -> None:
     @dataclass(eq=False)
-    class StubbornKeeper(CancelSwallowingProbe):
-        diary: list[str] = field(default_factory=list)
+    class CancelSwallowingCachingProbe(CancelSwallowingProbe):
+        calls: list[str] = field(default_factory=list)
 
         async def check(self) -> Verdict:
             verdict = await super().check()
-            self.diary.append("kept")
+            self.calls.append("check")
             return verdict
 
         def close(self) -> None:
-            self.diary.append("let go")
+            self.calls.append("close")
 
-    node, probe = make_node(), StubbornKeeper(lambda: READY)
+    node, probe = make_node(), CancelSwallowingCachingProbe(lambda: READY)
     node.register("db-1", probe=probe, interval="10s", timeout="5s")
     async with make_scheduler(node):
         await asyncio.sleep(1.0)
-    assert probe.diary == ["kept", "let go"]
+    assert probe.calls == ["check", "close"]
 
 
 @in_virtual_time
-async def test_a_probe_whose_look_is_ended_before_its_first_step_lets_go_too() -> None:
-    node, probe = make_node(), KeepingProbe()
+async def test_a_probe_whose_check_is_cancelled_before_its_first_step_is_closed() -> None:
+    node, probe = make_node(), CachingProbe()
     node.register("db-1", probe=probe, interval="10s")
 
-    class EndedAtOnce(ProbeScheduler):
+    class NeverStartingScheduler(ProbeScheduler):
         def count_start(self, service_id: str, late_s: float) -> None:
-            raise AssertionError("it should not begin")
+            raise AssertionError("the check started")
 
-    scheduler = EndedAtOnce(node, NoJitter())
+    scheduler = NeverStartingScheduler(node, NoJitter())
     async with scheduler:
         (runner,) = scheduler._runners.values()
-        runner._start_check()  # its task is made, and has not run yet
+        runner._start_check()  # the task is created and has not run yet
         runner.stop()
         await asyncio.sleep(1.0)
-        assert (probe.started_at_s, probe.let_go_at_s) == ([], [(0.0, 0)])
+        assert (probe.started_at_s, probe.closed_at_s) == ([], [(0.0, 0)])
 
 
 @in_virtual_time
-async def test_a_probe_that_waits_for_a_place_lets_go_when_its_service_goes() -> None:
-    node, waiting = make_node(), KeepingProbe()
+async def test_a_probe_that_waits_for_a_slot_is_closed_when_its_service_is_removed() -> None:
+    node, waiting = make_node(), CachingProbe()
     node.register("hung", probe=ScriptedProbe(duration_s=HUNG_S), interval="60s", timeout="50s")
     node.register("db-1", probe=waiting, interval="60s")
     async with make_scheduler(node, max_concurrent_checks=1):
         await asyncio.sleep(5.0)
         node.deregister("db-1")
         await asyncio.sleep(1.0)
-    assert (waiting.started_at_s, waiting.let_go_at_s) == ([], [(5.0, 0)])
+    assert (waiting.started_at_s, waiting.closed_at_s) == ([], [(5.0, 0)])
 
 
 @in_virtual_time
-async def test_a_probe_that_cannot_let_go_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_in_close_does_not_keep_other_probes_open(caplog: pytest.LogCaptureFixture) -> None:
     @dataclass(eq=False)
-    class Clinging(ScriptedProbe):
+    class NotClosableProbe(ScriptedProbe):
         def close(self) -> None:
-            raise RuntimeError("not today")
+            raise RuntimeError
 
-    node, other, hung = make_node(), KeepingProbe(), ScriptedProbe(duration_s=4.0)
-    node.register("clinging", probe=Clinging(), interval="10s")
+    node, other, hung = make_node(), CachingProbe(), ScriptedProbe(duration_s=4.0)
+    node.register("not-closable", probe=NotClosableProbe(), interval="10s")
     node.register("hung", probe=hung, interval="10s", timeout="5s")
     node.register("db-1", probe=other, interval="10s")
     async with make_scheduler(node):
         await asyncio.sleep(3.0)
-    assert other.let_go_at_s == [(3.0, 0)]
+    assert other.closed_at_s == [(3.0, 0)]
     assert hung.cancelled_at_s == [3.0]
     assert not running_checks()
-    assert [record.getMessage() for record in caplog.records] == ["a probe could not let go of what it had kept"]
+    [record] = caplog.records
+    assert record.exc_info is not None

@@ -1,4 +1,4 @@
-"""On a thread of its own; the time is real here, so every wait is for something that comes at once."""
+"""The scheduler in a background thread, in real time: every wait is for an event."""
 
 from __future__ import annotations
 
@@ -10,44 +10,47 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.model import Change, Status, Verdict
 from svcnode.node import Node
+from svcnode.probes.base import Probe
 from svcnode.scheduler.thread import SchedulerThread
 from tests.support.scheduling import READY
 
 if TYPE_CHECKING:
     import pytest
 
+WAIT_TIMEOUT_S = 30.0
 
-class WaitedFor:
-    """A probe on another thread that can be waited for, and a listener that can."""
+
+class EventProbe(Probe):
+    """Sets an event at every check."""
 
     def __init__(self) -> None:
-        self.was_looked = threading.Event()
+        self.was_checked = threading.Event()
         self.threads: set[str] = set()
 
     async def check(self) -> Verdict:
         self.threads.add(threading.current_thread().name)
-        self.was_looked.set()
+        self.was_checked.set()
         return READY
 
 
-def is_up(node: Node, service_id: str) -> threading.Event:
-    came_up = threading.Event()
+def up_event(node: Node, service_id: str) -> threading.Event:
+    up = threading.Event()
 
     def listener(change: Change) -> None:
         if change.service_id == service_id and change.after is not None and change.after.status is Status.UP:
-            came_up.set()
+            up.set()
 
     node.subscribe(listener)
-    return came_up
+    return up
 
 
-def test_a_program_without_a_loop_is_looked_for_on_a_thread() -> None:
-    node, probe = Node("validator-7", version="v1"), WaitedFor()
+def test_a_program_without_an_event_loop_is_checked_from_a_thread() -> None:
+    node, probe = Node("validator-7", version="v1"), EventProbe()
     node.register("db-1", probe=probe, interval="60s")
-    came_up = is_up(node, "db-1")
+    up = up_event(node, "db-1")
     node.start()
     try:
-        assert came_up.wait(10.0)
+        assert up.wait(WAIT_TIMEOUT_S)
         assert node.health == 200
         assert probe.threads == {"svcnode scheduler"}
     finally:
@@ -55,20 +58,20 @@ def test_a_program_without_a_loop_is_looked_for_on_a_thread() -> None:
     assert "svcnode scheduler" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_service_registered_from_another_thread_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")  # a loop that is called from the wrong thread says so
-    node, first, second = Node("validator-7", version="v1"), WaitedFor(), WaitedFor()
+def test_a_service_registered_from_another_thread_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")  # the loop raises if it is called from the wrong thread
+    node, first, second = Node("validator-7", version="v1"), EventProbe(), EventProbe()
     node.register("db-1", probe=first, interval="60s")
     node.start()
     try:
-        assert first.was_looked.wait(10.0)  # the loop runs
+        assert first.was_checked.wait(WAIT_TIMEOUT_S)  # the loop runs
         node.register("db-2", probe=second, interval="60s")
-        assert second.was_looked.wait(10.0)
+        assert second.was_checked.wait(WAIT_TIMEOUT_S)
     finally:
         node.stop()
 
 
-def test_starting_twice_is_once_and_stopping_twice_is_once() -> None:
+def test_start_and_stop_are_idempotent() -> None:
     node = Node("validator-7", version="v1")
     node.start()
     node.start()
@@ -79,76 +82,76 @@ def test_starting_twice_is_once_and_stopping_twice_is_once() -> None:
         node.stop()
 
 
-def test_what_was_stopped_can_be_started_again() -> None:
-    node, probe = Node("validator-7", version="v1"), WaitedFor()
+def test_probing_can_be_started_again_after_stop() -> None:
+    node, probe = Node("validator-7", version="v1"), EventProbe()
     node.start()
     node.stop()
     node.register("db-1", probe=probe, interval="60s")
     node.start()
     try:
-        assert probe.was_looked.wait(10.0)
+        assert probe.was_checked.wait(WAIT_TIMEOUT_S)
     finally:
         node.stop()
 
 
-def test_stopping_a_thread_that_has_ended_is_nothing() -> None:
+def test_stopping_a_thread_that_has_ended_does_nothing() -> None:
     thread = SchedulerThread(Node("validator-7", version="v1"))
     thread.stop()
     assert not thread.is_alive
     thread.stop()
 
 
-def test_looking_that_ends_unasked_is_told_and_can_be_begun_again(caplog: pytest.LogCaptureFixture) -> None:
-    node, probe = Node("validator-7", version="v1"), WaitedFor()
-    left = threading.Event()
+def test_an_unexpected_end_of_probing_is_logged_and_probing_can_be_restarted(caplog: pytest.LogCaptureFixture) -> None:
+    node, probe = Node("validator-7", version="v1"), EventProbe()
+    exited = threading.Event()
 
     @node.check("db-1", interval="60s")
     async def check() -> None:
-        async def leave() -> None:
-            if not left.is_set():
-                left.set()
+        async def exit_once() -> None:
+            if not exited.is_set():
+                exited.set()
                 sys.exit("enough\nof it")
 
-        await asyncio.create_task(leave())  # beyond our reach: the loop itself ends on it
+        await asyncio.create_task(exit_once())  # ends the event loop
 
     node.start()
-    assert left.wait(10.0)
+    assert exited.wait(WAIT_TIMEOUT_S)
     for thread in threading.enumerate():
-        if thread.name == "svcnode scheduler":  # it may be over by now
-            thread.join(10.0)
-    assert caplog.messages == [
-        r"nobody looks at the services any more, node.start() begins it again: SystemExit: enough\nof it"
-    ]
+        if thread.name == "svcnode scheduler":  # it may have ended already
+            thread.join(WAIT_TIMEOUT_S)
+    [record] = caplog.records
+    assert (record.levelname, record.exc_info) == ("ERROR", None)
+    assert record.getMessage().endswith(r"SystemExit: enough\nof it")
     node.register("db-2", probe=probe, interval="60s")
     node.start()
     try:
-        assert probe.was_looked.wait(10.0)
+        assert probe.was_checked.wait(WAIT_TIMEOUT_S)
     finally:
         node.stop()
 
 
-def test_stopping_does_not_wait_for_ever_for_what_a_check_began(
+def test_stop_does_not_wait_forever_for_a_task_that_a_check_started(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("svcnode.scheduler.thread.JOIN_TIMEOUT_S", 0.0)
-    node, probe, may_end = Node("validator-7", version="v1"), WaitedFor(), threading.Event()
+    node, probe, may_end = Node("validator-7", version="v1"), EventProbe(), threading.Event()
 
     @node.check("db-1", interval="60s")
     async def check() -> None:
-        began.append(asyncio.create_task(is_deaf()))
+        tasks.append(asyncio.create_task(ignore_cancellation()))
 
-    async def is_deaf() -> None:
-        probe.was_looked.set()
+    async def ignore_cancellation() -> None:
+        probe.was_checked.set()
         while not may_end.is_set():
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.01)
 
-    began: list[asyncio.Task[None]] = []
+    tasks: list[asyncio.Task[None]] = []
     node.start()
-    [looking] = [thread for thread in threading.enumerate() if thread.name == "svcnode scheduler"]
-    assert probe.was_looked.wait(10.0)
+    [scheduler_thread] = [thread for thread in threading.enumerate() if thread.name == "svcnode scheduler"]
+    assert probe.was_checked.wait(WAIT_TIMEOUT_S)
     node.stop()
-    assert caplog.messages == ["the looking did not end within 0 s: a check does not hear that it is over"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     may_end.set()
-    looking.join(10.0)
-    assert not looking.is_alive()
+    scheduler_thread.join(WAIT_TIMEOUT_S)
+    assert not scheduler_thread.is_alive()
