@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
-from svcnode.server.server import HttpServer, ServerLimits
+from svcnode.server.server import HttpServer
+from svcnode.server.state import ServerLimits
 
 if TYPE_CHECKING:
     import ssl

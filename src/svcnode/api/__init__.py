@@ -1,0 +1,1 @@
+"""The interface over HTTP: the endpoints as data, and the applications that serve them."""

@@ -1,7 +1,7 @@
-"""Requests beyond the interface: who is asked, what is asked, and what may come of it.
+"""The contract between a server and an application mounted beside the interface.
 
-The interface is answered from ready bytes. Whatever else a listener offers is a *surface*: its answers may take a
-while, or go on for ever as a stream of events. A connection waits for a visit to end before it reads on.
+The interface is served from encoded responses. An application may take longer, or send a stream of events.
+A connection parses the next request when the response to the current one is complete.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ if TYPE_CHECKING:
 
     from svcnode.api.spec import Response
 
-# The headers that a surface may look at; of all others nothing is kept.
 PROXY_HEADERS = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
 )
-# With these a browser says on whose behalf it asks, and what for.
 FETCH_METADATA_HEADERS = frozenset({b"sec-fetch-dest", b"sec-fetch-mode", b"sec-fetch-site"})
+# The headers that an application can read. The parser drops all others.
 RETAINED_HEADERS = PROXY_HEADERS | FETCH_METADATA_HEADERS | {b"accept", b"authorization", b"host", b"last-event-id"}
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorRequest:
-    """A request to a surface; path and query as they stood on the wire, the names of headers in small letters.
+    """A request to an application. Path and query are raw; header names are lowercase.
 
-    A header that was there more than once has all its values, with commas between. The host is that of the target,
-    where the target names one.
+    Repeated headers are joined with commas. If the target is in absolute form, its authority replaces `host`.
     """
 
     method: str
@@ -39,21 +37,21 @@ class OperatorRequest:
 
 
 class StreamWriter(Protocol):
-    """Where a stream goes: the connection of the one who reads it."""
+    """The connection that a stream is written to."""
 
     @property
     def buffered_bytes(self) -> int:
-        """How much was sent and has not left yet: the reader is slow, or gone."""
+        """Bytes written but not yet sent: the client reads slowly, or not at all."""
 
     def write(self, data: bytes) -> None: ...
 
     async def drain(self) -> None:
-        """Wait until the reader has taken most of what was sent."""
+        """Wait until most of the buffer is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamingResponse:
-    """An answer without an end: the head, and what fills it. When that returns, the connection is closed."""
+    """A response of unknown length. The connection closes when `write_body` returns."""
 
     head: Response
     write_body: Callable[[StreamWriter], Awaitable[None]]
@@ -61,10 +59,10 @@ class StreamingResponse:
 
 class App(Protocol):
     def matches(self, path: bytes) -> bool:
-        """Whether a path is one of its own."""
+        """True if this application handles the path."""
 
     def rejection(self, request: OperatorRequest) -> Response | None:
-        """What is said to a visitor who may not come in; None to one who may."""
+        """The response to a request that is not allowed; None if it is allowed."""
 
     async def handle(self, request: OperatorRequest) -> Response | StreamingResponse: ...
 
@@ -75,21 +73,21 @@ class Closable(Protocol):
 
 @dataclass(slots=True)
 class Mount:
-    """What one listener offers beyond the interface. It may be changed while the listener listens."""
+    """The application mounted on one listener. It can be replaced while the listener is open."""
 
     app: App | None = None
     _streams: set[Closable] = field(default_factory=set, repr=False)
 
     def set_app(self, app: App | None) -> None:
-        """Whoever reads a stream was let in by the rules of before, and has to come in anew."""
+        """Replace the application and close the open streams: clients reconnect under the new access rules."""
         self.app = app
-        for reader in tuple(self._streams):
-            reader.close()
+        for stream in tuple(self._streams):
+            stream.close()
 
     @contextmanager
-    def track_stream(self, reader: Closable) -> Iterator[None]:
-        self._streams.add(reader)
+    def track_stream(self, stream: Closable) -> Iterator[None]:
+        self._streams.add(stream)
         try:
             yield
         finally:
-            self._streams.discard(reader)
+            self._streams.discard(stream)

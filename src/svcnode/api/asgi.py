@@ -1,4 +1,4 @@
-"""The node as an ASGI application, to be mounted in someone's app or run under any ASGI server."""
+"""The node as an ASGI application, for any ASGI framework or server."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-log = logging.getLogger("svcnode.server")
+log = logging.getLogger("svcnode.api")
 
 
 def asgi(
     node: Node, *, prefix: str | Sequence[str] = DEFAULT_PREFIX, fallback: AsgiApplication | None = None
 ) -> AsgiApplication:
-    """An application that answers for the node.
+    """Return an ASGI application that serves the node's interface.
 
-    With `fallback`, only paths under the prefix are answered and every other one is handed to that application.
-    Run by itself, it starts and stops the looking with the server; mounted inside another application, that one's
-    lifespan does: `FastAPI(lifespan=node.lifespan)`.
+    With `fallback`, requests outside the prefix are passed to that application.
+    As the main application it starts and stops probing with the server. Mounted inside another application it does
+    not; use that application's lifespan: `FastAPI(lifespan=node.lifespan)`.
     """
     return _AsgiApp(node, parse_prefixes(prefix), fallback)
 
@@ -55,27 +55,27 @@ class _AsgiApp:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The lifespan of the other application with the looking around it, or our own where it has none."""
-        is_taken_part_in = False
+        """Probe during the lifespan of the fallback application; without one, answer the lifespan messages here."""
+        fallback_has_lifespan = False
 
-        async def hear() -> Message:
-            nonlocal is_taken_part_in
-            is_taken_part_in = True
+        async def receive_for_fallback() -> Message:
+            nonlocal fallback_has_lifespan
+            fallback_has_lifespan = True
             return await receive()
 
         async with self._node.probing():
             if self._fallback is not None:
                 try:
-                    await self._fallback(scope, hear, send)
+                    await self._fallback(scope, receive_for_fallback, send)
                 except Exception:
-                    if is_taken_part_in:
+                    if fallback_has_lifespan:
                         raise
-                    log.debug("the other application has no lifespan", exc_info=True)  # Django's says so by raising
-                if is_taken_part_in:
+                    log.debug("fallback application does not support lifespan", exc_info=True)  # Django raises
+                if fallback_has_lifespan:
                     return
-            await receive()  # "lifespan.startup", the first there is
+            await receive()  # "lifespan.startup"
             await send({"type": "lifespan.startup.complete"})
-            await receive()  # "lifespan.shutdown", the only other one
+            await receive()  # "lifespan.shutdown"
         await send({"type": "lifespan.shutdown.complete"})
 
 

@@ -1,7 +1,7 @@
-"""The path below a mount point as it stood on the wire.
+"""The raw path below a mount point.
 
-Gateways hand applications a path that is decoded already, so that an id such as `a/b` can no longer be told from two
-segments. Most of them keep the raw one beside it; where they do and it tells the same story, it is used.
+Gateways pass a decoded path, in which the id `a/b` looks like two segments. Most gateways also pass the raw path;
+it is used if it decodes to the same path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def path_below(mount: str, path: str, raw_path: bytes | None, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> bytes:
-    """`path` is whole, with the mount in front or (as some gateways have it) without."""
+    """`path` is the full path. Some gateways leave the mount out of it; both forms are accepted."""
     mount = mount.rstrip("/")
     is_below = path == mount or path.startswith(mount + "/")
     if raw_path is not None and unquote(raw_path.decode("latin-1")) == path:
@@ -26,7 +26,7 @@ def path_below(mount: str, path: str, raw_path: bytes | None, prefixes: Sequence
 
 
 def _encode_path(path: str, prefixes: Sequence[str]) -> bytes:
-    """A decoded path encoded again; what stands where an id stands is taken for one, slashes and all."""
+    """Encode a decoded path again. Everything between `/node/services/` and `/health` is one id, slashes included."""
     for prefix in prefixes:
         before, after = f"{prefix}/node/services/", "/health"
         if path.startswith(before) and path.endswith(after) and len(path) > len(before) + len(after):

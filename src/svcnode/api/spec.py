@@ -1,8 +1,8 @@
-"""The interface v0.0.1 as data, and one pure way from a request to an answer.
+"""The interface v0.0.1: its endpoints as data, and a pure function from request to response.
 
-`route` settles everything that does not depend on the node: which endpoint, which version, which method. What it
-returns is a reply, a function of the node alone, so a server may keep it and ask it again after every change.
-All servers answer through here, so they cannot differ.
+`route` decides everything that does not depend on the node's state: endpoint, version and method. It returns a
+handler, a function of the node only, so a server can cache the handler and call it again after each change.
+Every server uses this module, so all of them send the same responses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PREFIX_PATTERN = re.compile(r"(/[A-Za-z0-9._~-]+)*", re.ASCII)
 
 
 class NodeView(Protocol):
-    """What an answer may be made from; `Node` is one."""
+    """The part of `Node` that responses depend on."""
 
     @property
     def identity(self) -> Identity: ...
@@ -47,7 +47,7 @@ class NodeView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The parts of a request that an answer depends on; path and query as they stood on the wire."""
+    """The parts of a request that a response depends on. Path and query are raw."""
 
     method: str
     path: bytes
@@ -56,15 +56,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer but for `Date`. HEAD is answered by leaving out the body, not the headers about it."""
+    """A response without `Date`. For HEAD, the server leaves out the body and keeps all headers."""
 
     code: int
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
-    cause: Exception | None = field(default=None, compare=False)  # for the log, never for the client
+    cause: Exception | None = field(default=None, compare=False)  # for the log only; never sent
 
 
-# ---- the JSON shapes; the fields stand in the order the interface lists them
+# ---- JSON bodies; fields in the order of the interface document
 
 
 def node_json(identity: Identity) -> bytes:
@@ -78,32 +78,32 @@ def node_json(identity: Identity) -> bytes:
 
 
 def services_json(view: NodeView) -> bytes:
-    listed = ",".join(
+    services = ",".join(
         f'{_json_before_status(service.id, service.name, service.description)}"{state.status.value}"}}'
         for service, state in view
     )
-    return f'{{"services":[{listed}]}}'.encode()
+    return f'{{"services":[{services}]}}'.encode()
 
 
 @lru_cache(maxsize=16_384)
 def _json_before_status(service_id: str, name: str, description: str) -> str:
-    """All of a service's object but its status, which alone changes while it is registered."""
-    unchanging = compact_json({"id": service_id, "name": name, "description": description})
-    return f'{unchanging.removesuffix("}")},"status":'
+    """The JSON object of a service up to its status, the only field that changes."""
+    constant_fields = compact_json({"id": service_id, "name": name, "description": description})
+    return f'{constant_fields.removesuffix("}")},"status":'
 
 
 def error_json(message: str) -> bytes:
     return compact_json({"message": message}).encode()
 
 
-# ---- answers
+# ---- responses
 
 
 def make_response(code: int, body: bytes = b"", *more_headers: tuple[str, str]) -> Response:
     headers = [*more_headers, ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
     if body:
         headers.insert(0, ("Content-Type", "application/json"))
-    if code != 204:  # the one answer that must not speak of a length
+    if code != 204:  # RFC 9110, 8.6: no Content-Length
         headers.append(("Content-Length", str(len(body))))
     return Response(code, body, tuple(headers))
 
@@ -126,8 +126,6 @@ INTERNAL_ERROR = error_response(500, "Internal server error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointParams:
-    """What a request says to an endpoint."""
-
     service_id: str | None = None
     partial_status: int | None = None
 
@@ -159,7 +157,7 @@ def _health_response(health: Health, params: EndpointParams) -> Response:
 class Route:
     path: str
     endpoint: Callable[[NodeView, EndpointParams], Response]
-    failure: Response  # what a client gets when answering itself fails
+    failure: Response  # the response if the endpoint raises
     is_health: bool = False
 
 
@@ -176,29 +174,29 @@ ROUTES = (
 )
 
 
-# ---- from a request to a reply
+# ---- from a request to a handler
 
 Handler = Callable[["NodeView"], Response]
 
 
 def parse_prefixes(prefix: str | Sequence[str]) -> tuple[str, ...]:
-    """One prefix or several, checked, in a form that paths can be compared with."""
-    given = (prefix,) if isinstance(prefix, str) else tuple(prefix)
-    if not given:
-        raise InvalidValueError(f'at least one prefix is needed, such as "{DEFAULT_PREFIX}"')
-    return tuple(_parse_prefix(one) for one in given)
+    """Validate one or more prefixes and remove trailing slashes."""
+    prefixes = (prefix,) if isinstance(prefix, str) else tuple(prefix)
+    if not prefixes:
+        raise InvalidValueError(f'at least one prefix is required, for example "{DEFAULT_PREFIX}"')
+    return tuple(map(_parse_prefix, prefixes))
 
 
 def _parse_prefix(prefix: str) -> str:
-    bare = prefix.rstrip("/")
-    if not PREFIX_PATTERN.fullmatch(bare):
-        raise InvalidValueError(f'"{prefix}" is not a prefix; write a path such as "{DEFAULT_PREFIX}"')
-    if any(segment in DOT_SEGMENTS for segment in bare.split("/")):
+    path = prefix.rstrip("/")
+    if not PREFIX_PATTERN.fullmatch(path):
+        raise InvalidValueError(f'invalid prefix "{prefix}": expected a path such as "{DEFAULT_PREFIX}"')
+    if any(segment in DOT_SEGMENTS for segment in path.split("/")):
         raise InvalidValueError(
-            f'"{prefix}" is not a prefix: "." and ".." name another place in a path, and clients and proxies would ask '
-            f'for that instead; write a path such as "{DEFAULT_PREFIX}"'
+            f'invalid prefix "{prefix}": clients and proxies remove "." and ".." from paths; '
+            f'use a path such as "{DEFAULT_PREFIX}"'
         )
-    return bare
+    return path
 
 
 def respond(view: NodeView, request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Response:
@@ -206,26 +204,26 @@ def respond(view: NodeView, request: Request, prefixes: Sequence[str] = (DEFAULT
 
 
 def route(request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Handler:
-    """The reply to a request, wherever no state of the node could change which one it is."""
+    """The handler for a request. It does not depend on the state of the node."""
     found = _find_route(request.path, prefixes)
     if found is None:
         return StaticResponse(NOT_FOUND)
-    endpoint, service_id = found
+    matched, service_id = found
     query = parse_query(request.query)
     if not _are_versions_supported(query.get("version", [])):
         return StaticResponse(VERSION_NOT_FOUND)
     if request.method not in METHODS:
         return StaticResponse(METHOD_NOT_ALLOWED)
-    partial_status = query.get("partial_status", []) if endpoint.is_health else []
+    partial_status = query.get("partial_status", []) if matched.is_health else []
     if not _is_valid_partial_status(partial_status):
         return StaticResponse(BAD_PARTIAL_STATUS)
     code = int(partial_status[0]) if partial_status else None
-    return BoundEndpoint(endpoint, EndpointParams(service_id=service_id, partial_status=code))
+    return BoundEndpoint(matched, EndpointParams(service_id=service_id, partial_status=code))
 
 
 @dataclass(frozen=True, slots=True)
 class StaticResponse:
-    """The same answer whatever the node is like."""
+    """A handler that always returns the same response."""
 
     response: Response
 
@@ -235,7 +233,7 @@ class StaticResponse:
 
 @dataclass(frozen=True, slots=True)
 class BoundEndpoint:
-    """An endpoint's answer to one call. Two that are equal give equal answers, so servers may keep one for both."""
+    """A handler: one endpoint with its parameters. Equal handlers return equal responses, so a cache can share them."""
 
     route: Route
     params: EndpointParams
@@ -243,20 +241,20 @@ class BoundEndpoint:
     def __call__(self, view: NodeView) -> Response:
         try:
             return self.route.endpoint(view, self.params)
-        except Exception as exc:  # noqa: BLE001  a client gets the endpoint's own failure, the log gets the cause
+        except Exception as exc:  # noqa: BLE001  the cause goes to the log, not to the client
             failure = self.route.failure
             return Response(failure.code, failure.body, failure.headers, cause=exc)
 
 
 def parse_query(query: bytes) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for name, value in parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True):
-        found.setdefault(name, []).append(value)
-    return found
+        values.setdefault(name, []).append(value)
+    return values
 
 
 def split_path(path: bytes | str) -> list[str | None]:
-    """The segments of a path, each percent-decoded once, after splitting; None where that is no text."""
+    """The segments of a path, percent-decoded after splitting; None for a segment that is not UTF-8."""
     raw = path.encode() if isinstance(path, str) else path
     return [_decode_segment(segment) for segment in raw.split(b"/")]
 
@@ -272,18 +270,18 @@ def _find_route(path: bytes, prefixes: Sequence[str]) -> tuple[Route, str | None
     segments = split_path(path)
     for prefix in prefixes:
         for candidate in ROUTES:
-            wanted = split_path(prefix + candidate.path)
-            if _matches(wanted, segments):
-                return candidate, segments[wanted.index(_ID_PARAM)] if _ID_PARAM in wanted else None
+            pattern = split_path(prefix + candidate.path)
+            if _matches(pattern, segments):
+                return candidate, segments[pattern.index(_ID_PARAM)] if _ID_PARAM in pattern else None
     return None
 
 
 _ID_PARAM = "{service_ID}"
 
 
-def _matches(wanted: list[str | None], segments: list[str | None]) -> bool:
-    return len(wanted) == len(segments) and all(
-        want in (_ID_PARAM, segment) for want, segment in zip(wanted, segments, strict=True)
+def _matches(pattern: list[str | None], segments: list[str | None]) -> bool:
+    return len(pattern) == len(segments) and all(
+        expected in (_ID_PARAM, segment) for expected, segment in zip(pattern, segments, strict=True)
     )
 
 

@@ -26,11 +26,11 @@ def wsgi(
     fallback: WsgiApplication | None = None,
     start: bool = True,
 ) -> WsgiApplication:
-    """An application that answers for the node.
+    """Return a WSGI application that serves the node's interface.
 
-    With `fallback`, only paths under the prefix are answered and every other one is handed to that application.
-    WSGI has no lifespan, so the looking starts with the first request in the process that serves it: a server that
-    forks its workers then looks in each of them. With `start=False` it is left to the program.
+    With `fallback`, requests outside the prefix are passed to that application.
+    WSGI has no lifespan, so probing starts with the first request in each process; a server that forks workers probes
+    in each of them. With `start=False` the program calls `node.start()` itself.
     """
     return _WsgiApp(node, parse_prefixes(prefix), fallback, start=start)
 
@@ -49,9 +49,9 @@ class _WsgiApp:
         if self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
             return self._fallback(environ, start_response)
         request = Request(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", "").encode("latin-1"))
-        answer = routing.log_failure(routing.route(request, self._prefixes)(self._node))
-        start_response(_status_line(answer), list(answer.headers))
-        return [answer.body] if answer.body and request.method != "HEAD" else []
+        response = routing.log_failure(routing.route(request, self._prefixes)(self._node))
+        start_response(_status_line(response), list(response.headers))
+        return [response.body] if response.body and request.method != "HEAD" else []
 
     def _start_once_per_process(self) -> None:
         if self._should_start and self._started_in_pid != os.getpid():
@@ -62,14 +62,14 @@ class _WsgiApp:
 def _raw_path_below_mount(environ: Environ, prefixes: tuple[str, ...]) -> bytes:
     mount = _decode_wsgi(environ.get("SCRIPT_NAME", ""))
     path = mount + _decode_wsgi(environ.get("PATH_INFO", ""))
-    # Servers keep the raw target under one of two names; neither is promised.
+    # Not in the WSGI standard; servers use one of these two names, or none.
     raw_target = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     raw_path = None if raw_target is None else raw_target.partition("?")[0].encode("latin-1", "replace")
     return path_below(mount, path, raw_path, prefixes)
 
 
 def _decode_wsgi(wsgi_string: str) -> str:
-    """WSGI carries bytes as if each were one Latin-1 character."""
+    """WSGI strings hold bytes decoded as Latin-1."""
     return wsgi_string.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
@@ -77,4 +77,4 @@ def _status_line(response: Response) -> str:
     try:
         return f"{response.code} {HTTPStatus(response.code).phrase}"
     except ValueError:
-        return f"{response.code} Chosen by the caller"  # `partial_status` may name any code
+        return f"{response.code} Partial"  # a code from `partial_status` that has no standard phrase

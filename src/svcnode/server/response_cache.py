@@ -1,9 +1,9 @@
-"""Answers ready to be sent: encoded when something changed or the second turned, not when they are asked for.
+"""Encoded responses, by the raw bytes of the request.
 
-`recall` is what nearly every request comes to: three comparisons, or a look into a dictionary after them. The first
-two are what makes it true: a change of the node, the turn of the second (`Date`) and the moment at which a service
-could lapse all end the life of every ready answer at once. The third finds out that somebody asks in the same bytes
-as whoever asked last, as most do: to compare them costs far less than to hash them.
+`get` serves nearly every request with three comparisons, or with one dictionary lookup after them. The first two
+comparisons keep responses correct: all of them expire together when the node changes, when the second changes (`Date`)
+and when evidence can become stale. The third finds a request with the same bytes as the previous one, the usual case;
+comparing bytes is much faster than hashing them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from svcnode.node import Node
 
-MAX_ENTRIES = 1024  # of targets, of remembered requests, of answers
-MAX_CACHED_REQUEST_BYTES = 2048  # of one request; with the line above: 2 MiB at most
+MAX_ENTRIES = 1024  # in each dictionary
+MAX_CACHED_REQUEST_BYTES = 2048  # per request: 2 MiB in total
 MEMFD_MIN_BYTES = 32 * 1024
 
-# In English whatever the locale, as HTTP wants them.
+# HTTP dates are in English, whatever the locale.
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -36,14 +36,14 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
-    """What is asked for, with all settled that does not depend on the node."""
+    """The part of a request that its response depends on."""
 
     handler: Handler
     is_head: bool
 
 
 class MemfdResponse(bytes):
-    """A response that also lies in a file in memory, from where the kernel sends it without copying it."""
+    """A response that is also in a memory file, from which the kernel sends it without copying."""
 
     fd: int
 
@@ -52,8 +52,6 @@ class MemfdResponse(bytes):
 
 
 class ResponseCache:
-    """The answers of one node under its prefixes."""
-
     def __init__(
         self,
         node: Node,
@@ -67,17 +65,23 @@ class ResponseCache:
         self._wall_clock = wall_clock
         self._resolved: dict[tuple[str, bytes], ResolvedRequest] = {}
         self._requests: dict[bytes, ResolvedRequest] = {}
-        self._by_handler: dict[Handler, Response] = {}  # good until the node changes
-        self._by_request: dict[ResolvedRequest, bytes] = {}  # good until then, or until the second turns
-        self._by_raw: dict[bytes, bytes] = {}  # the same ones, by remembered request
-        self._last_raw = self._last_response = b""  # of those, the one that was recalled last
+        self._by_handler: dict[Handler, Response] = {}  # valid until the node changes
+        self._by_request: dict[ResolvedRequest, bytes] = {}  # valid until the node or the second changes
+        self._by_raw: dict[bytes, bytes] = {}  # the same responses
+        self._last_raw = self._last_response = b""  # the last one returned by `get`
         self._revision = -1
         self._valid_until_s = 0.0
         self._date = ""
         self._date_until_s = 0.0
 
+    def set_prefixes(self, prefixes: tuple[str, ...]) -> None:
+        self._prefixes = prefixes
+        for entries in (self._resolved, self._requests, self._by_handler, self._by_request, self._by_raw):
+            entries.clear()
+        self._last_raw = self._last_response = b""
+
     def get(self, raw_request: bytes, now_s: float) -> bytes | None:
-        """The response to a remembered request, for a client that speaks HTTP/1.1 and stays connected."""
+        """The encoded response to a stored request (HTTP/1.1, keep-alive); None if the request is not stored."""
         if now_s >= self._valid_until_s or self._node.revision != self._revision:
             self._refresh()
         if raw_request == self._last_raw:
@@ -89,43 +93,43 @@ class ResponseCache:
             self._last_raw, self._last_response = raw_request, response
         return response
 
-    def put(self, raw_request: bytes, target: ResolvedRequest) -> None:
-        """From now on these bytes, as one whole request, are known to ask for this."""
+    def put(self, raw_request: bytes, request: ResolvedRequest) -> None:
+        """Store the raw bytes of one complete request."""
         if len(raw_request) <= MAX_CACHED_REQUEST_BYTES:
             if _clear_if_full(self._requests):
                 self._by_raw.clear()
-            self._requests[raw_request] = target
+            self._requests[raw_request] = request
 
     def resolve(self, method: str, path: bytes, query: bytes) -> ResolvedRequest:
         key = (method, path + b"?" + query)
-        found = self._resolved.get(key)
-        if found is None:
+        resolved = self._resolved.get(key)
+        if resolved is None:
             _clear_if_full(self._resolved)
-            reply = routing.route(Request(method, path, query), self._prefixes)
-            found = self._resolved[key] = ResolvedRequest(reply, is_head=method == "HEAD")
-        return found
+            handler = routing.route(Request(method, path, query), self._prefixes)
+            resolved = self._resolved[key] = ResolvedRequest(handler, is_head=method == "HEAD")
+        return resolved
 
-    def encoded_response(self, target: ResolvedRequest, connection: str = "") -> bytes:
-        """The response as of now; `connection` is the value of that header, where one is needed."""
-        answer = self.current_response(target)
-        if connection or answer.cause is not None:
-            return self.encode(answer, is_head=target.is_head, connection=connection)
-        response = self._by_request.get(target)
-        if response is None:
+    def encoded_response(self, request: ResolvedRequest, connection: str = "") -> bytes:
+        """The current response; `connection` is the value of the Connection header, if it needs one."""
+        response = self.current_response(request)
+        if connection or response.cause is not None:
+            return self.encode(response, is_head=request.is_head, connection=connection)
+        encoded = self._by_request.get(request)
+        if encoded is None:
             _clear_if_full(self._by_request)
-            response = self._by_request[target] = _in_memfd(self.encode(answer, is_head=target.is_head))
-        return response
+            encoded = self._by_request[request] = _in_memfd(self.encode(response, is_head=request.is_head))
+        return encoded
 
-    def current_response(self, target: ResolvedRequest) -> Response:
+    def current_response(self, request: ResolvedRequest) -> Response:
         if self._clock() >= self._valid_until_s or self._node.revision != self._revision:
             self._refresh()
-        answer = self._by_handler.get(target.handler)
-        if answer is None:
-            answer = routing.log_failure(target.handler(self._node))
-            if answer.cause is None:
+        response = self._by_handler.get(request.handler)
+        if response is None:
+            response = routing.log_failure(request.handler(self._node))
+            if response.cause is None:
                 _clear_if_full(self._by_handler)
-                self._by_handler[target.handler] = answer
-        return answer
+                self._by_handler[request.handler] = response
+        return response
 
     def encode(self, response: Response, *, is_head: bool = False, connection: str = "") -> bytes:
         headers = [*response.headers, ("Date", self._current_date())]
@@ -140,10 +144,10 @@ class ResponseCache:
         self._by_raw.clear()
         self._by_request.clear()
         node = self._node
-        node.expire_stale()  # silence since the last change is a change, too
+        node.expire_stale()  # stale evidence changes the state, too
         if node.revision != self._revision:
             self._by_handler.clear()
-            # Read before any answer is made: should the node change in between, what is made then counts as old.
+            # Read before any response is made: if the node changes in between, the response expires.
             self._revision = node.revision
         self._current_date()
         self._valid_until_s = min(self._date_until_s, node.next_expiry_at_s)
@@ -164,7 +168,7 @@ def http_date(wall_s: float) -> str:
 
 
 def _clear_if_full(entries: dict[Any, Any]) -> bool:
-    """What is kept is bounded: when somebody asks for ever new things, it begins again."""
+    """Bounds the memory of clients that send ever new requests."""
     if len(entries) < MAX_ENTRIES:
         return False
     entries.clear()
@@ -175,11 +179,11 @@ def _in_memfd(response: bytes) -> bytes:
     if len(response) < MEMFD_MIN_BYTES or not hasattr(os, "memfd_create"):
         return response
     try:
-        file = os.memfd_create("svcnode response")
-    except OSError:  # no file descriptor is left, most likely
+        fd = os.memfd_create("svcnode response")
+    except OSError:  # usually no file descriptors left
         return response
-    large = MemfdResponse(response)
-    large.fd = file
-    with suppress(OSError):  # what does not lie in the file is sent the other way
-        os.write(file, response)
-    return large
+    memfd_response = MemfdResponse(response)
+    memfd_response.fd = fd
+    with suppress(OSError):  # the connection writes the part that is not in the file
+        os.write(fd, response)
+    return memfd_response

@@ -1,4 +1,4 @@
-"""Bound sockets and TLS contexts, made from the settings, with errors that say what to do."""
+"""Binds sockets and loads TLS certificates."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 
 def bind(address: Address, set_by: str | None = None) -> socket.socket:
-    """A socket bound to the address and ready to be listened on; an error says what to change for another place."""
+    """A socket bound to the address. `set_by` is the option or key that sets the address, for the error message."""
     try:
         return _bind_unix(Path(address.path)) if address.scheme == "unix" else _bind_tcp(address)
     except OSError as exc:
         raise ListenError(
             f"cannot listen on {address}: {_bind_error_text(exc, address, set_by or '--listen')}"
         ) from exc
-    except ValueError as exc:  # such as a label of more than 63 characters
-        raise ListenError(f'cannot listen on {address}: "{address.host}" is not a host name') from exc
+    except ValueError as exc:  # for example a label of more than 63 characters
+        raise ListenError(f'cannot listen on {address}: invalid host name "{address.host}"') from exc
 
 
 def _bind_tcp(address: Address) -> socket.socket:
-    # As bytes, it needs none of the tables of names in other scripts.
+    # Bytes, because a str makes Python import the IDNA codec.
     host = address.host.encode() if address.host.isascii() else address.host
-    found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, place = found[0]
+    candidates = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, socket_address = candidates[0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(place)
+        sock.bind(socket_address)
     except OSError:
         sock.close()
         raise
@@ -58,17 +58,17 @@ def _bind_unix(path: Path) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Take away a socket that nobody listens on any more; anything else in that place is left alone."""
+    """Delete the socket file of a process that has ended. Any other file is kept."""
     if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
-        knock.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
         try:
-            knock.connect(str(path))
+            client.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
         except BlockingIOError:
-            pass  # somebody listens, and has not come to answering the door for a while
+            pass  # a process listens; its backlog is full
 
 
 def remove_unix_socket(address: Address) -> None:
@@ -77,7 +77,7 @@ def remove_unix_socket(address: Address) -> None:
 
 
 def bound_url(sock: socket.socket, address: Address, path: str) -> str:
-    """What a client would ask for, with the port that was really taken."""
+    """The URL of the listener, with the real port if the configured port is 0."""
     if address.scheme == "unix":
         return f"{address} (path {path})"
     host, port = sock.getsockname()[:2]
@@ -87,15 +87,16 @@ def bound_url(sock: socket.socket, address: Address, path: str) -> str:
 def _bind_error_text(exc: OSError, address: Address, set_by: str) -> str:
     match exc.errno:
         case errno.EADDRINUSE if address.path and not Path(address.path).is_socket():
-            return f"a file that is no socket stands there; move it, or choose another place with {set_by}"
+            return f"the file exists and is not a socket; move it, or set another address with {set_by}"
         case errno.EADDRINUSE:
-            return f"something listens there already; stop it, or choose another place with {set_by}"
+            return f"address already in use; stop the other process, or set another address with {set_by}"
         case errno.EACCES | errno.EPERM:
-            return "permission denied; ports below 1024 need a privilege, and a Unix socket a writable folder"
+            tcp_hint = "ports below 1024 need root or CAP_NET_BIND_SERVICE"
+            return f"permission denied; {'the directory must be writable' if address.path else tcp_hint}"
         case errno.EADDRNOTAVAIL:
-            return f"this machine has no address {address.host}"
+            return f"address not available: {address.host} is not an address of this machine"
         case errno.ENOENT:
-            return f"there is no folder {os.path.dirname(address.path)}"  # noqa: PTH120  "" for none, not "."
+            return f"no such directory: {os.path.dirname(address.path)}"  # noqa: PTH120  "" for none, not "."
         case _:
             return os_error_text(exc)
 
@@ -106,23 +107,28 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key, password=_reject_passphrase)
     except _EncryptedKeyError:
-        raise ConfigError(f"server.tls.key: {key} is encrypted; give the key without a passphrase") from None
+        raise _tls_error("server.tls.key", f"{key} is encrypted; remove the passphrase") from None
     except ssl.SSLError as exc:
-        raise ConfigError(_tls_error_text(certificate, key, exc.reason or "")) from exc
+        raise _explain_tls_error(certificate, key, exc.reason or "") from exc
     except OSError as exc:
-        raise ConfigError(f"server.tls: cannot read {certificate} and {key}: {os_error_text(exc)}") from exc
+        raise _tls_error("server.tls", f"cannot read {certificate} and {key}: {os_error_text(exc)}") from exc
     return context
 
 
-def _tls_error_text(certificate: Path, key: Path, reason: str) -> str:
-    """OpenSSL says which of the two it did not like by a line of its source at most."""
+def _tls_error(config_key: str, problem: str) -> ConfigError:
+    return ConfigError(f"{config_key}: {problem}", key=config_key)
+
+
+def _explain_tls_error(certificate: Path, key: Path, reason: str) -> ConfigError:
+    """Name the invalid file, which OpenSSL's error does not."""
     if reason == "KEY_VALUES_MISMATCH":
-        return f"server.tls.key: {key} is not the key of {certificate}, but of another certificate"
+        return _tls_error("server.tls.key", f"{key} is not the key of {certificate}")
     if not _holds_certificate(certificate):
-        return f"server.tls.certificate: {certificate} holds no certificate in PEM form"
+        return _tls_error("server.tls.certificate", f"{certificate} contains no valid PEM certificate")
     if b"PRIVATE KEY-----" not in key.read_bytes() or not reason:
-        return f"server.tls.key: {key} holds no private key in PEM form, or a damaged one"
-    return f"server.tls: {certificate} and {key} cannot be used: {reason.lower().replace('_', ' ')}"
+        return _tls_error("server.tls.key", f"{key} contains no valid PEM private key")
+    problem = reason.lower().replace("_", " ")
+    return _tls_error("server.tls", f"cannot use {certificate} and {key}: {problem}")
 
 
 def _holds_certificate(file: Path) -> bool:
@@ -138,4 +144,4 @@ class _EncryptedKeyError(Exception):
 
 
 def _reject_passphrase() -> str:
-    raise _EncryptedKeyError  # otherwise the passphrase would be asked for on the terminal
+    raise _EncryptedKeyError  # without a callback, OpenSSL prompts on the terminal

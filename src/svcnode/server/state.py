@@ -1,0 +1,82 @@
+"""The state that all connections of a server share: limits, response cache, open connections and handler tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from svcnode.server.timeouts import TimeoutList
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from svcnode.server.response_cache import ResponseCache
+    from svcnode.server.timeouts import TimedConnection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    receive_s: float = 10.0  # to receive a complete request; each byte does not extend it
+    idle_s: float = 75.0
+    send_s: float = 30.0  # for a client that does not read its responses
+    linger_s: float = 2.0  # for a client to read an error response; further input is discarded
+    request_line_bytes: int = 8 * 1024
+    head_bytes: int = 32 * 1024
+    headers: int = 100
+    body_bytes: int = 64 * 1024
+    connections: int = 4096
+
+
+class ServerState:
+    def __init__(self, cache: ResponseCache, limits: ServerLimits) -> None:
+        self.cache = cache
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.is_closing = False
+        self.receiving = TimeoutList(limits.receive_s)
+        self.idle = TimeoutList(limits.idle_s)
+        self.sending = TimeoutList(limits.send_s)
+        self.lingering = TimeoutList(limits.linger_s)
+        self.handling = TimeoutList(math.inf)  # a handler has its own timeout, a stream has none
+        # A full server closes a connection of the first list that is not empty.
+        self._timeout_lists = (self.idle, self.lingering, self.receiving, self.sending, self.handling)
+        self._handler_tasks: set[asyncio.Task[None]] = set()
+        self._all_closed = asyncio.Event()
+
+    @property
+    def connection_count(self) -> int:
+        return sum(map(len, self._timeout_lists))
+
+    def connections(self) -> list[TimedConnection]:
+        return [connection for timeout_list in self._timeout_lists for connection in timeout_list.connections()]
+
+    def add_connection(self, connection: TimedConnection) -> None:
+        if self.connection_count >= self.limits.connections:
+            oldest = next(filter(None, self._timeout_lists)).least_recently_active()
+            self.remove_connection(oldest)
+            oldest.abort()  # close() would wait until its buffer is sent
+        self.receiving.add(connection, connection.active_at_s)
+        if self.is_closing:  # accepted just before the listener closed
+            connection.abort()
+
+    def remove_connection(self, connection: TimedConnection) -> None:
+        connection.timeout_list.remove(connection)
+        if not self.connection_count:
+            self._all_closed.set()
+
+    def start_handler(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Start a handler task. The connection that starts it also cancels it."""
+        task = self.loop.create_task(coroutine)
+        self._handler_tasks.add(task)
+        task.add_done_callback(self._handler_tasks.discard)
+        return task
+
+    async def wait_all_closed(self) -> None:
+        while self.connection_count:
+            self._all_closed.clear()
+            await self._all_closed.wait()
+
+    async def wait_handlers_done(self) -> None:
+        await asyncio.gather(*self._handler_tasks, return_exceptions=True)
