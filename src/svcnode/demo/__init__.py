@@ -1,7 +1,7 @@
-"""`svcnode demo`: a node with five small real servers that break and mend by a script.
+"""`svcnode demo`: a node with five small real servers that fail and recover in a fixed scenario.
 
-script.py   what happens, and when
-servers.py  the five servers: real listeners, real protocols, and moods
-cast.py     how the node looks at each of them
-show.py     puts them on: the servers, the script, and the agent as it always is
+scenario.py  the steps and their times
+servers.py   the five servers: real listeners, real protocols, and fault modes
+services.py  how the node checks each of them
+runner.py    runs the servers, the scenario and the agent
 """

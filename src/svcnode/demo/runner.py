@@ -1,4 +1,4 @@
-"""Puts the demo on: five servers, the script, and the agent as `svcnode serve` has it."""
+"""Runs the demo: five servers, the scenario, and the agent of `svcnode serve`."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
     from svcnode.core.address import Address
     from svcnode.demo.scenario import ScenarioStep
 
-    Say = Callable[[str], None]
+    PrintLine = Callable[[str], None]
 
 PORTS_TRIED = 50
 
 
-async def run_demo(listen: Address, say: Say, *, is_port_given: bool, speed: float = 1.0) -> int:
-    """Until told to stop; returns the exit code. Where no port was asked for, the next free one will do."""
+async def run_demo(listen: Address, print_line: PrintLine, *, is_port_given: bool, speed: float = 1.0) -> int:
+    """Runs until a stop signal; returns the exit code. Without a given port, the next free port is used."""
     address = free_address(listen, tries=1 if is_port_given else PORTS_TRIED)
     if address.port != listen.port and listen.port:
-        say(f"Something listens on {listen} already, so this is on the next free port.\n")
+        print_line(f"{listen} is in use; using the next free port.\n")
     token = None if is_loopback(address.host) else secrets.token_hex(16)
-    async with ScenarioRunner(say, speed) as stage:
-        settings = settings_for(address, token, stage.ports, speed)
-        say(introduction(address, token))
-        playing = asyncio.create_task(stage.run())
+    async with ScenarioRunner(print_line, speed) as runner:
+        settings = settings_for(address, token, runner.ports, speed)
+        print_line(introduction(address, token))
+        scenario = asyncio.create_task(runner.run())
         try:
             return await Agent(settings, lambda: _stop_on_reload(settings)).serve()
         finally:
-            playing.cancel()
+            scenario.cancel()
             with suppress(asyncio.CancelledError):
-                await playing
+                await scenario
 
 
 class ScenarioRunner:
-    """The servers, from their first mood to their end."""
+    """Starts the servers, applies the steps of the scenario to them, and closes them."""
 
-    def __init__(self, say: Say, speed: float) -> None:
-        self._print_line = say
+    def __init__(self, print_line: PrintLine, speed: float) -> None:
+        self._print_line = print_line
         self._speed = speed
         self._servers: dict[str, DemoServer] = {}
 
@@ -63,9 +63,9 @@ class ScenarioRunner:
         return {name: server.port for name, server in self._servers.items()}
 
     async def __aenter__(self) -> Self:
-        for role in SERVICES:
-            server = self._servers[role.id] = role.server_class(slow_s=SLOW_S / self._speed)
-            await server.set_mode(INITIAL_MODES[role.id])
+        for service in SERVICES:
+            server = self._servers[service.id] = service.server_class(slow_s=SLOW_S / self._speed)
+            await server.set_mode(INITIAL_MODES[service.id])
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -77,30 +77,30 @@ class ScenarioRunner:
             try:
                 await run_scenario(self._apply_step, speed=self._speed)
             except SvcnodeError:
-                _stop_agent()  # what is said cannot be written any more; why, is told when all is over
+                _stop_agent()  # stdout cannot be written; the error is reported at the end
                 raise
-        _stop_agent()  # nobody reads any more what is said
+        _stop_agent()  # the reader of stdout is gone
 
-    async def _apply_step(self, act: ScenarioStep) -> None:
-        self._print_line(f"{time.strftime('%H:%M:%S')} {'script':7} {act.text}")
-        await self._servers[act.server].set_mode(act.mode)
+    async def _apply_step(self, step: ScenarioStep) -> None:
+        self._print_line(f"{time.strftime('%H:%M:%S')} scenario {step.text}")
+        await self._servers[step.server].set_mode(step.mode)
 
 
 def _stop_agent() -> None:
-    signal.raise_signal(signal.SIGTERM)  # which the agent heeds
+    signal.raise_signal(signal.SIGTERM)  # handled by the agent
 
 
 def _stop_on_reload(settings: Settings) -> Settings:
-    """Asked for when the agent is to reload, which here means that the terminal was closed."""
+    """The demo has no configuration to reload: SIGHUP stops it."""
     _stop_agent()
     return settings
 
 
-# ---- where, and how
+# ---- address and settings
 
 
 def free_address(wanted: Address, *, tries: int) -> Address:
-    """The address itself or, from there on, the first with a port that nobody listens on."""
+    """The address, or the same host with the first free port after it."""
     *earlier, last = range(wanted.port, wanted.port + tries)
     for port in earlier:
         with suppress(ListenError):
@@ -109,40 +109,40 @@ def free_address(wanted: Address, *, tries: int) -> Address:
 
 
 def _bind_and_release(address: Address) -> Address:
-    """With the port that is taken where any would do; raises `ListenError` where nobody can listen."""
+    """The address with its actual port; raises `ListenError` if it cannot be bound."""
     with closing(bind(address)) as sock:
         return replace(address, port=sock.getsockname()[1])
 
 
 def settings_for(address: Address, token: str | None, ports: Mapping[str, int], speed: float) -> Settings:
-    """As from a file; nothing of the environment, and nothing that would be kept on the disk."""
-    said: dict[tuple[str, ...], object] = {
+    """Settings without the environment, and without files on the disk."""
+    values: dict[tuple[str, ...], object] = {
         ("node", "name"): "demo",
         ("server", "listen"): str(address),
         ("server", "drain"): "0s",
         ("history", "keep"): False,
         ("defaults",): defaults(speed),
-        ("services",): [role.config_table(ports[role.id], speed) for role in SERVICES],
+        ("services",): [service.config_table(ports[service.id], speed) for service in SERVICES],
     }
     if token is not None:
-        said["security", "operator_token"] = token
-    return load(None, {}, [Override(path, value, "the demo") for path, value in said.items()])
+        values["security", "operator_token"] = token
+    return load(None, {}, [Override(path, value, "svcnode demo") for path, value in values.items()])
 
 
 def introduction(address: Address, token: str | None) -> str:
-    place = str(address).removeprefix("http://")
-    page = f"{address}/" if token is None else f"{address}/ (any user name; the password is {token})"
-    more = "" if token is None else f" --token {token}"
+    host_port = str(address).removeprefix("http://")
+    page = f"{address}/" if token is None else f"{address}/ (any user name, password {token})"
+    token_option = "" if token is None else f" --token {token}"
     return f"""\
 svcnode demo: a node with five services, each a small real server on this machine. They start,
-become slow, go down and come back by a script of a minute, and the node looks at them every second.
+become slow, fail and recover in a scenario of one minute that repeats. The node checks each every second.
 
   Open  {page}
-  or try in another terminal:
-        svcnode watch {place}
-        svcnode explain indexer --url {place}{more}
+  or run in another terminal:
+        svcnode watch {host_port}
+        svcnode explain indexer --url {host_port}{token_option}
         curl -i {address}/svc/node/health
         curl -s {address}/svc/node/services
 
-Three of them begin by not being ready. Ctrl-C ends it, and nothing is left behind.
+Three services are not ready at the start. Ctrl-C stops the demo; no files remain.
 """

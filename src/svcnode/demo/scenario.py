@@ -1,4 +1,4 @@
-"""What happens in the demo, and when. It is data, so that it can be read, and tested without waiting for it."""
+"""The scenario of the demo as data: the steps and their times."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class FaultMode(Enum):
-    """How a server of the demo is."""
+    """What is wrong with a server of the demo."""
 
     NONE = auto()
-    NOT_READY = auto()  # answers, and says itself that it is not ready
-    SLOW = auto()  # answers rightly, but late
-    UNRESPONSIVE = auto()  # takes connections and says nothing
-    STOPPED = auto()  # nobody listens: connections are refused
+    NOT_READY = auto()  # responds, and reports that it is not ready
+    SLOW = auto()  # responds correctly, but late
+    UNRESPONSIVE = auto()  # accepts connections and does not respond
+    STOPPED = auto()  # refuses connections
 
 
 class ScenarioStep(NamedTuple):
@@ -36,68 +36,64 @@ INITIAL_MODES = {
     "indexer": FaultMode.NOT_READY,
 }
 
-# Played once.
+# Run once.
 STARTUP_S = 12.0
 STARTUP_STEPS = (
-    ScenarioStep(4, "storage", FaultMode.NONE, "the storage daemon has found its peers: it goes Up"),
-    ScenarioStep(7, "chain", FaultMode.NONE, "the execution client has caught up with its chain: it goes Up"),
+    ScenarioStep(4, "storage", FaultMode.NONE, "storage has found its peers: it becomes Up"),
+    ScenarioStep(7, "chain", FaultMode.NONE, "chain has finished syncing: it becomes Up"),
     ScenarioStep(
-        10, "indexer", FaultMode.NONE, "the indexer has read all blocks: everything is Up, and the node healthy (200)"
+        10, "indexer", FaultMode.NONE, "indexer has read all blocks: all services are Up, the node is healthy (200)"
     ),
 )
 
-# Played again and again; each trouble is over at the end. With the opening, it makes a minute.
+# Repeated; all faults are over at the end. With the startup it takes one minute.
 LOOP_S = 48.0
 LOOP_STEPS = (
-    ScenarioStep(4, "cache", FaultMode.SLOW, "the cache becomes slow: it answers, but later than max_latency allows"),
-    ScenarioStep(9, "cache", FaultMode.NONE, "the cache is quick again"),
+    ScenarioStep(4, "cache", FaultMode.SLOW, "cache becomes slow: its responses take longer than max_latency"),
+    ScenarioStep(9, "cache", FaultMode.NONE, "cache is fast again"),
     ScenarioStep(
         13,
         "indexer",
         FaultMode.STOPPED,
-        "the indexer stops answering: watch it go Down after 3 failures, the node to 206",
+        "indexer stops: Down after 3 failures, the node is partially healthy (206)",
     ),
+    ScenarioStep(16, "storage", FaultMode.NOT_READY, "storage loses its peers and reports it: Initializing"),
     ScenarioStep(
-        16, "storage", FaultMode.NOT_READY, "the storage daemon loses its peers: it says so itself, and is Initializing"
+        20, "indexer", FaultMode.NOT_READY, "indexer is back and reads the blocks that it missed: Initializing"
     ),
-    ScenarioStep(
-        20, "indexer", FaultMode.NOT_READY, "the indexer is back, and reads the blocks that it missed: Initializing"
-    ),
-    ScenarioStep(22, "storage", FaultMode.NONE, "the storage daemon has peers again"),
-    ScenarioStep(24, "indexer", FaultMode.NONE, "the indexer has caught up"),
+    ScenarioStep(22, "storage", FaultMode.NONE, "storage has peers again"),
+    ScenarioStep(24, "indexer", FaultMode.NONE, "indexer has read all blocks"),
     ScenarioStep(
         27,
         "peer",
         FaultMode.UNRESPONSIVE,
-        "the peer hangs: it takes connections and says nothing, and looks end at their timeout",
+        "peer hangs: it accepts connections and does not respond, so its checks time out",
     ),
-    ScenarioStep(32, "peer", FaultMode.NONE, "the peer answers again: 2 successes in a row bring it back Up"),
+    ScenarioStep(32, "peer", FaultMode.NONE, "peer responds again: Up after 2 successes in a row"),
     ScenarioStep(
         35,
         "chain",
         FaultMode.STOPPED,
-        "the execution client stops. It is critical, so the node itself becomes unhealthy: 503",
+        "chain stops: it is critical, so the node is unhealthy (503)",
     ),
-    ScenarioStep(41, "chain", FaultMode.NOT_READY, "the execution client is back, and syncs"),
-    ScenarioStep(
-        45, "chain", FaultMode.NONE, "the execution client has caught up: all is well, and the script begins again"
-    ),
+    ScenarioStep(41, "chain", FaultMode.NOT_READY, "chain is back and syncs"),
+    ScenarioStep(45, "chain", FaultMode.NONE, "chain has finished syncing: all services are Up; the scenario repeats"),
 )
 
 
 def scenario_steps() -> Iterator[ScenarioStep]:
-    """All of them, for ever; their times count from the beginning of the demo."""
+    """An endless iterator; times are seconds since the start of the demo."""
     yield from STARTUP_STEPS
     for round_number in count():
-        began_s = STARTUP_S + round_number * LOOP_S
-        for act in LOOP_STEPS:
-            yield act._replace(at_s=began_s + act.at_s)
+        started_s = STARTUP_S + round_number * LOOP_S
+        for step in LOOP_STEPS:
+            yield step._replace(at_s=started_s + step.at_s)
 
 
-async def run_scenario(perform: Callable[[ScenarioStep], Awaitable[None]], *, speed: float = 1.0) -> None:
-    """Each act at its time; until cancelled."""
+async def run_scenario(apply_step: Callable[[ScenarioStep], Awaitable[None]], *, speed: float = 1.0) -> None:
+    """Applies each step at its time, until cancelled."""
     clock = asyncio.get_running_loop().time
-    began_s = clock()
-    for act in scenario_steps():
-        await asyncio.sleep(began_s + act.at_s / speed - clock())
-        await perform(act)
+    started_s = clock()
+    for step in scenario_steps():
+        await asyncio.sleep(started_s + step.at_s / speed - clock())
+        await apply_step(step)

@@ -1,6 +1,5 @@
-"""The servers of the demo: each listens on a free port of this machine, and speaks as much of its protocol as is asked.
-
-There is nothing behind them. What they say is as real as what a probe can see of it.
+"""The servers of the demo. Each listens on a free port of this machine and implements the part of its protocol that a
+probe uses.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ HOST = "127.0.0.1"
 SLOW_S = 0.3
 MAX_REQUEST_BYTES = 64 * 1024
 BLOCK_S = 12
-BLOCK_NUMBER_OFFSET = 126_000_000  # than slots since 1970, which makes a number such as a real chain has
+BLOCK_NUMBER_OFFSET = 126_000_000  # subtracted from the slots since 1970, for block numbers like those of a real chain
 BLOCKS_BEHIND = 1200
 PEER_COUNT = 8
 
 
 class DemoServer(ABC):
-    """Where it listens stays the same whatever its mood is."""
+    """Its port stays the same in all fault modes."""
 
     def __init__(self, *, slow_s: float = SLOW_S, clock: Callable[[], float] = time.time) -> None:
         self.mode = FaultMode.STOPPED
         self._slow_s = slow_s
         self._clock = clock
-        # Bound, and never listened on: or else somebody could take the port while the server is gone.
+        # Bound, but not listening: otherwise another process could take the port while the server is stopped.
         self._reserved_socket = _bind(0)
         self.port: int = self._reserved_socket.getsockname()[1]
         self._listener: asyncio.AbstractServer | None = None
         self._connections: set[_ServerConnection] = set()
 
-    async def set_mode(self, mood: FaultMode) -> None:
-        self.mode = mood
-        if mood is FaultMode.STOPPED:
+    async def set_mode(self, mode: FaultMode) -> None:
+        self.mode = mode
+        if mode is FaultMode.STOPPED:
             self._stop_listening()
         elif self._listener is None:
             loop = asyncio.get_running_loop()
-            connect = lambda: _ServerConnection(self, self._connections)  # noqa: E731  what a listener asks for
+            connect = lambda: _ServerConnection(self, self._connections)  # noqa: E731  the factory of the listener
             self._listener = await loop.create_server(connect, sock=_bind(self.port))
 
     def close(self) -> None:
@@ -62,27 +61,27 @@ class DemoServer(ABC):
 
     @property
     def delay_s(self) -> float | None:
-        """How long it takes to answer; None: for ever."""
+        """The delay of a response; None: no response."""
         return {FaultMode.SLOW: self._slow_s, FaultMode.UNRESPONSIVE: None}.get(self.mode, 0.0)
 
     @abstractmethod
     def response_to(self, received: bytes) -> tuple[bytes, bytes] | None:
-        """The answer to the first request, and what came behind that; None while it is not whole.
+        """The response to the first request, and the rest of the bytes; None while the request is incomplete.
 
-        Raises `ValueError` for what is no request.
+        Raises `ValueError` for an invalid request.
         """
 
 
 class _ServerConnection(asyncio.Protocol):
     transport: asyncio.Transport
 
-    def __init__(self, server: DemoServer, neighbours: set[_ServerConnection]) -> None:
+    def __init__(self, server: DemoServer, connections: set[_ServerConnection]) -> None:
         self._server = server
-        self._open_connections = neighbours
+        self._open_connections = connections
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in deed, not by name
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transport does not derive from it
         self._open_connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -91,22 +90,22 @@ class _ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         try:
-            while found := self._server.response_to(self._received):
-                answer, self._received = found
-                self._send(answer)
+            while result := self._server.response_to(self._received):
+                response, self._received = result
+                self._send(response)
         except ValueError:
             self.transport.abort()
         if len(self._received) > MAX_REQUEST_BYTES:
             self.transport.abort()
 
-    def _send(self, answer: bytes) -> None:
+    def _send(self, response: bytes) -> None:
         delay_s = self._server.delay_s
         if delay_s is not None:
-            asyncio.get_running_loop().call_later(delay_s, self.transport.write, answer)
+            asyncio.get_running_loop().call_later(delay_s, self.transport.write, response)
 
 
 class Cache(DemoServer):
-    """As much of memcached as tells its version."""
+    """memcached, with the command `version` only."""
 
     def response_to(self, received: bytes) -> tuple[bytes, bytes] | None:
         line, end, rest = received.partition(b"\r\n")
@@ -116,14 +115,14 @@ class Cache(DemoServer):
 
 
 class DemoHttpServer(DemoServer):
-    """As much of HTTP/1.1 as a probe speaks."""
+    """The part of HTTP/1.1 that a probe uses."""
 
     def response_to(self, received: bytes) -> tuple[bytes, bytes] | None:
         head, end, rest = received.partition(b"\r\n\r\n")
         if not end:
             return None
-        found = re.search(rb"^content-length: *(\d{1,6}) *$", head, re.IGNORECASE | re.MULTILINE)
-        length = int(found[1]) if found else 0
+        match = re.search(rb"^content-length: *(\d{1,6}) *$", head, re.IGNORECASE | re.MULTILINE)
+        length = int(match[1]) if match else 0
         if len(rest) < length:
             return None
         _, target, _ = head.split(b"\r\n")[0].split(b" ")
@@ -145,14 +144,14 @@ class Indexer(DemoHttpServer):
 
 
 class Chain(DemoHttpServer):
-    """An execution client over JSON-RPC. A block comes every twelve seconds."""
+    """An execution client over JSON-RPC, with a block every 12 s."""
 
     def respond(self, target: str, body: bytes) -> tuple[int, Any]:
         match json.loads(body):
             case {"id": number, "method": str(method)}:
-                answers = self._results()
-                known = {"result": answers.get(method)} if method in answers else {"error": _METHOD_NOT_FOUND}
-                return 200, {"jsonrpc": "2.0", "id": number, **known}
+                results = self._results()
+                outcome = {"result": results[method]} if method in results else {"error": _METHOD_NOT_FOUND}
+                return 200, {"jsonrpc": "2.0", "id": number, **outcome}
             case _:
                 return 400, {"error": "not a JSON-RPC call"}
 
@@ -170,7 +169,7 @@ _METHOD_NOT_FOUND = {"code": -32601, "message": "the method does not exist"}
 
 
 class Storage(DemoHttpServer):
-    """An IPFS daemon, which is of no use without peers."""
+    """An IPFS daemon, which needs peers."""
 
     def respond(self, target: str, body: bytes) -> tuple[int, Any]:
         count = 0 if self.mode is FaultMode.NOT_READY else PEER_COUNT

@@ -1,4 +1,4 @@
-"""Who plays in the demo, and how the node looks at them: in the words of a configuration file."""
+"""The services of the demo, as tables of a configuration file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class DemoService:
     server_class: type[DemoServer]
     name: str
     description: str
-    url: str  # with the address where it listens left open
+    url: str  # with {address} for host:port
     options: Mapping[str, Any] = field(default_factory=dict)
     impact: str = "partial"
     max_latency_s: float | None = None
 
     def config_table(self, port: int, speed: float) -> dict[str, Any]:
-        """As it would stand under [[services]]."""
+        """The [[services]] table."""
         table: dict[str, Any] = {
             "id": self.id,
             "name": self.name,
@@ -55,7 +55,7 @@ SERVICES = (
         id="indexer",
         server_class=Indexer,
         name="Indexer",
-        description="Follows the chain; says itself when it is behind",
+        description="Follows the chain; reports when it is behind",
         url="http://{address}/status",
         options={"starting_json": {"/state": "syncing"}, "json": {"/state": "ready"}},
     ),
@@ -63,7 +63,7 @@ SERVICES = (
         id="storage",
         server_class=Storage,
         name="Storage daemon",
-        description="IPFS; of no use without peers",
+        description="IPFS; needs at least 3 peers",
         url="ipfs+http://{address}",
         options={"min_peers": 3},
     ),
@@ -71,7 +71,7 @@ SERVICES = (
         id="cache",
         server_class=Cache,
         name="Cache",
-        description="memcached; has to be quick",
+        description="memcached; not ready if slower than 200 ms",
         url="memcached://{address}",
         max_latency_s=MAX_LATENCY_S,
     ),
@@ -86,7 +86,7 @@ SERVICES = (
 
 
 def defaults(speed: float) -> dict[str, str]:
-    """As it would stand under [defaults]."""
+    """The [defaults] table."""
     return {
         "interval": duration_text(INTERVAL_S / speed),
         "timeout": duration_text(TIMEOUT_S / speed),

@@ -1,8 +1,8 @@
-"""Which known services run on this host, and the configuration that looks at them.
+"""Finds known services on this host, for `svcnode init`.
 
-known.py     the table: each service, its usual ports, how it is known, and how it is written down
-speech.py    how a service is known by what it says; no driver is needed for that
-search.py    asks all of them at once
-choice.py    for each that was found, the deepest probe that works here as it is
-document.py  the file
+catalog.py      the known services: ports, fingerprint, probe URL
+fingerprint.py  recognises a service by the first bytes of its protocol, without a driver
+scan.py         tries all ports at the same time
+select.py       chooses a probe for each service found
+template.py     renders the configuration file
 """

@@ -1,4 +1,4 @@
-"""The services that are looked for: a new one is a new row."""
+"""The services that the scan knows. A new one is a new row."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
-    kind: str  # what `--port` calls it, and the id of the service
+    kind: str  # the name in `--port`, and the id of the service
     title: str
     ports: tuple[int, ...]
     fingerprint: Fingerprint
-    # Probe URLs, with {address} for host and port: one that needs nobody's password, and one with a address for it.
+    # Probe URLs with {address} for host:port: without a password, and with one.
     url: str
     login_url: str = ""
     aliases: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""How a service is known by what it says: a few bytes of its protocol, and no driver for it.
+"""Recognises a service by a few bytes of its protocol, without its driver.
 
-A judge says yes or no of what was heard, or None as long as it has not heard enough.
+A matcher of bytes returns whether they match, or None if more bytes are needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from svcnode.net.connect import TcpEndpoint
 
 Matcher = Callable[[bytes], bool | None]
-MAX_BANNER_BYTES = 4096  # every protocol here shows itself in far fewer
+MAX_BANNER_BYTES = 4096  # all protocols here need far fewer
 
 POSTGRESQL_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 REDIS_PING = b"*1\r\n$4\r\nPING\r\n"
@@ -28,17 +28,17 @@ AMQP_PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
 class EmptyResponseError(OSError):
-    """It closed the connection, and had said nothing."""
+    """The server closed the connection without sending anything."""
 
 
 class Fingerprint(Protocol):
     async def matches(self, endpoint: TcpEndpoint) -> bool:
-        """Whether what answers there is the service; raises `OSError`. The caller sets the deadline."""
+        """Whether the service answers at the endpoint; raises `OSError`. The caller sets the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class BannerFingerprint:
-    """The first bytes that a service says, by itself or when it is greeted."""
+    """The first bytes that a service sends, unprompted or after a request."""
 
     matcher: Matcher
     request: bytes = b""
@@ -48,21 +48,21 @@ class BannerFingerprint:
         try:
             with step("exchange"):
                 streams.writer.write(self.request)
-                heard = b""
-                while (is_known := self.matcher(heard)) is None and len(heard) < MAX_BANNER_BYTES:
+                received = b""
+                while (is_match := self.matcher(received)) is None and len(received) < MAX_BANNER_BYTES:
                     if not (more := await streams.reader.read(MAX_BANNER_BYTES)):
                         break
-                    heard += more
-            if not heard:
+                    received += more
+            if not received:
                 raise EmptyResponseError
-            return bool(is_known)
+            return bool(is_match)
         finally:
             streams.abort()
 
 
 @dataclass(frozen=True, slots=True)
 class HttpFingerprint:
-    """The JSON that a service answers with over HTTP."""
+    """The JSON of an HTTP response."""
 
     matcher: Callable[[object], bool]
     target: str
@@ -74,28 +74,28 @@ class HttpFingerprint:
         request = http.build_request(
             self.target, method=self.method, body=self.body, content_type="application/json", needs="body"
         )
-        answer = await http.send(request)
-        return answer.status == 200 and self.matcher(answer.document())
+        response = await http.send(request)
+        return response.status == 200 and self.matcher(response.document())
 
 
-# ---- what is said in bytes
+# ---- matchers of bytes
 
 
-def begins_with(*beginnings: bytes) -> Matcher:
-    def judge(heard: bytes) -> bool | None:
-        if heard.startswith(beginnings):
+def begins_with(*prefixes: bytes) -> Matcher:
+    def match(received: bytes) -> bool | None:
+        if received.startswith(prefixes):
             return True
-        return None if any(beginning.startswith(heard) for beginning in beginnings) else False
+        return None if any(prefix.startswith(received) for prefix in prefixes) else False
 
-    return judge
-
-
-def is_postgresql(heard: bytes) -> bool | None:
-    """One byte, TLS or not, and then it waits; SSH begins with an S as well, but goes on."""
-    return heard in (b"S", b"N") if heard else None
+    return match
 
 
-# Whatever keeps it from answering, only Redis and its like say it so.
+def is_postgresql(received: bytes) -> bool | None:
+    """One byte, for TLS or no TLS, and nothing after it. An SSH banner also begins with S, but is longer."""
+    return received in (b"S", b"N") if received else None
+
+
+# Any reply to PING, errors included: their prefixes are specific to Redis.
 is_redis = begins_with(
     b"+PONG\r\n",
     b"-NOAUTH ",
@@ -112,24 +112,24 @@ is_memcached = begins_with(b"VERSION ")
 is_nats = begins_with(b"INFO {")
 
 
-def is_mysql(heard: bytes) -> bool | None:
-    """The first packet of a connection: a greeting with a version, or an error that says why there is none."""
-    if len(heard) < 7:
-        return None if heard[3:4] in (b"", b"\x00") and heard[4:5] in (b"", b"\x0a", b"\xff") else False
-    is_first_packet = heard[3] == 0
-    is_greeting = heard[4] == 10 and heard[5:6].isdigit()
-    is_error = heard[4] == 0xFF and 1000 <= int.from_bytes(heard[5:7], "little") < 10_000
-    return is_first_packet and (is_greeting or is_error)
+def is_mysql(received: bytes) -> bool | None:
+    """The first packet of a connection: a handshake with a version, or an error."""
+    if len(received) < 7:
+        return None if received[3:4] in (b"", b"\x00") and received[4:5] in (b"", b"\x0a", b"\xff") else False
+    is_first_packet = received[3] == 0
+    is_handshake = received[4] == 10 and received[5:6].isdigit()
+    is_error = received[4] == 0xFF and 1000 <= int.from_bytes(received[5:7], "little") < 10_000
+    return is_first_packet and (is_handshake or is_error)
 
 
-def is_amqp(heard: bytes) -> bool | None:
-    """The frame with which a broker starts: a method, on channel 0, of class 10, number 10."""
-    if len(heard) < 11:
-        return None if b"\x01\x00\x00".startswith(heard[:3]) else False
-    return heard[:3] == b"\x01\x00\x00" and heard[7:11] == b"\x00\x0a\x00\x0a"
+def is_amqp(received: bytes) -> bool | None:
+    """The first frame of a broker: method connection.start (class 10, method 10) on channel 0."""
+    if len(received) < 11:
+        return None if b"\x01\x00\x00".startswith(received[:3]) else False
+    return received[:3] == b"\x01\x00\x00" and received[7:11] == b"\x00\x0a\x00\x0a"
 
 
-# ---- what is said in JSON
+# ---- matchers of JSON
 
 
 def is_etcd(document: object) -> bool:

@@ -1,7 +1,7 @@
-"""Asks every known service at once, at its ports on this host, whether it is there.
+"""Tries the ports of all known services on this host at the same time.
 
-On 127.0.0.1, and where nobody listens there, on ::1. One deadline for each, so a port that is mute costs no more than
-that, and what answers with something else is told apart from what does not answer.
+First on 127.0.0.1, then, if the port is closed there, on ::1. Each port has its own deadline. A port that does not
+respond is distinguished from one on which another service responds.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from svcnode.core.codes import ReasonCode
 from svcnode.discovery.catalog import CATALOG
 from svcnode.discovery.fingerprint import EmptyResponseError
 from svcnode.net.connect import TcpEndpoint
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 HOSTS = ("127.0.0.1", "::1")
 DEADLINE_S = 1.0
 TLS_DEADLINE_S = 0.5
-# Nobody listens there, or this host does not have that address.
+# The port is closed, or this host does not have the address.
 _NOT_LISTENING_ERRNOS = {
     errno.ECONNREFUSED,
     errno.EADDRNOTAVAIL,
@@ -41,7 +42,7 @@ _NOT_LISTENING_ERRNOS = {
 
 @dataclass(frozen=True, slots=True)
 class FoundService:
-    """Confirmed: it said what only this service says."""
+    """A service that its fingerprint confirmed."""
 
     entry: CatalogEntry
     endpoint: TcpEndpoint
@@ -51,76 +52,77 @@ class FoundService:
 class UnconfirmedPort:
     entry: CatalogEntry
     endpoint: TcpEndpoint
-    reason: str  # as the rest of a sentence that begins with the port
+    reason: str
+    code: ReasonCode
 
     def __str__(self) -> str:
-        return f"port {self.endpoint.port} {self.reason}"
+        return f"port {self.endpoint.port}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """In the order of the table."""
+    """In the order of the catalog."""
 
     found: tuple[FoundService, ...] = ()
     unconfirmed: tuple[UnconfirmedPort, ...] = ()
 
 
 async def scan(ports: Mapping[str, Collection[int]] | None = None, deadline_s: float = DEADLINE_S) -> ScanResult:
-    """`ports` names, by kind, where to look instead of at the usual ports."""
+    """`ports`, by kind, replaces the default ports."""
     ports = ports or {}
-    places = [(known, port) for known in CATALOG for port in ports.get(known.kind, known.ports)]
-    results = await asyncio.gather(*(_identify(known, port, deadline_s) for known, port in places))
+    candidates = [(entry, port) for entry in CATALOG for port in ports.get(entry.kind, entry.ports)]
+    results = await asyncio.gather(*(_identify(entry, port, deadline_s) for entry, port in candidates))
     found = tuple(result for result in results if isinstance(result, FoundService))
-    taken = {one.endpoint for one in found}
-    # What is known by one name need not be told to be nothing else.
-    unconfirmed = [one for one in results if isinstance(one, UnconfirmedPort) and one.endpoint not in taken]
+    confirmed = {service.endpoint for service in found}
+    # Two entries may have the same port; if one is confirmed there, the other needs no report.
+    unconfirmed = (one for one in results if isinstance(one, UnconfirmedPort) and one.endpoint not in confirmed)
     return ScanResult(found, tuple(unconfirmed))
 
 
-async def _identify(known: CatalogEntry, port: int, deadline_s: float) -> FoundService | UnconfirmedPort | None:
+async def _identify(entry: CatalogEntry, port: int, deadline_s: float) -> FoundService | UnconfirmedPort | None:
     for host in HOSTS:
         endpoint = TcpEndpoint.of(host, port)
         try:
             async with asyncio.timeout(deadline_s):
-                is_it = await known.fingerprint.matches(endpoint)
+                is_match = await entry.fingerprint.matches(endpoint)
         except OSError as exc:
             if exc.errno in _NOT_LISTENING_ERRNOS:
                 continue
-            return await _unconfirmed(known, endpoint, _failure_text(exc, known, deadline_s))
-        if is_it:
-            return FoundService(known, endpoint)
-        return await _unconfirmed(known, endpoint, _mismatch_text(known))
+            return await _unconfirmed(entry, endpoint, *_failure(exc, entry, deadline_s))
+        if is_match:
+            return FoundService(entry, endpoint)
+        return await _unconfirmed(entry, endpoint, *_mismatch(entry))
     return None
 
 
-def _failure_text(exc: OSError, known: CatalogEntry, deadline_s: float) -> str:
+def _failure(exc: OSError, entry: CatalogEntry, deadline_s: float) -> tuple[str, ReasonCode]:
     match exc:
         case TimeoutError() if interrupted_step(exc.__cause__) == "connect":
-            return f"took no connection within {deadline_s:g} s"
+            return f"timeout: no connection within {deadline_s:g} s", ReasonCode.CONNECT_TIMEOUT
         case TimeoutError():
-            return f"is open, but did not answer within {deadline_s:g} s"
+            return f"timeout: open, but no response within {deadline_s:g} s", ReasonCode.TIMEOUT
         case HttpProtocolError() | ResponseTooLargeError():
-            return _mismatch_text(known)
+            return _mismatch(entry)
         case EmptyResponseError():
-            return "is open, but closed the connection without a word"
+            return "open, but closed the connection without a response", ReasonCode.CONNECTION_CLOSED
         case ConnectionResetError():
-            return "is open, but reset the connection"
+            return "open, but reset the connection", ReasonCode.CONNECTION_CLOSED
         case _:
-            return f"could not be asked: {connection_error_text(exc)}"
+            return f"cannot connect: {connection_error_text(exc)}", ReasonCode.OTHER
 
 
-def _mismatch_text(known: CatalogEntry) -> str:
-    return f"is open, but what answers there is not {known.title_with_article}"
+def _mismatch(entry: CatalogEntry) -> tuple[str, ReasonCode]:
+    return f"open, but the response is not from {entry.title_with_article}", ReasonCode.PROTOCOL_ERROR
 
 
-async def _unconfirmed(known: CatalogEntry, endpoint: TcpEndpoint, reason: str) -> UnconfirmedPort:
+async def _unconfirmed(entry: CatalogEntry, endpoint: TcpEndpoint, reason: str, code: ReasonCode) -> UnconfirmedPort:
     if await _speaks_tls(endpoint):
-        reason = f"is open and speaks TLS, under which {known.title_with_article} is not looked for"
-    return UnconfirmedPort(known, endpoint, reason)
+        reason, code = "open with TLS; svcnode init finds only services without TLS", ReasonCode.NOT_SUPPORTED
+    return UnconfirmedPort(entry, endpoint, reason, code)
 
 
 async def _speaks_tls(endpoint: TcpEndpoint) -> bool:
-    """Whoever it is: all that is said to it is hello."""
+    """Whether a TLS handshake succeeds; nothing else is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

@@ -1,7 +1,7 @@
-"""For each service that was found, the probe to write: the deepest one that works here as it is.
+"""Chooses the probe to write for each service found: the most thorough one that works without more configuration.
 
-A deep probe that needs a password nobody has given, or a driver that is not installed, would say that a service is
-down which may be well. In its place stands one that is true, if shallow, and beside it what is missing.
+A probe that lacks a password or a driver would report a healthy service as Down. In that case a tcp: probe is written,
+with a comment that has the preferred probe and the missing part.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ CHECK_TIMEOUT_S = 1.5
 class SelectedProbe:
     found: FoundService
     probe: str
-    verdict: Verdict | None = None  # what the deep probe said, where one could be made
-    unavailable_reason: str = ""  # why none could be made
-    preferred_probe: str = ""  # the deep probe, where another one had to be taken
+    verdict: Verdict | None = None  # of the preferred probe, if it could be created
+    unavailable_reason: str = ""  # why the preferred probe could not be created
+    preferred_probe: str = ""  # set if `probe` is only the tcp: fallback
 
 
 async def select_probes(found: Iterable[FoundService]) -> list[SelectedProbe]:
-    # All are made before the first one looks: loading a driver takes its time, which no look has to spare.
-    made = [(one, _make_probe(one)) for one in found]
-    return list(await asyncio.gather(*(_check_and_select(one, probe) for one, probe in made)))
+    # All are created before the first check: loading a driver takes time, which would count against the timeout.
+    probes = [(service, _make_probe(service)) for service in found]
+    return list(await asyncio.gather(*(_check_and_select(service, probe) for service, probe in probes)))
 
 
 def _make_probe(found: FoundService) -> Probe | ProbeError:
@@ -54,7 +54,7 @@ async def _check_and_select(found: FoundService, probe: Probe | ProbeError) -> S
 
 
 def select_probe(found: FoundService, verdict: Verdict) -> SelectedProbe:
-    """By what the deep probe said. One that needs no password is right whatever it said."""
+    """The probe for a verdict of the preferred one. A kind without a login keeps its probe whatever the verdict."""
     if verdict.outcome in (Outcome.READY, Outcome.NOT_READY) or not found.entry.login_url:
         return SelectedProbe(found=found, probe=found.entry.probe_at(found.endpoint), verdict=verdict)
     return _tcp_fallback(found, verdict=verdict)
@@ -63,12 +63,11 @@ def select_probe(found: FoundService, verdict: Verdict) -> SelectedProbe:
 def _tcp_fallback(
     found: FoundService, *, verdict: Verdict | None = None, unavailable_reason: str = ""
 ) -> SelectedProbe:
-    known, endpoint = found.entry, found.endpoint
-    better = known.login_probe_at(endpoint) or known.probe_at(endpoint)
+    entry, endpoint = found.entry, found.endpoint
     return SelectedProbe(
         found=found,
         probe=f"tcp://{endpoint}",
         verdict=verdict,
         unavailable_reason=unavailable_reason,
-        preferred_probe=better,
+        preferred_probe=entry.login_probe_at(endpoint) or entry.probe_at(endpoint),
     )

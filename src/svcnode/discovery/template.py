@@ -1,4 +1,4 @@
-"""The file that `svcnode init` writes: ready to serve, and with a word on whatever its reader may want to change."""
+"""Renders the configuration file that `svcnode init` writes, with comments on the keys to change."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ DEFAULT_NODE_NAME = "node"
 _PORTS_TRIED = 20
 
 _HEADER = """\
-# What this node is, and which services it stands on. `svcnode init` wrote it, and it is yours to change.
+# The configuration of this node and its services, written by `svcnode init`. Change it as needed.
 #
-#   svcnode check-config   says whether it can be used, and what it would do
-#   svcnode serve          answers for the node
+#   svcnode check-config   validates this file
+#   svcnode serve          probes the services and serves the node's health
 """
 _DEFAULTS = """\
-# How services are looked at, where they say nothing else. These are the defaults.
+# Defaults for all services.
 [defaults]
-# impact = "partial"           # "critical": the node is down with it; "none": listed, but not counted
-# interval = "10s"             # from look to look
-# transition_interval = "2s"   # the same, while a change of status is being confirmed
-# timeout = "3s"               # how long a look may take
-# max_latency = "1s"           # a success that takes longer is not ready; without it, any will do
-# rise = 2                     # successes in a row that bring a service back up
-# fall = 3                     # failures in a row that take it down
-# start_period = "30s"         # failures do not take a starting service down before
-# stale_after = "33s"          # evidence that is older counts no more
+# impact = "partial"           # "critical": if the service is Down, so is the node; "none": listed, not counted
+# interval = "10s"             # time between checks
+# transition_interval = "2s"   # time between checks while a change of status is being confirmed
+# timeout = "3s"               # limit for one check
+# max_latency = "1s"           # a success that takes longer is not ready; not set: no limit
+# rise = 2                     # successes in a row until a service is Up again
+# fall = 3                     # failures in a row until it is Down
+# start_period = "30s"         # a starting service is not Down before this time is over
+# stale_after = "33s"          # older evidence is not valid
 """
 _SECURITY = """\
-# Who may do and see more. With nothing said, no programs are run, and the page is for this host alone.
+# By default no programs are run, and the operator page is served to this host only.
 [security]
-# allow_exec = true            # let exec: probes run programs
-# operator_token = "${OPERATOR_TOKEN}"  # who has it may see the page and all beside it from other hosts, too
-# trust_loopback = false       # ask for that token on this host as well, as when a proxy here might let others in
+# allow_exec = true            # allow exec: probes to run programs
+# operator_token = "${OPERATOR_TOKEN}"  # serve the operator page to other hosts too, with this token
+# trust_loopback = false       # require the token on this host too, for example behind a reverse proxy
 """
 _NOTHING_FOUND = """\
-# No known service was found on this host. With none named here, the node answers for its own embedded store.
-# Yours might look like this:
+# No known service was found on this host. Without services, the node probes its own store.
+# An example of a service:
 #
 # [[services]]
 # id = "ledger"
@@ -58,16 +58,16 @@ _NOTHING_FOUND = """\
 """
 
 
-def render_config(node_name: str, port: int, choices: Sequence[SelectedProbe]) -> str:
-    counts = Counter(choice.found.entry.kind for choice in choices)
-    services = [_service_table(choice, is_alone=counts[choice.found.entry.kind] == 1) for choice in choices]
+def render_config(node_name: str, port: int, probes: Sequence[SelectedProbe]) -> str:
+    counts = Counter(probe.found.entry.kind for probe in probes)
+    services = [_service_table(probe, is_only_one=counts[probe.found.entry.kind] == 1) for probe in probes]
     return "\n".join(
         [_HEADER, _node_table(node_name), _server_table(port), _DEFAULTS, _SECURITY, *(services or [_NOTHING_FOUND])]
     )
 
 
 def node_name_from(host_name: str) -> str:
-    """The name of a host as the name of a node, without what a name must not hold."""
+    """The host name without characters that a node name must not contain."""
     name = "".join(char for char in host_name if _is_valid_in_name(char)).strip()
     return name or DEFAULT_NODE_NAME
 
@@ -81,7 +81,7 @@ def _is_valid_in_name(char: str) -> bool:
 
 
 def free_port(first: int = DEFAULT_PORT) -> int:
-    """The usual port, or, where something has it already, the next one that is free."""
+    """The default port, or the next free one."""
     return next(filter(_is_free, range(first, first + _PORTS_TRIED)), first)
 
 
@@ -96,12 +96,12 @@ def _is_free(port: int) -> bool:
 
 
 def toml_string(text: str) -> str:
-    """As a TOML string: JSON's way of quoting is TOML's too, but for one character that TOML wants escaped."""
+    """JSON's quoting is valid TOML, except for one character that TOML requires to be escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def toml_comment(text: str) -> str:
-    """One line, whatever somebody else's words hold."""
+    """One comment line; foreign text may contain line breaks."""
     return "# " + "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -109,64 +109,60 @@ def _node_table(name: str) -> str:
     return f"""\
 [node]
 name = {toml_string(name)}
-version = "v0.1.0"             # of your node's software: set it to what runs here
+version = "v0.1.0"             # the version of your node's software
 """
 
 
 def _server_table(port: int) -> str:
     lines = [
         "[server]",
-        f'listen = ["127.0.0.1:{port}"]  # for this host alone; for all who can reach it, "0.0.0.0:{port}"',
+        f'listen = ["127.0.0.1:{port}"]  # this host only; "0.0.0.0:{port}" for all hosts',
     ]
     if port != DEFAULT_PORT:
-        lines.insert(1, toml_comment(f"Something else listens on the usual port, {DEFAULT_PORT}."))
+        lines.insert(1, toml_comment(f"The default port, {DEFAULT_PORT}, is in use."))
     return "\n".join(lines) + "\n"
 
 
-def _service_table(choice: SelectedProbe, *, is_alone: bool) -> str:
-    known, endpoint = choice.found.entry, choice.found.endpoint
+def _service_table(probe: SelectedProbe, *, is_only_one: bool) -> str:
+    entry, endpoint = probe.found.entry, probe.found.endpoint
     return "\n".join(
         [
             "[[services]]",
-            f"id = {toml_string(known.kind if is_alone else f'{known.kind}-{endpoint.port}')}",
-            f"name = {toml_string(known.title)}",
-            f"description = {toml_string(f'{known.title} on port {endpoint.port} of this host')}",
-            *_probe_comments(choice),
-            f"probe = {toml_string(choice.probe)}",
+            f"id = {toml_string(entry.kind if is_only_one else f'{entry.kind}-{endpoint.port}')}",
+            f"name = {toml_string(entry.title)}",
+            f"description = {toml_string(f'{entry.title} on port {endpoint.port} of this host')}",
+            *_probe_comments(probe),
+            f"probe = {toml_string(probe.probe)}",
             '# impact = "critical"',
             "",
         ]
     )
 
 
-def _probe_comments(choice: SelectedProbe) -> Iterator[str]:
-    return _tcp_fallback_comments(choice) if choice.preferred_probe else _deep_probe_comments(choice)
+def _probe_comments(probe: SelectedProbe) -> Iterator[str]:
+    return _tcp_fallback_comments(probe) if probe.preferred_probe else _deep_probe_comments(probe)
 
 
-def _deep_probe_comments(choice: SelectedProbe) -> Iterator[str]:
-    verdict, found = choice.verdict, choice.found
+def _deep_probe_comments(probe: SelectedProbe) -> Iterator[str]:
+    verdict, found = probe.verdict, probe.found
     if verdict is None or verdict.outcome is Outcome.READY:
         return
-    yield toml_comment(f"When this was written: {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}")
+    yield toml_comment(
+        f"Verdict when this file was written: {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}"
+    )
     if login_probe := found.entry.login_probe_at(found.endpoint):
-        yield toml_comment("Should it ask for a password once it is ready, put this in the place of the line after it:")
+        yield toml_comment("If it requires a password once it is ready, replace the probe below with:")
         yield toml_comment(f"probe = {toml_string(login_probe)}")
 
 
-def _tcp_fallback_comments(choice: SelectedProbe) -> Iterator[str]:
-    yield toml_comment("This only shows that something listens, even when it hangs. A closer look was not possible:")
-    yield toml_comment(
-        f"  {choice.unavailable_reason or (choice.verdict.reason if choice.verdict is not None else '')}"
-    )
-    yield toml_comment(_fix_text(choice))
-    yield toml_comment(f"probe = {toml_string(choice.preferred_probe)}")
+def _tcp_fallback_comments(probe: SelectedProbe) -> Iterator[str]:
+    yield toml_comment("This probe checks only that the port is open. A better probe does not work yet:")
+    yield toml_comment(f"  {probe.unavailable_reason or (probe.verdict.reason if probe.verdict is not None else '')}")
+    yield toml_comment(_fix_text(probe))
+    yield toml_comment(f"probe = {toml_string(probe.preferred_probe)}")
 
 
-def _fix_text(choice: SelectedProbe) -> str:
-    when = "Once that is mended, put" if choice.unavailable_reason else "Put"
-    user = (
-        ", with a user who may log in (the password stands in the environment)"
-        if "${" in choice.preferred_probe
-        else ""
-    )
-    return f"{when} this in the place of the line after it{user}:"
+def _fix_text(probe: SelectedProbe) -> str:
+    replace = "Fix this, then replace" if probe.unavailable_reason else "Replace"
+    user = ", with a user that may log in and its password in the environment" if "${" in probe.preferred_probe else ""
+    return f"{replace} the probe below with this{user}:"
