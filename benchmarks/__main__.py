@@ -1,4 +1,4 @@
-"""Measure svcnode beside real peers, and say which figures clear their bars. Time never fails a run: it ends with 0."""
+"""Measures svcnode beside real peers and says which figures meet their threshold. A slow figure does not fail a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 2
     pythons = [provision.environment(path) for path in options.python]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # through every `finally`, so that no server stays
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # runs every `finally`, so no server is left running
     cores.pin_to_load_core()
     rows = [row for python in pythons for row in _measure(python, options)]
     print(report.table(rows))
@@ -51,8 +51,8 @@ def _options() -> argparse.Namespace:
     add("--rounds", type=int, default=5, help="how often each server is measured (%(default)s)")
     add("--seconds", type=int, default=2, help="how long each time (%(default)s)")
     add("--only", action="append", choices=BENCHMARKS, metavar="FIGURE", help=f"one of: {', '.join(BENCHMARKS)}")
-    add("--python", action="append", type=Path, help="an interpreter; this one, and 3.13 where it is found")
-    add("--quick", action="store_true", help="one short round on this interpreter, to see that all works")
+    add("--python", action="append", type=Path, help="an interpreter; default: this one, and 3.13 if installed")
+    add("--quick", action="store_true", help="one short round on this interpreter, to test the benchmarks")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.seconds = 1, 1

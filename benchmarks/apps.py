@@ -1,4 +1,4 @@
-"""Node health as a Python team would write it by hand: for uvicorn and granian."""
+"""Node health written by hand, for uvicorn and granian."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BODY = {"type": "http.response.body", "body": b""}
 
 
 async def bare(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """The least that an ASGI application can do; it answers 200 to everything."""
+    """The smallest ASGI application: 200 for every request."""
     if scope["type"] == "http":
         await send(_START)
         await send(_BODY)

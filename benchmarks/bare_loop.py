@@ -1,7 +1,6 @@
-"""A loop that reads whatever comes and writes one answer, and does nothing else: what the load gets out of no server.
+"""A loop that reads any bytes and writes one constant response: the upper bound of every server here.
 
-`python -m benchmarks.bare_loop PORT`. It knows no HTTP, no clock and no node. A server that comes near it has nothing left
-to gain on this machine: the rest is the kernel's, and the load's.
+`python -m benchmarks.bare_loop PORT`. It parses nothing. The remaining time is spent in the kernel and the load generator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prometheus' blackbox exporter. It checks when it is asked to, so we ask."""
+"""Prometheus' blackbox exporter, which runs a check per request."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def blackbox(port: int, folder: Path) -> list[str | Path]:
 
 
 class ProbeRequests:
-    """On each connection, the next check is asked for as soon as the last one is answered."""
+    """On each connection, the next check is requested when the last one is done."""
 
     def __init__(self, connections: list[socket.socket], kind: Kind, urls: list[str]) -> None:
         self._connections, self._epoll = register_epoll(connections)
         self._requests = cycle([_request(kind, url) for url in urls])
-        self._received: dict[int, bytes] = {}  # so far, by the number of a connection that waits for an answer
+        self._received: dict[int, bytes] = {}  # by the number of the waiting connection
 
     def run_for(self, seconds: float) -> None:
-        """Ask for so long, and hear the last answers out."""
+        """Send requests for this long, and read the last responses."""
         ends_at_s = time.monotonic() + seconds
         for number in self._connections:
             self._send(number)
@@ -63,7 +63,7 @@ class ProbeRequests:
         for number in ready:
             part = self._connections[number].recv(65536)
             if not part:
-                raise RuntimeError("the blackbox exporter hung up")
+                raise RuntimeError("the blackbox exporter closed the connection")
             self._received[number] += part
         return [number for number in ready if _is_complete(self._received[number])]
 

@@ -1,6 +1,6 @@
-"""Pages that are open in browsers: each asks for what the live page asks for, as often, and reads it all.
+"""Simulates open pages: each sends the requests of the live page at the same intervals and reads the responses.
 
-`python -m benchmarks.browser_pages PORT COUNT` opens so many, says so, and keeps them open until it is ended.
+`python -m benchmarks.browser_pages PORT COUNT` prints a line when all pages are open, and runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.provision import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-POLL_INTERVAL_S = 5.0  # as the page does, for the rows that can be seen
+POLL_INTERVAL_S = 5.0  # the page polls its visible rows
 SHOWN_ROWS = 30
 FILES = ("/", "/static/page.css", "/static/page.js")
 READY = "open"
@@ -25,7 +25,7 @@ READY = "open"
 
 @contextmanager
 def open_pages(port: int, count: int) -> Iterator[None]:
-    """So many pages, open for as long as the block runs, on the core of the load."""
+    """Keeps `count` pages open during the block, on the core of the load generator."""
     command = [sys.executable, "-m", __name__, str(port), str(count)]
     with Popen(command, cwd=ROOT, stdout=PIPE, text=True) as process:
         try:

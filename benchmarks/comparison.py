@@ -1,4 +1,4 @@
-"""What a figure is: who is measured, beside whom, and the bar that it is held to; and how one is taken."""
+"""A benchmark: candidates, baselines and thresholds, and how they are measured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An entrant beside another one, or by itself."""
+    """A candidate, with or without a baseline."""
 
     candidate: Candidate
     baseline: Candidate | None = None
@@ -50,13 +50,13 @@ class Benchmark:
 
 
 class Sample(NamedTuple):
-    background_load: float  # the share of the two cores that it took meanwhile
+    background_load: float  # the share of the two cores that other processes used
     value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How one entrant did turn by turn, and the baseline in the same turns."""
+    """The samples of one candidate, and of its baseline in the same rounds."""
 
     title: str
     comparison: Comparison
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def compared_values(self) -> list[float]:
-        """What the bar is about: the ratio to the baseline, turn by turn, or the value where there is none."""
+        """The values for the threshold: the ratio to the baseline per round, or the value without a baseline."""
         if self.comparison.baseline is None:
             return self.values
         return list(map(truediv, self.values, self.baseline_values))
@@ -83,38 +83,38 @@ class Result:
         return statistics.mean(one.background_load for one in (*self.samples, *self.baseline_samples))
 
 
-def run_benchmark(figure: Benchmark, rounds: int) -> list[Result]:
-    """Measure everybody once in each turn, so that whatever else the machine does meets all of them alike."""
-    everybody = _all_candidates(figure)
-    measured: dict[str, list[Sample]] = {one.name: [] for one in everybody}
-    for _ in range(rounds * figure.samples_per_round):
-        for one in everybody:
+def run_benchmark(benchmark: Benchmark, rounds: int) -> list[Result]:
+    """Measure every candidate once per round, so that other work on the machine affects all of them alike."""
+    candidates = _all_candidates(benchmark)
+    measured: dict[str, list[Sample]] = {one.name: [] for one in candidates}
+    for _ in range(rounds * benchmark.samples_per_round):
+        for one in candidates:
             measured[one.name].append(_measure(one))
     return [
         Result(
-            title=figure.title,
+            title=benchmark.title,
             comparison=one,
             samples=measured[one.candidate.name],
             baseline_samples=measured[one.baseline.name] if one.baseline else [],
         )
-        for one in figure.comparisons
+        for one in benchmark.comparisons
     ]
 
 
-def _all_candidates(figure: Benchmark) -> list[Candidate]:
-    """Each once, in whichever comparisons he stands; baselines first."""
-    baselines = [one.baseline for one in figure.comparisons if one.baseline]
-    entrants = [one.candidate for one in figure.comparisons]
-    return list({one.name: one for one in (*baselines, *entrants)}.values())
+def _all_candidates(benchmark: Benchmark) -> list[Candidate]:
+    """Each candidate once; baselines first."""
+    baselines = [one.baseline for one in benchmark.comparisons if one.baseline]
+    candidates = [one.candidate for one in benchmark.comparisons]
+    return list({one.name: one for one in (*baselines, *candidates)}.values())
 
 
-def _measure(entrant: Candidate) -> Sample:
-    """What one attempt gives, or the less disturbed of two when other work took much of the cores."""
-    first = _measure_once(entrant)
-    return first if first.background_load < HIGH_BACKGROUND_LOAD else min(first, _measure_once(entrant))
+def _measure(candidate: Candidate) -> Sample:
+    """One sample, or the less disturbed of two if other processes used much of the cores."""
+    first = _measure_once(candidate)
+    return first if first.background_load < HIGH_BACKGROUND_LOAD else min(first, _measure_once(candidate))
 
 
-def _measure_once(entrant: Candidate) -> Sample:
-    watch = BackgroundLoad()
-    value = entrant.measure()
-    return Sample(watch.share(), value)
+def _measure_once(candidate: Candidate) -> Sample:
+    background = BackgroundLoad()
+    value = candidate.measure()
+    return Sample(background.share(), value)

@@ -1,4 +1,4 @@
-"""One core for the server under measurement, another for the load, and how much of the two other work took."""
+"""One core for the measured server, one for the load generator, and the load of other processes on both."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def pin_to_load_core() -> None:
-    """Move to the load's core, with all that is started from here on."""
+    """Run this process, and those it starts, on the load generator's core."""
     os.sched_setaffinity(0, {LOAD_CORE})
 
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """What is started inside the block stays on that core."""
+    """Processes started in the block run on that core."""
     os.sched_setaffinity(0, {core})
     try:
         yield
@@ -32,7 +32,7 @@ def on_core(core: int) -> Iterator[None]:
 
 
 class BackgroundLoad:
-    """The share of our two cores that went to anything but us and what we started and saw end."""
+    """The share of the two cores used by processes other than this one and its finished children."""
 
     def __init__(self) -> None:
         self._started_at_s = time.monotonic()
@@ -49,7 +49,7 @@ def _foreign_s() -> float:
 
 
 def _busy_s() -> float:
-    """Time in which the two cores ran a process, or were given to another machine."""
+    """Busy time of the two cores, including time stolen by the hypervisor."""
     busy_ticks = 0
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()

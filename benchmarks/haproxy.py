@@ -1,4 +1,4 @@
-"""HAProxy as one that checks: how it is set up, and whether its checks succeed."""
+"""HAProxy as a checker: its configuration, and whether its checks succeed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SUCCESSES: dict[Kind, str] = {"tcp": "L4OK", "http": "L7OK"}
 
 
 def haproxy(kind: Kind, hosts: list[str], target_port: int) -> Command:
-    """Checks that port of each host once a second."""
+    """Checks the port on each host once per second."""
 
     def command(port: int, folder: Path) -> list[str | Path]:
         servers = (f"server s{number} {host}:{target_port} check inter 1s" for number, host in enumerate(hosts))
@@ -54,10 +54,10 @@ def haproxy(kind: Kind, hosts: list[str], target_port: int) -> Command:
 
 
 def ups(server: Server, kind: Kind) -> int:
-    """How many hosts it says are up because its last check of them succeeded."""
+    """The number of hosts whose last check succeeded."""
     _, page = server.get(f"{STATUS_PATH};csv")
     rows = csv.DictReader(page.decode().removeprefix("# ").splitlines())
-    # A star stands before the last result while the next check is under way.
+    # A star precedes the last result while the next check runs.
     return sum(
         row["status"] == "UP" and row["check_status"].removeprefix("* ") == _SUCCESSES[kind]
         for row in rows

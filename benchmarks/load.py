@@ -1,9 +1,9 @@
-"""Load from the other core: as much as the server can take, or a constant rate.
+"""Generates load on the other core: as much as the server can serve, or at a constant rate.
 
-wrk does the first as long as answers are small. With 84 KB each it is busy with its own copying, and would measure
-itself: it took 0.99 of its core, nginx 0.85 of the other. So large answers are thrown away in the kernel, unread.
+wrk does the first for small responses. With 84 KB each, wrk itself is the limit: it used 0.99 of its core while nginx used
+0.85 of the other. So large responses are discarded in the kernel, unread.
 
-The constant rate is our own, too, and never sleeps. Of Debian's tools, hey lets the rate drop, and h2load keeps it but
+The constant rate is our own code and never sleeps. Of Debian's tools, hey lets the rate drop, and h2load keeps it but
 counts a delayed request from when it was sent, not from when it was due. With nginx stopped for 0.3 s of 3 s, so that
 one request in ten had to wait, h2load's log gave a 99th percentile of 7 ms, and this one 277 ms. Undisturbed, the
 median was 0.3 ms with h2load, which sends in bursts, and 0.024 ms here.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 32
 RESPONSE_TIMEOUT_S = 10.0
-# With Host, which wrk adds: the seven headers of an ordinary request.
+# With Host, which wrk adds, seven headers.
 HEADERS = {
     "User-Agent": (
         "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36"
@@ -45,7 +45,7 @@ _HEADER_LINES = [f"{name}: {value}" for name, value in HEADERS.items()]
 
 
 def requests_per_s(port: int, path: str, seconds: int) -> float:
-    """What wrk gets out of a server with all connections always busy."""
+    """The throughput that wrk measures with all connections busy."""
     headers = [word for line in _HEADER_LINES for word in ("-H", line)]
     load = [tool("wrk"), "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *headers, f"http://127.0.0.1:{port}{path}"]
     said = subprocess.run(load, capture_output=True, text=True, check=True).stdout
@@ -56,7 +56,7 @@ def requests_per_s(port: int, path: str, seconds: int) -> float:
 
 
 def large_responses_per_s(port: int, path: str, seconds: int) -> float:
-    """The same for answers that are large, and all of one size."""
+    """The same for large responses of one size."""
     request = _request(port, path)
     with open_connections(port) as connections:
         answer_bytes = _response_bytes(connections[0], request)
@@ -77,7 +77,7 @@ def _count_responses(connections: list[socket.socket], request: bytes, answer_by
             thrown_away_bytes = connection.recv_into(unused, missing_bytes[number], socket.MSG_TRUNC)
             missing_bytes[number] -= thrown_away_bytes
             if not thrown_away_bytes:
-                raise RuntimeError("the server hung up in the middle of an answer")
+                raise RuntimeError("the server closed the connection before the response was complete")
             if not missing_bytes[number]:
                 missing_bytes[number] = answer_bytes
                 connection.sendall(request)
@@ -86,7 +86,7 @@ def _count_responses(connections: list[socket.socket], request: bytes, answer_by
 
 
 def _response_bytes(connection: socket.socket, request: bytes) -> int:
-    """The size of an answer with its head; one is asked for, and read."""
+    """The size of a response with its head, measured with one request."""
     connection.sendall(request)
     head, blank_line, _ = connection.recv(4096, socket.MSG_PEEK).partition(b"\r\n\r\n")
     body_bytes = re.search(rb"(?i)\ncontent-length: *(\d+)", head)
@@ -98,7 +98,7 @@ def _response_bytes(connection: socket.socket, request: bytes) -> int:
 
 
 def p99_us(port: int, path: str, rate_per_s: int, seconds: int) -> float:
-    """How long 99 % of the requests took at most, from when each was due, whether or not it could be sent then."""
+    """The 99th percentile of latency, from the time each request was due."""
     return 1e6 * statistics.quantiles(_latencies_s(port, path, rate_per_s, seconds), n=100)[98]
 
 
@@ -112,7 +112,7 @@ def _latencies_s(port: int, path: str, rate_per_s: int, seconds: int) -> list[fl
 
 
 class _ConstantRateLoad:
-    """Requests that fall due at even intervals. One that finds every connection busy waits, and its time runs."""
+    """Requests due at even intervals. If all connections are busy, a request waits, and the wait counts."""
 
     def __init__(self, connections: list[socket.socket], request: bytes, rate_per_s: int) -> None:
         self._request = request
@@ -162,7 +162,7 @@ def open_connections(port: int) -> Iterator[list[socket.socket]]:
 
 
 def register_epoll(connections: list[socket.socket]) -> tuple[dict[int, socket.socket], select.epoll]:
-    """The connections by number, and what tells the numbers of those that have something to read."""
+    """The connections by number, and a selector of the readable ones."""
     by_number = {connection.fileno(): connection for connection in connections}
     answers = select.epoll()
     for number in by_number:

@@ -1,4 +1,4 @@
-"""nginx with one worker and all its files in one folder, whatever it serves."""
+"""The configuration of an nginx with one worker and all files in one folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.provision import tool
 if TYPE_CHECKING:
     from pathlib import Path
 
-MAX_WORD_BYTES = 4000  # in its configuration; what is longer comes from a file
+MAX_WORD_BYTES = 4000  # in its configuration; a longer body is served from a file
 
 _CONF = Template("""
 daemon off;
@@ -38,7 +38,7 @@ http {
 
 
 def command(folder: Path, server: str) -> list[str | Path]:
-    """The command line of an nginx that serves what the directives of a server block say."""
+    """The command line of an nginx with these directives in its server block."""
     file = folder / "nginx.conf"
     file.write_text(_CONF.substitute(folder=folder, server=server))
     return [tool("nginx"), "-e", "stderr", "-c", file]

@@ -1,4 +1,4 @@
-"""A node whose own program reports for its many services; half of them are Up, half Down.
+"""A node whose program reports the status of many services; half of them are Up, half Down.
 
 `python -m benchmarks.node_server PORT SERVICES REPORTS_PER_SECOND`
 """
@@ -35,12 +35,12 @@ async def serve(port: int, service_count: int, reports_per_s: int) -> None:
 
 
 def _register(node: Node, number: int) -> Handle:
-    words = service_fields(number)
-    return node.register(words["id"], name=words["name"], description=words["description"])
+    fields = service_fields(number)
+    return node.register(fields["id"], name=fields["name"], description=fields["description"])
 
 
 def _changes(handles: list[Handle]) -> Iterator[Callable[[], None]]:
-    """One report after another, each of them a change of state, round and round."""
+    """Reports in a loop, each a change of state."""
     for is_even_round in cycle((True, False)):
         for number, handle in enumerate(handles):
             is_even = number % 2 == 0
@@ -48,7 +48,7 @@ def _changes(handles: list[Handle]) -> Iterator[Callable[[], None]]:
 
 
 async def _report(changes: Iterator[Callable[[], None]], reports_per_s: int) -> None:
-    """Report at an even pace, as from services that know nothing of each other; a late one delays no other."""
+    """Report at even intervals; a late report delays no other."""
     if not reports_per_s:
         await asyncio.Event().wait()
     started_at_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""What every server under measurement has to answer, byte for byte, wherever the body is concerned."""
+"""The response bodies that all measured servers must send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers that answer, ours and the peers: the command line and the files of each."""
+"""The measured servers: command line and files of svcnode and its peers."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ def svcnode_with(python: Path, services: Iterable[Mapping[str, str]]) -> Command
 
 
 def probing_node(python: Path, service_count: int) -> Command:
-    """`svcnode serve` that looks at a file for every service; but one says something else every second."""
+    """`svcnode serve` with a file probe per service, except one whose status changes every second."""
 
     def command(port: int, folder: Path) -> list[str | Path]:
         file, restless = folder / "svcnode.toml", folder / "restless"
         restless.write_text("#!/bin/sh\nexit $(( $(date +%s) % 2 ))\n")
         restless.chmod(0o755)
-        looks = [*[f"file:{file}"] * (service_count - 1), f"exec:{restless}"]
-        tables = [_service_toml({**service_fields(number), "probe": probe}) for number, probe in enumerate(looks)]
+        probes = [*[f"file:{file}"] * (service_count - 1), f"exec:{restless}"]
+        tables = [_service_toml({**service_fields(number), "probe": probe}) for number, probe in enumerate(probes)]
         file.write_text(_NODE_TOML + "\n[security]\nallow_exec = true\n" + "".join(tables) + _FLAPPING_TOML)
         return [python, "-m", "svcnode", "serve", "--config", file, "--listen", f"127.0.0.1:{port}"]
 
     return command
 
 
-def _service_toml(words: Mapping[str, str]) -> str:
-    return "\n[[services]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in words.items())
+def _service_toml(fields: Mapping[str, str]) -> str:
+    return "\n[[services]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
 
 
 def reporting_node(python: Path, service_count: int, reports_per_s: int) -> Command:

@@ -1,4 +1,4 @@
-"""The figures of looking: what a check costs beside those who check for a living, and whether looks begin in time."""
+"""Probing: the cost of a check beside other checkers, and whether checks start on time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from benchmarks.processes import Command, Server
     from benchmarks.provision import Python
 
-MANY_SERVICES = 3_000  # each looked at once a second
-SETTLE_S = 2.0  # until those that start in step have fallen out of it
+MANY_SERVICES = 3_000  # each checked once per second
+SETTLE_S = 2.0  # until jitter has spread the checks
 PROBED_S = 5.0  # before memory is read
 STEADY_RATE_PER_S = 1_000
 HUNG_SERVICES, QUICK_SERVICES = 100, 900
-WARMUP_S = 3.0  # lateness does not count until they are over; looking_server knows
-LATENESS_WINDOWS = 5  # it is rare, so it is watched for that many times as long
+WARMUP_S = 3.0  # lateness is not counted before; as in probing_server
+LATENESS_WINDOWS = 5  # lateness is rare, so it is measured this many times as long
 POLL_INTERVAL_S = 0.1
 NEARLY_ALL = 0.99  # on a busy machine, a check may fail now and then
 
@@ -47,20 +47,22 @@ class Lateness(NamedTuple):
     late_checks: int
 
 
-def _checks(kind: Kind, bars: Thresholds, python: Python, seconds: int) -> Benchmark:
+def _checks(kind: Kind, thresholds: Thresholds, python: Python, seconds: int) -> Benchmark:
     svcnode = Candidate("svcnode", lambda: _svcnode_checks(python.path, kind, seconds))
     return Benchmark(
         title=f"{kind.upper()} checks of {MANY_SERVICES:,} services, per second of CPU time",
         comparisons=(
-            Comparison(svcnode, Candidate("HAProxy", lambda: _haproxy_checks(kind, seconds)), bars.haproxy),
-            Comparison(svcnode, Candidate("blackbox exporter", lambda: _blackbox_checks(kind, seconds)), bars.blackbox),
+            Comparison(svcnode, Candidate("HAProxy", lambda: _haproxy_checks(kind, seconds)), thresholds.haproxy),
+            Comparison(
+                svcnode, Candidate("blackbox exporter", lambda: _blackbox_checks(kind, seconds)), thresholds.blackbox
+            ),
         ),
     )
 
 
 def _late(python: Python, seconds: int) -> Benchmark:
     return Benchmark(
-        title=f"looks at {MANY_SERVICES:,} TCP services each second that begin over 100 ms late, %",
+        title=f"checks of {MANY_SERVICES:,} TCP services per second that start over 100 ms late, %",
         comparisons=(
             Comparison(
                 Candidate("svcnode", lambda: _late_percent(python.path, seconds)),
@@ -71,18 +73,18 @@ def _late(python: Python, seconds: int) -> Benchmark:
 
 
 def _steady(python: Python, seconds: int) -> Benchmark:
-    busy = Candidate("looking", lambda: _p99_us(python.path, seconds, is_probing=True))
+    busy = Candidate("probing", lambda: _p99_us(python.path, seconds, is_probing=True))
     idle = Candidate("idle", lambda: _p99_us(python.path, seconds, is_probing=False))
     return Benchmark(
         title=f"node health at {STEADY_RATE_PER_S:,} requests/s, {MANY_SERVICES:,} TCP services each second, p99, µs",
         comparisons=(Comparison(busy, idle, Threshold(3, is_floor=False)),),
-        samples_per_round=2,  # 10 ms of other work on the core make the percentile of a turn worthless
+        samples_per_round=2,  # 10 ms of other work on the core spoil the percentile of a sample
     )
 
 
 def _memory(python: Python, seconds: int) -> Benchmark:
     return Benchmark(
-        title="resident memory per TCP service that is looked at, KB",
+        title="resident memory per probed TCP service, KB",
         comparisons=(
             Comparison(
                 Candidate("svcnode", lambda: _kilobytes_per_service(python.path)),
@@ -94,7 +96,7 @@ def _memory(python: Python, seconds: int) -> Benchmark:
 
 def _hung(python: Python, seconds: int) -> Benchmark:
     return Benchmark(
-        title=f"looks at {QUICK_SERVICES} HTTP services beside {HUNG_SERVICES} hung ones that begin over 100 ms late",
+        title=f"checks of {QUICK_SERVICES} HTTP services beside {HUNG_SERVICES} hanging ones that start over 100 ms late",
         comparisons=(
             Comparison(
                 Candidate("svcnode", lambda: _late_beside_hung(python.path, seconds)),
@@ -185,8 +187,8 @@ def _lateness(python: Path, quick: list[str], hung: list[str], seconds: int) -> 
 
 def _p99_us(python: Path, seconds: int, *, is_probing: bool) -> float:
     with counting_target() as target:
-        looked_at = urls("tcp", target.port, MANY_SERVICES)
-        probes = {f"quick-{number}": url if is_probing else None for number, url in enumerate(looked_at)}
+        services = urls("tcp", target.port, MANY_SERVICES)
+        probes = {f"quick-{number}": url if is_probing else None for number, url in enumerate(services)}
         with (
             running(_probing_node(python, probes, Path(os.devnull))) as server,
             _while_all_up(lambda: len(_up_ids(server)), MANY_SERVICES),
@@ -209,15 +211,15 @@ def _resident_bytes(python: Path, service_count: int) -> int:
         return server.resident_bytes
 
 
-# ---- what they share
+# ---- shared
 
 
 def _svcnode(python: Path, probes: list[str]) -> Command:
-    looked_at = [
+    services = [
         {**service_fields(number), "probe": probe, "interval": "1s", "timeout": "900ms"}
         for number, probe in enumerate(probes)
     ]
-    return peers.svcnode_with(python, looked_at)
+    return peers.svcnode_with(python, services)
 
 
 def _probing_node(python: Path, probes: Mapping[str, str | None], lateness_file: Path) -> Command:
@@ -236,21 +238,20 @@ def _up_ids(server: Server) -> list[str]:
 
 @contextmanager
 def _while_all_up(count_ups: Callable[[], int], count: int) -> Iterator[None]:
-    """What is measured in the block is the checking of so many that are up, and nothing else."""
+    """Fails unless nearly all services are up before and after the block."""
     give_up_at_s = time.monotonic() + START_TIMEOUT_S
     while not _is_nearly_all(count_ups(), count) and time.monotonic() < give_up_at_s:
         time.sleep(POLL_INTERVAL_S)
     time.sleep(SETTLE_S)
     yield
     ups = count_ups()
-    _ensure(_is_nearly_all(ups, count), f"only {ups} of {count} are seen as up")
+    _ensure(_is_nearly_all(ups, count), f"only {ups} of {count} are up")
 
 
 def _is_nearly_all(ups: int, count: int) -> bool:
     return ups >= NEARLY_ALL * count
 
 
-def _ensure(is_so: bool, otherwise: str) -> None:
-    """Who does not do the work is not measured."""
-    if not is_so:
-        raise RuntimeError(otherwise)
+def _ensure(condition: bool, message: str) -> None:
+    if not condition:
+        raise RuntimeError(message)

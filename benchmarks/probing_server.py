@@ -1,8 +1,8 @@
-"""A node that looks at its services, and afterwards says how late it began to.
+"""A node that checks its services and counts late checks.
 
-`python -m benchmarks.probing_server PORT SERVICES_FILE LATENESS_FILE`, with a JSON object of ids and the probe of each;
-those with null are not looked at, and Up. Ended with SIGTERM, it writes how many of the looks at the services called
-quick-… it began, and how many of them late.
+`python -m benchmarks.probing_server PORT SERVICES_FILE LATENESS_FILE`. SERVICES_FILE is a JSON object from service id
+to probe; a service with null has no probe and is Up. On SIGTERM it writes the number of checks of services named
+quick-…, and the number of late ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from svcnode.server.server import HttpServer
 
 INTERVAL_S = 1.0
 TIMEOUT_S = 0.9
-WARMUP_S = 3.0  # until the first look at everything is over
+WARMUP_S = 3.0  # until every service was checked once
 
 
 class MeasuredScheduler(ProbeScheduler):
@@ -41,8 +41,8 @@ class MeasuredScheduler(ProbeScheduler):
 
 
 def main(port: int, services_file: Path, lateness_file: Path) -> None:
-    looks = uvloop.run(serve(port, json.loads(services_file.read_text())))
-    lateness_file.write_text(json.dumps(looks))
+    lateness = uvloop.run(serve(port, json.loads(services_file.read_text())))
+    lateness_file.write_text(json.dumps(lateness))
 
 
 async def serve(port: int, probes: dict[str, str | None]) -> tuple[int, int]:
@@ -63,9 +63,9 @@ def _register(node: Node, service_id: str, probe: str | None) -> None:
 
 
 async def _stop_requested() -> None:
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
-    await told.wait()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
 
 
 if __name__ == "__main__":

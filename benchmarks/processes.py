@@ -1,7 +1,7 @@
-"""The lives of the servers: each is started on a core, watched until it answers, and ended.
+"""Starts each server on a core, waits until it responds, and stops it.
 
-Each measurement has a process of its own, alone on its core: no server rests beside another that is measured,
-and the luck of one memory layout does not stay for all rounds.
+Each measurement uses a new process, alone on its core, so that the memory layout of one process does not affect all
+rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.provision import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    # Given a port and a folder for its files, the command line of a server.
+    # (port, folder for its files) -> the command line of a server
     Command = Callable[[int, Path], list[str | Path]]
 
 START_TIMEOUT_S = 20.0
@@ -36,7 +36,7 @@ _ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": f"{ROO
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that runs and answers."""
+    """A running server that responds."""
 
     pid: int
     port: int
@@ -52,8 +52,8 @@ class Server:
 
     @property
     def cpu_s(self) -> float:
-        """User and system time of all its threads: what /proc/PID/stat has, but finer than to 10 ms."""
-        return time.clock_gettime(~self.pid << 3 | 2)  # as clock_getcpuclockid(3) makes it
+        """User and system time of all threads, finer than the 10 ms of /proc/PID/stat."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # the clock id of clock_getcpuclockid(3)
 
     @property
     def resident_bytes(self) -> int:
@@ -64,10 +64,10 @@ class Server:
 
 @contextmanager
 def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) -> Iterator[Server]:
-    """The server, from its first answer at that path on; it is ended with the block."""
+    """Runs the server, from its first response at `path` to the end of the block."""
     with TemporaryDirectory(prefix="svcnode-bench-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # nginx's worker is another user
+        folder.chmod(0o755)  # nginx's worker runs as another user
         port = _free_port()
         process = start(command(port, folder), folder / "errors", core)
         try:
@@ -79,15 +79,15 @@ def running(command: Command, *, path: str = HEALTH, core: int = SERVER_CORE) ->
 
 
 def start(command: list[str | Path], errors: Path, core: int = SERVER_CORE) -> subprocess.Popen[bytes]:
-    """Start a process on a core; what it prints goes to a file."""
+    """Start a process on a core, with its output in a file."""
     with on_core(core), errors.open("wb") as file:
-        environ = {**_ENVIRONMENT, "HOME": str(errors.parent)}  # where svcnode would keep its history
+        environ = {**_ENVIRONMENT, "HOME": str(errors.parent)}  # svcnode writes its history there
         return subprocess.Popen(command, cwd=errors.parent, env=environ, stdout=file, stderr=file)
 
 
 def _wait_for_response(process: subprocess.Popen[bytes], server: Server, path: str, errors: Path) -> None:
-    give_up_at_s = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < give_up_at_s and process.poll() is None:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline_s and process.poll() is None:
         try:
             status, _ = server.get(path)
         except OSError:
@@ -95,7 +95,7 @@ def _wait_for_response(process: subprocess.Popen[bytes], server: Server, path: s
             continue
         if status in (200, 206):
             return
-    raise RuntimeError(f"no answer from {process.args!r}:\n{errors.read_text(errors='replace')}")
+    raise RuntimeError(f"no response from {process.args!r}:\n{errors.read_text(errors='replace')}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -108,6 +108,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
         return port

@@ -1,4 +1,4 @@
-"""What the benchmarks need and may be missing: Debian's tools and peers, and the peers for each Python."""
+"""Installs Debian's tools and the peers for each Python."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DEBIAN_PACKAGES = {
     "haproxy": "haproxy",
     "prometheus-blackbox-exporter": "prometheus-blackbox-exporter",
 }
-COMPARED_VERSION = "3.13"  # the bars name it, so it is measured wherever it is found
+COMPARED_VERSION = "3.13"  # thresholds exist for it, so it is measured if installed
 
 
 class MissingError(Exception):
-    """Something is not here and cannot be had; the text says what to do."""
+    """A missing tool; the text says how to install it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Python:
 
 def require_two_cores() -> None:
     if SERVER_CORE == LOAD_CORE:
-        raise MissingError("two cores are needed: one for the server, one for the load")
+        raise MissingError("the benchmarks need two cores: one for the server, one for the load generator")
 
 
 def tool(name: str) -> str:
-    """The path of a tool; /usr/sbin, where some are, is not on everybody's PATH."""
+    """The path of a tool, also from /usr/sbin, which PATH may lack."""
     found = _find(name)
     if found is None:
         raise MissingError(f"{name} is not installed")
@@ -52,14 +52,14 @@ def install_tools() -> None:
     install = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
     if os.geteuid() != 0:
         raise MissingError(
-            f"{', '.join(DEBIAN_PACKAGES)} are needed; install what is missing with\n  sudo {' '.join(install)}"
+            f"{', '.join(DEBIAN_PACKAGES)} are needed; install the missing ones with\n  sudo {' '.join(install)}"
         )
     _run("apt-get", "update")
     _run(*install)
 
 
 def default_pythons() -> list[Path]:
-    """The running interpreter, and the version that the bars name where it is another."""
+    """The running interpreter, and COMPARED_VERSION if it is another one."""
     running = Path(sys.executable)
     if sys.version_info[:2] == tuple(map(int, COMPARED_VERSION.split("."))):
         return [running]
@@ -72,7 +72,7 @@ def default_pythons() -> list[Path]:
 
 
 def environment(interpreter: Path) -> Python:
-    """A virtual environment of that interpreter with us and our peers' requirements, and nothing else."""
+    """A virtual environment of that interpreter with the requirements of the benchmarks only."""
     version = output_of([interpreter, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
     folder = ROOT / f".venv-bench-{version}"
     python = folder / "bin" / "python"
@@ -87,7 +87,7 @@ def environment(interpreter: Path) -> Python:
 
 
 def output_of(command: list[str | Path]) -> str:
-    """What a command says, on whichever stream it says it."""
+    """Standard output and standard error of a command."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.stdout.strip()
 
@@ -97,5 +97,5 @@ def _run(*command: str | Path) -> None:
 
 
 def _find(name: str) -> str | None:
-    places = [str(ROOT / ".uv" / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin"]
-    return shutil.which(name, path=os.pathsep.join(places))
+    folders = [str(ROOT / ".uv" / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin"]
+    return shutil.which(name, path=os.pathsep.join(folders))

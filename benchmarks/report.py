@@ -1,4 +1,4 @@
-"""The table: to the terminal always, to RESULTS.md after a whole run."""
+"""The table of results: printed, and written to RESULTS.md after a complete run."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ HEADINGS = [
 PACKAGES = ["uvloop", "httptools", "uvicorn", "granian", "fastapi"]
 
 
-def row(python: Python, outcome: Result) -> list[str]:
+def row(python: Python, result: Result) -> list[str]:
     return [
         python.version,
-        outcome.title,
-        outcome.comparison.candidate.name,
-        _number(median(outcome.values)),
-        *_baseline_columns(outcome),
-        str(outcome.comparison.threshold or ""),
-        _threshold_text(outcome),
-        f"{outcome.background_load:.0%}",
+        result.title,
+        result.comparison.candidate.name,
+        _number(median(result.values)),
+        *_baseline_columns(result),
+        str(result.comparison.threshold or ""),
+        _threshold_text(result),
+        f"{result.background_load:.0%}",
     ]
 
 
-def _baseline_columns(outcome: Result) -> tuple[str, str, str]:
-    baseline = outcome.comparison.baseline
+def _baseline_columns(result: Result) -> tuple[str, str, str]:
+    baseline = result.comparison.baseline
     if baseline is None:
         return "", "", ""
-    ratios = outcome.compared_values
+    ratios = result.compared_values
     return (
         baseline.name,
-        _number(median(outcome.baseline_values)),
+        _number(median(result.baseline_values)),
         f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
     )
 
 
 def table(rows: list[list[str]]) -> str:
-    """Markdown that reads well in a terminal, too."""
+    """Aligned Markdown."""
     columns = list(zip(HEADINGS, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     lines = [HEADINGS, ["-" * width for width in widths], *rows]
@@ -70,9 +70,9 @@ def write(rows: list[list[str]], pythons: list[Python], command: str) -> None:
 {table(rows)}
 
 The ratio is the median of the ratios of single rounds, each taken beside its peer in the same round.
-The server has one core, the load another: 32 connections, keep-alive, the seven headers of an ordinary request.
-Checks are counted where they arrive, over the time that the process that makes them has the processor.
-Other work is the share of the two cores that went to anything else on the machine: the more of it, the less this says.
+The server has one core, the load generator another: 32 keep-alive connections, seven request headers.
+Checks are counted at the target, per second of CPU time of the checking process.
+The background load is the share of the two cores that other processes used: the higher, the less reliable the row.
 
 - Command: `{command}`
 - Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}
@@ -82,11 +82,11 @@ Other work is the share of the two cores that went to anything else on the machi
 """)
 
 
-def _threshold_text(outcome: Result) -> str:
-    bar = outcome.comparison.threshold
-    if bar is None:
+def _threshold_text(result: Result) -> str:
+    threshold = result.comparison.threshold
+    if threshold is None:
         return ""
-    return "met" if bar.is_met_by(median(outcome.compared_values)) else "not met"
+    return "met" if threshold.is_met_by(median(result.compared_values)) else "not met"
 
 
 def _number(value: float) -> str:
@@ -107,6 +107,6 @@ def _tools() -> str:
 
 
 def _versions(python: Python) -> str:
-    ask = f"from importlib.metadata import version; print(*map(version, {PACKAGES!r}))"
-    versions = zip(PACKAGES, output_of([python.path, "-c", ask]).split(), strict=True)
+    script = f"from importlib.metadata import version; print(*map(version, {PACKAGES!r}))"
+    versions = zip(PACKAGES, output_of([python.path, "-c", script]).split(), strict=True)
     return ", ".join([output_of([python.path, "-V"]), *(f"{name} {version}" for name, version in versions)])

@@ -1,4 +1,4 @@
-"""The figures of answering: how many requests, how soon, and what it takes to be there."""
+"""Serving: throughput, latency, cold start and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.processes import Command
     from benchmarks.provision import Python
 
-    LoadFunction = Callable[[int, str, int], float]  # of a port and a path for some seconds, to answers per second
+    LoadFunction = Callable[[int, str, int], float]  # (port, path, seconds) -> responses per second
 
 PAGES = 50
 PROBED_SERVICES = 100
@@ -29,82 +29,82 @@ STEADY_RATE_PER_S = 5_000
 REPORTS_PER_S = 1_000
 MANY_SERVICES = 10_000
 SETTLE_S = 0.5
-# One process is luckier than the next, by a fifth and for as long as it lives; so there have to be many.
+# The throughput of equal processes differs by up to a fifth for their whole life, so many are measured.
 THROUGHPUT_SAMPLES = 3
 
 
 def _health(python: Python, seconds: int) -> Benchmark:
-    def entrant(name: str, command: Command) -> Candidate:
+    def candidate(name: str, command: Command) -> Candidate:
         return Candidate(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds))
 
     path = python.path
-    nginx = entrant("nginx", peers.nginx())
-    svcnode = entrant("svcnode", peers.svcnode(path))
+    nginx = candidate("nginx", peers.nginx())
+    svcnode = candidate("svcnode", peers.svcnode(path))
     return Benchmark(
         title="node health, requests/s",
         comparisons=(
             Comparison(svcnode, nginx, Threshold(1.1 if python.version == "3.11" else 1.2)),
-            Comparison(entrant("bare loop", peers.bare(path)), nginx),
-            Comparison(entrant("uvicorn", peers.uvicorn(path, "benchmarks.apps:bare")), nginx),
-            Comparison(entrant("granian", peers.granian(path, "benchmarks.apps:bare")), nginx),
-            Comparison(entrant("FastAPI", peers.uvicorn(path, "benchmarks.apps:fastapi", "--factory")), nginx),
+            Comparison(candidate("bare loop", peers.bare(path)), nginx),
+            Comparison(candidate("uvicorn", peers.uvicorn(path, "benchmarks.apps:bare")), nginx),
+            Comparison(candidate("granian", peers.granian(path, "benchmarks.apps:bare")), nginx),
+            Comparison(candidate("FastAPI", peers.uvicorn(path, "benchmarks.apps:fastapi", "--factory")), nginx),
         ),
         samples_per_round=THROUGHPUT_SAMPLES,
     )
 
 
-def _list(service_count: int, load: LoadFunction, bar: Threshold, python: Python, seconds: int) -> Benchmark:
+def _list(service_count: int, load: LoadFunction, threshold: Threshold, python: Python, seconds: int) -> Benchmark:
     body = services_body(service_count)
 
-    def entrant(name: str, command: Command) -> Candidate:
+    def candidate(name: str, command: Command) -> Candidate:
         return Candidate(name, lambda: _throughput(command, load, SERVICES, body, seconds))
 
-    nginx = entrant("nginx", peers.nginx(service_count))
-    svcnode = entrant("svcnode", peers.svcnode(python.path, service_count))
+    nginx = candidate("nginx", peers.nginx(service_count))
+    svcnode = candidate("svcnode", peers.svcnode(python.path, service_count))
     return Benchmark(
         title=f"list of {service_count:,} services, requests/s",
-        comparisons=(Comparison(svcnode, nginx, bar),),
+        comparisons=(Comparison(svcnode, nginx, threshold),),
         samples_per_round=THROUGHPUT_SAMPLES,
     )
 
 
 def _under_reports(python: Python, seconds: int) -> Benchmark:
-    def entrant(name: str, reports_per_s: int) -> Candidate:
+    def candidate(name: str, reports_per_s: int) -> Candidate:
         command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
         return Candidate(name, lambda: _throughput(command, requests_per_s, HEALTH, b"", seconds))
 
-    busy = entrant(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
+    busy = candidate(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
     return Benchmark(
         title=f"node health of {MANY_SERVICES:,} services, requests/s",
-        comparisons=(Comparison(busy, entrant("idle", 0), Threshold(0.85)),),
+        comparisons=(Comparison(busy, candidate("idle", 0), Threshold(0.85)),),
         samples_per_round=THROUGHPUT_SAMPLES,
     )
 
 
 def _with_pages(python: Python, seconds: int) -> Benchmark:
-    """Services that are looked at, one of them up and down all the time, so that the pages have something to hear."""
+    """Probed services, one of which changes all the time, so that the pages receive events."""
 
-    def entrant(name: str, page_count: int) -> Candidate:
+    def candidate(name: str, page_count: int) -> Candidate:
         command = peers.probing_node(python.path, PROBED_SERVICES)
         return Candidate(name, lambda: _throughput_with_pages(command, page_count, seconds))
 
     return Benchmark(
         title=f"node health of {PROBED_SERVICES} services, requests/s",
-        comparisons=(Comparison(entrant(f"{PAGES} pages open", PAGES), entrant("none", 0), Threshold(0.9)),),
+        comparisons=(Comparison(candidate(f"{PAGES} pages open", PAGES), candidate("none", 0), Threshold(0.9)),),
         samples_per_round=THROUGHPUT_SAMPLES,
     )
 
 
 def _steady(python: Python, seconds: int) -> Benchmark:
-    def entrant(name: str, reports_per_s: int) -> Candidate:
+    def candidate(name: str, reports_per_s: int) -> Candidate:
         command = peers.reporting_node(python.path, MANY_SERVICES, reports_per_s)
         return Candidate(name, lambda: _p99_us(command, seconds))
 
-    busy = entrant(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
+    busy = candidate(f"{REPORTS_PER_S:,} reports/s", REPORTS_PER_S)
     return Benchmark(
         title=f"node health of {MANY_SERVICES:,} services at {STEADY_RATE_PER_S:,} requests/s, p99, µs",
-        comparisons=(Comparison(busy, entrant("idle", 0), Threshold(2, is_floor=False)),),
-        samples_per_round=2,  # 20 ms of other work on the core make the percentile of a turn worthless
+        comparisons=(Comparison(busy, candidate("idle", 0), Threshold(2, is_floor=False)),),
+        samples_per_round=2,  # 20 ms of other work on the core spoil the percentile of a sample
     )
 
 
@@ -113,7 +113,7 @@ def _cold_start(python: Python, seconds: int) -> Benchmark:
     svcnode = Candidate("svcnode", lambda: _cold_start_ms(command))
     asyncio_import = Candidate('python -c "import asyncio"', lambda: _asyncio_import_ms(python.path))
     return Benchmark(
-        title="process start to first answer, ms",
+        title="process start to first response, ms",
         comparisons=(Comparison(svcnode, asyncio_import, Threshold(2.5, is_floor=False)),),
         samples_per_round=6,
     )
@@ -145,9 +145,9 @@ BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
 
 def _throughput(command: Command, load: LoadFunction, path: str, body: bytes, seconds: int) -> float:
     with running(command) as server:
-        _, answered = server.get(path)
-        if answered != body:
-            raise RuntimeError(f"{path}: not the {len(body)} bytes that all answer, but {answered[:200]!r}")
+        _, received = server.get(path)
+        if received != body:
+            raise RuntimeError(f"{path}: expected {len(body)} bytes, got {received[:200]!r}")
         return load(server.port, path, seconds)
 
 

@@ -1,8 +1,7 @@
-"""Those who are looked at: an nginx that counts who comes, and a listener that accepts and stays mute.
+"""Targets of checks: an nginx that counts requests, and a listener that accepts and never responds.
 
-Checks are counted here, where they arrive, and not by those who make them. HAProxy's TCP checks never arrive as
-connections: it holds back the last packet of the handshake and resets, so no server ever hears of them. The kernel
-does, and counts them for the whole machine, as half-open connections that were reset.
+Checks are counted at the target, not by the checker. HAProxy's TCP checks never become connections: it withholds the
+last packet of the handshake and resets. The kernel counts those as half-open connections that were reset.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 Kind = Literal["tcp", "http"]  # of a check
 
 BACKLOG = 4096
-MAX_HELD_CONNECTIONS = 2000  # of the connections that nobody answers
+MAX_HELD_CONNECTIONS = 2000  # connections without a response
 
 _STATUS_PATH = "/status"
 

@@ -1,4 +1,4 @@
-"""Builds the wheel and runs the tests against it, on this interpreter and on 3.13 where there is one, side by side.
+"""Builds the wheel and runs the tests against it, on this interpreter and on 3.13 if installed, in parallel.
 
 The tests run from a copy outside the source tree, so that nothing but the installed package can be imported.
 """
@@ -38,10 +38,10 @@ def build(dist: Path) -> Path:
     names = zipfile.ZipFile(wheel).namelist()
     for must in REQUIRED_FILES:
         if must not in names:
-            sys.exit(f"{wheel.name} does not hold {must}")
-    strangers = [name for name in names if not name.startswith("svcnode")]
-    if strangers:
-        sys.exit(f"{wheel.name} holds what is none of its business: {', '.join(strangers)}")
+            sys.exit(f"{wheel.name} lacks {must}")
+    unexpected = [name for name in names if not name.startswith("svcnode")]
+    if unexpected:
+        sys.exit(f"{wheel.name} contains unexpected files: {', '.join(unexpected)}")
     return wheel
 
 
@@ -60,9 +60,9 @@ def interpreters() -> list[str]:
 
 
 def version_of(python: str) -> str:
-    """Such as "3.13"; empty for what does not run, as a shim for a version that is not chosen."""
-    ask = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    return subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()
+    """Such as "3.13"; empty if it does not run, such as a pyenv shim without a version."""
+    command = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def test(wheel: Path, python: str, folder: Path) -> None:
@@ -75,27 +75,27 @@ def test(wheel: Path, python: str, folder: Path) -> None:
     run(uv, "venv", "--quiet", "--python", python, "--no-python-downloads", venv, label=version)
     run(uv, "pip", "sync", "--quiet", "--python", installed, "--require-hashes", locked, label=version)
     run(uv, "pip", "install", "--quiet", "--python", installed, "--no-deps", wheel, label=version)
-    ask = [str(installed), "-c", PRINT_LOCATION]
-    place = subprocess.run(
-        ask, cwd=elsewhere, env=clean_environ(), capture_output=True, text=True, check=True
+    command = [str(installed), "-c", PRINT_LOCATION]
+    location = subprocess.run(
+        command, cwd=elsewhere, env=clean_environ(), capture_output=True, text=True, check=True
     ).stdout.strip()
-    if "site-packages" not in place:
-        sys.exit(f"svcnode is imported from {place}, not from the wheel")
-    run(installed, ROOT / "scripts" / "rerun_failed.py", "-q", *TESTS, cwd=elsewhere, label=version)
+    if "site-packages" not in location:
+        sys.exit(f"svcnode is imported from {location}, not from the wheel")
+    run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, cwd=elsewhere, label=version)
 
 
 def find_uv() -> str:
     ours = ROOT / ".uv" / "bin" / "uv"
     found = str(ours) if ours.exists() else shutil.which("uv")
-    return found or sys.exit("uv is neither in .uv/bin nor on PATH; `make setup` puts it there")
+    return found or sys.exit("uv is neither in .uv/bin nor on PATH; `make setup` installs it")
 
 
 def run(*command: str | Path, cwd: Path = ROOT, label: str = "build") -> None:
-    """Say what is run, run it, and end with its exit code where it fails; `who` stands before every line of it."""
-    words = [str(word) for word in command]
-    print_line(label, f"$ {' '.join(words)}")
+    """Print and run a command; exit with its code if it fails. `label` precedes each line of output."""
+    argv = [str(part) for part in command]
+    print_line(label, f"$ {' '.join(argv)}")
     with subprocess.Popen(
-        words, cwd=cwd, env=clean_environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        argv, cwd=cwd, env=clean_environ(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         for line in process.stdout or ():
             print_line(label, line.rstrip("\n"))
@@ -103,13 +103,13 @@ def run(*command: str | Path, cwd: Path = ROOT, label: str = "build") -> None:
         sys.exit(process.returncode)
 
 
-def print_line(who: str, line: str) -> None:
-    sys.stdout.write(f"{who}: {line}\n")  # at once, so that no other's line gets into it
+def print_line(label: str, line: str) -> None:
+    sys.stdout.write(f"{label}: {line}\n")  # one write, so that lines do not mix
     sys.stdout.flush()
 
 
 def clean_environ() -> dict[str, str]:
-    """Without what would lead an interpreter elsewhere."""
+    """Without variables that change where an interpreter finds modules."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
