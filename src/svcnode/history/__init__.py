@@ -1,13 +1,13 @@
-"""Remembers: every transition, and how each service fared per minute, hour and day, in SQLite.
+"""The history: every transition, and per service the status times and checks of each minute, hour and day, in SQLite.
 
-records.py    what history is made of
-minutes.py    the minute that is running
-backlog.py    what is not written yet, or not told
-writer.py     the thread that writes; trouble.py, faults.py: what it says when it cannot
-database.py   the file; schema.py, transactions.py: its tables; retention.py: what is forgotten; files.py: whose it is
-reader.py     the thread that reads; recall.py, queries.py: from the file and from memory
+records.py     transitions, buckets, resolutions
+aggregator.py  the current minute
+backlog.py     records that are not written or not published yet
+writer.py      the thread that writes; errors.py: its errors
+database.py    the file; schema.py: its tables; retention.py: deletes old records; files.py: owner, lock, quarantine
+query.py       the thread that reads, and its queries
 
-Nothing that happens to the file reaches the event loop, the looking or the answers.
+No problem with the file affects the event loop, the checks or the responses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import ChangeKind, Outcome
 from svcnode.core.redaction import redacted
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
+from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery, QueryThread
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
 from svcnode.history.writer import Writer, WriterCallbacks
@@ -39,19 +41,17 @@ if TYPE_CHECKING:
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
 
 MAX_AGE_S, MAX_BYTES = 400 * 86_400.0, 256 * 1024**2
-OPEN_TIMEOUT_S = 0.2  # the start of the node waits no longer for the file
-CLOSE_TIMEOUT_S = 2.0  # nor does its end
+OPEN_TIMEOUT_S = 0.2  # the start of the node waits for the file no longer than this
+CLOSE_TIMEOUT_S = 2.0
 TICK_S = 1.0
-SERVICES_CLOSED_PER_STEP = (
-    200  # services of a minute that is over: the event loop is held for a fraction of a millisecond
-)
+SERVICES_CLOSED_PER_STEP = 200  # when a minute ends; blocks the event loop for a fraction of a millisecond
 TRANSITIONS_PUBLISHED_PER_STEP = 50
 
 log = logging.getLogger("svcnode.history")
 
 
 class History:
-    """Follows a node for as long as its `async with` block runs; without a path, it has memory and nothing else."""
+    """Records the changes of a node while its `async with` block runs. Without a path, in memory only."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class History:
         self._listeners: tuple[Callable[[Transition], None], ...] = ()
         self._loop: asyncio.AbstractEventLoop
         self._opened, self._closed = asyncio.Event(), asyncio.Event()
-        self._saved_state: str | None = None  # as the process before this one left it
+        self._saved_state: str | None = None  # of the previous process
         self._saved_state_loaded = asyncio.Event()
         self._is_subscribed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -76,21 +76,21 @@ class History:
         self._aggregator_lock = threading.Lock()
         self._writer: Writer | None = None
         if path is not None:
-            ears = WriterCallbacks(
+            callbacks = WriterCallbacks(
                 on_acknowledged=lambda up_to_id: self._call_on_loop(self._on_acknowledged, up_to_id),
                 on_opened=lambda: self._call_on_loop(self._opened.set),
-                on_state_loaded=lambda note: self._call_on_loop(self._on_state_loaded, note),
+                on_state_loaded=lambda text: self._call_on_loop(self._on_state_loaded, text),
                 on_closed=lambda: self._call_on_loop(self._closed.set),
             )
-            self._writer = Writer(path, self._backlog, RetentionLimits(max_age_s, max_bytes), wall_clock, ears)
+            self._writer = Writer(path, self._backlog, RetentionLimits(max_age_s, max_bytes), wall_clock, callbacks)
         self._query_thread = QueryThread()
         self._query = HistoryQuery(self._backlog, self._aggregator, self._aggregator_lock, self._writer)
         self._publish_to_id = 0
         self._is_publishing = False
-        self._previous_last_ids = (0, 0)  # the newest at the tick before the last, and at the last
-        self._published_early_to = 0  # up to here, some were told before they were written; 0 when all is well
-        self._restart_needed: str | None = None  # between what is wanted by now, and what this was made for
-        self.last_id = 0  # of the newest transition that was told
+        self._previous_last_ids = (0, 0)  # at the last tick but one, and at the last tick
+        self._published_early_to = 0  # up to this id, transitions were published before they were written; 0 if none
+        self._restart_needed: HistoryError | None = None  # the configuration has another path
+        self.last_id = 0  # of the newest published transition
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ class History:
             self._backlog.continue_after(self.last_id)
         if self._writer is None:
             self._backlog.pruned_to = self.last_id
-        self._record(self._process_transition("started", self._start_text()))
+        self._record(self._start_transition())
         self._subscribe_to_node()
         self._tick()
         return self
@@ -117,102 +117,113 @@ class History:
             self._timer.cancel()
         with self._aggregator_lock:
             self._aggregator.finish(self._wall_clock())
-        self._record(self._process_transition("stopped", f"svcnode {__version__}"))
+        self._record(self._process_transition("stopped", f"svcnode {__version__}", None))
         if self._writer is not None:
             self._writer.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), CLOSE_TIMEOUT_S)
             if len(self._backlog) and not self._writer.has_never_written:
-                log.warning("history: the last of it could not be written in time")
+                log.warning("the last records of the history were not written within %g s", CLOSE_TIMEOUT_S)
         self._publish(self._backlog.last_id)
         while self._is_publishing:
             self._publish_some()
         self._query_thread.close()
 
     def reconfigure(self, path: Path | None, *, max_age_s: float = MAX_AGE_S, max_bytes: int = MAX_BYTES) -> None:
-        """Go on with other limits. Another file, or none, takes a restart: until then all stays, and that is told."""
-        used = None if self._writer is None else self._writer.path
-        if path == used and self._writer is not None:
+        """Apply new limits. A new path takes effect after a restart; until then it is reported as a problem."""
+        current = None if self._writer is None else self._writer.path
+        if path == current and self._writer is not None:
             self._writer.set_limits(RetentionLimits(max_age_s, max_bytes))
-        self._restart_needed = None if path == used else _restart_text(used, path)
+        self._restart_needed = None if path == current else _restart_error(current, path)
         if self._restart_needed is not None:
-            log.warning("history: %s", self._restart_needed)
+            log.warning("%s", self._restart_needed)
 
-    # ---- what others see
+    # ---- status
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is written, or that it is not where it is wanted, or that a damaged file was set aside."""
-        return "; ".join(filter(None, (self._writer_problem, self._restart_needed))) or None
+        """Why the history is not written, not written where it is configured, or that a file was quarantined."""
+        return "; ".join(map(str, self._problems)) or None
 
     @property
-    def _writer_problem(self) -> str | None:
+    def problem_code(self) -> str | None:
+        return self._problems[0].code if self._problems else None
+
+    @property
+    def _problems(self) -> list[HistoryError]:
+        return [problem for problem in (self._writer_problem, self._restart_needed) if problem is not None]
+
+    @property
+    def _writer_problem(self) -> HistoryError | None:
         if self._writer is None:
             return None
         if self._published_early_to and not self._writer.status.is_failing:
-            return f"the disk of {self._writer.path} takes long to write; what comes is told before it is kept"
+            text = f"slow disk: {self._writer.path}; changes are published before they are written"
+            return HistoryError(text, HistoryProblem.SLOW_DISK)
         return self._writer.status.problem
 
     @property
     def is_healthy(self) -> bool:
-        """Whether what comes is being written; where no file is wanted, nothing is missing."""
+        """Whether new records are being written. Always true without a file."""
         return self._writer is None or not (self._published_early_to or self._writer.status.is_failing)
 
     @property
     def pruned_to(self) -> int:
-        """The newest transition that is no longer kept; all before it are gone, too."""
+        """The newest transition that was deleted; all older ones are deleted, too."""
         return max(self._backlog.pruned_to, 0 if self._writer is None else self._writer.pruned_to)
 
     def subscribe(self, listener: Callable[[Transition], None]) -> None:
-        """Call `listener` on the event loop for every transition, in order, once it is kept (or cannot be)."""
+        """Call `listener` on the event loop for every transition, in order, once it is written or cannot be written."""
         self._listeners = (*self._listeners, listener)
 
+    # ---- queries
+
     async def after(self, transition_id: int, limit: int = 500) -> list[Transition]:
-        """The oldest transitions that came after this one, of those that were told."""
+        """The oldest published transitions after this one."""
         up_to = self.last_id
         return await self._query_thread.run(lambda: self._query.after(transition_id, up_to, limit))
 
     async def latest(self, service_id: str | None = None, limit: int = 20) -> list[Transition]:
-        """The newest transitions first, of one service or of all and the node."""
+        """The newest transitions first, of one service or of all services and the node."""
         up_to = self.last_id
         return await self._query_thread.run(lambda: self._query.latest(service_id, up_to, limit))
 
-    async def buckets(self, service_ids: Sequence[str], span: Resolution) -> dict[str, list[Bucket]]:
-        """As many bars as the span shows, the oldest first and the one that is under way last, with none left out."""
+    async def buckets(self, service_ids: Sequence[str], resolution: Resolution) -> dict[str, list[Bucket]]:
+        """`resolution.bucket_count` buckets per service, without gaps, the oldest first; the last one is incomplete."""
         now_s = self._wall_clock()
         with self._aggregator_lock:
             self._aggregator.tick(now_s)
-        return await self._query_thread.run(lambda: self._query.buckets(service_ids, span, now_s))
+        return await self._query_thread.run(lambda: self._query.buckets(service_ids, resolution, now_s))
 
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
-        """Those of them of which anything is kept."""
+        """The ids that the history has records of."""
         return await self._query_thread.run(lambda: self._query.known_ids(service_ids))
 
-    # ---- what others want to find again after a restart
+    # ---- the saved state of the notifier
 
     def save_state(self, text: str) -> None:
-        """In the place of the one before; where no file is wanted, it is not kept."""
+        """Replace the saved state. Without a file, it is not saved."""
         if self._writer is not None:
             self._backlog.set_saved_state(text)
             self._writer.wake()
 
     async def load_state(self) -> str | None:
-        """As the process before this one left it. A file that cannot be opened yet is waited for."""
+        """The state that the previous process saved. Waits until the file can be opened."""
         if self._writer is not None:
             await self._saved_state_loaded.wait()
         return self._saved_state
 
-    def _on_state_loaded(self, note: str | None) -> None:
+    def _on_state_loaded(self, text: str | None) -> None:
         if not self._saved_state_loaded.is_set():
-            self._saved_state = note
+            self._saved_state = text
             self._saved_state_loaded.set()
 
-    # ---- what is heard, on whichever thread
+    # ---- recording, in any thread
 
     def _subscribe_to_node(self) -> None:
         self._is_subscribed = True
         self._unsubscribe = self._node.subscribe(self._on_change, on_evidence=self._on_evidence)
-        services = list(self._node)  # not with the lock held: whoever reads may hear of silence first
+        services = list(self._node)  # before taking the lock: reading a node may expire evidence and call _on_change
         now_s = self._wall_clock()
         with self._aggregator_lock:
             for service, state in services:
@@ -220,7 +231,7 @@ class History:
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         outcome = evidence.verdict.outcome
-        # What was reported took no time, and what is unknown says nothing of the service.
+        # A reported status is no check, and `unknown` is not about the service.
         if outcome is Outcome.UNKNOWN or self._node.probe_config(service_id) is None or not self._is_subscribed:
             return
         with self._aggregator_lock:
@@ -228,9 +239,9 @@ class History:
 
     def _on_change(self, change: Change) -> None:
         now_s = self._wall_clock()
-        # Silence is noticed after it has come to pass, and so is what a look sees that takes its time.
-        passed_s = change.after.since_s if change.kind is ChangeKind.STATUS and change.after else change.at_s
-        at_s = now_s - max(0.0, self._node.now_s() - passed_s)
+        # A status change may be recorded late: evidence expires before that is noticed, and checks take time.
+        changed_at_s = change.after.since_s if change.kind is ChangeKind.STATUS and change.after else change.at_s
+        at_s = now_s - max(0.0, self._node.now_s() - changed_at_s)
         if change.service_id is not None:
             with self._aggregator_lock:
                 status = None if change.after is None else change.after.status
@@ -238,12 +249,13 @@ class History:
         self._record(
             Transition(
                 id=int(now_s * 1e6),
-                at_s=int(at_s * 1e6) / 1e6,  # as exactly as it is kept
+                at_s=int(at_s * 1e6) / 1e6,  # microseconds, as in the file
                 kind=change.kind.value,
                 service_id=change.service_id,
                 before=None if change.before is None else change.before.status.value,
                 after=None if change.after is None else change.after.status.value,
                 reason="" if change.after is None else _storable_text(change.after.reason),
+                code=None if change.after is None else str(change.after.code),
                 health_before=int(change.health_before),
                 health=int(change.health),
             )
@@ -256,24 +268,37 @@ class History:
         else:
             self._writer.wake()
 
-    def _on_minute_closed(self, begin_s: int, bars: dict[str, Bucket]) -> None:
-        self._backlog.add_minute(begin_s, bars)
+    def _on_minute_closed(self, begin_s: int, buckets: dict[str, Bucket]) -> None:
+        self._backlog.add_minute(begin_s, buckets)
         if self._writer is not None:
             self._writer.wake()
 
-    def _process_transition(self, kind: str, reason: str) -> Transition:
-        now_s, health = self._wall_clock(), int(self._node.health)
-        return Transition(int(now_s * 1e6), int(now_s * 1e6) / 1e6, kind, None, None, None, reason, health, health)
-
-    def _start_text(self) -> str:
+    def _start_transition(self) -> Transition:
+        text = f"svcnode {__version__}"
         if self._writer is None or self._writer.last_kind in (None, "stopped"):
-            return f"svcnode {__version__}"
-        return f"svcnode {__version__}; the one before it ended without a word: it was killed, or the power failed"
+            return self._process_transition("started", text, None)
+        text += "; the previous process did not shut down cleanly"
+        return self._process_transition("started", text, ReasonCode.UNCLEAN_SHUTDOWN.value)
+
+    def _process_transition(self, kind: str, reason: str, code: str | None) -> Transition:
+        now_us, health = int(self._wall_clock() * 1e6), int(self._node.health)
+        return Transition(
+            id=now_us,
+            at_s=now_us / 1e6,
+            kind=kind,
+            service_id=None,
+            before=None,
+            after=None,
+            reason=reason,
+            code=code,
+            health_before=health,
+            health=health,
+        )
 
     # ---- on the event loop
 
     def _call_on_loop(self, function: Callable[..., object], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 
     def _publish(self, up_to_id: int) -> None:
@@ -282,9 +307,9 @@ class History:
             self._publish_some()
 
     def _publish_some(self) -> None:
-        """A few at a time: who listens may have much to do with each."""
-        some = self._backlog.take_unpublished(self._publish_to_id, TRANSITIONS_PUBLISHED_PER_STEP)
-        for transition in some:
+        """In steps, so that slow listeners do not block the event loop for long."""
+        transitions = self._backlog.take_unpublished(self._publish_to_id, TRANSITIONS_PUBLISHED_PER_STEP)
+        for transition in transitions:
             self.last_id = transition.id
             for listener in self._listeners:
                 try:
@@ -292,8 +317,8 @@ class History:
                 except BaseException as exc:
                     if is_user_interrupt(exc):
                         raise
-                    log.exception("a listener to the history failed; the others go on")
-        self._is_publishing = len(some) == TRANSITIONS_PUBLISHED_PER_STEP
+                    log.exception("a listener of the history raised an exception")
+        self._is_publishing = len(transitions) == TRANSITIONS_PUBLISHED_PER_STEP
         if self._is_publishing:
             self._loop.call_soon(self._publish_some)
 
@@ -311,12 +336,12 @@ class History:
             self._loop.call_soon(self._close_minute)
 
     def _publish_overdue(self) -> None:
-        """A disk may take its time; those who follow are told within two ticks."""
-        waited_for, newest_before = self._previous_last_ids
-        self._previous_last_ids = (newest_before, self._backlog.last_id)
-        if waited_for > self._publish_to_id and self._backlog.is_unpublished(waited_for):
-            self._published_early_to = waited_for
-            self._publish(waited_for)
+        """Publish transitions after two ticks even if they are not written yet, because the disk is slow."""
+        overdue_id, previous_id = self._previous_last_ids
+        self._previous_last_ids = (previous_id, self._backlog.last_id)
+        if overdue_id > self._publish_to_id and self._backlog.is_unpublished(overdue_id):
+            self._published_early_to = overdue_id
+            self._publish(overdue_id)
 
     def _on_acknowledged(self, up_to_id: int) -> None:
         if up_to_id >= self._published_early_to:
@@ -324,12 +349,14 @@ class History:
         self._publish(up_to_id)
 
 
-def _restart_text(used: Path | None, wanted: Path | None) -> str:
-    is_ = "none is kept in a file" if used is None else f"it is kept in {used}"
-    ought = "not to be kept" if wanted is None else f"to be kept in {wanted}"
-    return f"{is_}, as it was at the start; the configuration now wants it {ought}: restart the node for that"
+def _restart_error(current: Path | None, configured: Path | None) -> HistoryError:
+    is_, will_be = (str(path) if path else "memory only" for path in (current, configured))
+    return HistoryError(
+        f"history is in {is_}; the configuration now has {will_be}: restart the node to apply it",
+        HistoryProblem.RESTART_REQUIRED,
+    )
 
 
 def _storable_text(text: str) -> str:
-    """Without secrets, and without what no database can carry: halves of characters, and the end of a C string."""
+    """Without secrets, and without characters that SQLite cannot store: lone surrogates and NUL."""
     return redacted(text).encode("utf-8", "replace").decode().replace("\0", "�")

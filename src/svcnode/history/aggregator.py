@@ -1,11 +1,11 @@
-"""For how long each service has had which status in the minute that is running, and what its checks were like.
+"""Aggregates the current minute: per service the time in each status, and its checks.
 
-The time is told by the caller. Whatever happens adds to an accumulator; nothing walks over all of them but the turn of a
-minute, and that may be taken a few hundred at a time: an accumulator that is touched meanwhile is closed first, so each
-change counts in its own minute, however long the walk takes.
+The caller passes the time in. A change updates one accumulator; only the end of a minute iterates over all of them, in
+steps of a few hundred. An accumulator that is used between two steps is closed first, so every change counts in its own
+minute.
 
-Time counts only while somebody is there. `tick` says so about once a second. After a longer silence (this process was
-stopped, or the machine slept), or when the clock was set, what lies between is nobody's.
+Time counts only while this process runs. `tick` is called about once per second; if the calls stop for longer (the
+process was stopped, the machine slept) or the clock was set, the time in between counts for no status.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_GAP_S = 5.0
-MAX_SLEW_S = 1.0  # a clock that is being adjusted may go back by so much; it is waited for
+MAX_SLEW_S = 1.0  # a clock under adjustment may go back by this much; the aggregator waits until it has caught up
 
-_STATUS_INDEX = {Status.UP: 0, Status.INITIALIZING: 1, Status.DOWN: 2}  # as in a bar
+_STATUS_INDEX = {Status.UP: 0, Status.INITIALIZING: 1, Status.DOWN: 2}  # as in a bucket
 
 
 class _Window:
-    """Time without a break within one minute."""
+    """Uninterrupted time within one minute."""
 
     __slots__ = ("begin_s", "buckets", "end_s", "minute_s")
 
@@ -34,7 +34,7 @@ class _Window:
         self.begin_s = begin_s
         self.minute_s = MINUTES.begin_s(begin_s)
         self.end_s: float = self.minute_s + MINUTES.length_s
-        self.buckets: dict[str, Bucket] = {}  # of the accumulators that are closed
+        self.buckets: dict[str, Bucket] = {}  # of the closed accumulators
 
 
 class _Accumulator:
@@ -50,20 +50,20 @@ class _Accumulator:
     )
 
     def __init__(self, window: _Window) -> None:
-        self.status: Status | None = None  # None: nobody knows of the service (any more)
+        self.status: Status | None = None  # None: the service is not registered
         self.reset(window)
 
     def reset(self, window: _Window) -> None:
         self.window = window
-        self.since_s = window.begin_s  # up to here, the seconds are counted
+        self.since_s = window.begin_s  # the seconds are counted up to here
         self.seconds = [0.0, 0.0, 0.0]
         self.checks = self.failures = 0
         self.latency_sum_s = self.latency_max_s = 0.0
 
-    def count_to(self, moment_s: float) -> None:
+    def count_to(self, at_s: float) -> None:
         if self.status is not None:
-            self.seconds[_STATUS_INDEX[self.status]] += moment_s - self.since_s
-        self.since_s = moment_s
+            self.seconds[_STATUS_INDEX[self.status]] += at_s - self.since_s
+        self.since_s = at_s
 
     @property
     def bucket(self) -> Bucket:
@@ -80,19 +80,18 @@ class _Accumulator:
 
 
 class MinuteAggregator:
-    """Not safe for several threads at once."""
+    """Not thread-safe."""
 
-    def __init__(self, now_s: float, when_over: Callable[[int, dict[str, Bucket]], None]) -> None:
-        """`when_over` gets the beginning of each minute that is over, and its buckets."""
-        self.now_s = now_s  # the last time that somebody was there
-        self._on_minute_closed = when_over
+    def __init__(self, now_s: float, on_minute_closed: Callable[[int, dict[str, Bucket]], None]) -> None:
+        """`on_minute_closed` gets the start of each finished minute, and its buckets."""
+        self.now_s = now_s  # the time of the last tick
+        self._on_minute_closed = on_minute_closed
         self._accumulators: dict[str, _Accumulator] = {}
         self._window = _Window(now_s)
-        self._closing: _Window | None = None  # the one before, while some accumulators are still in it
-        self._unclosed_ids: Iterator[str] = iter(())  # those that may be
+        self._closing: _Window | None = None  # the previous window, while some accumulators are still in it
+        self._unclosed_ids: Iterator[str] = iter(())
 
     def tick(self, now_s: float) -> None:
-        """Somebody is there."""
         ahead_s = now_s - self.now_s
         if -MAX_SLEW_S < ahead_s < 0:
             return
@@ -103,7 +102,7 @@ class MinuteAggregator:
         self.now_s = now_s
 
     def set_status(self, service_id: str, status: Status | None, since_s: float, now_s: float) -> None:
-        """`since_s` may be in the past; what is closed by then stays as it is."""
+        """`since_s` may be in the past; closed buckets do not change."""
         self.tick(now_s)
         accumulator = self._accumulator(service_id)
         if accumulator is None:
@@ -123,7 +122,7 @@ class MinuteAggregator:
         accumulator.latency_max_s = max(accumulator.latency_max_s, duration_s)
 
     def close_some(self, count: int) -> bool:
-        """Close some more accumulators of the minute that is over; returns whether there may be more to do."""
+        """Close up to `count` accumulators of the finished minute; returns whether to call again."""
         if self._closing is None:
             return False
         some = list(islice(self._unclosed_ids, count))
@@ -131,19 +130,19 @@ class MinuteAggregator:
             self._accumulator(service_id)
         if some:
             return True
-        over, self._closing = self._closing, None
-        if over.buckets:
-            self._on_minute_closed(over.minute_s, over.buckets)
+        closed, self._closing = self._closing, None
+        if closed.buckets:
+            self._on_minute_closed(closed.minute_s, closed.buckets)
         return False
 
     def finish(self, now_s: float) -> None:
-        """Nobody will be there any more."""
+        """Close the current minute before its end, because the process stops."""
         self.tick(now_s)
         self._roll_window(end_s=self.now_s, begin_s=self.now_s)
         self._close_all()
 
     def open_buckets(self, service_id: str) -> list[Bucket]:
-        """What has not been handed over of a service, up to now."""
+        """The buckets of a service up to now that `on_minute_closed` has not received."""
         accumulator = self._accumulator(service_id)
         buckets = []
         if self._closing is not None and service_id in self._closing.buckets:
@@ -164,14 +163,14 @@ class MinuteAggregator:
             pass
 
     def _accumulator(self, service_id: str) -> _Accumulator | None:
-        """In the window that is running; first it is closed in the one before, where it still was."""
+        """The accumulator in the current window; if it is still in the previous window, that one is closed first."""
         accumulator = self._accumulators.get(service_id)
         if accumulator is None or accumulator.window is self._window:
             return accumulator
-        over = accumulator.window
-        accumulator.count_to(over.end_s)
-        if (bar := accumulator.bucket).known_s or bar.checks:
-            over.buckets[service_id] = bar
+        previous = accumulator.window
+        accumulator.count_to(previous.end_s)
+        if (bucket := accumulator.bucket).known_s or bucket.checks:
+            previous.buckets[service_id] = bucket
         if accumulator.status is None:
             del self._accumulators[service_id]
             return None

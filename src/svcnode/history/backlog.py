@@ -1,7 +1,7 @@
-"""What has been heard and is not written yet, and what is not told yet.
+"""The backlog: transitions and minutes that are not written yet, and transitions that are not published yet.
 
-Any thread may come at any time, and none is kept waiting. There is an end to what is held: while the file cannot be
-written, the oldest goes when there is too much. Without a file, the same holds all there is.
+It is thread-safe and no call blocks for long. It is bounded: while the file cannot be written, the oldest records are
+dropped. Without a file, the backlog is the whole history.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from svcnode.history.records import Bucket, ClosedMinute, Transition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Ten thousand services that go down at once, and come back; about 10 MB at worst.
+# 10,000 services that go down at the same time and recover; at most about 10 MB.
 MAX_TRANSITIONS = 20_000
-# Ninety minutes of a thousand services; about 30 MB at worst.
+# 90 minutes of 1,000 services; at most about 30 MB.
 MAX_BUCKETS = 90_000
 TRANSITIONS_PER_BATCH = 2000
 BUCKETS_PER_BATCH = 2000
 
 
 class Batch(NamedTuple):
-    """What is written in one transaction."""
+    """The records of one transaction."""
 
     transitions: list[Transition]
     minutes: list[ClosedMinute]
     pruned_to: int
-    saved_state: str | None = None  # the newest, where it is not written yet
+    saved_state: str | None = None  # None if the newest one is written
 
     @property
     def last_id(self) -> int:
@@ -40,10 +40,10 @@ class Batch(NamedTuple):
 class Backlog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Held while something goes over into the file, so that a reader sees it here or there, and not in both.
+        # Held while a batch moves into the file, so that a reader finds each record in one of the two, not in both.
         self.handover_lock = threading.Lock()
         self._last_sequence = 0
-        self.pruned_to = 0  # the newest transition that had to go
+        self.pruned_to = 0  # the newest transition that was dropped
         self._transitions: deque[Transition] = deque()
         self._unpublished: deque[Transition] = deque()
         self._minutes: deque[ClosedMinute] = deque()
@@ -51,10 +51,10 @@ class Backlog:
         self._saved_state: str | None = None
         self._is_saved_state_written = True
 
-    # ---- what comes in
+    # ---- adding
 
     def add(self, draft: Transition) -> Transition:
-        """Take it down; its id becomes greater than all before, whatever the clock says."""
+        """Add a transition; its id becomes greater than all previous ids, also if the clock was set back."""
         with self._lock:
             transition = draft._replace(id=self._next_sequence(draft.id))
             self._transitions.append(transition)
@@ -63,46 +63,46 @@ class Backlog:
                 self.pruned_to = self._transitions.popleft().id
         return transition
 
-    def add_minute(self, begin_s: int, bars: dict[str, Bucket]) -> None:
-        """In parts, so that none takes long to write: transitions wait meanwhile."""
-        each = iter(bars.items())
+    def add_minute(self, begin_s: int, buckets: dict[str, Bucket]) -> None:
+        """Add a minute in parts, so that no transaction takes long: transitions wait for it."""
+        remaining = iter(buckets.items())
         with self._lock:
-            while some := dict(islice(each, BUCKETS_PER_BATCH)):
-                self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, some))
-            self._bucket_count += len(bars)
+            while part := dict(islice(remaining, BUCKETS_PER_BATCH)):
+                self._minutes.append(ClosedMinute(self._next_sequence(), begin_s, part))
+            self._bucket_count += len(buckets)
             while self._bucket_count > MAX_BUCKETS and len(self._minutes) > 1:
                 self._bucket_count -= len(self._minutes.popleft().buckets)
 
     def set_saved_state(self, text: str) -> None:
-        """In the place of the one before."""
+        """Replace the state to save."""
         with self._lock:
             if text != self._saved_state:
                 self._saved_state, self._is_saved_state_written = text, False
 
-    def continue_after(self, number: int) -> None:
-        """Number all that is here, and all that comes, above this."""
+    def continue_after(self, sequence: int) -> None:
+        """Number all present and future records above this sequence number."""
         with self._lock:
-            oldest = min((items[0][0] for items in (self._transitions, self._minutes) if items), default=number + 1)
-            self._last_sequence = max(self._last_sequence, number)
-            if oldest <= number:  # they came before it was known how far the numbers were
+            oldest = min((items[0][0] for items in (self._transitions, self._minutes) if items), default=sequence + 1)
+            self._last_sequence = max(self._last_sequence, sequence)
+            if oldest <= sequence:  # they were added before the file was open
                 self._transitions = deque(one._replace(id=self._next_sequence()) for one in self._transitions)
                 self._minutes = deque(one._replace(sequence=self._next_sequence()) for one in self._minutes)
                 newest = list(self._transitions)[-len(self._unpublished) :] if self._unpublished else []
                 self._unpublished = deque(newest)
 
-    def _next_sequence(self, wanted: int = 0) -> int:
-        self._last_sequence = max(self._last_sequence + 1, wanted)
+    def _next_sequence(self, minimum: int = 0) -> int:
+        self._last_sequence = max(self._last_sequence + 1, minimum)
         return self._last_sequence
 
-    # ---- telling
+    # ---- publishing
 
     def take_unpublished(self, up_to_id: int, limit: int) -> list[Transition]:
-        """The oldest that are not told yet, which they are from now on."""
+        """Remove and return the oldest unpublished transitions."""
         with self._lock:
             return list(self._pop_unpublished(up_to_id, limit))
 
     def is_unpublished(self, transition_id: int) -> bool:
-        """Whether this one, or one before it, is not told yet."""
+        """Whether this transition, or an older one, is not published yet."""
         with self._lock:
             return bool(self._unpublished) and self._unpublished[0].id <= transition_id
 
@@ -115,24 +115,23 @@ class Backlog:
 
     @property
     def last_id(self) -> int:
-        """At least that of the newest transition."""
+        """The id of the newest transition, or a greater number."""
         return self._last_sequence
 
     def next_batch(self) -> Batch | None:
-        """Some of the oldest, and a minute at a time."""
+        """The oldest transitions and at most one minute; they stay in the backlog until `mark_written`."""
         with self._lock:
             if not self._transitions and not self._minutes and self._is_saved_state_written:
                 return None
-            some = min(len(self._transitions), TRANSITIONS_PER_BATCH)
+            count = min(len(self._transitions), TRANSITIONS_PER_BATCH)
             return Batch(
-                [self._transitions[place] for place in range(some)],
+                [self._transitions[index] for index in range(count)],
                 [self._minutes[0]] if self._minutes else [],
                 self.pruned_to,
                 None if self._is_saved_state_written else self._saved_state,
             )
 
     def mark_written(self, batch: Batch) -> None:
-        """It is written."""
         with self._lock:
             while self._transitions and self._transitions[0].id <= batch.last_id:
                 self._transitions.popleft()
@@ -142,10 +141,10 @@ class Backlog:
             self._is_saved_state_written = self._is_saved_state_written or self._saved_state == batch.saved_state
 
     def mark_file_lost(self, now_us: int) -> None:
-        """The file is lost: nothing is left but what is here."""
+        """The file is lost: the history starts with the oldest record here, and the state must be written again."""
         with self._lock:
-            kept_after = self._transitions[0].id - 1 if self._transitions else self._next_sequence(now_us)
-            self.pruned_to = max(self.pruned_to, kept_after)
+            pruned_to = self._transitions[0].id - 1 if self._transitions else self._next_sequence(now_us)
+            self.pruned_to = max(self.pruned_to, pruned_to)
             self._is_saved_state_written = self._saved_state is None
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The file, in the hands of the thread that writes."""
+"""The SQLite database of the history. Only the writer thread uses it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.history import schema
-from svcnode.history.errors import OTHER_PATH_HINT, CorruptionError, HistoryError
+from svcnode.history.errors import OTHER_PATH_HINT, CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import file_identity
 from svcnode.history.records import DAYS, RESOLUTIONS
 from svcnode.history.retention import Retention
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BUSY_TIMEOUT_S = 0.5  # how long to wait for a program that holds the file; nobody waits for us meanwhile
-QUICK_CHECK_TIMEOUT_S = 1.0  # a large file on a slow disk is checked as far as this goes
+BUSY_TIMEOUT_S = 0.5  # the wait for a lock that another program holds
+QUICK_CHECK_TIMEOUT_S = 1.0  # a large file on a slow disk is checked in part
 ROWS_PER_STATEMENT = 500
 
 
@@ -37,7 +37,7 @@ class Database:
         try:
             self._prepare(limits, verify=verify)
             self.last_id, self.last_kind = self._last_transition()
-            self.saved_state = self._read_saved_state()  # as it was found
+            self.saved_state = self._read_saved_state()  # at the time of opening
             watermarks = dict(self._connection.execute("SELECT name, value FROM watermarks").fetchall())
         except BaseException:
             self._connection.close()
@@ -52,33 +52,33 @@ class Database:
 
     @property
     def last_sequence(self) -> int:
-        """The greatest that was given to anything here."""
+        """The greatest sequence number of the file."""
         return max(self.last_id, self.pruned_to, self._aggregated_to)
 
     @property
     def is_at_path(self) -> bool:
-        """Whether the files are still there. What was removed can be written for ever, and is gone at the end."""
+        """False if the file was removed or replaced: writes to it still succeed, but are lost at the end."""
         return (
             self._file_identity is not None and file_identity(self._path, has_wal=self._has_wal) == self._file_identity
         )
 
     def write(self, batch: Batch) -> None:
-        """All of it, or nothing."""
-        fresh = [minute for minute in batch.minutes if minute.sequence > self._aggregated_to]
+        """Write the batch in one transaction."""
+        new_minutes = [minute for minute in batch.minutes if minute.sequence > self._aggregated_to]
         with transaction(self._connection):
             self._upsert_services(batch)
-            for some in _chunks([schema.transition_row(one) for one in batch.transitions]):
-                self._connection.execute(schema.INSERT_TRANSITIONS, (json.dumps(some),))
-            for minute in fresh:
+            for rows in _chunks([schema.transition_row(one) for one in batch.transitions]):
+                self._connection.execute(schema.INSERT_TRANSITIONS, (json.dumps(rows),))
+            for minute in new_minutes:
                 self._add_minute(minute)
             self._retention.record_pruned(batch.pruned_to)
             if batch.saved_state is not None:
                 self._connection.execute(schema.SET_SAVED_STATE, (batch.saved_state,))
-        for minute in fresh:
+        for minute in new_minutes:
             self._aggregated_to = minute.sequence
 
     def set_limits(self, limits: RetentionLimits) -> bool:
-        """Returns whether they are others than before, so that there may be something to forget."""
+        """Returns whether the limits changed, so that there may be something to prune."""
         if limits == self._retention.limits:
             return False
         self._limit_wal(limits)
@@ -86,7 +86,7 @@ class Database:
         return True
 
     def prune_some(self, now_s: float) -> bool:
-        """Returns whether something went, so that there may be more."""
+        """Run one step; returns whether it deleted something, so that there may be more."""
         return self._retention.prune_some(now_s)
 
     def close(self) -> None:
@@ -96,39 +96,44 @@ class Database:
 
     def _prepare(self, limits: RetentionLimits, *, verify: bool) -> None:
         connection = self._connection
-        # A file that is cut short under our feet is an error then, and not the end of the process.
+        # Without memory mapping, a file that is truncated while in use causes an error, not SIGBUS.
         connection.execute("PRAGMA mmap_size = 0")
-        # What a statement needs on the side needs no disk, which may be full.
+        # Temporary tables in memory work also if the disk is full.
         connection.execute("PRAGMA temp_store = MEMORY")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > schema.VERSION:
-            raise HistoryError(f"{self._path} was written by a newer svcnode; use that one, or {OTHER_PATH_HINT}")
         if version == 0:
             self._create()
         else:
+            self._check_version(version)
             self._check_tables()
             if verify:
                 self._quick_check()
-        # Readers and the writer do not wait for each other, and a commit is one write at the end of one file. Some
-        # disks cannot have it: there they wait.
+        # In WAL mode readers and the writer do not block each other, and a commit is one sequential write. Some file
+        # systems do not support it; there they block each other.
         self._has_wal = connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
-        # A commit is on the disk before it is acknowledged, so it outlives a power cut, too. The price is paid once for
-        # all that came while the commit before was under way.
+        # A commit is on disk before it is acknowledged, so it survives a power failure. One commit covers all records
+        # that were added during the previous commit.
         connection.execute("PRAGMA synchronous = FULL")
         self._limit_wal(limits)
         connection.execute(schema.CREATE_STAGING)
-        connection.execute(schema.CREATE_SAVED_STATE)
+
+    def _check_version(self, version: int) -> None:
+        text = f"{self._path} has schema version {version}; this svcnode uses version {schema.VERSION}"
+        if version > schema.VERSION:
+            raise HistoryError(f"{text}; use a newer svcnode, or {OTHER_PATH_HINT}", HistoryProblem.NEWER_SCHEMA)
+        if version < schema.VERSION:
+            raise CorruptionError(text, HistoryProblem.OLDER_SCHEMA)
 
     def _limit_wal(self, limits: RetentionLimits) -> None:
-        """When the log has grown so far, it is brought into the file, and cut down again if it was longer."""
+        """Set the size at which the write-ahead log is moved into the database and truncated."""
         (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {limits.wal_bytes // page_bytes}")
         self._connection.execute(f"PRAGMA journal_size_limit = {limits.wal_bytes}")
 
     def _create(self) -> None:
-        # So that the file can give space back a little at a time. Only a file without tables takes it.
+        # Allows freeing pages in small steps; takes effect only before the first table is created.
         self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        # Before the log is begun: whose file it is must stand in the file itself from the first moment on.
+        # Before WAL mode is set: the application id must be in the database file itself from the start.
         with transaction(self._connection):
             for statement in schema.SCHEMA:
                 self._connection.execute(statement)
@@ -136,30 +141,30 @@ class Database:
     def _check_tables(self) -> None:
         found = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if missing := sorted(schema.TABLES - found):
-            raise CorruptionError(f"{self._path} is damaged: it has lost its table {', '.join(missing)}")
+            raise CorruptionError(f"{self._path} is corrupt: missing table {', '.join(missing)}")
 
     def _quick_check(self) -> None:
-        was_cut_short, is_over = False, threading.Event()
+        is_interrupted, is_finished = False, threading.Event()
 
-        def cut_short_when_it_takes_long() -> None:
-            nonlocal was_cut_short
-            if not is_over.wait(QUICK_CHECK_TIMEOUT_S):
-                was_cut_short = True
+        def interrupt_after_timeout() -> None:
+            nonlocal is_interrupted
+            if not is_finished.wait(QUICK_CHECK_TIMEOUT_S):
+                is_interrupted = True
                 self._connection.interrupt()
 
-        guard = threading.Thread(target=cut_short_when_it_takes_long, name="svcnode history check", daemon=True)
-        guard.start()
-        finding = "ok"
+        watchdog = threading.Thread(target=interrupt_after_timeout, name="svcnode history check", daemon=True)
+        watchdog.start()
+        result = "ok"
         try:
-            (finding,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            (result,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.OperationalError:
-            if not was_cut_short:
+            if not is_interrupted:
                 raise
         finally:
-            is_over.set()
-            guard.join()
-        if finding != "ok" and not was_cut_short:
-            raise CorruptionError(f"{self._path} is damaged: {' '.join(finding.split())}")
+            is_finished.set()
+            watchdog.join()
+        if result != "ok" and not is_interrupted:
+            raise CorruptionError(f"{self._path} is corrupt: {' '.join(result.split())}")
 
     def _last_transition(self) -> tuple[int, str | None]:
         last = "SELECT id, kind FROM transitions ORDER BY id DESC LIMIT 1"
@@ -176,14 +181,14 @@ class Database:
         ids = {transition.service_id for transition in batch.transitions if transition.service_id is not None}
         ids.update(*(minute.buckets for minute in batch.minutes))
         times_s = [*(one.at_s for one in batch.transitions), *(minute.begin_s for minute in batch.minutes)]
-        for some in _chunks(sorted(ids)):
-            self._connection.execute(schema.UPSERT_SERVICES, (DAYS.begin_s(max(times_s)), json.dumps(some)))
+        for some_ids in _chunks(sorted(ids)):
+            self._connection.execute(schema.UPSERT_SERVICES, (DAYS.begin_s(max(times_s)), json.dumps(some_ids)))
 
     def _add_minute(self, minute: ClosedMinute) -> None:
-        for some in _chunks([schema.bucket_row(service_id, bar) for service_id, bar in minute.buckets.items()]):
-            self._connection.execute(schema.INSERT_STAGING, (json.dumps(some),))
-        for span in RESOLUTIONS:
-            self._connection.execute(schema.upsert_buckets(span), (span.begin_s(minute.begin_s),))
+        for rows in _chunks([schema.bucket_row(service_id, bucket) for service_id, bucket in minute.buckets.items()]):
+            self._connection.execute(schema.INSERT_STAGING, (json.dumps(rows),))
+        for resolution in RESOLUTIONS:
+            self._connection.execute(schema.upsert_buckets(resolution), (resolution.begin_s(minute.begin_s),))
         self._connection.execute("DELETE FROM staging")
         self._connection.execute(schema.SET_WATERMARK, (schema.AGGREGATED_TO, minute.sequence))
 

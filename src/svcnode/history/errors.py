@@ -1,8 +1,9 @@
-"""Why history cannot be kept, in words for people: what, where, and how to mend it."""
+"""Errors of the history file: what, where, and how to fix it."""
 
 from __future__ import annotations
 
 import errno
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from svcnode.core.text import os_error_text
@@ -10,51 +11,82 @@ from svcnode.core.text import os_error_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-OTHER_PATH_HINT = "name another file in [history] path"
+OTHER_PATH_HINT = "set another [history] path"
+
+
+class HistoryProblem(StrEnum):
+    """What is wrong with the history, for programs."""
+
+    DISK_FULL = "disk_full"
+    NOT_WRITABLE = "not_writable"
+    LOCKED = "locked"  # another program holds a lock of SQLite
+    IO_ERROR = "io_error"
+    UNUSABLE = "unusable"  # any other error of SQLite or of the operating system
+    NO_THREAD = "no_thread"
+    CORRUPT = "corrupt"
+    OLDER_SCHEMA = "older_schema"
+    NEWER_SCHEMA = "newer_schema"
+    NOT_A_FILE = "not_a_file"
+    NOT_A_DATABASE = "not_a_database"
+    FOREIGN_DATABASE = "foreign_database"  # the database of another program
+    IN_USE = "in_use"  # another svcnode writes this file
+    SLOW_DISK = "slow_disk"
+    RESTART_REQUIRED = "restart_required"  # the configuration changed the path
 
 
 class HistoryError(Exception):
-    """Its text goes to the page and into the log. It is tried again later, for some mend themselves."""
+    """The history cannot be written. The writer logs the text and retries."""
+
+    def __init__(self, text: str, code: HistoryProblem) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class CorruptionError(HistoryError):
-    """The file is ours, and no longer sound."""
+    """The file was written by svcnode and cannot be used: it is corrupt or has an older schema. It is quarantined."""
+
+    def __init__(self, text: str, code: HistoryProblem = HistoryProblem.CORRUPT) -> None:
+        super().__init__(text, code)
 
 
-_DISK_FULL = "there is no room left on the disk of {path}; what comes is kept in memory until there is"
-_NOT_WRITABLE = "{path} cannot be written: {exc}; mend its permissions, or " + OTHER_PATH_HINT
-_LOCKED = "another program holds {path} locked; what comes is kept in memory until it lets go"
-_CANNOT_USE = "cannot use {path}: {exc}; mend that, or " + OTHER_PATH_HINT
+_TEXT = {
+    HistoryProblem.DISK_FULL: "disk full: {path}; buffering in memory",
+    HistoryProblem.NOT_WRITABLE: "{path} is not writable: {exc}; fix its permissions, or " + OTHER_PATH_HINT,
+    HistoryProblem.LOCKED: "{path} is locked by another program; buffering in memory",
+    HistoryProblem.IO_ERROR: "I/O error: {path}: {exc}; buffering in memory; check the disk",
+    HistoryProblem.UNUSABLE: "cannot use {path}: {exc}; fix this, or " + OTHER_PATH_HINT,
+}
 
-# By the first byte of SQLite's result codes. Its own names for them would have to be loaded with it, for every node.
-_TEXT_BY_SQLITE_CODE = {
-    5: _LOCKED,  # BUSY
-    6: _LOCKED,  # LOCKED
-    8: _NOT_WRITABLE,  # READONLY
-    10: "the disk of {path} fails, or has no room: {exc}; what comes is kept in memory meanwhile",  # IOERR
-    13: _DISK_FULL,  # FULL
-    15: _LOCKED,  # PROTOCOL: a race for the lock that went on for too long
+# By the primary result code of SQLite, as numbers: the names are in the sqlite3 module, which is imported late.
+_PROBLEM_BY_SQLITE_CODE = {
+    5: HistoryProblem.LOCKED,  # BUSY
+    6: HistoryProblem.LOCKED,  # LOCKED
+    8: HistoryProblem.NOT_WRITABLE,  # READONLY
+    10: HistoryProblem.IO_ERROR,  # IOERR
+    13: HistoryProblem.DISK_FULL,  # FULL
+    15: HistoryProblem.LOCKED,  # PROTOCOL: the lock was not available for too long
 }
 _CORRUPTION_CODES = (11, 26)  # CORRUPT, NOTADB
 
-_TEXT_BY_ERRNO = {
-    errno.ENOSPC: _DISK_FULL,
-    errno.EDQUOT: _DISK_FULL,
-    errno.EFBIG: _DISK_FULL,
-    errno.EROFS: _NOT_WRITABLE,
-    errno.EACCES: _NOT_WRITABLE,
-    errno.EPERM: _NOT_WRITABLE,
+_PROBLEM_BY_ERRNO = {
+    errno.ENOSPC: HistoryProblem.DISK_FULL,
+    errno.EDQUOT: HistoryProblem.DISK_FULL,
+    errno.EFBIG: HistoryProblem.DISK_FULL,
+    errno.EROFS: HistoryProblem.NOT_WRITABLE,
+    errno.EACCES: HistoryProblem.NOT_WRITABLE,
+    errno.EPERM: HistoryProblem.NOT_WRITABLE,
 }
 
 
 def history_error_from(exc: Exception, path: Path) -> HistoryError:
-    """What an error of SQLite or of the system means here."""
+    """Translate an error of SQLite or of the operating system."""
     if isinstance(exc, HistoryError):
         return exc
     if isinstance(exc, OSError):
-        words = _TEXT_BY_ERRNO.get(exc.errno or 0, _CANNOT_USE)
-        return HistoryError(words.format(path=path, exc=os_error_text(exc)))
-    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-    if code in _CORRUPTION_CODES:
-        return CorruptionError(f"{path} is damaged: {exc}")
-    return HistoryError(_TEXT_BY_SQLITE_CODE.get(code, _CANNOT_USE).format(path=path, exc=exc))
+        problem, text = _PROBLEM_BY_ERRNO.get(exc.errno or 0, HistoryProblem.UNUSABLE), os_error_text(exc)
+    else:
+        sqlite_code, text = getattr(exc, "sqlite_errorcode", 0) & 0xFF, str(exc)
+        if sqlite_code in _CORRUPTION_CODES:
+            return CorruptionError(f"{path} is corrupt: {exc}")
+        problem = _PROBLEM_BY_SQLITE_CODE.get(sqlite_code, HistoryProblem.UNUSABLE)
+    return HistoryError(_TEXT[problem].format(path=path, exc=text), problem)

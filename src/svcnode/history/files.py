@@ -1,4 +1,4 @@
-"""Whose file it is: nothing that is not ours is ever touched, and what is ours has one writer."""
+"""The history file on disk: owner, lock and quarantine. Files of other programs are never changed."""
 
 from __future__ import annotations
 
@@ -7,64 +7,64 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from svcnode.history.errors import OTHER_PATH_HINT, HistoryError
+from svcnode.history.errors import OTHER_PATH_HINT, HistoryError, HistoryProblem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# "svch": tells our databases from anybody else's. See PRAGMA application_id.
-APPLICATION_ID = 0x73766368
-MAX_QUARANTINED = 3  # damaged files that are kept; a disk that damages one after the other must not fill up with them
+APPLICATION_ID = 0x73766368  # "svch": PRAGMA application_id of the databases that svcnode creates
+MAX_QUARANTINED = 3  # so that a bad disk does not fill up with corrupt files
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
-_APPLICATION_ID_BYTES = slice(68, 72)  # where the application id stands in the first page
+_APPLICATION_ID_BYTES = slice(68, 72)  # position of the application id in the database header
 _SIDECAR_SUFFIXES = ("-wal", "-shm", "-journal")
 
 
 def check_owner(path: Path) -> None:
-    """Refuse what somebody else has put there. Read as bytes: a stranger's database is not even opened."""
+    """Reject a file of another program. Only the header is read; SQLite does not open the file."""
     try:
         if not path.is_file():
             path.stat()
-            raise HistoryError(f"{path} is not a file; {OTHER_PATH_HINT}")
+            raise HistoryError(f"{path} is not a file; {OTHER_PATH_HINT}", HistoryProblem.NOT_A_FILE)
         with path.open("rb") as file:
-            beginning = file.read(100)
+            header = file.read(100)
     except FileNotFoundError:
         return
-    if not beginning:
-        return  # as good as none
-    if not beginning.startswith(_SQLITE_MAGIC):
-        if not _lock_path(path).exists():  # or else it was ours, and its beginning is lost
-            raise HistoryError(f"{path} is not a database; {OTHER_PATH_HINT}")
-    elif int.from_bytes(beginning[_APPLICATION_ID_BYTES]) != APPLICATION_ID:
-        raise HistoryError(f"{path} is a database of another program; {OTHER_PATH_HINT}")
+    if not header:
+        return
+    if not header.startswith(_SQLITE_MAGIC):
+        if not _lock_path(path).exists():  # with a lock file it is a history file with a corrupt header
+            raise HistoryError(f"{path} is not a SQLite database; {OTHER_PATH_HINT}", HistoryProblem.NOT_A_DATABASE)
+    elif int.from_bytes(header[_APPLICATION_ID_BYTES]) != APPLICATION_ID:
+        raise HistoryError(
+            f"{path} is a database of another program; {OTHER_PATH_HINT}", HistoryProblem.FOREIGN_DATABASE
+        )
 
 
 def make_directory(folder: Path) -> None:
-    """With all above it that are missing, for nobody else to look into."""
+    """Create a directory and its missing parents with mode 0700."""
     if not folder.exists():
         make_directory(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def create_file(path: Path) -> None:
-    """For nobody else to read, since reasons tell much about a node; what is there already keeps its mode.
+    """Create the file with mode 0600, since reasons may be confidential. An existing file keeps its mode.
 
-    SQLite gives the same mode to the files beside it.
+    SQLite gives the same mode to its sidecar files.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return  # and is not opened: who closes a file gives up all that SQLite has locked there
+        return  # not opened: closing a descriptor releases all POSIX locks that SQLite holds on the file
     os.close(descriptor)
 
 
 class FileLock:
-    """While it is held, no other svcnode writes to this file. It ends with the process, however that ends."""
+    """While it is held, no other svcnode writes this history file. The kernel releases it when the process ends."""
 
     def __init__(self, path: Path) -> None:
-        # Beside the database and not on it: what SQLite locks there is its own affair, and on a disk in the network the
-        # two kinds of locks are one.
+        # A file beside the database: SQLite has its own locks on the database, and NFS does not separate the two kinds.
         self.path = _lock_path(path)
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -74,16 +74,17 @@ class FileLock:
         except BlockingIOError:
             holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
             os.close(self._descriptor)
-            who = f"process {holder}" if holder.isdigit() else "it runs"
+            process = f" (process {holder})" if holder.isdigit() else ""
             raise HistoryError(
-                f"{path} belongs to another svcnode ({who}), so this one keeps no history; {OTHER_PATH_HINT}"
+                f"{path} is in use by another svcnode{process}; this node writes no history; {OTHER_PATH_HINT}",
+                HistoryProblem.IN_USE,
             ) from None
-        except OSError:  # nothing can be locked there, or the disk is full: the number is only for people to read
+        except OSError:  # the file system has no locks, or the disk is full; the process id is informative only
             pass
 
     @property
     def is_at_path(self) -> bool:
-        """Whether others find it. Where it was removed, the next one who comes makes a new one and holds that."""
+        """False if the lock file was removed: another process would create a new one and lock that."""
         held = os.fstat(self._descriptor)
         try:
             found = self.path.stat()
@@ -100,32 +101,32 @@ def _lock_path(path: Path) -> Path:
 
 
 def quarantine(path: Path, now_s: float) -> Path:
-    """Move a damaged file, and what belongs to it, out of the way; returns where it is now."""
+    """Rename an unusable file and its sidecar files; returns the new path."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
-    aside = path.with_name(f"{path.name}.corrupt-{stamp}")
-    path.rename(aside)  # first, so that nobody finds it without the rest
+    quarantined = path.with_name(f"{path.name}.corrupt-{stamp}")
+    path.rename(quarantined)  # first, so that the database is never at its path without its sidecar files
     for suffix in _SIDECAR_SUFFIXES:
-        beside = path.with_name(path.name + suffix)
-        if beside.exists():
-            beside.rename(aside.with_name(aside.name + suffix))
+        sidecar = path.with_name(path.name + suffix)
+        if sidecar.exists():
+            sidecar.rename(quarantined.with_name(quarantined.name + suffix))
     _remove_old_quarantined(path)
-    return aside
+    return quarantined
 
 
 def _remove_old_quarantined(path: Path) -> None:
-    beginning = f"{path.name}.corrupt-"
-    asides = sorted(
-        one
-        for one in path.parent.iterdir()
-        if one.name.startswith(beginning) and not one.name.endswith(_SIDECAR_SUFFIXES)
+    prefix = f"{path.name}.corrupt-"
+    quarantined = sorted(
+        file
+        for file in path.parent.iterdir()
+        if file.name.startswith(prefix) and not file.name.endswith(_SIDECAR_SUFFIXES)
     )
-    for old in asides[:-MAX_QUARANTINED]:
+    for old in quarantined[:-MAX_QUARANTINED]:
         for suffix in ("", *_SIDECAR_SUFFIXES):
             old.with_name(old.name + suffix).unlink(missing_ok=True)
 
 
 def file_identity(path: Path, *, has_wal: bool = True) -> tuple[tuple[int, int], ...] | None:
-    """Which files they are, the database and its log; None when one is not there, or nothing is in the database."""
+    """Device and inode of the database and its write-ahead log; None if one is missing or the database is empty."""
     try:
         found = [path.stat(), *([path.with_name(f"{path.name}-wal").stat()] if has_wal else [])]
     except OSError:

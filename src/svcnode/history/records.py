@@ -1,4 +1,4 @@
-"""What history is made of. Times are seconds of the wall clock here: history outlives the process and its clock."""
+"""The records of the history. Times are seconds of the wall clock, because the history outlives the process."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# What adding up many floating-point numbers may be off by, and more.
+# An upper bound for the error of adding many floating-point numbers.
 ROUNDING_TOLERANCE_S = 0.001
 
 
 class Transition(NamedTuple):
-    """One change of the node or of one of its services.
+    """One change of the node or of one service.
 
-    The id is the time in microseconds at which the change was taken down, or one more than the id before it: it grows
-    strictly, also over restarts, so whoever knows the last one that they saw can ask for what came after it.
+    The id is the time of recording in microseconds, or the previous id plus 1 if that is greater. Ids increase
+    strictly, also across restarts, so a client continues after the last id that it received.
     """
 
     id: int
-    at_s: float  # when it came to pass, which for silence is before it was noticed
-    kind: str  # of core.model.ChangeKind, or "started" and "stopped" for the process itself
+    at_s: float  # the time of the change; for expired evidence this is before the time of recording
+    kind: str  # a value of core.model.ChangeKind, or "started" and "stopped" for the process
     service_id: str | None
     before: str | None  # the published status
     after: str | None
     reason: str
+    code: str | None  # the reason code of the new state; None if the change has no new state of a service
     health_before: int
     health: int
 
 
 class Bucket(NamedTuple):
-    """What became of a service in one minute, hour or day: for how long it had which status, and its checks.
+    """One service in one minute, hour or day: the time per status and its checks.
 
-    What is missing from the length of the span is time in which nobody was there to know.
+    If the times add up to less than the length of the bucket, the status was not known for the rest.
     """
 
     begin_s: int
@@ -49,9 +50,9 @@ class Bucket(NamedTuple):
 
 
 class ClosedMinute(NamedTuple):
-    """A minute that is over, or a part of one: a bar for each service, or for some of them.
+    """The buckets of a finished minute, or a part of them.
 
-    The number grows as the ids of transitions do, so whoever writes minutes down can tell which they have.
+    The sequence number increases like the ids of transitions, so the writer knows which parts are written.
     """
 
     sequence: int
@@ -60,54 +61,52 @@ class ClosedMinute(NamedTuple):
 
 
 class RetentionLimits(NamedTuple):
-    """How much is kept: bars and transitions up to an age, and no more than fits."""
-
     max_age_s: float
     max_bytes: int
 
     @property
     def wal_bytes(self) -> int:
-        """How far SQLite's write-ahead log may grow before it is brought into the file."""
+        """The size of SQLite's write-ahead log that triggers a checkpoint."""
         return min(4 * 1024**2, self.max_bytes // 8)
 
     @property
     def data_bytes(self) -> int:
-        """What is left for the file: the log is longer for a moment, by what was written last."""
+        """The limit for the database file. The write-ahead log may exceed its own limit briefly, so it counts twice."""
         return self.max_bytes - 2 * self.wal_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A kind of bar: how long each is, how many of them are shown, and for how long they are kept at most."""
+    """The length of a bucket, the number of buckets per query, and how long buckets are stored at most."""
 
-    name: str
+    name: str  # also the name of the SQL table
     length_s: int
     bucket_count: int
     retention_s: float = math.inf
 
     def begin_s(self, at_s: float) -> int:
-        """When the bar that this moment falls into begins. Hours and days are those of UTC."""
+        """The start of the bucket that contains this time. Hours and days are in UTC."""
         return int(at_s // self.length_s) * self.length_s
 
 
-# Minutes and hours outlast what is shown, for those who come late to ask what happened just before.
+# Minutes and hours are stored for longer than a query returns, for later analysis with SQL.
 MINUTES = Resolution("minutes", 60, 90, retention_s=6 * 3600.0)
 HOURS = Resolution("hours", 3600, 24, retention_s=8 * 86_400.0)
 DAYS = Resolution("days", 86_400, 90)
 RESOLUTIONS = (MINUTES, HOURS, DAYS)
 
 
-def merge_buckets(bar: Bucket, more: Bucket, length_s: int) -> Bucket:
-    """Both together. No bar holds more time than it is long: where the clock was set back, what came first stands."""
-    if bar.known_s + more.known_s > length_s + ROUNDING_TOLERANCE_S:
-        return bar
+def merge_buckets(bucket: Bucket, other: Bucket, length_s: int) -> Bucket:
+    """The sum of two buckets, or the first one if the sum is longer than `length_s`: then the clock was set back."""
+    if bucket.known_s + other.known_s > length_s + ROUNDING_TOLERANCE_S:
+        return bucket
     return Bucket(
-        bar.begin_s,
-        bar.up_s + more.up_s,
-        bar.initializing_s + more.initializing_s,
-        bar.down_s + more.down_s,
-        bar.checks + more.checks,
-        bar.failures + more.failures,
-        bar.latency_sum_s + more.latency_sum_s,
-        max(bar.latency_max_s, more.latency_max_s),
+        bucket.begin_s,
+        bucket.up_s + other.up_s,
+        bucket.initializing_s + other.initializing_s,
+        bucket.down_s + other.down_s,
+        bucket.checks + other.checks,
+        bucket.failures + other.failures,
+        bucket.latency_sum_s + other.latency_sum_s,
+        max(bucket.latency_max_s, other.latency_max_s),
     )

@@ -1,9 +1,9 @@
-"""What is forgotten: what is too old, and when the file is too large, what takes more than its share.
+"""Deletes expired records, and if the file is too large, the oldest records of the table that exceeds its quota most.
 
-Each step is small, so that whatever comes meanwhile is soon written.
+Each step is small, so that new records are written soon.
 """
 
-# ruff: noqa: S608  what stands in the statements are names and numbers of ours
+# ruff: noqa: S608  only constants and numbers are formatted into statements
 
 from __future__ import annotations
 
@@ -21,20 +21,16 @@ if TYPE_CHECKING:
 TRANSITIONS_PER_STEP = 1000
 SERVICES_PER_STEP = 500
 PAGES_PER_STEP = 100
-FREE_FRACTION = (
-    0.05  # of what there may be: when it was too much, so much is made free, so that there is peace for a while
-)
+FREE_FRACTION = 0.05  # when the limit is exceeded, this fraction of it is freed, so that it is not exceeded again soon
 
 
 class TableQuota(NamedTuple):
-    """What a table may have of the whole, and what one of its rows takes, roughly."""
-
     table: str
-    fraction: float
-    row_bytes: int
+    fraction: float  # of the file
+    row_bytes: int  # approximate size of a row
 
 
-# With 10,000 services and 256 MiB, as many minutes, hours and days as are shown still have room.
+# With 10,000 services and 256 MiB, as many minutes, hours and days as a query returns fit into their quotas.
 TABLE_QUOTAS = (
     TableQuota("transitions", 0.4, 120),
     TableQuota("minutes", 0.2, 40),
@@ -47,59 +43,61 @@ class Retention:
     def __init__(self, connection: sqlite3.Connection, limits: RetentionLimits, pruned_to: int) -> None:
         self._connection = connection
         self.limits = limits
-        self._row_counts: dict[str, int] = {}  # while there is too much
-        self.pruned_to = pruned_to  # the newest transition that is gone
+        self._row_counts: dict[str, int] = {}  # per table; empty unless the file is too large
+        self.pruned_to = pruned_to  # the newest transition that was deleted
 
     def record_pruned(self, transition_id: int) -> None:
-        """Inside a transaction."""
+        """Call this inside a transaction."""
         if transition_id > self.pruned_to:
             self._connection.execute(schema.SET_WATERMARK, (schema.PRUNED_TO, transition_id))
             self.pruned_to = transition_id
 
     def prune_some(self, now_s: float) -> bool:
-        """Returns whether something went, so that there may be more."""
+        """Run one step; returns whether it deleted something, so that there may be more."""
         return self._prune_expired(now_s) or self._prune_oversize() or self._vacuum()
 
     def _prune_expired(self, now_s: float) -> bool:
-        # By the hour, so that it does not take a transaction for each that comes of age.
-        too_old_s = HOURS.begin_s(now_s - self.limits.max_age_s)
+        # The limit moves once per hour, so that not every expired record costs a transaction.
+        oldest_s = HOURS.begin_s(now_s - self.limits.max_age_s)
         return (
             any(
-                self._prune_buckets(span.name, max(too_old_s, now_s - span.retention_s) - span.length_s)
-                for span in RESOLUTIONS
+                self._prune_buckets(
+                    resolution.name, max(oldest_s, now_s - resolution.retention_s) - resolution.length_s
+                )
+                for resolution in RESOLUTIONS
             )
-            or self._prune_transitions(too_old_s) > 0
-            or self._prune_services(too_old_s) > 0
+            or self._prune_transitions(oldest_s) > 0
+            or self._prune_services(oldest_s) > 0
         )
 
     def _prune_oversize(self) -> bool:
-        allowed = self.limits.data_bytes * (1 - FREE_FRACTION if self._row_counts else 1)
-        if self._used_bytes() <= allowed:
+        limit_bytes = self.limits.data_bytes * (1 - FREE_FRACTION if self._row_counts else 1)
+        if self._used_bytes() <= limit_bytes:
             self._row_counts = {}
             return False
         if not self._row_counts:
             self._row_counts = {
-                share.table: self._scalar(f"SELECT count(*) FROM {share.table}") for share in TABLE_QUOTAS
+                quota.table: self._scalar(f"SELECT count(*) FROM {quota.table}") for quota in TABLE_QUOTAS
             }
         table = max(
-            TABLE_QUOTAS, key=lambda share: self._row_counts[share.table] * share.row_bytes / share.fraction
+            TABLE_QUOTAS, key=lambda quota: self._row_counts[quota.table] * quota.row_bytes / quota.fraction
         ).table
         count = self._prune_transitions() if table == "transitions" else self._prune_buckets(table)
         self._row_counts[table] -= count
         return count > 0
 
     def _vacuum(self) -> bool:
-        """By itself, a file never gets smaller; what is free in it is used again."""
+        """Give free pages back to the file system; SQLite does not shrink a file by itself."""
         if self._file_bytes() <= self.limits.data_bytes or not self._scalar("PRAGMA freelist_count"):
             return False
-        # As a script: it is over only when it has been stepped through, and executed alone it gives back one page.
-        self._connection.executescript(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})")
+        # As a script: `execute` runs one step of the vacuum, which frees one page. The checkpoint truncates the file.
+        self._connection.executescript(f"PRAGMA incremental_vacuum({PAGES_PER_STEP}); PRAGMA wal_checkpoint(PASSIVE)")
         return True
 
-    # ---- single steps; each returns how many rows went
+    # ---- single steps; each returns the number of deleted rows
 
     def _prune_buckets(self, table: str, older_than_s: float | None = None) -> int:
-        """Those of the oldest minute, hour or day."""
+        """Delete the oldest minute, hour or day."""
         (oldest_s,) = self._connection.execute(f"SELECT min(begin_s) FROM {table}").fetchone()
         if oldest_s is None or (older_than_s is not None and oldest_s >= older_than_s):
             return 0
@@ -117,14 +115,15 @@ class Retention:
             return self._connection.execute("DELETE FROM transitions WHERE id <= ?", (last_id,)).rowcount
 
     def _prune_services(self, older_than_s: float) -> int:
-        """Those of which nothing is left: all that there was of them is about as old as the day they were last seen."""
-        gone = f"SELECT number FROM services WHERE last_seen_s < {older_than_s - 2 * DAYS.length_s} LIMIT {SERVICES_PER_STEP}"
-        if self._connection.execute(gone).fetchone() is None:
+        """Delete services without records: no record is newer than the day on which the service was last seen."""
+        last_seen_s = older_than_s - 2 * DAYS.length_s
+        expired = f"SELECT number FROM services WHERE last_seen_s < {last_seen_s} LIMIT {SERVICES_PER_STEP}"
+        if self._connection.execute(expired).fetchone() is None:
             return 0
         with transaction(self._connection):
-            return self._connection.execute(f"DELETE FROM services WHERE number IN ({gone})").rowcount
+            return self._connection.execute(f"DELETE FROM services WHERE number IN ({expired})").rowcount
 
-    # ---- how large it is
+    # ---- the size of the file
 
     def _used_bytes(self) -> int:
         return self._file_bytes() - self._scalar("PRAGMA freelist_count") * self._scalar("PRAGMA page_size")
@@ -133,5 +132,5 @@ class Retention:
         return self._scalar("PRAGMA page_count") * self._scalar("PRAGMA page_size")
 
     def _scalar(self, statement: str) -> int:
-        (number,) = self._connection.execute(statement).fetchone()
-        return int(number)
+        (value,) = self._connection.execute(statement).fetchone()
+        return int(value)

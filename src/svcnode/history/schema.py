@@ -1,14 +1,13 @@
-"""The tables, and the statements that fill them.
+"""The SQL tables and the statements that fill them.
 
-A thread that reads or writes row by row lets go of Python's lock for every row, and gets it back when the event loop
-is done with what it does, which on a busy node takes milliseconds each time. So rows go in and out as JSON, hundreds
-with each statement.
+A thread that reads or writes row by row releases the GIL for every row and waits for the event loop to get it back, on
+a busy node milliseconds each time. So rows are passed as JSON, hundreds per statement.
 
-In the tables of bars, the rows of one minute lie side by side, not those of one service: a minute is written and
-forgotten as a whole, so it costs a few pages instead of one or two for every service.
-
-All or nothing.
+The tables of buckets are ordered by time, not by service: a minute is written and deleted as a whole, so it touches a
+few pages instead of one or two per service.
 """
+
+# ruff: noqa: S608  only constants are formatted into statements; values are parameters
 
 from __future__ import annotations
 
@@ -22,13 +21,10 @@ from svcnode.history.records import RESOLUTIONS, ROUNDING_TOLERANCE_S, Bucket, R
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# ruff: noqa: S608  what stands in the statements are names of ours; values are given beside them
+VERSION = 2  # increase it with every change of the tables; a file of an older version is quarantined
 
-
-VERSION = 1
-
-TABLES = {"services", "transitions", "watermarks", *(span.name for span in RESOLUTIONS)}
-PRUNED_TO, AGGREGATED_TO = "pruned_to", "aggregated_to"  # watermarks
+TABLES = {"services", "transitions", "watermarks", "saved_state", *(resolution.name for resolution in RESOLUTIONS)}
+PRUNED_TO, AGGREGATED_TO = "pruned_to", "aggregated_to"  # names of watermarks
 
 _BUCKET_COLUMNS = """
     begin_s INTEGER NOT NULL,
@@ -52,18 +48,18 @@ SCHEMA = (
         before TEXT,
         after TEXT,
         reason TEXT NOT NULL,
+        code TEXT,
         health_before INTEGER NOT NULL,
         health INTEGER NOT NULL
     )""",
     "CREATE INDEX transitions_of_service ON transitions (service)",
-    *(f"CREATE TABLE {span.name} ({_BUCKET_COLUMNS}) WITHOUT ROWID" for span in RESOLUTIONS),
+    *(f"CREATE TABLE {resolution.name} ({_BUCKET_COLUMNS}) WITHOUT ROWID" for resolution in RESOLUTIONS),
     "CREATE TABLE watermarks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE saved_state (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID",
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
-# Beside the others, which a file has from the first moment on: what has no such table yet is not damaged.
-CREATE_SAVED_STATE = "CREATE TABLE IF NOT EXISTS saved_state (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID"
-# The bars of a minute, on their way into the tables.
+# The buckets of one minute, before they are added to the three tables.
 CREATE_STAGING = """
     CREATE TEMP TABLE staging
     (service INTEGER, up_s, initializing_s, down_s, checks, failures, latency_sum_s, latency_max_s)
@@ -71,18 +67,19 @@ CREATE_STAGING = """
 
 
 def _json_columns(first: int, last: int) -> str:
-    return ", ".join(f"json_extract(value, '$[{place}]')" for place in range(first, last + 1))
+    return ", ".join(f"json_extract(value, '$[{index}]')" for index in range(first, last + 1))
 
 
-# With the day on which a service was last seen, which is written once a day.
+# last_seen_s is the start of a day, so it changes once per day.
 UPSERT_SERVICES = """
     INSERT INTO services (id, last_seen_s) SELECT value, ? FROM json_each(?) WHERE true
     ON CONFLICT (id) DO UPDATE SET last_seen_s = excluded.last_seen_s WHERE excluded.last_seen_s > last_seen_s
 """
-# Those that are there already were written by a transaction that was said to have failed, and had not.
+# A row that exists already comes from a transaction that was reported as failed but was committed.
 INSERT_TRANSITIONS = f"""
     INSERT OR IGNORE INTO transitions
-    SELECT {_json_columns(0, 2)}, (SELECT number FROM services WHERE services.id = {_json_columns(3, 3)}), {_json_columns(4, 8)}
+    SELECT {_json_columns(0, 2)}, (SELECT number FROM services WHERE services.id = {_json_columns(3, 3)}),
+        {_json_columns(4, 9)}
     FROM json_each(?)
 """
 INSERT_STAGING = f"""
@@ -97,25 +94,26 @@ _STATUS_COLUMNS = ("up_s", "initializing_s", "down_s")
 _SUM_COLUMNS = (*_STATUS_COLUMNS, "checks", "failures", "latency_sum_s")
 
 
-def upsert_buckets(span: Resolution) -> str:
-    """Add the bars of a minute to those that are there; as `records.added` does."""
+def upsert_buckets(resolution: Resolution) -> str:
+    """The statement that adds the staged buckets to a table, as `records.merge_buckets` does."""
+    table = resolution.name
     sums = ", ".join(f"{column} = {column} + excluded.{column}" for column in _SUM_COLUMNS)
-    known = " + ".join(f"{span.name}.{column} + excluded.{column}" for column in _STATUS_COLUMNS)
+    known = " + ".join(f"{table}.{column} + excluded.{column}" for column in _STATUS_COLUMNS)
     return f"""
-        INSERT INTO {span.name} SELECT ?, * FROM staging WHERE true ORDER BY service
+        INSERT INTO {table} SELECT ?, * FROM staging WHERE true ORDER BY service
         ON CONFLICT (begin_s, service)
         DO UPDATE SET {sums}, latency_max_s = max(latency_max_s, excluded.latency_max_s)
-        WHERE {known} <= {span.length_s + ROUNDING_TOLERANCE_S}
+        WHERE {known} <= {resolution.length_s + ROUNDING_TOLERANCE_S}
     """
 
 
 def transition_row(transition: Transition) -> list[object]:
-    number, at_s, *rest = transition
-    return [number, round(at_s * 1e6), *rest]
+    transition_id, at_s, *rest = transition
+    return [transition_id, round(at_s * 1e6), *rest]
 
 
-def bucket_row(service_id: str, bar: Bucket) -> list[object]:
-    return [service_id, *bar[1:]]
+def bucket_row(service_id: str, bucket: Bucket) -> list[object]:
+    return [service_id, *bucket[1:]]
 
 
 @contextmanager
@@ -125,6 +123,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # after some errors, SQLite has rolled back by itself
+        with suppress(sqlite3.Error):  # after some errors SQLite has rolled back already
             connection.execute("ROLLBACK")
         raise

@@ -1,4 +1,4 @@
-"""What waits to be written and told: numbered, in order, and never without end."""
+"""The backlog: numbered, ordered and bounded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from svcnode.history import backlog as module
 from svcnode.history.backlog import MAX_BUCKETS, MAX_TRANSITIONS, TRANSITIONS_PER_BATCH, Backlog, Batch
 from svcnode.history.records import Bucket, Transition
 
-BAR = Bucket(0, up_s=60.0)
+BUCKET = Bucket(0, up_s=60.0)
 
 
 def draft(at_us: int, reason: str = "") -> Transition:
-    return Transition(at_us, at_us / 1e6, "status", "db", "Up", "Down", reason, 200, 503)
+    return Transition(at_us, at_us / 1e6, "status", "db", "Up", "Down", reason, "timeout", 200, 503)
 
 
 def filled(*times_us: int) -> Backlog:
@@ -35,26 +35,26 @@ def batch_of(backlog: Backlog) -> Batch:
     return batch
 
 
-def test_an_id_is_the_time_or_one_more_than_the_last() -> None:
+def test_an_id_is_the_time_or_the_previous_id_plus_1() -> None:
     assert ids(filled(100, 100, 50, 200).transitions()) == [100, 101, 102, 200]
 
 
 @given(st.lists(st.one_of(st.integers(0, 2**52), st.tuples(st.integers(0, 2**52))), max_size=50))
-def test_ids_grow_whatever_the_clock_does_and_however_far_others_had_come(steps: list[int | tuple[int]]) -> None:
-    made, told = Backlog(), []
+def test_ids_increase_if_the_clock_is_set_back_or_a_file_has_greater_ids(steps: list[int | tuple[int]]) -> None:
+    made, added = Backlog(), []
     for step in steps:
-        if isinstance(step, tuple):  # a file was opened, in which the numbers had come so far
+        if isinstance(step, tuple):  # a file with this sequence number is opened
             made.continue_after(step[0])
         else:
-            told.append(made.add(draft(step)).id)
-    assert all(before < after for before, after in pairwise(told))
-    kept = ids(made.transitions())
-    assert all(before < after for before, after in pairwise(kept))
+            added.append(made.add(draft(step)).id)
+    assert all(before < after for before, after in pairwise(added))
+    stored = ids(made.transitions())
+    assert all(before < after for before, after in pairwise(stored))
 
 
-def test_what_came_before_the_file_was_open_is_numbered_above_what_is_in_it() -> None:
+def test_records_from_before_the_file_was_open_get_ids_above_those_of_the_file() -> None:
     made = filled(100, 101)
-    made.add_minute(60, {"db": BAR})
+    made.add_minute(60, {"db": BUCKET})
     made.continue_after(5000)
     made.add(draft(102))
     assert ids(made.transitions()) == [5001, 5002, 5004]
@@ -62,13 +62,13 @@ def test_what_came_before_the_file_was_open_is_numbered_above_what_is_in_it() ->
     assert ids(made.take_unpublished(9999, 10)) == [5001, 5002, 5004]
 
 
-def test_what_is_numbered_above_already_is_left_as_it_is() -> None:
+def test_ids_above_those_of_the_file_do_not_change() -> None:
     made = filled(100, 101)
     made.continue_after(99)
     assert ids(made.transitions()) == [100, 101]
 
 
-def test_each_is_told_once_and_in_order_as_far_as_is_said() -> None:
+def test_each_transition_is_published_once_in_order_up_to_the_given_id() -> None:
     made = filled(1, 2, 3, 4, 5)
     assert ids(made.take_unpublished(3, 2)) == [1, 2]
     assert ids(made.take_unpublished(3, 2)) == [3]
@@ -77,32 +77,32 @@ def test_each_is_told_once_and_in_order_as_far_as_is_said() -> None:
     assert made.is_unpublished(4)
 
 
-def test_what_is_told_is_still_to_be_written() -> None:
+def test_a_published_transition_is_still_to_be_written() -> None:
     made = filled(1, 2)
     made.take_unpublished(2, 10)
     assert ids(batch_of(made).transitions) == [1, 2]
 
 
-def test_nothing_goes_before_it_is_said_to_be_written() -> None:
+def test_records_stay_until_they_are_marked_as_written() -> None:
     made = filled(1, 2)
-    made.add_minute(60, {"db": BAR})
+    made.add_minute(60, {"db": BUCKET})
     assert batch_of(made) == batch_of(made)
     made.mark_written(batch_of(made))
     assert made.next_batch() is None
     assert len(made) == 0
 
 
-def test_what_comes_while_a_batch_is_written_stays() -> None:
+def test_records_added_during_a_write_stay() -> None:
     made = filled(1, 2)
     batch = batch_of(made)
     made.add(draft(3))
-    made.add_minute(60, {"db": BAR})
+    made.add_minute(60, {"db": BUCKET})
     made.mark_written(batch)
     assert ids(made.transitions()) == [3]
     assert len(made.minutes()) == 1
 
 
-def test_much_is_written_in_several_batches() -> None:
+def test_many_transitions_are_written_in_several_batches() -> None:
     made = filled(*range(TRANSITIONS_PER_BATCH + 1))
     first = batch_of(made)
     made.mark_written(first)
@@ -111,36 +111,36 @@ def test_much_is_written_in_several_batches() -> None:
 
 def test_a_minute_of_many_services_is_written_in_parts() -> None:
     made = Backlog()
-    bars = {str(number): BAR for number in range(2 * module.BUCKETS_PER_BATCH + 1)}
-    made.add_minute(60, bars)
+    buckets = {str(number): BUCKET for number in range(2 * module.BUCKETS_PER_BATCH + 1)}
+    made.add_minute(60, buckets)
     parts = []
     while (batch := made.next_batch()) is not None:
         parts += batch.minutes
         made.mark_written(batch)
     assert [len(part.buckets) for part in parts] == [module.BUCKETS_PER_BATCH, module.BUCKETS_PER_BATCH, 1]
-    assert {service_id: bar for part in parts for service_id, bar in part.buckets.items()} == bars
+    assert {service_id: bucket for part in parts for service_id, bucket in part.buckets.items()} == buckets
     assert {part.begin_s for part in parts} == {60}
 
 
-def test_when_there_is_too_much_the_oldest_transitions_go_and_that_is_known() -> None:
+def test_at_the_limit_the_oldest_transitions_are_dropped_and_pruned_to_increases() -> None:
     made = filled(*range(1, MAX_TRANSITIONS + 11))
     assert ids(made.transitions())[0] == 11
     assert made.pruned_to == 10
     assert batch_of(made).pruned_to == 10
 
 
-def test_when_there_is_too_much_the_oldest_minutes_go() -> None:
+def test_at_the_limit_the_oldest_minutes_are_dropped() -> None:
     made = Backlog()
-    bars = {str(number): BAR for number in range(1000)}
+    buckets = {str(number): BUCKET for number in range(1000)}
     for minute in range(MAX_BUCKETS // 1000 + 5):
-        made.add_minute(60 * minute, bars)
+        made.add_minute(60 * minute, buckets)
     assert made.minutes()[0].begin_s == 300
     assert sum(len(minute.buckets) for minute in made.minutes()) == MAX_BUCKETS
 
 
-def test_a_batch_of_which_something_had_to_go_meanwhile_takes_nothing_else_along() -> None:
+def test_records_dropped_during_a_write_do_not_affect_later_ones() -> None:
     made = filled(*range(1, MAX_TRANSITIONS + 1))
-    made.add_minute(60, {"db": BAR})
+    made.add_minute(60, {"db": BUCKET})
     batch = batch_of(made)
     for at_us in range(TRANSITIONS_PER_BATCH + 10):
         made.add(draft(at_us))
@@ -149,14 +149,14 @@ def test_a_batch_of_which_something_had_to_go_meanwhile_takes_nothing_else_along
     assert made.minutes() == []
 
 
-def test_when_the_file_is_lost_only_what_is_here_is_left() -> None:
+def test_if_the_file_is_lost_the_history_starts_with_the_backlog() -> None:
     made = filled(1, 2, 3)
     made.mark_written(Batch(made.transitions()[:2], [], 0))
     made.mark_file_lost(now_us=100)
     assert made.pruned_to == 2
 
 
-def test_when_the_file_is_lost_and_nothing_waits_all_before_now_is_gone() -> None:
+def test_if_the_file_is_lost_and_the_backlog_is_empty_the_history_starts_now() -> None:
     made = filled(1)
     made.mark_written(batch_of(made))
     made.mark_file_lost(now_us=100)
@@ -164,7 +164,7 @@ def test_when_the_file_is_lost_and_nothing_waits_all_before_now_is_gone() -> Non
     assert made.add(draft(50)).id == 101
 
 
-def test_of_notes_only_the_newest_is_written_and_only_once() -> None:
+def test_only_the_newest_saved_state_is_written_and_only_once() -> None:
     made = Backlog()
     assert made.next_batch() is None
     made.set_saved_state("first")
@@ -176,7 +176,7 @@ def test_of_notes_only_the_newest_is_written_and_only_once() -> None:
     assert (made.next_batch(), len(made)) == (None, 0)
 
 
-def test_a_note_that_comes_while_another_is_written_is_written_next() -> None:
+def test_a_state_saved_during_a_write_is_written_next() -> None:
     made = Backlog()
     made.set_saved_state("first")
     batch = batch_of(made)
@@ -185,7 +185,7 @@ def test_a_note_that_comes_while_another_is_written_is_written_next() -> None:
     assert batch_of(made).saved_state == "second"
 
 
-def test_when_the_file_is_lost_the_note_is_written_into_the_next_one() -> None:
+def test_if_the_file_is_lost_the_saved_state_is_written_again() -> None:
     made = Backlog()
     made.set_saved_state("first")
     made.mark_written(batch_of(made))

@@ -1,4 +1,4 @@
-"""Nothing that is not ours is ever touched, and what is ours has one writer."""
+"""Files of other programs are never changed, and a history file has one writer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.history.errors import HistoryError
+from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.files import (
     APPLICATION_ID,
     MAX_QUARANTINED,
@@ -31,7 +31,7 @@ NOON = 1_767_268_800.0
 
 def make_database(path: Path, application_id: int) -> None:
     with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE kept (what)")
+        database.execute("CREATE TABLE ledger (entry)")
         database.execute(f"PRAGMA application_id = {application_id}")
         database.commit()
 
@@ -41,90 +41,96 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.db"
 
 
-def test_our_mark_reads_svch() -> None:
+def problem_of(path: Path) -> HistoryProblem:
+    with pytest.raises(HistoryError) as caught:
+        check_owner(path)
+    return caught.value.code
+
+
+def test_the_application_id_reads_svch() -> None:
     assert APPLICATION_ID.to_bytes(4, "big") == b"svch"
 
 
-def test_a_file_that_is_missing_or_empty_is_free_to_take(path: Path) -> None:
+def test_a_missing_or_empty_file_is_accepted(path: Path) -> None:
     check_owner(path)
     path.touch()
     check_owner(path)
 
 
-def test_our_own_database_is_ours(path: Path) -> None:
+def test_a_database_of_svcnode_is_accepted(path: Path) -> None:
     make_database(path, APPLICATION_ID)
     check_owner(path)
 
 
-def test_the_database_of_another_program_is_refused(path: Path) -> None:
+def test_the_database_of_another_program_is_rejected(path: Path) -> None:
     make_database(path, 0)
-    with pytest.raises(HistoryError, match=r"history\.db is a database of another program; name another file in"):
-        check_owner(path)
+    assert problem_of(path) is HistoryProblem.FOREIGN_DATABASE
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
-    path.write_text("the only copy of a novel")
-    with pytest.raises(HistoryError, match=r"history\.db is not a database; name another file in \[history\] path"):
-        check_owner(path)
+def test_a_file_that_is_not_a_database_is_rejected(path: Path) -> None:
+    path.write_text("a text file")
+    assert problem_of(path) is HistoryProblem.NOT_A_DATABASE
 
 
-def test_a_file_that_was_ours_is_still_ours_when_its_beginning_is_lost(path: Path) -> None:
+def test_a_history_file_with_a_corrupt_header_is_accepted(path: Path) -> None:
     FileLock(path).release()
     path.write_bytes(bytes(4096))
     check_owner(path)
 
 
-def test_what_is_no_file_is_refused_at_once(path: Path) -> None:
-    os.mkfifo(path)  # whoever opened it would wait for ever
-    with pytest.raises(HistoryError, match=r"history\.db is not a file"):
-        check_owner(path)
+def test_a_fifo_is_rejected_without_opening_it(path: Path) -> None:
+    os.mkfifo(path)  # opening it for reading would block
+    assert problem_of(path) is HistoryProblem.NOT_A_FILE
 
 
-def test_a_folder_is_refused(path: Path) -> None:
+def test_a_directory_is_rejected(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(HistoryError, match="is not a file"):
-        check_owner(path)
+    assert problem_of(path) is HistoryProblem.NOT_A_FILE
 
 
-def test_one_claim_excludes_another_and_names_who_holds_it(path: Path) -> None:
-    claim = FileLock(path)
-    with pytest.raises(HistoryError, match=rf"belongs to another svcnode \(process {os.getpid()}\)"):
+def test_a_lock_excludes_another_one_and_the_error_names_the_process(path: Path) -> None:
+    lock = FileLock(path)
+    with pytest.raises(HistoryError, match=str(os.getpid())) as caught:
         FileLock(path)
-    claim.release()
+    assert caught.value.code is HistoryProblem.IN_USE
+    lock.release()
     FileLock(path).release()
 
 
-def test_a_claim_ends_with_its_process_however_that_ends(path: Path) -> None:
-    script = f"from pathlib import Path; from svcnode.history.files import Claim; c = Claim(Path({str(path)!r}))\n"
-    script += "print('claimed', flush=True); input()"
+def test_a_lock_ends_with_its_process(path: Path) -> None:
+    script = (
+        f"from pathlib import Path; from svcnode.history.files import FileLock; lock = FileLock(Path({str(path)!r}))\n"
+    )
+    script += "print('locked', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == "claimed\n"
-        with pytest.raises(HistoryError, match=rf"process {holder.pid}"):
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(HistoryError, match=str(holder.pid)):
             FileLock(path)
         holder.kill()
     FileLock(path).release()
 
 
-def test_a_claim_by_nobody_knows_whom_is_told_all_the_same(path: Path) -> None:
-    claim = FileLock(path)
+def test_a_lock_without_a_process_id_is_reported_too(path: Path) -> None:
+    lock = FileLock(path)
     path.with_name("history.db-lock").write_text("")
-    with pytest.raises(HistoryError, match=r"another svcnode \(it runs\)"):
+    with pytest.raises(HistoryError) as caught:
         FileLock(path)
-    claim.release()
+    assert caught.value.code is HistoryProblem.IN_USE
+    lock.release()
 
 
-def test_a_claim_knows_when_its_lock_is_no_longer_the_one_that_others_find(path: Path) -> None:
-    claim = FileLock(path)
-    found = [claim.is_at_path]
-    claim.path.unlink()
-    found.append(claim.is_at_path)
+def test_a_lock_detects_that_its_file_was_removed(path: Path) -> None:
+    lock = FileLock(path)
+    found = [lock.is_at_path]
+    lock.path.unlink()
+    found.append(lock.is_at_path)
     other = FileLock(path)
-    found += [claim.is_at_path, other.is_at_path]
+    found += [lock.is_at_path, other.is_at_path]
     assert found == [True, False, False, True]
-    claim.release()
+    lock.release()
     other.release()
 
 
@@ -133,7 +139,7 @@ def mode_of(path: Path) -> int:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_what_is_made_is_for_nobody_else_to_read(path: Path, mask: int) -> None:
+def test_new_files_are_private(path: Path, mask: int) -> None:
     path = path.parent / "some" / "state" / path.name
     before = os.umask(mask)
     try:
@@ -142,7 +148,7 @@ def test_what_is_made_is_for_nobody_else_to_read(path: Path, mask: int) -> None:
         create_file(path)
         with closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute("CREATE TABLE kept (what)")
+            database.execute("CREATE TABLE ledger (entry)")
             assert {one.name: mode_of(one) for one in path.parent.iterdir()} == {
                 path.name + suffix: 0o600 for suffix in ("", "-wal", "-shm", "-lock")
             }
@@ -151,40 +157,40 @@ def test_what_is_made_is_for_nobody_else_to_read(path: Path, mask: int) -> None:
     assert [mode_of(folder) for folder in (path.parent, path.parent.parent)] == [0o700, 0o700]
 
 
-def test_what_is_there_already_keeps_its_mode(path: Path) -> None:
+def test_an_existing_file_keeps_its_mode(path: Path) -> None:
     path.parent.chmod(0o755)
-    path.write_text("kept")
+    path.write_text("text")
     path.chmod(0o644)
     make_directory(path.parent)
     create_file(path)
-    assert (mode_of(path.parent), mode_of(path), path.read_text()) == (0o755, 0o644, "kept")
+    assert (mode_of(path.parent), mode_of(path), path.read_text()) == (0o755, 0o644, "text")
 
 
-def test_a_damaged_file_is_set_aside_under_a_dated_name_with_all_that_belongs_to_it(path: Path) -> None:
+def test_a_quarantined_file_gets_a_dated_name_with_its_sidecar_files(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).write_text(f"damaged{suffix}")
-    aside = quarantine(path, NOON)
-    assert aside.name == "history.db.corrupt-20260101T120000Z"
+        path.with_name(path.name + suffix).write_text(f"corrupt{suffix}")
+    quarantined = quarantine(path, NOON)
+    assert quarantined.name == "history.db.corrupt-20260101T120000Z"
     assert {one.name: one.read_text() for one in path.parent.iterdir()} == {
-        aside.name + suffix: f"damaged{suffix}" for suffix in ("", "-wal", "-shm")
+        quarantined.name + suffix: f"corrupt{suffix}" for suffix in ("", "-wal", "-shm")
     }
 
 
-def test_only_the_newest_damaged_files_are_kept(path: Path) -> None:
-    stranger = path.with_name("other.db.corrupt-20200101T000000Z")
-    stranger.touch()
+def test_only_the_newest_quarantined_files_are_kept(path: Path) -> None:
+    other = path.with_name("other.db.corrupt-20200101T000000Z")
+    other.touch()
     for hour in range(MAX_QUARANTINED + 2):
         path.touch()
         path.with_name("history.db-wal").touch()
         quarantine(path, NOON + 3600 * hour)
-    kept = sorted(one.name for one in path.parent.iterdir() if one.name.startswith("history.db"))
-    assert kept == sorted(
+    names = sorted(one.name for one in path.parent.iterdir() if one.name.startswith("history.db"))
+    assert names == sorted(
         f"history.db.corrupt-20260101T{hour}0000Z{suffix}" for hour in (14, 15, 16) for suffix in ("", "-wal")
     )
-    assert stranger.exists()
+    assert other.exists()
 
 
-def test_a_file_in_the_place_of_another_is_another(path: Path) -> None:
+def test_a_replaced_file_has_another_identity(path: Path) -> None:
     log = path.with_name("history.db-wal")
     for one in (path, log):
         one.write_text("something")
@@ -197,7 +203,7 @@ def test_a_file_in_the_place_of_another_is_another(path: Path) -> None:
         assert file_identity(path) not in (None, before)
 
 
-def test_a_file_that_was_emptied_is_as_good_as_gone(path: Path) -> None:
+def test_an_emptied_file_has_no_identity(path: Path) -> None:
     path.with_name("history.db-wal").touch()
     path.write_text("something")
     assert file_identity(path) is not None
@@ -205,7 +211,7 @@ def test_a_file_that_was_emptied_is_as_good_as_gone(path: Path) -> None:
     assert file_identity(path) is None
 
 
-def test_where_there_is_no_log_none_is_missed(path: Path) -> None:
+def test_without_wal_mode_no_log_is_needed(path: Path) -> None:
     path.write_text("something")
     assert file_identity(path) is None
     assert file_identity(path, has_wal=False) is not None

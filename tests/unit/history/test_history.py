@@ -1,9 +1,8 @@
-"""History as the rest of the node sees it: a real node, real threads and a real file."""
+"""History with a real node, real threads and a real file."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import sqlite3
 import threading
@@ -13,54 +12,56 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.history import History, Transition, writer
 from svcnode.history.database import Database
-from svcnode.history.errors import CorruptionError, HistoryError
+from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
 from svcnode.node import Node
 from svcnode.probes.function import FunctionProbe
 from tests.support.virtual_time import VirtualClock, in_virtual_time
+from tests.unit.history.test_database import OLD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 NOON = 1_767_268_800
-PATIENCE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Follower:
-    """Hears all that is told."""
+    """Collects all published transitions."""
 
     def __init__(self, history: History) -> None:
-        self.told: list[Transition] = []
-        self._heard = asyncio.Event()
-        history.subscribe(self._hear)
+        self.received: list[Transition] = []
+        self._event = asyncio.Event()
+        history.subscribe(self._on_transition)
 
-    def _hear(self, transition: Transition) -> None:
-        self.told.append(transition)
-        self._heard.set()
+    def _on_transition(self, transition: Transition) -> None:
+        self.received.append(transition)
+        self._event.set()
 
     async def until(self, is_enough: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not is_enough():
-                self._heard.clear()
-                await self._heard.wait()
+                self._event.clear()
+                await self._event.wait()
 
-    async def until_told(self, count: int) -> list[Transition]:
-        await self.until(lambda: len(self.told) >= count)
-        return self.told
+    async def until_received(self, count: int) -> list[Transition]:
+        await self.until(lambda: len(self.received) >= count)
+        return self.received
 
     @property
     def kinds(self) -> list[str]:
-        return [transition.kind for transition in self.told]
+        return [transition.kind for transition in self.received]
 
 
-class World:
-    """A node and its clocks, which run in step; time passes when a test says so."""
+class Harness:
+    """A node with a monotonic clock and a wall clock that the test advances together."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "state" / "history.db"
@@ -69,12 +70,12 @@ class World:
         self.node = Node("validator-7", version="v1.4.2", clock=self.clock)
 
     @asynccontextmanager
-    async def history(self, *, is_kept: bool = True, **words: Any) -> AsyncIterator[tuple[History, Follower]]:
-        async with History(self.node, self.path if is_kept else None, wall_clock=self.wall, **words) as history:
+    async def history(self, *, has_file: bool = True, **options: Any) -> AsyncIterator[tuple[History, Follower]]:
+        async with History(self.node, self.path if has_file else None, wall_clock=self.wall, **options) as history:
             yield history, Follower(history)
 
     def wait(self, seconds: float, history: History) -> None:
-        """Second by second, as the loop would."""
+        """Advance the clocks second by second, as the loop does."""
         for _ in range(int(seconds)):
             self.clock.advance(1.0)
             self.wall.advance(1.0)
@@ -83,352 +84,344 @@ class World:
             while history._aggregator.close_some(1000):
                 pass
 
-    def rows(self, question: str) -> list[Any]:
+    def rows(self, statement: str) -> list[Any]:
         with closing(sqlite3.connect(self.path)) as reader:
-            return reader.execute(question).fetchall()
+            return reader.execute(statement).fetchall()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
 
 
 async def eventually(is_so: Callable[[], bool]) -> None:
-    """What another thread is about to do."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110  it is seen from outside, and sets no event
+    """Poll for an effect of another thread."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not is_so():  # noqa: ASYNC110  the condition sets no event
             await asyncio.sleep(0.005)
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever tries again does so at once."""
+def fast_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry at once."""
     monkeypatch.setattr(writer, "MIN_BACKOFF_S", 0.01)
     monkeypatch.setattr(writer, "MAX_BACKOFF_S", 0.01)
 
 
-# ---- what is told and kept
+# ---- publishing and writing
 
 
-def test_a_transition_is_in_the_file_when_it_is_told(world: World) -> None:
-    async def story() -> None:
+def test_a_transition_is_in_the_file_when_it_is_published(harness: Harness) -> None:
+    async def scenario() -> None:
         found: list[bool] = []
-        async with world.history() as (history, follower):
+        async with harness.history() as (history, follower):
             history.subscribe(
-                lambda told: found.append(bool(world.rows(f"SELECT 1 FROM transitions WHERE id = {told.id}")))
+                lambda one: found.append(bool(harness.rows(f"SELECT 1 FROM transitions WHERE id = {one.id}")))
             )
-            database = world.node.register("db")
+            database = harness.node.register("db")
             for _ in range(20):
                 database.up()
                 database.down("out of disk")
-            await follower.until_told(41)
+            await follower.until_received(41)
         assert found == [True] * len(found)
         assert len(found) >= 41
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_every_change_is_told_once_and_in_order_with_its_reason(world: World) -> None:
-    async def story() -> list[Transition]:
-        async with world.history() as (_, follower):
-            database = world.node.register("db", impact="critical")
+def test_every_change_is_published_once_in_order_with_its_code(harness: Harness) -> None:
+    async def scenario() -> list[Transition]:
+        async with harness.history() as (_, follower):
+            database = harness.node.register("db", impact="critical")
             database.up()
             database.down("out of disk")
             database.deregister()
-            world.node.drain()
+            harness.node.drain()
             await follower.until(lambda: "node" in follower.kinds)
-        return follower.told
+        return follower.received
 
-    told = asyncio.run(story())
-    assert [(one.kind, one.service_id, one.before, one.after, one.reason) for one in told] == [
-        ("started", None, None, None, "svcnode 0.1.0"),
-        ("registered", "db", None, "Initializing", "no evidence yet"),
-        ("status", "db", "Initializing", "Up", ""),
-        ("status", "db", "Up", "Down", "out of disk"),
-        ("deregistered", "db", "Down", None, ""),
-        ("node", None, None, None, ""),
-        ("stopped", None, None, None, "svcnode 0.1.0"),
+    received = asyncio.run(scenario())
+    assert [(one.kind, one.service_id, one.before, one.after, one.code) for one in received] == [
+        ("started", None, None, None, None),
+        ("registered", "db", None, "Initializing", ReasonCode.NO_EVIDENCE),
+        ("status", "db", "Initializing", "Up", ReasonCode.REPORTED),
+        ("status", "db", "Up", "Down", ReasonCode.REPORTED),
+        ("deregistered", "db", "Down", None, None),
+        ("node", None, None, None, None),
+        ("stopped", None, None, None, None),
     ]
-    assert [(one.health_before, one.health) for one in told[2:4]] == [(206, 200), (200, 503)]
-    assert [one.id for one in told] == sorted({one.id for one in told})
+    assert received[3].reason == "out of disk"
+    assert [(one.health_before, one.health) for one in received[2:4]] == [(206, 200), (200, 503)]
+    assert [one.id for one in received] == sorted({one.id for one in received})
 
 
-def test_silence_is_dated_when_it_began_not_when_it_was_noticed(world: World) -> None:
-    async def story() -> tuple[Transition, Bucket]:
-        world.node.register("db", ttl="30s")
-        async with world.history() as (history, follower):
-            world.node.beat("db")
-            world.wait(45, history)
-            world.node.expire_stale()
-            await follower.until(lambda: any(one.after == "Down" for one in follower.told))
-            bars = await history.buckets(["db"], MINUTES)
-        return follower.told[-2], bars["db"][-1]
+def test_an_expired_ttl_is_dated_when_it_expired_not_when_it_was_noticed(harness: Harness) -> None:
+    async def scenario() -> tuple[Transition, Bucket]:
+        harness.node.register("db", ttl="30s")
+        async with harness.history() as (history, follower):
+            harness.node.beat("db")
+            harness.wait(45, history)
+            harness.node.expire_stale()
+            await follower.until(lambda: any(one.after == "Down" for one in follower.received))
+            buckets = await history.buckets(["db"], MINUTES)
+        return follower.received[-2], buckets["db"][-1]
 
-    transition, bar = asyncio.run(story())
+    transition, bucket = asyncio.run(scenario())
     assert (transition.after, transition.at_s) == ("Down", NOON + 30)
-    assert (bar.up_s, bar.down_s) == (30.0, 15.0)
+    assert (bucket.up_s, bucket.down_s) == (30.0, 15.0)
 
 
-def test_a_service_that_falls_silent_just_as_history_begins_is_no_trap(
-    world: World, monkeypatch: pytest.MonkeyPatch
+def test_a_service_whose_ttl_expires_at_the_start_of_history_causes_no_deadlock(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> list[Transition]:
-        world.node.register("db", ttl="30s")
-        world.node.beat("db")
-        world.clock.advance(60)
-        monkeypatch.setattr(Node, "health", Health.HEALTHY)  # or else it would be noticed a moment before
-        async with world.history() as (_, follower):
-            await follower.until_told(2)
-        return follower.told
+    async def scenario() -> list[Transition]:
+        harness.node.register("db", ttl="30s")
+        harness.node.beat("db")
+        harness.clock.advance(60)
+        monkeypatch.setattr(Node, "health", Health.HEALTHY)  # reading the real health would expire the service
+        async with harness.history() as (_, follower):
+            await follower.until_received(2)
+        return follower.received
 
-    told = asyncio.run(story())
-    assert [(one.kind, one.after) for one in told[:2]] == [("started", None), ("status", "Down")]
+    received = asyncio.run(scenario())
+    assert [(one.kind, one.after) for one in received[:2]] == [("started", None), ("status", "Down")]
 
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, SystemExit])
-def test_one_that_fails_to_listen_keeps_nobody_else_from_it(
-    world: World, error: type[BaseException], caplog: pytest.LogCaptureFixture
+def test_a_listener_that_raises_does_not_affect_other_listeners(
+    harness: Harness, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(told: Transition) -> None:
-        raise error(told.kind)
+    def fail(transition: Transition) -> None:
+        raise error(transition.kind)
 
-    async def story() -> int:
-        async with History(world.node, world.path) as history:
+    async def scenario() -> int:
+        async with History(harness.node, harness.path) as history:
             history.subscribe(fail)
             follower = Follower(history)
-            world.node.drain()
-            return len(await follower.until_told(1))
+            harness.node.drain()
+            return len(await follower.until_received(1))
 
-    assert asyncio.run(story())
-    assert "a listener to the history failed" in caplog.text
+    assert asyncio.run(scenario())
+    assert {record.exc_info[0] for record in caplog.records if record.exc_info} == {error}
 
 
-def test_other_limits_are_taken_over_while_it_follows(world: World) -> None:
-    async def story() -> None:
-        async with world.history() as (history, follower):
-            world.node.register("db").up()
-            await follower.until_told(2)
-            world.wall.advance(86_400.0)
-            history.reconfigure(world.path, max_age_s=3600.0)
-            await eventually(lambda: world.rows("SELECT count(*) FROM transitions") == [(0,)])
+def test_new_limits_apply_while_running(harness: Harness) -> None:
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            harness.node.register("db").up()
+            await follower.until_received(2)
+            harness.wall.advance(86_400.0)
+            history.reconfigure(harness.path, max_age_s=3600.0)
+            await eventually(lambda: harness.rows("SELECT count(*) FROM transitions") == [(0,)])
             assert history.problem is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_what_takes_a_restart_is_told_for_as_long_as_it_is_wanted(
-    world: World, caplog: pytest.LogCaptureFixture, is_kept: bool
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_new_path_is_a_problem_until_it_is_reverted(
+    harness: Harness, caplog: pytest.LogCaptureFixture, has_file: bool
 ) -> None:
-    used, wanted = (world.path, None) if is_kept else (None, world.path)
+    current, configured = (harness.path, None) if has_file else (None, harness.path)
 
-    async def story() -> str | None:
-        async with world.history(is_kept=is_kept) as (history, _):
+    async def scenario() -> None:
+        async with harness.history(has_file=has_file) as (history, _):
             limits = history._writer and history._writer._limits
-            history.reconfigure(wanted, max_age_s=3600.0)
-            told = history.problem
-            assert history.is_healthy
-            assert (history._writer and history._writer._limits) == limits, "those are meant for another file"
-            history.reconfigure(used)
+            history.reconfigure(configured, max_age_s=3600.0)
+            assert (history.problem_code, history.is_healthy) == (HistoryProblem.RESTART_REQUIRED, True)
+            assert (history._writer and history._writer._limits) == limits, "the new limits are for another file"
+            history.reconfigure(current)
             assert history.problem is None
-            return told
 
-    told = asyncio.run(story())
-    assert told == (
-        f"it is kept in {world.path}, as it was at the start; the configuration now wants it not to be kept: "
-        "restart the node for that"
-        if is_kept
-        else "none is kept in a file, as it was at the start; the configuration now wants it to be kept in "
-        f"{world.path}: restart the node for that"
-    )
-    assert caplog.messages == [f"history: {told}"]
+    asyncio.run(scenario())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_note_outlives_the_process(world: World) -> None:
-    async def story(note: str) -> str | None:
-        async with world.history() as (history, _):
+def test_saved_state_is_loaded_by_the_next_process(harness: Harness) -> None:
+    async def scenario(text: str) -> str | None:
+        async with harness.history() as (history, _):
             found = await history.load_state()
-            history.save_state(note)
-            assert await history.load_state() == found, "it is that of the one before"
+            history.save_state(text)
+            assert await history.load_state() == found, "the state of the previous process"
             return found
 
-    assert asyncio.run(story("first")) is None
-    assert asyncio.run(story("second")) == "first"
+    assert asyncio.run(scenario("first")) is None
+    assert asyncio.run(scenario("second")) == "first"
 
 
-def test_without_a_file_no_note_is_kept_or_waited_for(world: World) -> None:
-    async def story() -> str | None:
-        async with world.history(is_kept=False) as (history, _):
+def test_without_a_file_no_state_is_saved(harness: Harness) -> None:
+    async def scenario() -> str | None:
+        async with harness.history(has_file=False) as (history, _):
             history.save_state("first")
             return await history.load_state()
 
-    assert asyncio.run(story()) is None
+    assert asyncio.run(scenario()) is None
 
 
-def test_the_note_is_waited_for_while_another_has_the_file(world: World, hurried: None) -> None:
-    async def story() -> str | None:
-        async with world.history() as (history, _):
+def test_load_state_waits_until_another_process_releases_the_file(harness: Harness, fast_retry: None) -> None:
+    async def scenario() -> str | None:
+        async with harness.history() as (history, _):
             history.save_state("first")
-        claim = FileLock(world.path)
-        async with world.history() as (history, _):
-            asking = asyncio.create_task(history.load_state())
+        lock = FileLock(harness.path)
+        async with harness.history() as (history, _):
+            loading = asyncio.create_task(history.load_state())
             await eventually(lambda: history.problem is not None)
-            assert not asking.done()
-            claim.release()
-            async with asyncio.timeout(PATIENCE_S):
-                return await asking
+            assert not loading.done()
+            lock.release()
+            async with asyncio.timeout(DEADLINE_S):
+                return await loading
 
-    assert asyncio.run(story()) == "first"
+    assert asyncio.run(scenario()) == "first"
 
 
-def test_many_are_told_in_portions_with_turns_for_others_in_between(world: World) -> None:
-    async def story() -> list[int]:
-        async with world.history() as (_, follower):
-            database = world.node.register("db")
+def test_many_transitions_are_published_in_steps(harness: Harness) -> None:
+    async def scenario() -> list[int]:
+        async with harness.history() as (_, follower):
+            database = harness.node.register("db")
             for _ in range(200):
                 database.up()
                 database.down()
             seen: list[int] = []
-            while len(follower.told) < 400:
+            while len(follower.received) < 400:
                 await asyncio.sleep(0)
-                seen.append(len(follower.told))
+                seen.append(len(follower.received))
         return seen
 
-    seen = asyncio.run(story())
+    seen = asyncio.run(scenario())
     assert max(after - before for before, after in pairwise(seen)) <= 50
 
 
-def test_no_secret_and_no_half_character_reaches_the_file(world: World) -> None:
-    async def story() -> str:
+def test_no_secret_and_no_lone_surrogate_reaches_the_file(harness: Harness) -> None:
+    async def scenario() -> str:
         register_secret("hunter2-hunter2")
-        async with world.history() as (_, follower):
-            world.node.register("db").down("password hunter2-hunter2 refused \ud800\0")
+        async with harness.history() as (_, follower):
+            harness.node.register("db").down("password hunter2-hunter2 refused \ud800\0")
             await follower.until(lambda: "status" in follower.kinds)
-        return follower.told[-2].reason
+        return follower.received[-2].reason
 
-    assert asyncio.run(story()) == "password *** refused ?�"
-    assert world.rows("SELECT reason FROM transitions WHERE kind = 'status'") == [("password *** refused ?�",)]
-    assert b"hunter2" not in world.path.read_bytes()
-
-
-# ---- over restarts
+    assert asyncio.run(scenario()) == "password *** refused ?�"
+    assert harness.rows("SELECT reason FROM transitions WHERE kind = 'status'") == [("password *** refused ?�",)]
+    assert b"hunter2" not in harness.path.read_bytes()
 
 
-def test_ids_grow_over_restarts_even_when_the_clock_was_set_back(world: World) -> None:
-    async def story() -> list[Transition]:
-        async with world.history() as (_, follower):
-            world.node.drain()
-            await follower.until_told(2)
-        return follower.told
+# ---- across restarts
 
-    first = asyncio.run(story())
-    world.wall.advance(-86_400)
-    world.node = Node("validator-7", version="v1.4.2", clock=world.clock)
-    second = asyncio.run(story())
+
+def test_ids_increase_across_restarts_if_the_clock_is_set_back(harness: Harness) -> None:
+    async def scenario() -> list[Transition]:
+        async with harness.history() as (_, follower):
+            harness.node.drain()
+            await follower.until_received(2)
+        return follower.received
+
+    first = asyncio.run(scenario())
+    harness.wall.advance(-86_400)
+    harness.node = Node("validator-7", version="v1.4.2", clock=harness.clock)
+    second = asyncio.run(scenario())
     assert second[0].id == first[-1].id + 1
     assert second[0].at_s == NOON - 86_400
     assert [one.id for one in second] == sorted({one.id for one in second})
 
 
-def test_who_comes_after_a_restart_can_go_on_from_what_they_saw_before(world: World) -> None:
-    async def story() -> tuple[int, list[Transition], list[Transition]]:
-        async with world.history() as (history, follower):
+def test_a_client_continues_across_a_restart(harness: Harness) -> None:
+    async def scenario() -> tuple[int, list[Transition], list[Transition]]:
+        async with harness.history() as (history, follower):
             last_id = history.last_id
-            await follower.until_told(1)
-            return last_id, await history.after(0), follower.told
+            await follower.until_received(1)
+            return last_id, await history.after(0), follower.received
 
-    _, _, first = asyncio.run(story())
-    last_id, after, second = asyncio.run(story())
+    _, _, first = asyncio.run(scenario())
+    last_id, after, second = asyncio.run(scenario())
     assert last_id == first[-1].id
     assert after == [*first, second[0]]
 
 
-def test_an_end_without_a_word_is_told_at_the_next_start(world: World, tmp_path: Path) -> None:
-    async def reason_at_start() -> str:
-        async with world.history() as (_, follower):
-            reason = (await follower.until_told(1))[0].reason
+def test_an_unclean_shutdown_is_recorded_at_the_next_start(harness: Harness, tmp_path: Path) -> None:
+    async def code_at_start() -> str | None:
+        async with harness.history() as (_, follower):
+            code = (await follower.until_received(1))[0].code
             if not (tmp_path / "killed").exists():
-                shutil.copytree(world.path.parent, tmp_path / "killed")
-        return reason
+                shutil.copytree(harness.path.parent, tmp_path / "killed")
+        return code
 
-    assert asyncio.run(reason_at_start()) == "svcnode 0.1.0"
-    assert asyncio.run(reason_at_start()) == "svcnode 0.1.0"
-    world.path = tmp_path / "killed" / "history.db"
-    assert "the one before it ended without a word" in asyncio.run(reason_at_start())
+    assert asyncio.run(code_at_start()) is None
+    assert asyncio.run(code_at_start()) is None
+    harness.path = tmp_path / "killed" / "history.db"
+    assert asyncio.run(code_at_start()) == ReasonCode.UNCLEAN_SHUTDOWN
 
 
-def test_time_between_two_processes_is_nobodys(world: World) -> None:
+def test_time_between_two_processes_counts_for_no_status(harness: Harness) -> None:
     async def ten_seconds() -> list[Bucket]:
-        async with world.history() as (history, _):
-            world.wait(10, history)
+        async with harness.history() as (history, _):
+            harness.wait(10, history)
             return (await history.buckets(["db"], HOURS))["db"]
 
-    world.node.register("db").up()
+    harness.node.register("db").up()
     asyncio.run(ten_seconds())
-    world.wall.advance(600)
-    bars = asyncio.run(ten_seconds())
-    assert bars[-1] == Bucket(NOON, up_s=20.0)
+    harness.wall.advance(600)
+    buckets = asyncio.run(ten_seconds())
+    assert buckets[-1] == Bucket(NOON, up_s=20.0)
 
 
-# ---- bars
+# ---- buckets
 
 
-def test_bars_are_as_many_as_are_shown_the_one_under_way_last_with_none_left_out(world: World) -> None:
-    async def story() -> None:
-        world.node.register("db").up()
-        async with world.history() as (history, _):
-            world.wait(150, history)
-            for span in (MINUTES, HOURS, DAYS):
-                bars = (await history.buckets(["db", "nobody"], span))["db"]
-                last_s = span.begin_s(world.wall.now_s)
-                begins_s = [last_s - place * span.length_s for place in reversed(range(span.bucket_count))]
-                assert [bar.begin_s for bar in bars] == begins_s
-                assert sum(bar.up_s for bar in bars) == 150
-                assert sum(bar.known_s for bar in bars) == 150
-            minutes = (await history.buckets(["db", "nobody"], MINUTES))["db"]
-            assert [bar.up_s for bar in minutes[-4:]] == [0, 60, 60, 30]
-            assert (await history.buckets(["nobody"], MINUTES))["nobody"][-1] == Bucket(NOON + 120)
+def test_buckets_have_no_gaps_and_the_current_one_comes_last(harness: Harness) -> None:
+    async def scenario() -> None:
+        harness.node.register("db").up()
+        async with harness.history() as (history, _):
+            harness.wait(150, history)
+            for resolution in (MINUTES, HOURS, DAYS):
+                buckets = (await history.buckets(["db", "unknown"], resolution))["db"]
+                last_s = resolution.begin_s(harness.wall.now_s)
+                begin_times_s = [last_s - age * resolution.length_s for age in reversed(range(resolution.bucket_count))]
+                assert [bucket.begin_s for bucket in buckets] == begin_times_s
+                assert sum(bucket.up_s for bucket in buckets) == 150
+                assert sum(bucket.known_s for bucket in buckets) == 150
+            minutes = (await history.buckets(["db", "unknown"], MINUTES))["db"]
+            assert [bucket.up_s for bucket in minutes[-4:]] == [0, 60, 60, 30]
+            assert (await history.buckets(["unknown"], MINUTES))["unknown"][-1] == Bucket(NOON + 120)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_no_minute_is_missing_or_counted_twice_while_it_goes_into_the_file(world: World) -> None:
-    async def story() -> None:
-        world.node.register("db").up()
-        async with world.history() as (history, _):
+def test_no_minute_is_missing_or_counted_twice_while_it_is_written(harness: Harness) -> None:
+    async def scenario() -> None:
+        harness.node.register("db").up()
+        async with harness.history() as (history, _):
             for minute in range(1, 20):
-                world.wait(60, history)
+                harness.wait(60, history)
                 for _ in range(5):
-                    bars = (await history.buckets(["db"], MINUTES))["db"]
-                    assert sum(bar.up_s for bar in bars) == 60 * minute
+                    buckets = (await history.buckets(["db"], MINUTES))["db"]
+                    assert sum(bucket.up_s for bucket in buckets) == 60 * minute
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_looks_are_counted_and_reports_are_not(world: World) -> None:
-    async def story() -> tuple[Bucket, Bucket]:
-        world.node.register("looked-at", probe=FunctionProbe(lambda: None))
-        world.node.register("reported").up()
-        async with world.history() as (history, _):
+def test_checks_are_counted_and_reports_are_not(harness: Harness) -> None:
+    async def scenario() -> tuple[Bucket, Bucket]:
+        harness.node.register("checked", probe=FunctionProbe(lambda: None))
+        harness.node.register("reported").up()
+        async with harness.history() as (history, _):
             for verdict in (Verdict.ready(), Verdict.not_ready("syncing"), Verdict.failed("no"), Verdict.unknown("?")):
-                world.node.record("looked-at", verdict, duration_s=0.25)
-            world.node.record("reported", Verdict.failed("no"))
-            bars = await history.buckets(["looked-at", "reported"], MINUTES)
-        return bars["looked-at"][-1], bars["reported"][-1]
+                harness.node.record("checked", verdict, duration_s=0.25)
+            harness.node.record("reported", Verdict.failed("no"))
+            buckets = await history.buckets(["checked", "reported"], MINUTES)
+        return buckets["checked"][-1], buckets["reported"][-1]
 
-    looked_at, reported = asyncio.run(story())
-    assert (looked_at.checks, looked_at.failures, looked_at.latency_sum_s) == (3, 1, 0.75)
+    checked, reported = asyncio.run(scenario())
+    assert (checked.checks, checked.failures, checked.latency_sum_s) == (3, 1, 0.75)
     assert reported.checks == 0
 
 
-def test_a_minute_of_many_services_does_not_hold_the_loop(world: World) -> None:
-    async def story() -> list[int]:
+def test_a_minute_of_many_services_is_closed_in_steps(harness: Harness) -> None:
+    async def scenario() -> list[int]:
         for number in range(1000):
-            world.node.register(f"s{number}")
-        async with world.history() as (history, _):
+            harness.node.register(f"s{number}")
+        async with harness.history() as (history, _):
             for _ in range(60):
-                world.wall.advance(1.0)
-                history._aggregator.tick(world.wall.now_s)
+                harness.wall.advance(1.0)
+                history._aggregator.tick(harness.wall.now_s)
             history._close_minute()
             closed = [0]
             while (closing := history._aggregator._closing) is not None:
@@ -436,7 +429,7 @@ def test_a_minute_of_many_services_does_not_hold_the_loop(world: World) -> None:
                 await asyncio.sleep(0)
         return closed
 
-    closed = asyncio.run(story())
+    closed = asyncio.run(scenario())
     assert closed[-1] == 1000
     assert max(after - before for before, after in pairwise(closed)) <= 200
 
@@ -444,326 +437,339 @@ def test_a_minute_of_many_services_does_not_hold_the_loop(world: World) -> None:
 # ---- without a file
 
 
-def test_without_a_file_memory_answers_for_as_long_as_the_process_runs(world: World) -> None:
-    async def story() -> None:
-        async with world.history(is_kept=False) as (history, follower):
+def test_without_a_file_history_is_in_memory(harness: Harness) -> None:
+    async def scenario() -> None:
+        async with harness.history(has_file=False) as (history, follower):
             before = history.last_id
-            world.node.register("db").up("ready")
-            await follower.until_told(3)
-            assert history.pruned_to == before < follower.told[0].id
-            assert await history.after(before) == follower.told
-            assert await history.latest("db", 1) == follower.told[:-2:-1]
-            world.wait(70, history)
-            assert [bar.up_s for bar in (await history.buckets(["db"], MINUTES))["db"][-2:]] == [60, 10]
+            harness.node.register("db").up("ready")
+            await follower.until_received(3)
+            assert history.pruned_to == before < follower.received[0].id
+            assert await history.after(before) == follower.received
+            assert await history.latest("db", 1) == follower.received[:-2:-1]
+            harness.wait(70, history)
+            assert [bucket.up_s for bucket in (await history.buckets(["db"], MINUTES))["db"][-2:]] == [60, 10]
             assert (history.problem, history.is_healthy) == (None, True)
-            assert not world.path.parent.exists()
+            assert not harness.path.parent.exists()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 # ---- when the file cannot be written
 
 
-@pytest.mark.usefixtures("hurried")
-def test_while_another_program_holds_the_file_all_is_told_at_once_and_written_later(world: World) -> None:
-    async def story() -> list[Transition]:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
-            with closing(sqlite3.connect(world.path, isolation_level=None)) as stranger:
-                stranger.execute("BEGIN EXCLUSIVE")
-                database = world.node.register("db")
+@pytest.mark.usefixtures("fast_retry")
+def test_while_another_program_locks_the_file_transitions_are_published_and_written_later(harness: Harness) -> None:
+    async def scenario() -> list[Transition]:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            with closing(sqlite3.connect(harness.path, isolation_level=None)) as other:
+                other.execute("BEGIN EXCLUSIVE")
+                database = harness.node.register("db")
                 database.up()
-                await follower.until_told(3)
-                assert re.search("another program holds .*history.db locked", history.problem or "")
-                assert not history.is_healthy
-                assert await history.after(follower.told[0].id) == follower.told[1:3]
-                stranger.execute("COMMIT")
+                await follower.until_received(3)
+                assert (history.problem_code, history.is_healthy) == (HistoryProblem.LOCKED, False)
+                assert await history.after(follower.received[0].id) == follower.received[1:3]
+                other.execute("COMMIT")
             await eventually(lambda: history.is_healthy)
             assert history.problem is None
             database.down()
-            await follower.until_told(4)
-        return follower.told
+            await follower.until_received(4)
+        return follower.received
 
-    told = asyncio.run(story())
-    assert [row[0] for row in world.rows("SELECT id FROM transitions ORDER BY id")] == [one.id for one in told]
+    received = asyncio.run(scenario())
+    assert [row[0] for row in harness.rows("SELECT id FROM transitions ORDER BY id")] == [one.id for one in received]
 
 
-@pytest.mark.usefixtures("hurried")
-def test_a_file_of_another_svcnode_is_neither_written_nor_read(world: World) -> None:
-    async def story() -> None:
-        async with world.history():
+@pytest.mark.usefixtures("fast_retry")
+def test_a_file_in_use_by_another_svcnode_is_neither_written_nor_read(harness: Harness) -> None:
+    async def scenario() -> None:
+        async with harness.history():
             pass
-        claim = FileLock(world.path)
-        before = world.path.read_bytes()
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
-            assert re.search(
-                r"history.db belongs to another svcnode \(process \d+\), .* \[history\] path", history.problem or ""
-            )
-            assert await history.after(0) == follower.told
-            assert world.path.read_bytes() == before
-            claim.release()
+        lock = FileLock(harness.path)
+        before = harness.path.read_bytes()
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            assert history.problem_code == HistoryProblem.IN_USE
+            assert await history.after(0) == follower.received
+            assert harness.path.read_bytes() == before
+            lock.release()
             await eventually(lambda: history.is_healthy)
-            assert len(world.rows("SELECT id FROM transitions")) == 3
+            assert len(harness.rows("SELECT id FROM transitions")) == 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("what", ["database", "novel"])
-def test_what_belongs_to_somebody_else_is_left_as_it_is(world: World, what: str) -> None:
-    world.path.parent.mkdir()
-    if what == "novel":
-        world.path.write_text("the only copy of a novel")
+@pytest.mark.parametrize("problem", [HistoryProblem.NOT_A_DATABASE, HistoryProblem.FOREIGN_DATABASE])
+def test_a_file_of_another_program_is_not_changed(harness: Harness, problem: HistoryProblem) -> None:
+    harness.path.parent.mkdir()
+    if problem is HistoryProblem.NOT_A_DATABASE:
+        harness.path.write_text("a text file")
     else:
-        world.rows("CREATE TABLE ledger (entry)")
-    before = world.path.read_bytes()
+        harness.rows("CREATE TABLE ledger (entry)")
+    before = harness.path.read_bytes()
 
-    async def story() -> str | None:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
-            return history.problem
+    async def scenario() -> str | None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            return history.problem_code
 
-    problem = asyncio.run(story())
-    assert "name another file in [history] path" in (problem or "")
-    assert world.path.read_bytes() == before
-    assert [one.name for one in world.path.parent.iterdir()] == ["history.db"]
+    assert asyncio.run(scenario()) == problem
+    assert harness.path.read_bytes() == before
+    assert [one.name for one in harness.path.parent.iterdir()] == ["history.db"]
 
 
-def damage(path: Path, *, is_beginning_spared: bool = True) -> None:
+def corrupt(path: Path, *, is_header_intact: bool = True) -> None:
     size = path.stat().st_size
-    first = 2 * 4096 if is_beginning_spared else 0
+    first = 2 * 4096 if is_header_intact else 0
     with path.open("r+b") as file:
         file.seek(first)
         file.write(b"\xa5" * (size - first))
 
 
-@pytest.mark.parametrize("is_beginning_spared", [True, False])
-def test_a_damaged_file_is_set_aside_at_the_start_and_a_new_one_begun(
-    world: World, caplog: pytest.LogCaptureFixture, is_beginning_spared: bool
+@pytest.mark.parametrize("is_header_intact", [True, False])
+def test_a_corrupt_file_is_quarantined_at_the_start(
+    harness: Harness, caplog: pytest.LogCaptureFixture, is_header_intact: bool
 ) -> None:
-    async def story() -> str | None:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
+    async def scenario() -> str | None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
             assert history.is_healthy
-            return history.problem
+            return history.problem_code
 
-    asyncio.run(story())
-    damage(world.path, is_beginning_spared=is_beginning_spared)
-    problem = asyncio.run(story())
-    assert problem is not None
-    assert re.search(r"is damaged: .*; it was set aside as history\.db\.corrupt-20260101T120000Z, and a new", problem)
-    assert problem in caplog.text
-    assert world.path.with_name("history.db.corrupt-20260101T120000Z").exists()
-    assert [kind for (kind,) in world.rows("SELECT kind FROM transitions ORDER BY id")] == ["started", "stopped"]
+    asyncio.run(scenario())
+    corrupt(harness.path, is_header_intact=is_header_intact)
+    assert asyncio.run(scenario()) == HistoryProblem.CORRUPT
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert harness.path.with_name("history.db.corrupt-20260101T120000Z").exists()
+    assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["started", "stopped"]
 
 
-def test_a_file_that_is_damaged_while_it_is_used_is_set_aside_when_that_is_seen(world: World) -> None:
-    async def story() -> None:
-        async with world.history() as (history, follower):
-            database = world.node.register("db")
+def test_a_file_of_an_older_schema_is_quarantined_at_the_start(harness: Harness) -> None:
+    harness.path.parent.mkdir()
+    with closing(sqlite3.connect(harness.path)) as old:
+        old.executescript(OLD_SCHEMA)
+    before = harness.path.read_bytes()
+
+    async def scenario() -> str | None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            assert history.is_healthy
+            return history.problem_code
+
+    assert asyncio.run(scenario()) == HistoryProblem.OLDER_SCHEMA
+    assert harness.path.with_name("history.db.corrupt-20260101T120000Z").read_bytes() == before
+    assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["started", "stopped"]
+
+
+def test_a_file_corrupted_while_in_use_is_quarantined_when_a_query_fails(harness: Harness) -> None:
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            database = harness.node.register("db")
             for _ in range(50):
                 database.up()
-                database.down("a long story " * 100)
-            await follower.until_told(102)
-            with closing(sqlite3.connect(world.path)) as other:
+                database.down("a long reason " * 100)
+            await follower.until_received(102)
+            with closing(sqlite3.connect(harness.path)) as other:
                 other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            damage(world.path)
+            corrupt(harness.path)
             before = history.last_id
-            await history.after(0)  # finds out
-            await eventually(lambda: "set aside" in (history.problem or ""))
+            await history.after(0)  # reports the corruption to the writer
+            await eventually(lambda: history.problem_code == HistoryProblem.CORRUPT)
             database.up()
-            await follower.until_told(103)
+            await follower.until_received(103)
             assert history.is_healthy
-            assert await history.after(0) == [follower.told[-1]]
+            assert await history.after(0) == [follower.received[-1]]
             assert history.pruned_to >= before
 
-    asyncio.run(story())
-    assert [kind for (kind,) in world.rows("SELECT kind FROM transitions ORDER BY id")] == ["status", "stopped"]
+    asyncio.run(scenario())
+    assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["status", "stopped"]
 
 
-@pytest.mark.usefixtures("hurried")
-def test_a_disk_that_damages_one_file_after_another_is_left_alone_for_a_while(world: World) -> None:
-    async def story() -> None:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
+@pytest.mark.usefixtures("fast_retry")
+def test_a_second_corrupt_file_within_a_minute_is_not_quarantined(harness: Harness) -> None:
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
             writer = history._writer
             assert writer is not None
-            writer.report_corruption(CorruptionError("damaged"), generation=0)
+            writer.report_corruption(CorruptionError("corrupt"), generation=0)
             await eventually(lambda: writer.generation == 1 and writer.is_readable)
-            writer.report_corruption(CorruptionError("damaged"), generation=1)
-            await eventually(lambda: "is the disk sound?" in (history.problem or ""))
-            writer.report_corruption(CorruptionError("damaged"), generation=0)  # by one who has read the first
+            writer.report_corruption(CorruptionError("corrupt"), generation=1)
+            await eventually(lambda: not history.is_healthy)
+            assert history.problem_code == HistoryProblem.CORRUPT
+            writer.report_corruption(CorruptionError("corrupt"), generation=0)  # about the first file
 
-    asyncio.run(story())
-    assert len([one for one in world.path.parent.iterdir() if ".corrupt-" in one.name]) == 1
+    asyncio.run(scenario())
+    assert len([one for one in harness.path.parent.iterdir() if ".corrupt-" in one.name]) == 1
 
 
-def test_a_new_file_is_not_suspected_for_the_one_before_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
-            kept = history._writer
-            assert kept is not None
+def test_a_late_report_about_a_quarantined_file_does_not_affect_the_new_file(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            used = history._writer
+            assert used is not None
 
-            def read_meanwhile(path: Path, now_s: float) -> Path:
-                kept.report_corruption(CorruptionError("damaged"), generation=0)
+            def report_again(path: Path, now_s: float) -> Path:
+                used.report_corruption(CorruptionError("corrupt"), generation=0)
                 return quarantine(path, now_s)
 
-            monkeypatch.setattr(writer, "quarantine", read_meanwhile)
-            kept.report_corruption(CorruptionError("damaged"), generation=0)
-            await eventually(lambda: kept.generation == 1)
-            world.node.drain()
-            await follower.until_told(2)
+            monkeypatch.setattr(writer, "quarantine", report_again)
+            used.report_corruption(CorruptionError("corrupt"), generation=0)
+            await eventually(lambda: used.generation == 1)
+            harness.node.drain()
+            await follower.until_received(2)
             assert history.is_healthy
 
-    asyncio.run(story())
-    assert world.rows("SELECT kind FROM transitions ORDER BY id") == [("node",), ("stopped",)]
+    asyncio.run(scenario())
+    assert harness.rows("SELECT kind FROM transitions ORDER BY id") == [("node",), ("stopped",)]
 
 
-def test_a_file_that_is_removed_while_it_is_used_is_begun_anew(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> list[int]:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
-            shutil.rmtree(world.path.parent)
-            world.node.drain()
-            await follower.until_told(2)
-            assert history.pruned_to >= follower.told[0].id
+def test_a_file_removed_while_in_use_is_created_again(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> list[int]:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            shutil.rmtree(harness.path.parent)
+            harness.node.drain()
+            await follower.until_received(2)
+            assert history.pruned_to >= follower.received[0].id
             assert history.is_healthy
-        return [one.id for one in follower.told[1:]]
+        return [one.id for one in follower.received[1:]]
 
-    ids = asyncio.run(story())
-    assert [number for (number,) in world.rows("SELECT id FROM transitions ORDER BY id")] == ids
-    assert "was removed or replaced while it was in use" in caplog.text
+    ids = asyncio.run(scenario())
+    assert [number for (number,) in harness.rows("SELECT id FROM transitions ORDER BY id")] == ids
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_lock_that_is_removed_alone_is_made_anew(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_removed_lock_file_is_created_again(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writer, "LOCK_CHECK_INTERVAL_S", 0.01)  # nothing has to be written for it to be noticed
-    lock = world.path.with_name("history.db-lock")
+    monkeypatch.setattr(writer, "LOCK_CHECK_INTERVAL_S", 0.01)  # it is noticed without a write
+    lock = harness.path.with_name("history.db-lock")
 
-    async def story() -> None:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
             lock.unlink()
             await eventually(lock.exists)
             await eventually(lambda: lock.read_text() != "")
-            with pytest.raises(HistoryError, match="belongs to another svcnode"):
-                FileLock(world.path)
-            world.node.drain()
-            await follower.until_told(2)
+            with pytest.raises(HistoryError) as caught:
+                FileLock(harness.path)
+            assert caught.value.code is HistoryProblem.IN_USE
+            harness.node.drain()
+            await follower.until_received(2)
             assert history.is_healthy
-            assert await history.after(0) == follower.told
+            assert await history.after(0) == follower.received
 
-    asyncio.run(story())
-    assert "history.db-lock was removed while it was in use" in caplog.text
+    asyncio.run(scenario())
+    assert [record.args for record in caplog.records] == [(lock,)]
 
 
-@pytest.mark.usefixtures("hurried")
-def test_who_took_the_file_after_its_lock_was_removed_is_the_only_one_to_write(world: World) -> None:
-    async def story() -> None:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
-            world.path.with_name("history.db-lock").unlink()
-            other = FileLock(world.path)
-            world.node.drain()
-            await follower.until_told(2)
-            assert "belongs to another svcnode" in (history.problem or "")
-            assert len(world.rows("SELECT id FROM transitions")) == 1
-            assert await history.after(0) == follower.told[1:], "what stands in the file is the other's now"
-            assert history.pruned_to >= follower.told[0].id, "and whoever asks for it is told so"
+@pytest.mark.usefixtures("fast_retry")
+def test_after_the_lock_file_was_removed_another_svcnode_can_take_the_file(harness: Harness) -> None:
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            harness.path.with_name("history.db-lock").unlink()
+            other = FileLock(harness.path)
+            harness.node.drain()
+            await follower.until_received(2)
+            assert history.problem_code == HistoryProblem.IN_USE
+            assert len(harness.rows("SELECT id FROM transitions")) == 1
+            assert await history.after(0) == follower.received[1:], "the file belongs to the other process"
+            assert history.pruned_to >= follower.received[0].id, "clients see that older records are gone"
             other.release()
             await eventually(lambda: history.is_healthy)
-            assert len(world.rows("SELECT id FROM transitions")) == 2
+            assert len(harness.rows("SELECT id FROM transitions")) == 2
 
-    asyncio.run(story())
-
-
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_of_whom_anything_is_kept_is_known(world: World, is_kept: bool) -> None:
-    async def story() -> set[str]:
-        async with world.history(is_kept=is_kept) as (history, follower):
-            world.node.register("gone").deregister()
-            world.node.register("here")
-            await follower.until_told(4)
-            return await history.known_ids(["gone", "here", "zzz"])
-
-    assert asyncio.run(story()) == {"gone", "here"}
+    asyncio.run(scenario())
 
 
-@pytest.mark.usefixtures("hurried")
-def test_a_fault_of_our_own_ends_neither_the_thread_nor_the_telling(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_service_with_records_is_known(harness: Harness, has_file: bool) -> None:
+    async def scenario() -> set[str]:
+        async with harness.history(has_file=has_file) as (history, follower):
+            harness.node.register("removed").deregister()
+            harness.node.register("present")
+            await follower.until_received(4)
+            return await history.known_ids(["removed", "present", "zzz"])
+
+    assert asyncio.run(scenario()) == {"removed", "present"}
+
+
+@pytest.mark.usefixtures("fast_retry")
+def test_an_unexpected_exception_stops_neither_the_thread_nor_publishing(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with world.history() as (history, follower):
-            await follower.until_told(1)
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
             with monkeypatch.context() as broken:
                 broken.setattr(Database, "write", lambda *_: 1 // 0)
-                world.node.drain()
-                await follower.until_told(2)
+                harness.node.drain()
+                await follower.until_received(2)
                 assert not history.is_healthy
             await eventually(lambda: history.is_healthy)
 
-    asyncio.run(story())
-    assert "ZeroDivisionError" in caplog.text
-    assert len(world.rows("SELECT id FROM transitions")) == 3
+    asyncio.run(scenario())
+    assert ZeroDivisionError in [record.exc_info[0] for record in caplog.records if record.exc_info]
+    assert len(harness.rows("SELECT id FROM transitions")) == 3
 
 
 @in_virtual_time
-async def test_without_a_thread_to_be_had_the_node_starts_and_tells_all_the_same(
+async def test_without_a_writer_thread_transitions_are_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    world = World(tmp_path)
+    harness = Harness(tmp_path)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    async with world.history() as (history, follower):
-        world.node.drain()
-        await follower.until_told(2)
-        assert "no thread" in (history.problem or "")
-        assert not history.is_healthy
+    async with harness.history() as (history, follower):
+        harness.node.drain()
+        await follower.until_received(2)
+        assert (history.problem_code, history.is_healthy) == (HistoryProblem.NO_THREAD, False)
     assert follower.kinds == ["started", "node", "stopped"]
 
 
-class HungDisk:
-    """Whatever is called there waits until it is let go."""
+class HangingDisk:
+    """A call blocks until `is_free` is set, and then fails."""
 
     def __init__(self) -> None:
         self.is_free = threading.Event()
 
     def __call__(self, *_: object, **__: object) -> None:
-        self.is_free.wait(PATIENCE_S)
+        self.is_free.wait(DEADLINE_S)
         raise OSError(5, "Input/output error")
 
 
 @in_virtual_time
-async def test_a_disk_that_hangs_keeps_nobody_from_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, disk = World(tmp_path), HungDisk()
+async def test_while_the_disk_hangs_transitions_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, disk = Harness(tmp_path), HangingDisk()
     monkeypatch.setattr(Database, "write", disk)
     loop = asyncio.get_running_loop()
-    async with world.history() as (history, follower):
-        world.node.drain()
-        began_s = loop.time()
-        await follower.until_told(2)
-        assert 1.0 <= loop.time() - began_s <= 3.0
-        assert "takes long to write" in (history.problem or "")
-        assert not history.is_healthy
-        ending_s = loop.time()
-    assert loop.time() - ending_s == 2.0
+    async with harness.history() as (history, follower):
+        harness.node.drain()
+        started_s = loop.time()
+        await follower.until_received(2)
+        assert 1.0 <= loop.time() - started_s <= 3.0
+        assert (history.problem_code, history.is_healthy) == (HistoryProblem.SLOW_DISK, False)
+        closing_s = loop.time()
+    assert loop.time() - closing_s == 2.0
     assert follower.kinds == ["started", "node", "stopped"]
     disk.is_free.set()
 
 
 @in_virtual_time
-async def test_a_disk_that_hangs_delays_the_start_by_a_fifth_of_a_second(
+async def test_a_hanging_disk_delays_the_start_by_at_most_200_ms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, disk = World(tmp_path), HungDisk()
+    harness, disk = Harness(tmp_path), HangingDisk()
     monkeypatch.setattr(Database, "__init__", disk)
     loop = asyncio.get_running_loop()
-    async with world.history() as (history, _):
+    async with harness.history() as (history, _):
         assert loop.time() == pytest.approx(0.2)
         assert history.last_id == NOON * 10**6
     disk.is_free.set()

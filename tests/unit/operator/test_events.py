@@ -40,6 +40,7 @@ def transition(number: int, **changes: Any) -> Transition:
         "before": "Up",
         "after": "Down",
         "reason": "refused",
+        "code": "connection_refused",
         "health_before": 200,
         "health": 206,
     }

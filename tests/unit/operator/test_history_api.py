@@ -50,7 +50,7 @@ class FakeHistory:
 
     async def latest(self, service_id: str | None = None, limit: int = 20) -> list[Transition]:
         return [
-            Transition(number, NOON + number / 1000, "status", service_id, "Up", "Down", f"{service_id}: no", 200, 503)
+            Transition(number, NOON + number / 1000, "status", service_id, "Up", "Down", f"{service_id}: no", "timeout", 200, 503)
             for number in range(limit, 0, -1)
         ]
 
