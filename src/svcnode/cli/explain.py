@@ -108,7 +108,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 def _render(explanation: Explanation) -> None:
     if sys.stdout is not None and sys.stdout.isatty():
-        from svcnode.terminal.explain.render import print_explanation
+        from svcnode.terminal.render import print_explanation
 
         print_explanation(explanation, sys.stdout)
     else:

@@ -1,4 +1,4 @@
-"""ASKS: any node that has this interface, ours or not. Uses nothing of our server."""
+"""The client for any node that implements the interface. Uses nothing of our server."""
 
 from svcnode.client.async_client import AsyncClient
 from svcnode.client.client import Client

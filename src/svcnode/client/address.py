@@ -1,4 +1,4 @@
-"""Where a node is, as people write it: `host`, `host:port`, `https://host/base`, `unix:/path`."""
+"""The address of a node: `host`, `host:port`, `https://host/base`, `unix:/path`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ENDPOINT_PATTERN = "(/node(/health|/services(/[^/]+/health)?)?)?"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAddress:
     origin: str  # scheme, host and port
-    base: str = ""  # what stands before the prefix
+    base: str = ""  # the path before the prefix
     prefix: str = DEFAULT_PREFIX
-    socket_path: str | None = None  # where it listens, if that is a Unix socket
-    redacted_login: str = ""  # fit to be shown
-    authorization: str = field(default="", repr=False)  # as the header has it
+    socket_path: str | None = None  # set for a Unix socket
+    redacted_login: str = ""  # without the password
+    authorization: str = field(default="", repr=False)  # the value of the header
 
     @property
     def uses_tls(self) -> bool:
@@ -30,49 +30,45 @@ class NodeAddress:
 
     @property
     def root(self) -> str:
-        """What the paths of the interface are relative to."""
+        """The URL to which the paths of the interface are appended."""
         return f"{self.origin}{self.base}{self.prefix}"
 
     def __str__(self) -> str:
-        """As it was written, fit to be shown."""
+        """Without the password and the prefix."""
         if self.socket_path is not None:
             return f"{UNIX_PREFIX}{self.socket_path}"
-        scheme, _, place = self.origin.partition("://")
-        return f"{scheme}://{self.redacted_login}{place}{self.base}"
+        scheme, _, netloc = self.origin.partition("://")
+        return f"{scheme}://{self.redacted_login}{netloc}{self.base}"
 
 
 def parse_node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
-    """A URL that ends in the prefix, or in an endpoint of the interface, means the same as one that does not."""
-    require_str("the URL of a node", url)
-    require_str("a prefix", prefix)
+    """A prefix or an endpoint of the interface at the end of the URL is removed."""
+    require_str("url", url)
+    require_str("prefix", prefix)
     prefix = _normalize_prefix(prefix)
     text = url.strip()
     if text.startswith(UNIX_PREFIX):
         path = parse_address(text, has_tls=False).path
         return NodeAddress(origin="http://localhost", prefix=prefix, socket_path=path)
     if not text or any(char <= " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
-        raise _invalid_url_error(text, "it is empty, or holds what no URL can hold")
+        raise _invalid_url_error(text, "it is empty, or has a character that a URL cannot have")
     if "\\" in text:
-        raise _invalid_url_error(text, "it has a backslash where a slash belongs")
+        raise _invalid_url_error(text, "it has a backslash; use a slash")
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _invalid_url_error(
-            text, "a port is a number up to 65535, and an IPv6 address stands in brackets"
-        ) from None
+        raise _invalid_url_error(text, "a port is a number up to 65535; an IPv6 address needs brackets") from None
     if parts.scheme not in ("http", "https"):
-        raise _invalid_url_error(text, "a node is asked over http or https")
+        raise _invalid_url_error(text, "the scheme must be http or https")
     if not host or parts.netloc.rpartition("@")[2].startswith(":"):
-        raise _invalid_url_error(text, "it names no host")
+        raise _invalid_url_error(text, "the host is missing")
     if parts.query or parts.fragment or "@" in parts.path:
-        raise _invalid_url_error(
-            text, "it has a part that no address of a node has; @ : / ? # in a password have a %-form"
-        )
-    place = f"[{host}]" if ":" in host else host
+        raise _invalid_url_error(text, "a query or fragment is not allowed; percent-encode @ : / ? # in a password")
+    netloc = f"[{host}]" if ":" in host else host
     username, password = unquote(parts.username or ""), unquote(parts.password or "")
     return NodeAddress(
-        origin=f"{parts.scheme}://{place}" + (f":{port}" if port is not None else ""),
+        origin=f"{parts.scheme}://{netloc}" + (f":{port}" if port is not None else ""),
         base=_base_path(parts.path, prefix),
         prefix=prefix,
         redacted_login=_redacted_login(username, password),
@@ -82,14 +78,14 @@ def parse_node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
 
 def require_str(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InvalidValueError(f"{name} is a string, not {type(value).__name__}")
+        raise InvalidValueError(f"{name}: must be a string, not {type(value).__name__}")
 
 
 def _normalize_prefix(prefix: str) -> str:
     if prefix and not prefix.startswith("/"):
-        raise InvalidValueError(f'a prefix begins with a slash; did you mean "/{prefix}"?')
+        raise InvalidValueError(f'prefix: must begin with a slash; did you mean "/{prefix}"?')
     if any(char in prefix for char in "?#") or not prefix.isprintable():
-        raise InvalidValueError(f"a prefix is a path and no more, not {prefix!r}")
+        raise InvalidValueError(f"prefix: must be a path, not {prefix!r}")
     return quote(prefix.rstrip("/"), safe="/%:@!$&'()*+,;=~")
 
 
@@ -100,7 +96,7 @@ def _base_path(path: str, prefix: str) -> str:
 
 
 def _redacted_login(username: str, password: str) -> str:
-    """A name without a password may be a token."""
+    """A user name without a password may be a token."""
     if password:
         return f"{username}:{MASK}@"
     return f"{MASK}@" if username else ""
@@ -116,14 +112,13 @@ def _authorization(username: str, password: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """Fit to be shown, also of what is no URL at all: a login, and a query, may hold a secret."""
-    place, *query = re.split("[?#]", url, maxsplit=1)
-    if "@" in "".join(query):  # where a login ends and a query begins, nobody can tell
+    """Without login and query, which may hold a secret. Accepts also a text that is not a URL."""
+    address, *query = re.split("[?#]", url, maxsplit=1)
+    if "@" in "".join(query):  # the end of the login is ambiguous
         return "…"
-    _, at, place = place.rpartition("@")
-    return f"{'…@' if at else ''}{place}{'?…' if query else ''}"
+    _, at, address = address.rpartition("@")
+    return f"{'…@' if at else ''}{address}{'?…' if query else ''}"
 
 
-def _invalid_url_error(text: str, why: str) -> InvalidValueError:
-    shown = redact_url(text)
-    return InvalidValueError(f"{shown!r} is not the URL of a node: {why}; write host:port or https://host:port")
+def _invalid_url_error(text: str, problem: str) -> InvalidValueError:
+    return InvalidValueError(f"invalid node URL {redact_url(text)!r}: {problem}; write host:port or https://host:port")

@@ -7,10 +7,10 @@ import os
 import ssl
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 from urllib.parse import quote
 
-import httpcore2  # noqa: F401  httpx would load it with the first request, inside of its timeout
+import httpcore2  # noqa: F401  otherwise httpx loads it with the first request, within its timeout
 import httpx2
 
 from svcnode.client import parse
@@ -18,6 +18,7 @@ from svcnode.client.address import DEFAULT_PREFIX, parse_node_address, require_s
 from svcnode.client.errors import translate_http_error
 from svcnode.client.parse import NodeResponse
 from svcnode.client.stream_guard import StreamGuard
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, UnreachableError
 from svcnode.core.text import excerpt, os_error_text
 from svcnode.core.units import parse_duration_s
@@ -38,20 +39,18 @@ _HEADERS = {
     "Accept-Encoding": "identity",
 }
 _KEEPALIVE_EXPIRY_S = 60.0
-_MAX_DEVIATIONS = (
-    100  # what a node does wrong is often the same; what is always something else must not fill the memory
-)
+_MAX_DEVIATIONS = 100  # bounds the memory if a node deviates in a new way each time
 _RETRY_DELAY_S = 0.1
-_Owner = tuple[int, asyncio.AbstractEventLoop]  # of connections: a process, and a loop in it
+_Owner = tuple[int, asyncio.AbstractEventLoop]  # process id and loop that own connections
 
 
 class AsyncClient:
-    """Asks one node. Every operation raises a ClientError, and nothing else, when it cannot be answered.
+    """Sends requests to one node. An operation that fails raises a ClientError.
 
-    `url` is `host`, `host:port` or a whole URL; without a scheme it is http. Or it is `unix:/path`. `version` asks for
-    that version of the interface, `timeout` (seconds, or "5s") bounds each operation as a whole, `retries` are for
-    connections that cannot be made, `ca` is a PEM file to trust instead of what this machine trusts, and `trust_env`
-    heeds the proxies that the environment names.
+    `url` is `host`, `host:port`, a URL (default scheme http) or `unix:/path`. `version` is the requested version of the
+    interface. `timeout` (seconds, or "5s") bounds each operation as a whole. `retries` is the number of further
+    attempts to connect. `ca` is a PEM file of authorities to trust instead of those of this machine. `trust_env` uses
+    the proxies in the environment.
     """
 
     def __init__(  # noqa: PLR0913  all but the first have names and defaults
@@ -81,21 +80,21 @@ class AsyncClient:
 
     @property
     def url(self) -> str:
-        """Fit to be shown: without the password, and without the prefix."""
+        """Without the password and the prefix."""
         return str(self._address)
 
     @property
     def root(self) -> str:
-        """What the paths of the interface stand under, prefix and all; fit to be shown."""
+        """The URL with the prefix, without the password."""
         return f"{self.url}{self._address.prefix}"
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """What was not as the interface has it, and was understood nevertheless: each thing once, in order."""
+        """Deviations from the interface in the responses so far: each once, in order."""
         return tuple(self._deviations)
 
     async def identity(self) -> Identity:
-        """Who the node is, in its own words: a version in another form than ours stands there as the node has it."""
+        """As the node sent it, also if a version has an invalid form."""
         return await self._request(parse.IDENTITY)
 
     async def health(self) -> Health:
@@ -106,11 +105,11 @@ class AsyncClient:
         return await self._request(parse.SERVICES)
 
     async def service_health(self, service_id: str) -> Health:
-        """Of one service, by its id as the list has it, whatever characters it holds."""
+        """The health of one service. The id may hold any character."""
         return await self._request(parse.service_health_operation(service_id))
 
     async def aclose(self) -> None:
-        """Closes the connections of the running loop, and asks no more in any."""
+        """Close the connections of the running loop; no loop can use the client afterwards."""
         self._is_closed = True
         self._drop_closed_loops()
         if http := self._http_clients.pop(_current_owner(), None):
@@ -122,12 +121,12 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # ---- asking
+    # ---- requests
 
     @property
     def _http_client(self) -> httpx2.AsyncClient:
-        """That of the running loop in this process: no other loop could use its connections, and a forked process that
-        did would take the answers to its parent's questions for its own."""
+        """The one of this process and the running loop. A forked process that used the connections of its parent would
+        receive its parent's responses."""
         if self._is_closed:
             raise RuntimeError("the client is closed")
         owner = _current_owner()
@@ -137,119 +136,122 @@ class AsyncClient:
         return self._http_clients[owner]
 
     def _create_http_client(self) -> httpx2.AsyncClient:
-        """Only with the first request: to make those for many nodes takes a while, before any of them is asked."""
+        """Called with the first request: creating clients for many nodes would delay the first request to any."""
         login = {"Authorization": self._address.authorization} if self._address.authorization else {}
         path, limits = self._address.socket_path, httpx2.Limits(keepalive_expiry=_KEEPALIVE_EXPIRY_S)
         return httpx2.AsyncClient(
             verify=self._ssl_context,
             headers=_HEADERS | login,
-            timeout=None,  # those of httpx are for each step of a request; ours is for all of it
+            timeout=None,  # httpx bounds each step of a request; asyncio.timeout bounds the whole
             limits=limits,
             transport=httpx2.AsyncHTTPTransport(uds=path, verify=self._ssl_context, limits=limits) if path else None,
             trust_env=self._trust_env,
         )
 
     def _drop_closed_loops(self) -> None:
-        """Connections that they left open cannot be ended in good order any more, but are closed with that. A loop that
-        is open is left alone: another thread may run it, or the process that this one was forked from."""
+        """Drop the connections of closed loops. An open loop may belong to another thread or to the parent process."""
         for owner in tuple(self._http_clients):
             _, loop = owner
             if loop.is_closed():
-                self._http_clients.pop(owner, None)  # another thread may have been faster
+                self._http_clients.pop(owner, None)  # another thread may have removed it
 
     async def _request(self, operation: Operation[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await self._fetch_with_retries(operation)
+                response = await self._fetch_with_retries(operation)
         except TimeoutError:
-            where = f"{self.root}{operation.path}"
-            raise UnreachableError(f"no whole answer from {where} within {self._timeout_s:g} s") from None
-        value, deviations = operation.parse(answer)
-        for sentence in deviations:
+            raise UnreachableError(
+                f"timeout: no complete response within {self._timeout_s:g} s",
+                url=f"{self.root}{operation.path}",
+                code=ReasonCode.TIMEOUT,
+            ) from None
+        value, deviations = operation.parse(response)
+        for deviation in deviations:
             if len(self._deviations) < _MAX_DEVIATIONS:
-                self._deviations[sentence] = None
+                self._deviations[deviation] = None
         return value
 
     async def _fetch_with_retries(self, operation: Operation[T]) -> NodeResponse:
         target = f"{operation.path}{self._query}"
-        url, shown = f"{self._address.root}{target}", f"{self.root}{target}"
+        url, display_url = f"{self._address.root}{target}", f"{self.root}{target}"
         retries_left = self._retries
         while True:
-            connection = StreamGuard(self.url)
+            guard = StreamGuard(self.url)
             try:
-                return await self._fetch(url, shown, operation.max_bytes, connection)
+                return await self._fetch(url, display_url, operation.max_bytes, guard)
             except httpx2.ConnectError as exc:
                 if not retries_left:
                     raise self._to_client_error(exc) from exc
             except httpx2.HTTPError as exc:
-                if connection.is_new_connection or connection.has_response:
+                if guard.is_new_connection or guard.has_response:
                     raise self._to_client_error(exc) from exc
-                continue  # one that was kept, and that the node had closed meanwhile
+                continue  # the node had closed the idle connection
             await asyncio.sleep(_RETRY_DELAY_S * 2 ** (self._retries - retries_left))
             retries_left -= 1
 
     def _to_client_error(self, exc: httpx2.HTTPError) -> ClientError:
         return translate_http_error(exc, self.url, has_custom_ca=self._has_custom_ca)
 
-    async def _fetch(self, url: str, shown: str, max_bytes: int, connection: StreamGuard) -> NodeResponse:
+    async def _fetch(self, url: str, display_url: str, max_bytes: int, guard: StreamGuard) -> NodeResponse:
         body, http = bytearray(), self._http_client
         try:
-            with connection.activate():
-                async with http.stream("GET", url, extensions={"trace": connection.trace}) as response:
-                    connection.has_response = True
+            with guard.activate():
+                async with http.stream("GET", url, extensions={"trace": guard.trace}) as response:
+                    guard.has_response = True
                     async for chunk in response.aiter_bytes():
                         body += chunk
-                        _check_size(len(body), max_bytes, shown)
+                        _check_size(len(body), max_bytes, display_url)
         except BaseException:
-            body.clear()  # the error keeps this frame for a while, and it may be large
+            body.clear()  # the exception keeps this frame alive, and the body may be large
             raise
         http.cookies.clear()
-        return NodeResponse(shown, response.status_code, response.headers, bytes(body))
+        return NodeResponse(display_url, response.status_code, response.headers, bytes(body))
 
 
 def _current_owner() -> _Owner:
     return os.getpid(), asyncio.get_running_loop()
 
 
-def _check_size(size: int, max_bytes: int, shown: str) -> None:
+def _check_size(size: int, max_bytes: int, url: str) -> None:
     if size > max_bytes:
-        raise UnexpectedResponseError(f"got more than {max_bytes // parse.MIB} MiB at {shown}")
+        raise UnexpectedResponseError(
+            f"the response is larger than {max_bytes // parse.MIB} MiB", url=url, code=ReasonCode.UNEXPECTED_RESPONSE
+        )
 
 
 def _validate_address(address: NodeAddress) -> NodeAddress:
-    """Raises for what only httpx knows that it cannot be asked."""
+    """Raises for a host that httpx does not accept."""
     try:
-        _ = httpx2.URL(address.root).host  # some names, it refuses only here
+        _ = httpx2.URL(address.root).host  # httpx validates some names only here
     except (httpx2.InvalidURL, UnicodeError) as exc:
-        why = "its host is not a name as the network knows them, or it is too long"
-        raise InvalidValueError(f"'{excerpt(str(address))}' is not the URL of a node: {why}") from exc
+        raise InvalidValueError(f"invalid node URL '{excerpt(str(address))}': invalid host name, or too long") from exc
     return address
 
 
 def _version_query(version: str | None) -> str:
     if version is None:
         return ""
-    require_str("a version", version)
+    require_str("version", version)
     if not version:
-        raise InvalidValueError("a version is not empty; without one, the latest answers")
+        raise InvalidValueError("version: must not be empty; omit it for the latest version")
     try:
         return f"?version={quote(version, safe='')}"
     except UnicodeEncodeError:
-        raise InvalidValueError(f"{version!r} is no version: it cannot stand in a URL") from None
+        raise InvalidValueError(f"version: {version!r} cannot be encoded in a URL") from None
 
 
 def _parse_timeout(timeout: object) -> float:
     if not isinstance(timeout, str | int | float):
-        raise InvalidValueError(f'a timeout is a number of seconds, or text such as "5s", not {timeout!r}')
+        raise InvalidValueError(f'timeout: must be a number of seconds, or a string such as "5s", not {timeout!r}')
     seconds = parse_duration_s(timeout)
     if not seconds:
-        raise InvalidValueError("a timeout is more than 0")
+        raise InvalidValueError("timeout: must be greater than 0")
     return seconds
 
 
 def _validate_retries(retries: object) -> int:
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise InvalidValueError(f"retries are a whole number that is not negative, not {retries!r}")
+        raise InvalidValueError(f"retries: must be a whole number, 0 or greater, not {retries!r}")
     return retries
 
 
@@ -258,17 +260,18 @@ def _ssl_context(ca: str | os.PathLike[str] | None, *, is_used: bool) -> ssl.SSL
         return _empty_ssl_context()
     file = "" if ca is None else str(ca)
     if ca is not None and not file:
-        raise InvalidValueError("ca: names no file")
+        raise InvalidValueError("ca: must name a file")
     try:
         return _load_ssl_context(file, Path(file).stat().st_mtime_ns if file else 0)
     except (OSError, ValueError) as exc:
-        why = os_error_text(exc) if isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError) else "not a PEM file"
-        raise InvalidValueError(f"ca: cannot use {file}: {why}") from exc
+        is_os_error = isinstance(exc, OSError) and not isinstance(exc, ssl.SSLError)
+        problem = os_error_text(cast("OSError", exc)) if is_os_error else "not a PEM file"
+        raise InvalidValueError(f"ca: {problem}: {file}") from exc
 
 
 @lru_cache(maxsize=8)
 def _load_ssl_context(ca: str, _changed_at_ns: int) -> ssl.SSLContext:
-    """Shared: reading what this machine trusts takes longer than asking a node."""
+    """Cached: loading the trusted authorities takes longer than a request."""
     return ssl.create_default_context(cafile=ca or None)
 
 

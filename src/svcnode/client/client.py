@@ -1,7 +1,7 @@
-"""The client for programs without an event loop: the other one, on a thread of its own.
+"""The client for programs without an event loop: an AsyncClient on a thread of its own.
 
-Only so does its timeout hold for an operation as a whole: a call that blocks bounds each step, and a node that drips
-its answer byte by byte takes as many steps as it likes.
+With blocking sockets a timeout bounds one read, not the operation: a node that sends its response byte by byte would
+never time out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from svcnode.client.address import DEFAULT_PREFIX
 from svcnode.client.async_client import DEFAULT_TIMEOUT_S, AsyncClient
 from svcnode.client.resolver_loop import DaemonResolverLoop
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import UnreachableError
 from svcnode.core.text import os_error_text
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """Asks one node, from any thread; for all else, see AsyncClient, whose options and operations it has."""
+    """Sends requests to one node, from any thread. Options and operations are those of AsyncClient."""
 
     def __init__(  # noqa: PLR0913  all but the first have names and defaults
         self,
@@ -46,7 +47,7 @@ class Client:
             url, prefix=prefix, version=version, timeout=timeout, retries=retries, ca=ca, trust_env=trust_env
         )
         self._loop_threads = _LoopThreads(self._async_client)
-        # A client that is forgotten without having been closed ends as well.
+        # Closes the client also if the program does not.
         self._finalizer = weakref.finalize(self, self._loop_threads.close)
 
     def __repr__(self) -> str:
@@ -54,17 +55,17 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Fit to be shown: without the password, and without the prefix."""
+        """Without the password and the prefix."""
         return self._async_client.url
 
     @property
     def root(self) -> str:
-        """What the paths of the interface stand under, prefix and all; fit to be shown."""
+        """The URL with the prefix, without the password."""
         return self._async_client.root
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """What was not as the interface has it, and was understood nevertheless: each thing once, in order."""
+        """Deviations from the interface in the responses so far: each once, in order."""
         return self._async_client.deviations
 
     def identity(self) -> Identity:
@@ -90,14 +91,14 @@ class Client:
 
 
 class _LoopThreads:
-    """One for each process: a fork takes no threads along, but it does take locks, which may then be held for ever.
+    """One thread per process: a fork copies locks, perhaps locked, but no threads.
 
-    That of the process which forked is kept, and left alone: its loop and ours share what the system knows of it, so
-    that closing it here would leave it deaf there.
+    A child does not close the loop of its parent: both share its epoll instance, and closing it in the child would
+    break it in the parent.
     """
 
-    def __init__(self, asking: AsyncClient) -> None:
-        self._async_client = asking
+    def __init__(self, async_client: AsyncClient) -> None:
+        self._async_client = async_client
         self._by_process: dict[int, _LoopThread] = {}
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -109,18 +110,18 @@ class _LoopThreads:
     def _current(self) -> _LoopThread:
         process = os.getpid()
         if process not in self._by_process:
-            is_ended = any(one.is_closed for one in self._by_process.values())
-            # Of threads that come here at once, one is first; what the others made has not begun, and is forgotten.
-            self._by_process.setdefault(process, _LoopThread(self._async_client, is_closed=is_ended))
+            is_closed = any(one.is_closed for one in self._by_process.values())
+            # If several threads get here at once, the first one wins; the objects of the others are not started.
+            self._by_process.setdefault(process, _LoopThread(self._async_client, is_closed=is_closed))
         return self._by_process[process]
 
 
 class _LoopThread:
-    """Begins with the first operation; ends what is still under way when it ends."""
+    """Starts with the first operation; `close` cancels the operations that are running."""
 
-    def __init__(self, asking: AsyncClient, *, is_closed: bool) -> None:
+    def __init__(self, async_client: AsyncClient, *, is_closed: bool) -> None:
         self.is_closed = is_closed
-        self._async_client = asking
+        self._async_client = async_client
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -130,48 +131,48 @@ class _LoopThread:
         try:
             with self._lock:
                 self._ensure_started()
-                outcome = asyncio.run_coroutine_threadsafe(operation, self._loop)
+                future = asyncio.run_coroutine_threadsafe(operation, self._loop)
         except BaseException:
-            operation.close()  # it did not begin
+            operation.close()  # it did not start
             raise
         try:
-            return outcome.result()
+            return future.result()
         except CancelledError:
             raise RuntimeError("the client was closed") from None
         finally:
-            outcome.cancel()  # the wait for it was interrupted
+            future.cancel()  # no effect unless the wait was interrupted
 
     def _ensure_started(self) -> None:
         if self.is_closed:
             raise RuntimeError("the client is closed")
         if self._thread is not None:
             return
-        begun: Future[None] = Future()
-        thread = threading.Thread(target=self._run_loop, args=(begun,), name="svcnode client", daemon=True)
+        started: Future[None] = Future()
+        thread = threading.Thread(target=self._run_loop, args=(started,), name="svcnode client", daemon=True)
         try:
-            self._loop = DaemonResolverLoop()  # here, where somebody hears of it if no more files can be opened
+            self._loop = DaemonResolverLoop()  # here, so that the caller gets the error if no file can be opened
         except OSError as exc:
-            raise self._unreachable_error(os_error_text(exc)) from exc
+            raise self._resource_error(os_error_text(exc)) from exc
         try:
             thread.start()
         except RuntimeError as exc:
             self._loop.close()
-            raise self._unreachable_error(str(exc)) from exc
-        begun.result()
+            raise self._resource_error(str(exc)) from exc
+        started.result()
         self._thread = thread
 
-    def _unreachable_error(self, why: str) -> UnreachableError:
-        return UnreachableError(f"cannot reach {self._async_client.url}: {why}")
+    def _resource_error(self, problem: str) -> UnreachableError:
+        return UnreachableError(problem, url=self._async_client.url, code=ReasonCode.RESOURCE_EXHAUSTED)
 
-    def _run_loop(self, begun: Future[None]) -> None:
-        async def stay() -> None:
+    def _run_loop(self, started: Future[None]) -> None:
+        async def run_until_stopped() -> None:
             self._stop_event = asyncio.Event()
             async with self._async_client:
-                begun.set_result(None)
+                started.set_result(None)
                 await self._stop_event.wait()
 
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(stay())
+            runner.run(run_until_stopped())
 
     def close(self) -> None:
         with self._lock:
@@ -179,5 +180,5 @@ class _LoopThread:
             if self._thread is None:
                 return
             self._loop.call_soon_threadsafe(self._stop_event.set)
-        if threading.current_thread() is not self._thread:  # a forgotten client may end anywhere
+        if threading.current_thread() is not self._thread:  # the finalizer may run on any thread
             self._thread.join()

@@ -1,79 +1,121 @@
-"""The errors of httpx as ours: translated once, with the words of the one at the bottom."""
+"""Errors of httpx as ClientErrors, with the text of the innermost cause."""
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import httpx2
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ClientError, UnexpectedResponseError, UnreachableError
 from svcnode.core.text import os_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-# Of OpenSSL, for a certificate that nobody who is trusted has signed: X509_V_ERR_… of an issuer or a signature.
-_UNTRUSTED_ISSUER_CODES = {2, 18, 19, 20, 21}
+# OpenSSL: X509_V_ERR_… of a certificate whose issuer is not trusted, that has expired, or that is for another name.
+_UNTRUSTED_ISSUER = {2, 18, 19, 20, 21}
+_EXPIRED = {10}
+_NAME_MISMATCH = {62, 64}
 _NOT_TLS_REASONS = {"HTTP_REQUEST", "RECORD_LAYER_FAILURE", "WRONG_VERSION_NUMBER"}
+_CODES_BY_ERRNO = {
+    errno.ECONNREFUSED: ReasonCode.CONNECTION_REFUSED,
+    errno.ECONNRESET: ReasonCode.CONNECTION_CLOSED,
+    errno.EPIPE: ReasonCode.CONNECTION_CLOSED,
+    errno.ENETUNREACH: ReasonCode.NETWORK_UNREACHABLE,
+    errno.EHOSTUNREACH: ReasonCode.NETWORK_UNREACHABLE,
+    errno.ETIMEDOUT: ReasonCode.CONNECT_TIMEOUT,
+    errno.ENOENT: ReasonCode.FILE_NOT_FOUND,
+    errno.EACCES: ReasonCode.PERMISSION_DENIED,
+    errno.EMFILE: ReasonCode.RESOURCE_EXHAUSTED,
+    errno.ENFILE: ReasonCode.RESOURCE_EXHAUSTED,
+    errno.ENOMEM: ReasonCode.RESOURCE_EXHAUSTED,
+}
+
+
+class _Cause(NamedTuple):
+    problem: str
+    code: ReasonCode
+    hint: str = ""
 
 
 def translate_http_error(exc: httpx2.HTTPError, url: str, *, has_custom_ca: bool = False) -> ClientError:
-    # The bytes that it is about stand behind its words, in the form of the library.
-    words = re.sub(r":? ?bytearray\(.*", "", str(exc), flags=re.DOTALL)
+    text = re.sub(r":? ?bytearray\(.*", "", str(exc), flags=re.DOTALL)  # httpx appends the bytes it received
     match exc:
-        case httpx2.RemoteProtocolError() if "without sending a response" in words:
-            hint = "; is it https://?" if url.startswith("http:") else ""
-            return UnreachableError(f"cannot reach {url}: the connection was closed without an answer{hint}")
-        case httpx2.RemoteProtocolError() if "disconnected" in words or "closed" in words:
-            return UnreachableError(f"cannot reach {url}: the connection was closed before the answer was complete")
-        case httpx2.RemoteProtocolError():
-            return UnexpectedResponseError(f"expected HTTP, got what breaks its rules at {url}: {words}")
-        case httpx2.DecodingError():
-            return UnexpectedResponseError(f"got a body that is not encoded as its Content-Encoding says at {url}")
-        case _:
+        case httpx2.RemoteProtocolError() if "without sending a response" in text:
             return UnreachableError(
-                f"cannot reach {url}: {_root_cause_text(exc)}{_ca_hint(exc, has_custom_ca=has_custom_ca)}"
+                "connection closed without a response",
+                url=url,
+                hint="is it https://?" if url.startswith("http:") else "",
+                code=ReasonCode.CONNECTION_CLOSED,
             )
+        case httpx2.RemoteProtocolError() if "disconnected" in text or "closed" in text:
+            return UnreachableError(
+                "connection closed before the response was complete", url=url, code=ReasonCode.CONNECTION_CLOSED
+            )
+        case httpx2.RemoteProtocolError():
+            return UnexpectedResponseError(f"invalid HTTP: {text}", url=url, code=ReasonCode.PROTOCOL_ERROR)
+        case httpx2.DecodingError():
+            return UnexpectedResponseError(
+                "the body is not encoded as Content-Encoding says", url=url, code=ReasonCode.PROTOCOL_ERROR
+            )
+        case _:
+            cause = _root_cause(exc, has_custom_ca=has_custom_ca)
+            return UnreachableError(cause.problem, url=url, hint=cause.hint, code=cause.code)
 
 
-def _root_cause_text(exc: BaseException) -> str:
-    *_, deepest = (_error_text(one) for one in _iter_causes(exc) if _error_text(one))
-    return deepest
+def os_error_code(exc: OSError) -> ReasonCode:
+    return _CODES_BY_ERRNO.get(exc.errno or 0, ReasonCode.OTHER)
 
 
-def _ca_hint(exc: BaseException, *, has_custom_ca: bool) -> str:
-    codes = {one.verify_code for one in _iter_causes(exc) if isinstance(one, ssl.SSLCertVerificationError)}
-    if not codes & _UNTRUSTED_ISSUER_CODES:
-        return ""
-    return "; what ca (--ca) names is not its authority" if has_custom_ca else "; name its authority with ca (--ca)"
+def _root_cause(exc: BaseException, *, has_custom_ca: bool) -> _Cause:
+    *_, innermost = filter(None, (_cause(one, has_custom_ca=has_custom_ca) for one in _iter_causes(exc)))
+    return innermost
 
 
 def _iter_causes(exc: BaseException) -> Iterator[BaseException]:
-    """From the outermost to the one that everything began with."""
+    """From the outermost to the innermost."""
     yield exc
     for inner in getattr(exc, "exceptions", ()):
         yield from _iter_causes(inner)
-    # What stands behind an error of the system is whatever else the program was busy with.
+    # The context of an OSError is unrelated: the program was handling another error.
     if (cause := exc.__cause__ or (None if isinstance(exc, OSError) else exc.__context__)) is not None:
         yield from _iter_causes(cause)
 
 
-def _error_text(exc: BaseException) -> str:
+def _cause(exc: BaseException, *, has_custom_ca: bool) -> _Cause | None:
     match exc:
-        case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted: {exc.verify_message.rstrip('.')}"
         case ssl.SSLError():
-            is_plain = exc.reason in _NOT_TLS_REASONS
-            return "it does not speak TLS; is it http://?" if is_plain else f"TLS failed: {exc.reason}"
+            return _tls_cause(exc, has_custom_ca=has_custom_ca)
         case socket.gaierror():
-            return f"its name cannot be resolved: {os_error_text(exc)}"
+            is_temporary = exc.errno == socket.EAI_AGAIN
+            code = ReasonCode.RESOLVER_FAILED if is_temporary else ReasonCode.HOST_NOT_FOUND
+            return _Cause(f"host name not resolved: {os_error_text(exc)}", code)
         case OSError() if exc.errno:
-            return os_error_text(exc)
+            return _Cause(os_error_text(exc), os_error_code(exc))
         case OSError() | httpx2.HTTPError():
-            return str(exc) or type(exc).__name__
+            return _Cause(str(exc) or type(exc).__name__, ReasonCode.OTHER)
         case _:
-            return ""
+            return None
+
+
+def _tls_cause(exc: ssl.SSLError, *, has_custom_ca: bool) -> _Cause:
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return _certificate_cause(exc, has_custom_ca=has_custom_ca)
+    if exc.reason in _NOT_TLS_REASONS:
+        return _Cause("the server does not speak TLS", ReasonCode.TLS_NOT_OFFERED, "is it http://?")
+    return _Cause(f"TLS failed: {exc.reason}", ReasonCode.TLS_FAILED)
+
+
+def _certificate_cause(exc: ssl.SSLCertVerificationError, *, has_custom_ca: bool) -> _Cause:
+    problem = f"certificate not trusted: {exc.verify_message.rstrip('.')}"
+    if exc.verify_code in _UNTRUSTED_ISSUER:
+        hint = "the file of ca (--ca) is not of its authority" if has_custom_ca else "name its authority with ca (--ca)"
+        return _Cause(problem, ReasonCode.TLS_UNTRUSTED, hint)
+    if exc.verify_code in _EXPIRED:
+        return _Cause(problem, ReasonCode.TLS_EXPIRED)
+    return _Cause(problem, ReasonCode.TLS_NAME_MISMATCH if exc.verify_code in _NAME_MISMATCH else ReasonCode.TLS_FAILED)

@@ -1,8 +1,7 @@
-"""What a node tells of itself, as values. Who it is and how it is are those of the core.
+"""The four operations: from an HTTP response to a value, or to an error that describes the response. Pure.
 
-From an answer to what it means: a result, or an error that says what came instead. Pure; both clients read so.
-
-What real implementations get wrong and still can be understood is understood, and told beside the result.
+Many implementations deviate from the interface. A deviation with a clear meaning is accepted and reported beside the
+value.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
 from svcnode.client.address import redact_url, require_str
+from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import (
     InvalidValueError,
     NodeFailedError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackingService:
-    """A service as a node lists it; `status` is None where the node tells none, or none that there is."""
+    """A service as a node lists it; `status` is None if it is missing or invalid."""
 
     id: str
     name: str
@@ -41,7 +41,7 @@ class BackingService:
 
 
 def unvalidated_identity(node_name: str, spec_version: str, node_version: str) -> Identity:
-    """An identity in the words of another node, which may not keep to the forms that ours keeps to."""
+    """An identity from another node; its values may have forms that `Identity` does not accept."""
     identity = object.__new__(Identity)
     object.__setattr__(identity, "node_name", node_name)
     object.__setattr__(identity, "spec_version", spec_version)
@@ -52,17 +52,17 @@ def unvalidated_identity(node_name: str, spec_version: str, node_version: str) -
 T = TypeVar("T")
 
 VERSION_NOT_FOUND = "API version not found"
-# What a 404 may say that is not about the id; without an error body it comes from somebody else.
+# Messages of a 404 that are not about the id. None: no error body, so the 404 is not from the interface.
 _OTHER_404_MESSAGES = (None, VERSION_NOT_FOUND, "Not found")
 MIB = 1024 * 1024
-MAX_ID_CHARS = 2048  # percent-encoded, most servers would refuse a longer one in any case
+MAX_ID_CHARS = 2048  # most servers reject a longer path
 _STATUS_BY_NAME = {status.value.lower(): status for status in Status}
 _IDENTITY_FIELDS = ("node_name", "spec_version", "node_version")
 _SERVICE_FIELDS = ("id", "name", "description", "status")
 
 
 class NodeResponse(NamedTuple):
-    url: str  # fit to be shown
+    url: str  # without secrets
     code: int
     headers: Mapping[str, str]  # by lower-case name
     body: bytes
@@ -75,107 +75,107 @@ class ParseResult(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[T]):
-    """One of the four: where to ask, how much to listen to, how to read the answer."""
+    """An operation: its path, the size limit of the response, and the parser."""
 
     path: str
     max_bytes: int
     parser: Callable[[NodeResponse, _Deviations], T]
 
-    def parse(self, answer: NodeResponse) -> ParseResult[T]:
-        notes = _Deviations()
-        value = self.parser(answer, notes)
-        return ParseResult(value, notes.texts)
+    def parse(self, response: NodeResponse) -> ParseResult[T]:
+        deviations = _Deviations()
+        value = self.parser(response, deviations)
+        return ParseResult(value, deviations.texts)
 
 
 @dataclass(slots=True)
 class _Deviations:
-    """What was deviations, each thing once, in order."""
+    """Each once, in order."""
 
     _texts: dict[str, None] = field(default_factory=dict)
 
-    def add(self, sentence: str) -> None:
-        self._texts[sentence] = None
+    def add(self, text: str) -> None:
+        self._texts[text] = None
 
     @property
     def texts(self) -> tuple[str, ...]:
         return tuple(map(redacted, self._texts))
 
 
-# ---- the four
+# ---- the four operations
 
 
-def _parse_identity(answer: NodeResponse, notes: _Deviations) -> Identity:
-    document = _parse_json(answer, notes)
+def _parse_identity(response: NodeResponse, deviations: _Deviations) -> Identity:
+    document = _parse_json(response, deviations)
     if not isinstance(document, dict) or not document.keys() & set(_IDENTITY_FIELDS):
-        _raise_unexpected(answer, "an identity")
-    texts = [_string_field(document, name, "the identity", notes) for name in _IDENTITY_FIELDS]
-    _note_unknown_fields(document, _IDENTITY_FIELDS, "the identity", notes)
+        _raise_unexpected(response, "an identity")
+    texts = [_string_field(document, name, "the identity", deviations) for name in _IDENTITY_FIELDS]
+    _note_unknown_fields(document, _IDENTITY_FIELDS, "the identity", deviations)
     for name, version in zip(_IDENTITY_FIELDS[1:], texts[1:], strict=True):
         if version and not VERSION_PATTERN.fullmatch(version):
-            notes.add(f'the {name} is not a "v" followed by dotted numbers: {excerpt(version)}')
+            deviations.add(f'{name} is not "v" and dotted numbers: {excerpt(version)}')
     return unvalidated_identity(*texts)
 
 
-def _parse_services(answer: NodeResponse, notes: _Deviations) -> tuple[BackingService, ...]:
-    document = _parse_json(answer, notes)
+def _parse_services(response: NodeResponse, deviations: _Deviations) -> tuple[BackingService, ...]:
+    document = _parse_json(response, deviations)
     if isinstance(document, dict) and "services" in document:
-        _note_unknown_fields(document, ("services",), "the list of services", notes)
+        _note_unknown_fields(document, ("services",), "the list of services", deviations)
         services = document["services"]
     else:
         services = document
         if isinstance(services, list):
-            notes.add("the list of services is a bare array")
+            deviations.add("the list of services is an array, not an object")
     if services is None and isinstance(document, dict):
-        notes.add("the list of services is null, read as empty")
+        deviations.add("the list of services is null; read as empty")
         services = []
     if not isinstance(services, list):
-        _raise_unexpected(answer, "a list of services")
-    read = tuple(_parse_service(answer, service, notes) for service in services)
+        _raise_unexpected(response, "a list of services")
+    read = tuple(_parse_service(response, service, deviations) for service in services)
     for service_id, count in Counter(service.id for service in read).items():
         if count > 1:
-            notes.add(f"more than one service has the id {excerpt(service_id)}")
+            deviations.add(f"several services have the id {excerpt(service_id)}")
     return read
 
 
-def _parse_service(answer: NodeResponse, service: object, notes: _Deviations) -> BackingService:
+def _parse_service(response: NodeResponse, service: object, deviations: _Deviations) -> BackingService:
     if not isinstance(service, dict) or not isinstance(service.get("id"), str | int | float):
-        _raise_unexpected(answer, "a list of services, each with an id")
-    _note_unknown_fields(service, _SERVICE_FIELDS, "a service", notes)
+        _raise_unexpected(response, "a list of services with ids")
+    _note_unknown_fields(service, _SERVICE_FIELDS, "a service", deviations)
     return BackingService(
-        id=_string_field(service, "id", "a service", notes),
-        name=_string_field(service, "name", "a service", notes),
-        description=_string_field(service, "description", "a service", notes),
-        status=_parse_status(service, notes),
+        id=_string_field(service, "id", "a service", deviations),
+        name=_string_field(service, "name", "a service", deviations),
+        description=_string_field(service, "description", "a service", deviations),
+        status=_parse_status(service, deviations),
     )
 
 
-def _parse_status(service: dict[str, Any], notes: _Deviations) -> Status | None:
+def _parse_status(service: dict[str, Any], deviations: _Deviations) -> Status | None:
     if "status" not in service:
-        notes.add("a service has no status")
+        deviations.add("a service has no status")
         return None
-    told = service["status"]
-    status = _STATUS_BY_NAME.get(told.lower()) if isinstance(told, str) else None
+    value = service["status"]
+    status = _STATUS_BY_NAME.get(value.lower()) if isinstance(value, str) else None
     if status is None:
-        notes.add(f"a service has a status that there is not, read as none: {excerpt(_as_text(told))}")
-    elif status.value != told:
-        notes.add(f"a service has the status {excerpt(told)}, read as {status.value}")
+        deviations.add(f"a service has an invalid status, read as none: {excerpt(_as_text(value))}")
+    elif status.value != value:
+        deviations.add(f"a service has the status {excerpt(value)}, read as {status.value}")
     return status
 
 
-def _parse_health(answer: NodeResponse, notes: _Deviations) -> Health:
+def _parse_health(response: NodeResponse, deviations: _Deviations) -> Health:
     try:
-        health = Health(answer.code)
+        health = Health(response.code)
     except ValueError:
-        _raise_unexpected(answer, "a health, which is 200, 206 or 503")
-    if answer.body:
-        notes.add("a health answer has a body")
+        _raise_unexpected(response, "200, 206 or 503")
+    if response.body:
+        deviations.add("a health response has a body")
     return health
 
 
-def _parse_service_health(answer: NodeResponse, notes: _Deviations) -> Health:
-    if answer.code == 404 and (not answer.body or _error_message(answer) not in _OTHER_404_MESSAGES):
-        raise ServiceNotFoundError(f"no service has this id there: {answer.url}")
-    return _parse_health(answer, notes)
+def _parse_service_health(response: NodeResponse, deviations: _Deviations) -> Health:
+    if response.code == 404 and (not response.body or _error_message(response) not in _OTHER_404_MESSAGES):
+        raise ServiceNotFoundError("the node has no service with this id", url=response.url, code=ReasonCode.NOT_FOUND)
+    return _parse_health(response, deviations)
 
 
 IDENTITY = Operation(path="/node", max_bytes=MIB, parser=_parse_identity)
@@ -184,67 +184,67 @@ SERVICES = Operation(path="/node/services", max_bytes=64 * MIB, parser=_parse_se
 
 
 def service_health_operation(service_id: str) -> Operation[Health]:
-    require_str("a service id", service_id)
+    require_str("service_id", service_id)
     if not service_id:
-        raise InvalidValueError("a service id must not be empty")
+        raise InvalidValueError("service_id: must not be empty")
     if len(service_id) > MAX_ID_CHARS:
-        raise InvalidValueError(f"a service id of {len(service_id)} characters is too long to be asked for")
+        raise InvalidValueError(f"service_id: {len(service_id)} characters are too many; at most {MAX_ID_CHARS}")
     try:
         segment = quote(service_id, safe="")
     except UnicodeEncodeError:
-        raise InvalidValueError(f"{service_id!r} is no service id: it cannot stand in a URL") from None
-    if not segment.strip("."):  # dots alone would name another place, not a service
+        raise InvalidValueError(f"service_id: {service_id!r} cannot be encoded in a URL") from None
+    if not segment.strip("."):  # HTTP clients remove the segments "." and ".."
         segment = segment.replace(".", "%2E")
     return Operation(path=f"/node/services/{segment}/health", max_bytes=MIB, parser=_parse_service_health)
 
 
-# ---- their parts
+# ---- parts of a response
 
 
-def _parse_json(answer: NodeResponse, notes: _Deviations) -> object:
-    if answer.code != 200:
-        _raise_unexpected(answer, "a 200 with JSON")
+def _parse_json(response: NodeResponse, deviations: _Deviations) -> object:
+    if response.code != 200:
+        _raise_unexpected(response, "200 with JSON")
     try:
-        document = parse_strict_json(answer.body)
+        document = parse_strict_json(response.body)
     except ValueError as exc:
-        _raise_unexpected(answer, "a 200 with JSON", json_error=json_error_detail(answer.body, exc))
-    if (kind := _media_type(answer)) != "application/json":
-        notes.add(f"JSON comes as {excerpt(kind) or 'nothing'} instead of application/json")
-    if encoding := _encoding(answer):
-        notes.add(f"JSON comes encoded as {excerpt(encoding)}, which was not asked for")
-    if charset := _non_utf8_charset(answer.body):
-        notes.add(f"JSON comes {charset}")
+        _raise_unexpected(response, "200 with JSON", json_error=json_error_detail(response.body, exc))
+    if (kind := _media_type(response)) != "application/json":
+        deviations.add(f"the Content-Type of JSON is {excerpt(kind) or 'missing'}, not application/json")
+    if encoding := _encoding(response):
+        deviations.add(f"JSON has the Content-Encoding {excerpt(encoding)}, which was not requested")
+    if charset := _non_utf8_charset(response.body):
+        deviations.add(f"JSON is {charset}")
     return document
 
 
 def _non_utf8_charset(body: bytes) -> str:
-    """Than UTF-8, as the module that reads JSON finds out as well."""
+    """Detected as the module json does."""
     match json.detect_encoding(body):
         case "utf-8":
             return ""
         case "utf-8-sig":
-            return "with a byte order mark"
+            return "UTF-8 with a byte order mark"
         case name:
-            return f"in {name[:6].upper()} instead of UTF-8"
+            return f"{name[:6].upper()}, not UTF-8"
 
 
-def _error_message(answer: NodeResponse) -> str | None:
+def _error_message(response: NodeResponse) -> str | None:
     try:
-        document = parse_strict_json(answer.body)
+        document = parse_strict_json(response.body)
     except ValueError:
         return None
     message = document.get("message") if isinstance(document, dict) else None
     return message if isinstance(message, str) else None
 
 
-def _string_field(document: dict[str, Any], name: str, where: str, notes: _Deviations) -> str:
+def _string_field(document: dict[str, Any], name: str, where: str, deviations: _Deviations) -> str:
     if name not in document:
-        notes.add(f"{where} has no {name}")
+        deviations.add(f"{where} has no {name}")
         return ""
     value = document[name]
     if isinstance(value, str):
         return value
-    notes.add(f"the {name} of {where} is not a string")
+    deviations.add(f"{name} of {where} is not a string")
     return "" if value is None else _as_text(value)
 
 
@@ -252,53 +252,62 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _note_unknown_fields(document: dict[str, Any], known: tuple[str, ...], where: str, notes: _Deviations) -> None:
+def _note_unknown_fields(document: dict[str, Any], known: tuple[str, ...], where: str, deviations: _Deviations) -> None:
     for name in document:
         if name not in known:
-            notes.add(f"{where} has a field that is not of the interface: {excerpt(name)}")
+            deviations.add(f"{where} has an unknown field: {excerpt(name)}")
 
 
-# ---- what came instead
+# ---- errors
 
 
-def _raise_unexpected(answer: NodeResponse, expected: str, json_error: str = "") -> NoReturn:
-    message = _error_message(answer)
-    if answer.code == 404 and message == VERSION_NOT_FOUND:
-        if "?" not in answer.url:
-            raise UnexpectedResponseError(f"got {VERSION_NOT_FOUND}, though none was asked for, at {answer.url}")
-        raise VersionNotFoundError(f"the node does not have this version of the interface: {answer.url}")
-    if answer.code == 500:
-        said = f": {excerpt(message)}" if message else ""
-        raise NodeFailedError(f"the node says that it failed inside (500){said} at {answer.url}")
-    got = f"{_describe_response(answer)}{', which is no JSON: ' if json_error else ''}{json_error}"
-    raise UnexpectedResponseError(f"expected {expected}, got {got} at {answer.url}{_status_hint(answer)}")
+def _raise_unexpected(response: NodeResponse, expected: str, json_error: str = "") -> NoReturn:
+    message = _error_message(response)
+    if response.code == 404 and message == VERSION_NOT_FOUND:
+        if "?" not in response.url:
+            raise UnexpectedResponseError(
+                f'got "{VERSION_NOT_FOUND}", but no version was requested', url=response.url, code=ReasonCode.NOT_FOUND
+            )
+        raise VersionNotFoundError(
+            "the node does not support this version of the interface", url=response.url, code=ReasonCode.NOT_SUPPORTED
+        )
+    if response.code == 500:
+        detail = f": {excerpt(message)}" if message else ""
+        raise NodeFailedError(f"the node answered 500{detail}", url=response.url, code=ReasonCode.SERVER_ERROR)
+    got = f"{_describe_response(response)}{', invalid JSON: ' if json_error else ''}{json_error}"
+    raise UnexpectedResponseError(
+        f"expected {expected}, got {got}",
+        url=response.url,
+        hint=_status_hint(response),
+        code=code_for_http_status(response.code),
+    )
 
 
-def _describe_response(answer: NodeResponse) -> str:
-    if location := answer.headers.get("location"):
-        return f"{answer.code}, a redirect to {excerpt(redact_url(location))}"
-    if not answer.body:
-        return f"{answer.code} without a body"
-    kinds = ", ".join(excerpt(kind) for kind in (_media_type(answer), _encoding(answer)) if kind)
-    return f"{answer.code} with {f'{kinds}: ' if kinds else ''}{excerpt(answer.body)}"
+def _describe_response(response: NodeResponse) -> str:
+    if location := response.headers.get("location"):
+        return f"{response.code}, a redirect to {excerpt(redact_url(location))}"
+    if not response.body:
+        return f"{response.code} without a body"
+    kinds = ", ".join(excerpt(kind) for kind in (_media_type(response), _encoding(response)) if kind)
+    return f"{response.code} with {f'{kinds}: ' if kinds else ''}{excerpt(response.body)}"
 
 
-def _status_hint(answer: NodeResponse) -> str:
-    match answer.code:
-        case 400 if b"https" in answer.body.lower() and answer.url.startswith("http:"):
-            return "; is it https://?"
+def _status_hint(response: NodeResponse) -> str:
+    match response.code:
+        case 400 if b"https" in response.body.lower() and response.url.startswith("http:"):
+            return "is it https://?"
         case 401 | 407:
-            return "; a user name and a password may stand in the URL"
+            return "put a user name and a password into the URL"
         case 404:
-            return "; is the prefix right?"
+            return "is the prefix right?"
         case _:
             return ""
 
 
-def _media_type(answer: NodeResponse) -> str:
-    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _media_type(response: NodeResponse) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _encoding(answer: NodeResponse) -> str:
-    encoding = answer.headers.get("content-encoding", "").strip().lower()
+def _encoding(response: NodeResponse) -> str:
+    encoding = response.headers.get("content-encoding", "").strip().lower()
     return "" if encoding == "identity" else encoding

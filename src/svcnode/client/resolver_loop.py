@@ -1,4 +1,4 @@
-"""An event loop for those who must end in time, whatever the resolver of names does."""
+"""An event loop that ends in time even if the DNS resolver hangs."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from typing import Any
 
 
 class DaemonResolverLoop(asyncio.SelectorEventLoop):
-    """Resolves each name on a daemon thread of its own. The pool that loops use for it has few threads, so that names
-    which hang would hold up the others, and the end of the program too."""
+    """Resolves each name on a daemon thread of its own.
+
+    The default executor has few threads, so names that hang would block other names and the end of the program.
+    """
 
     def __del__(self) -> None:
-        if hasattr(self, "_ssock"):  # else no more files could be opened, and there is nothing to close
+        if hasattr(self, "_ssock"):  # not set if the limit of open files was reached; then there is nothing to close
             super().__del__()
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:  # noqa: ANN401
-        outcome = self.create_future()
+        future = self.create_future()
 
-        def settle(found: object, error: Exception | None) -> None:
-            if outcome.done():
+        def set_outcome(addresses: object, error: Exception | None) -> None:
+            if future.done():
                 return
             if error is None:
-                outcome.set_result(found)
+                future.set_result(addresses)
             else:
-                outcome.set_exception(error)
+                future.set_exception(error)
 
         def resolve() -> None:
-            found, error = None, None
+            addresses, error = None, None
             try:
-                found = socket.getaddrinfo(host, port, **options)
+                addresses = socket.getaddrinfo(host, port, **options)
             except (OSError, UnicodeError) as exc:
                 error = exc
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                self.call_soon_threadsafe(settle, found, error)
+            with suppress(RuntimeError):  # the loop is closed
+                self.call_soon_threadsafe(set_outcome, addresses, error)
 
         threading.Thread(target=resolve, name="svcnode resolve", daemon=True).start()
-        return await outcome
+        return await future

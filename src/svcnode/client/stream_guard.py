@@ -1,7 +1,6 @@
-"""What comes on the connection that a request takes, heard by way of the hook that httpx has for watching.
+"""Checks the bytes that a connection receives, through the trace hook of httpx.
 
-The errors of httpx say what did not come, not what came instead; and of interim answers (1xx), which may come before
-the one that counts, it takes any number.
+The errors of httpx do not say which bytes arrived, and httpx accepts any number of interim responses (1xx).
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import UnexpectedResponseError
 from svcnode.core.text import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_HEAD_BYTES = 256 * 1024  # with all that may come before it, and the beginning of the body
+MAX_HEAD_BYTES = 256 * 1024  # with all interim responses, and the beginning of the body
 _HTTP_PREFIX = b"HTTP/"
 _CONNECT_STARTED_EVENTS = ("connection.connect_tcp.started", "connection.connect_unix_socket.started")
 _CONNECTED_EVENTS = (
@@ -24,11 +24,11 @@ _CONNECTED_EVENTS = (
     "connection.connect_unix_socket.complete",
     "connection.start_tls.complete",
 )
-_TLS_ALERT = b"\x15\x03"  # so begins the complaint of a server that expects TLS
+_TLS_ALERT = b"\x15\x03"  # the first bytes from a server that expects TLS
 
 
 class StreamGuard:
-    """The one that a request takes; a kept one is heard by whoever takes it next."""
+    """Guards one request. A reused connection is guarded by the request that uses it."""
 
     def __init__(self, url: str) -> None:
         self.is_new_connection = self.has_response = False
@@ -54,26 +54,27 @@ class StreamGuard:
             return
         self._received_bytes += len(data)
         self._first_bytes = self._first_bytes or data
+        if self._first_bytes.startswith(_TLS_ALERT):
+            raise self._error("expected HTTP, got TLS", ReasonCode.TLS_REQUIRED, hint="is it https://?")
         if not _HTTP_PREFIX.startswith(self._first_bytes[: len(_HTTP_PREFIX)]):
-            raise UnexpectedResponseError(f"expected HTTP, got {_describe_bytes(self._first_bytes)} at {self._url}")
+            raise self._error(f"expected HTTP, got: {excerpt(self._first_bytes)}", ReasonCode.PROTOCOL_ERROR)
         if self._received_bytes > MAX_HEAD_BYTES:
             size = f"{MAX_HEAD_BYTES // 1024} KiB"
-            raise UnexpectedResponseError(f"expected HTTP, got {size} without an answer at {self._url}")
+            raise self._error(f"received {size} without a final response", ReasonCode.PROTOCOL_ERROR)
+
+    def _error(self, problem: str, code: ReasonCode, hint: str = "") -> UnexpectedResponseError:
+        return UnexpectedResponseError(problem, url=self._url, code=code, hint=hint)
 
 
-_active_guard: ContextVar[StreamGuard] = ContextVar("_taken")
+_active_guard: ContextVar[StreamGuard] = ContextVar("_active_guard")
 
 
-def _wrap_read(stream: Any) -> None:  # noqa: ANN401  it is of the network library that httpx has found
+def _wrap_read(stream: Any) -> None:  # noqa: ANN401  its type depends on the network library that httpx uses
     read = stream.read
 
-    async def heard(*arguments: Any, **options: Any) -> bytes:  # noqa: ANN401  those of the library
+    async def guarded_read(*arguments: Any, **options: Any) -> bytes:  # noqa: ANN401
         data: bytes = await read(*arguments, **options)
         _active_guard.get().receive(data)
         return data
 
-    stream.read = heard
-
-
-def _describe_bytes(beginning: bytes) -> str:
-    return "TLS (is it https://?)" if beginning.startswith(_TLS_ALERT) else f"something else: {excerpt(beginning)}"
+    stream.read = guarded_read

@@ -7,7 +7,7 @@ SvcnodeError
 ├── ConfigError             an invalid configuration; `key`, `file` and `line` say where
 ├── ProbeError              an invalid probe URL or option
 │   └── OptionError         an invalid option; `option` names it
-├── ClientError             a request to a node failed
+├── ClientError             a request to a node failed; `code`, `problem` and `url` say why and where
 │   ├── UnreachableError        no connection, or no response in time
 │   ├── VersionNotFoundError    the node does not support the requested version of the interface
 │   ├── ServiceNotFoundError    the node has no service with this id
@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import redacted
 
 if TYPE_CHECKING:
@@ -74,7 +75,11 @@ class OptionError(ProbeError):
 
 
 class ClientError(SvcnodeError):
-    pass
+    def __init__(self, problem: str, *, url: str = "", hint: str = "", code: ReasonCode = ReasonCode.OTHER) -> None:
+        self.problem = redacted(problem)
+        self.url = redacted(url)  # of the request
+        self.code = code
+        super().__init__(f"{problem}{f': {url}' if url else ''}{f'; {hint}' if hint else ''}")
 
 
 class UnreachableError(ClientError):

@@ -1,1 +1,1 @@
-"""What the commands share that show nodes to people: how nodes are asked, and how they look on a terminal."""
+"""Output for terminals: requests to nodes, and how their state is shown."""

@@ -1,4 +1,4 @@
-"""Whether we keep up ourselves: a node must not be blamed for the time in which its answer waited for us."""
+"""Detects lag of our own event loop, so that a timeout does not count the time in which a response waited for us."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 TICK_S = 0.02
-LAG_THRESHOLD_S = (
-    0.1  # by so much later than it should, a beat says that the loop was held up; drawing a screen takes less
-)
-GRACE_S = 0.2  # from then on, for what waits to be read, and for what follows from it
-MAX_EXTENSION_S = 60.0  # by so much, a deadline is put off at most
+LAG_THRESHOLD_S = 0.1  # a tick that is later by this much means lag; drawing a screen takes less
+GRACE_S = 0.2  # after lag, time to read the data that arrived in between
+MAX_EXTENSION_S = 60.0
 
 
 class LoopLagMonitor:
-    """Beats for as long as the `with` block runs; one serves any number of deadlines."""
+    """Runs for the duration of the `with` block. One monitor serves any number of deadlines."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._last_lag_at_s = -math.inf  # when that was noticed last
+        self._last_lag_at_s = -math.inf
 
     def __enter__(self) -> Self:
         self._schedule_tick()
@@ -44,12 +42,12 @@ class LoopLagMonitor:
             self._last_lag_at_s = now_s
 
     def extended_deadline_s(self, due_s: float) -> float:
-        """When a deadline is over that was due then: later while we do not keep up, but not for ever."""
-        self._record_lag()  # whoever asks may have come before a beat that is late
+        """The deadline, later by up to MAX_EXTENSION_S if the loop lags."""
+        self._record_lag()  # the caller may run before a tick that is late
         return min(max(due_s, self._last_lag_at_s + GRACE_S), due_s + MAX_EXTENSION_S)
 
     async def wait(self, tasks: Collection[asyncio.Task[Any]], due_s: float) -> None:
-        """Until all are done, or their time is over. Cancels nothing."""
+        """Return when all tasks are done or the deadline has passed. Cancels nothing."""
         pending = {task for task in tasks if not task.done()}
         while pending and (left_s := self.extended_deadline_s(due_s) - self._loop.time()) > 0:
             _, pending = await asyncio.wait(pending, timeout=left_s)

@@ -1,12 +1,15 @@
-"""A bar for those who wait: on a terminal, when it takes longer than a moment, and gone when it is done."""
+"""A progress bar and the handling of Ctrl-C, for commands that take longer than a moment."""
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable, Iterator
 
     from rich.progress import Progress
 
@@ -14,10 +17,10 @@ SHOW_AFTER_S = 1.0
 
 
 class ProgressBar:
-    """On stderr, so that what is shown of the work itself can be piped."""
+    """On stderr, so that stdout can be piped. Shown only on a terminal, after one second, and removed at the end."""
 
-    def __init__(self, what: str, total: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._description = what
+    def __init__(self, description: str, total: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._description = description
         self._total = total
         self._done = 0
         self._progress: Progress | None = None
@@ -45,9 +48,9 @@ class ProgressBar:
         self._hide()
 
     def interrupt(self) -> None:
-        """Gone at once. Where there was none yet, the terminal's own ^C stands where the next line is to begin."""
+        """Remove the bar. Without a bar, end the line in which the terminal shows ^C."""
         if self._is_terminal and self._progress is None:
-            print(file=sys.stderr, flush=True)  # noqa: T201  a new line
+            print(file=sys.stderr, flush=True)  # noqa: T201  a line feed
         self._hide()
 
     def _hide(self) -> None:
@@ -55,3 +58,28 @@ class ProgressBar:
             self._timer.cancel()
         if self._progress is not None:
             self._progress.stop()
+
+
+@contextmanager
+def handle_sigint(on_interrupt: Callable[[], object]) -> Iterator[asyncio.Future[None]]:
+    """A future that the first Ctrl-C completes, after `on_interrupt` has cleaned up the terminal.
+
+    The second Ctrl-C has its default effect: it ends the process at once.
+    """
+    loop = asyncio.get_running_loop()
+    interrupted: asyncio.Future[None] = loop.create_future()
+
+    def on_sigint() -> None:
+        with suppress(OSError):  # the terminal may be closed
+            on_interrupt()
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        interrupted.set_result(None)
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores it for background jobs
+        loop.add_signal_handler(signal.SIGINT, on_sigint)
+    try:
+        yield interrupted
+    finally:
+        if not interrupted.done():
+            loop.remove_signal_handler(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""How nodes and services look: one line of text each. A colour never says what a word does not say as well."""
+"""Nodes, services and explanations as lines of text. Every colour repeats the meaning of a word beside it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
     from svcnode.client import BackingService
     from svcnode.core.errors import ClientError
+    from svcnode.terminal.explain.explanation import Explanation
     from svcnode.terminal.snapshot import NodeSnapshot
 
 INDENT = "  "
 COLUMN_GAP = "  "
-_MAX_COLUMN = 32  # of what is aligned; what is longer is shown whole, out of line
-# What a node says of itself is cut, so that it cannot push out what we say of it.
+_MAX_COLUMN = 32  # a longer cell does not widen its column
+# Texts of the node are truncated, so that our own columns stay visible.
 _MAX_NAME, _MIN_NAME = 32, 12
 _MAX_VERSION = 16
 _MAX_SPEC = len("interface ") + _MAX_VERSION
@@ -64,7 +65,7 @@ _ERROR_TEXT: dict[type[ClientError], str] = {
 
 
 class Symbols(NamedTuple):
-    """Which symbols can be shown: none where nobody looks, and plain ones where a terminal has no others."""
+    """Which symbols to show: none in a pipe, ASCII if the encoding of the terminal has no others."""
 
     are_shown: bool = True
     are_ascii: bool = False
@@ -86,19 +87,19 @@ class Symbols(NamedTuple):
         return Text(f"{symbol} {word}" if self.are_shown else word, mark.style)
 
 
-def health_text(look: NodeSnapshot) -> str:
-    if look.interrupted:
-        return "cut short"
-    if look.errors:
-        error = look.errors[0]
-        is_half_reached = isinstance(error, UnreachableError) and look.is_reachable
-        return "unknown" if is_half_reached else _ERROR_TEXT.get(type(error), "unknown")
-    return "unknown" if look.health is None else _HEALTH_TEXT[look.health]
+def health_text(snapshot: NodeSnapshot) -> str:
+    if snapshot.interrupted:
+        return "interrupted"
+    if snapshot.errors:
+        error = snapshot.errors[0]
+        is_partly_reachable = isinstance(error, UnreachableError) and snapshot.is_reachable
+        return "unknown" if is_partly_reachable else _ERROR_TEXT.get(type(error), "unknown")
+    return "unknown" if snapshot.health is None else _HEALTH_TEXT[snapshot.health]
 
 
-def health_cell(look: NodeSnapshot, symbols: Symbols) -> Text:
-    mark = NEUTRAL if look.interrupted else _HEALTH_MARKS[look.overall_health]
-    return symbols.with_symbol(mark, health_text(look))
+def health_cell(snapshot: NodeSnapshot, symbols: Symbols) -> Text:
+    mark = NEUTRAL if snapshot.interrupted else _HEALTH_MARKS[snapshot.overall_health]
+    return symbols.with_symbol(mark, health_text(snapshot))
 
 
 def status_text(status: Enum | None) -> str:
@@ -110,7 +111,7 @@ def status_cell(status: Status | None, symbols: Symbols) -> Text:
 
 
 def sanitize(text: str) -> str:
-    """What somebody else wrote, in one line, with no secret of ours and nothing in it that steers a terminal."""
+    """A text from outside, as one line without our secrets and without control characters."""
     return one_line(redacted(text))
 
 
@@ -119,13 +120,13 @@ def sanitized_text(text: str, style: str = "") -> Text:
 
 
 def truncate(text: str, width: int, symbols: Symbols) -> str:
-    if len(text) <= width and cell_len(text) <= width:  # there are characters that take no room
+    if len(text) <= width and cell_len(text) <= width:  # some characters have no width
         return text
     return set_cell_size(text[:width], width - 1).rstrip() + symbols.ellipsis
 
 
 def align_columns(rows: Sequence[Sequence[Text]], indent: str = "") -> list[Text]:
-    """One line for each row, its cells under those of the others; a terminal cuts off what is too long for it."""
+    """One line per row, in aligned columns. The terminal truncates a line that is too long."""
     widths = [
         max((width for cell in column if (width := cell.cell_len) <= _MAX_COLUMN), default=0)
         for column in zip(*rows, strict=True)
@@ -142,8 +143,8 @@ def align_columns(rows: Sequence[Sequence[Text]], indent: str = "") -> list[Text
 
 
 def create_console(stream: TextIO) -> Console:
-    """What the terminal cannot spell is a question mark there: it must not stop us, nor move what stands beside it."""
-    from rich.console import Console  # what goes into a pipe does without
+    """A character that the terminal cannot encode is shown as a question mark."""
+    from rich.console import Console  # output into a pipe does not need it
 
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
@@ -151,7 +152,7 @@ def create_console(stream: TextIO) -> Console:
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """What is aligned is cut off at the edge of the terminal; all else goes on in the next line."""
+    """Lines with aligned columns are truncated at the edge of the terminal, all others are wrapped."""
     for line in lines:
         parts = [line] if line.no_wrap or line.cell_len <= console.width else _wrap_line(console, line)
         for part in parts:
@@ -159,40 +160,40 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
 
 
 def _wrap_line(console: Console, line: Text) -> Iterator[Text]:
-    """What goes on stands further in than what begins: nobody's words look like a line of their own."""
+    """Continuation lines are indented, so that a text from outside cannot imitate a line of ours."""
     indent = len(line.plain) - len(line.plain.lstrip())
-    further = max(indent, len(INDENT) * 2)
-    for number, part in enumerate(line[indent:].wrap(console, max(1, console.width - further))):
+    continuation = max(indent, len(INDENT) * 2)
+    for number, part in enumerate(line[indent:].wrap(console, max(1, console.width - continuation))):
         part.rstrip()
-        yield Text(" " * (further if number else indent)).append_text(part)
+        yield Text(" " * (continuation if number else indent)).append_text(part)
 
 
 # ---- one node, and many
 
 
-def node_row(look: NodeSnapshot, symbols: Symbols) -> list[Text]:
-    who = look.identity
+def node_row(snapshot: NodeSnapshot, symbols: Symbols) -> list[Text]:
+    identity = snapshot.identity
     return [
-        health_cell(look, symbols),
-        _truncated_cell(who.node_name if who else "-", _MAX_NAME, symbols, "bold"),
-        _truncated_cell(who.node_version if who else "-", _MAX_VERSION, symbols),
-        Text(up_count(look.services)),
-        sanitized_text(look.url, "dim"),
+        health_cell(snapshot, symbols),
+        _truncated_cell(identity.node_name if identity else "-", _MAX_NAME, symbols, "bold"),
+        _truncated_cell(identity.node_version if identity else "-", _MAX_VERSION, symbols),
+        Text(up_count(snapshot.services)),
+        sanitized_text(snapshot.url, "dim"),
     ]
 
 
 def _truncated_cell(text: str, width: int, symbols: Symbols, style: str = "") -> Text:
-    """With single spaces: where there are more, another column begins."""
+    """Spaces are collapsed: several in a row separate columns."""
     return Text(truncate(" ".join(sanitize(text).split()), width, symbols), style)
 
 
 def _fit_names(rows: list[list[Text]], symbols: Symbols, width: int | None) -> list[list[Text]]:
-    """With names as long as there is room for them beside all else."""
+    """Truncates the names if the rows are wider than the terminal."""
     widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
     excess = 0 if width is None else sum(widths) + len(COLUMN_GAP) * (len(widths) - 1) - width
-    room = max(_MIN_NAME, widths[_NAME_COLUMN] - max(0, excess))
+    name_width = max(_MIN_NAME, widths[_NAME_COLUMN] - max(0, excess))
     for row in rows:
-        row[_NAME_COLUMN] = _truncated_cell(row[_NAME_COLUMN].plain, room, symbols, "bold")
+        row[_NAME_COLUMN] = _truncated_cell(row[_NAME_COLUMN].plain, name_width, symbols, "bold")
     return rows
 
 
@@ -214,22 +215,22 @@ def service_rows(services: Iterable[BackingService], symbols: Symbols) -> list[l
     ]
 
 
-def remark_lines(look: NodeSnapshot, symbols: Symbols) -> Iterator[Text]:
-    """What went wrong; then what was told nevertheless, what is odd about it, and what was deviations."""
-    if look.interrupted:
-        yield Text(INDENT * 2).append_text(symbols.with_symbol(NEUTRAL, look.interrupted))
-    for error in look.shown_errors:
+def remark_lines(snapshot: NodeSnapshot, symbols: Symbols) -> Iterator[Text]:
+    """Errors; then the health beside them, remarks, and deviations from the interface."""
+    if snapshot.interrupted:
+        yield Text(INDENT * 2).append_text(symbols.with_symbol(NEUTRAL, snapshot.interrupted))
+    for error in snapshot.shown_errors:
         yield Text(INDENT * 2).append_text(symbols.with_symbol(ERROR, sanitize(str(error))))
-    if look.health is not None and look.overall_health is OverallHealth.UNKNOWN:
-        yield Text(f"{INDENT * 2}its health answer is {look.health.value} ({_HEALTH_TEXT[look.health]})")
-    for sentence in look.remarks:
+    if snapshot.health is not None and snapshot.overall_health is OverallHealth.UNKNOWN:
+        yield Text(f"{INDENT * 2}health response: {snapshot.health.value} ({_HEALTH_TEXT[snapshot.health]})")
+    for sentence in snapshot.remarks:
         yield Text(f"{INDENT * 2}remark: {sentence}", "yellow")
-    for sentence in look.deviations:
-        yield Text(f"{INDENT * 2}deviations: {sanitize(sentence)}", "dim")
+    for sentence in snapshot.deviations:
+        yield Text(f"{INDENT * 2}deviation: {sanitize(sentence)}", "dim")
 
 
 def _header_lines(line: Text, url: Text, width: int | None) -> list[Text]:
-    """Where a node is must not be cut off: without room at the end of the line, it stands below."""
+    """The URL of a node is never truncated: if the line is too long, the URL goes into a line of its own."""
     is_short = width is None or line.cell_len <= width
     lines = [line] if is_short else [line[: -len(url)], Text(INDENT * 2).append_text(url)]
     for one in lines:
@@ -238,33 +239,62 @@ def _header_lines(line: Text, url: Text, width: int | None) -> list[Text]:
     return lines
 
 
-def render_node(look: NodeSnapshot, symbols: Symbols, *, width: int | None = None) -> list[Text]:
-    """In full: every service, even those that are well."""
-    row = node_row(look, symbols)
-    if look.identity is not None:
-        row.insert(3, _truncated_cell(f"interface {look.identity.spec_version or '-'}", _MAX_SPEC, symbols))
+def render_node(snapshot: NodeSnapshot, symbols: Symbols, *, width: int | None = None) -> list[Text]:
+    """With every service, also those that are Up."""
+    row = node_row(snapshot, symbols)
+    if snapshot.identity is not None:
+        row.insert(3, _truncated_cell(f"interface {snapshot.identity.spec_version or '-'}", _MAX_SPEC, symbols))
     (line,) = align_columns([row])
-    lines = [*_header_lines(line, row[-1], width), *remark_lines(look, symbols)]
-    if look.services:
-        heads = [Text(word, "dim") for word in ("STATUS", "ID", "NAME", "DESCRIPTION")]
-        lines += [Text(), *align_columns([heads, *service_rows(look.services, symbols)], INDENT)]
+    lines = [*_header_lines(line, row[-1], width), *remark_lines(snapshot, symbols)]
+    if snapshot.services:
+        header = [Text(title, "dim") for title in ("STATUS", "ID", "NAME", "DESCRIPTION")]
+        lines += [Text(), *align_columns([header, *service_rows(snapshot.services, symbols)], INDENT)]
     return lines
 
 
 def render_nodes(
-    looks: Sequence[NodeSnapshot], symbols: Symbols, *, with_all: bool, width: int | None = None
+    snapshots: Sequence[NodeSnapshot], symbols: Symbols, *, with_all: bool, width: int | None = None
 ) -> list[Text]:
-    """A line for each, and below it what is not well; then how many there are of each kind."""
+    """One line per node, and below it the services that are not Up; at the end the number of nodes by health."""
     lines = []
-    rows = _fit_names([node_row(look, symbols) for look in looks], symbols, width)
-    for look, row, line in zip(looks, rows, align_columns(rows), strict=True):
-        lines += [*_header_lines(line, row[-1], width), *remark_lines(look, symbols)]
-        listed = [service for service in look.services or () if with_all or service.status is not Status.UP]
+    rows = _fit_names([node_row(snapshot, symbols) for snapshot in snapshots], symbols, width)
+    for snapshot, row, line in zip(snapshots, rows, align_columns(rows), strict=True):
+        lines += [*_header_lines(line, row[-1], width), *remark_lines(snapshot, symbols)]
+        listed = [service for service in snapshot.services or () if with_all or service.status is not Status.UP]
         if listed:
             lines += align_columns(service_rows(listed, symbols), INDENT * 2)
-    return [*lines, Text(), Text(summary(looks))]
+    return [*lines, Text(), Text(summary(snapshots))]
 
 
-def summary(looks: Sequence[NodeSnapshot]) -> str:
-    counts = Counter((look.overall_health, health_text(look)) for look in looks)
-    return f"{len(looks)} nodes: " + ", ".join(f"{count} {word}" for (_, word), count in sorted(counts.items()))
+def summary(snapshots: Sequence[NodeSnapshot]) -> str:
+    counts = Counter((snapshot.overall_health, health_text(snapshot)) for snapshot in snapshots)
+    return f"{len(snapshots)} nodes: " + ", ".join(f"{count} {text}" for (_, text), count in sorted(counts.items()))
+
+
+# ---- an explanation
+
+_EXPLANATION_MARKS = {
+    Status.UP: OK,
+    Status.INITIALIZING: WARNING,
+    Status.DOWN: CRITICAL,
+    Health.HEALTHY: OK,
+    Health.PARTIAL: WARNING,
+    Health.UNHEALTHY: CRITICAL,
+}
+
+
+def print_explanation(explanation: Explanation, stream: TextIO) -> None:
+    symbols = Symbols.for_stream(is_terminal=True, encoding=stream.encoding)
+    print_lines(create_console(stream), render_explanation(explanation, symbols))
+
+
+def render_explanation(explanation: Explanation, symbols: Symbols) -> Iterator[Text]:
+    """The text of the explanation, with a colour for the first line."""
+    yield symbols.with_symbol(_EXPLANATION_MARKS[explanation.status], explanation.headline)
+    for line in explanation.about:
+        yield Text(f"{INDENT}{line}", "dim")
+    for title, sentences in explanation.sections:
+        yield Text()
+        yield Text(title, "bold")
+        for sentence in sentences:
+            yield Text(f"{INDENT}{sentence}")

@@ -1,4 +1,4 @@
-"""One look at one node or at many: who it is, how it is, which services it has."""
+"""Snapshots of nodes: identity, health and services, requested once from one node or from many at the same time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ClientError, UnreachableError, VersionNotFoundError
 from svcnode.core.model import Health, Status
 from svcnode.terminal.loop_lag import LoopLagMonitor
@@ -18,17 +19,18 @@ if TYPE_CHECKING:
 
     from svcnode.client import AsyncClient, BackingService, Identity
 
-# Nodes asked at the same time. All at once as far as files can be opened: one that hangs keeps its place for the whole
-# of its timeout, and must keep nobody waiting.
+# All nodes at once, as far as the limit of open files allows: a node that hangs uses its slot for the whole timeout.
 MAX_CONCURRENT_NODES = 1000
 _RESERVED_FDS = 50
 _PATHS = {"identity": "/node", "health": "/node/health", "services": "/node/services"}
 _NODE_WIDE_ERRORS = (UnreachableError, VersionNotFoundError)
-_EXCLUSIVE_TIMEOUT_SHARE = 0.25  # of the timeout: that long, a question has the node to itself
+_EXCLUSIVE_TIMEOUT_SHARE = (
+    0.25  # a request runs alone for this share of the timeout; then the next one starts beside it
+)
 
 
 class OverallHealth(IntEnum):
-    """What a look came to; the value is the exit code, and the worst is the highest."""
+    """The result of a snapshot. The value is the exit code; a higher one is worse."""
 
     HEALTHY = 0
     PARTIAL = 1
@@ -45,14 +47,14 @@ _OVERALL_HEALTH = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
-    """What a node told; None where it told nothing."""
+    """The responses of a node; None for a response that is missing."""
 
-    url: str  # fit to be shown
+    url: str  # without secrets
     identity: Identity | None = None
     health: Health | None = None
     services: tuple[BackingService, ...] | None = None
     errors: tuple[ClientError, ...] = ()
-    interrupted: str = ""  # why it was not asked to the end, which is no fault of the node
+    interrupted: str = ""  # set if Ctrl-C stopped the requests; not a fault of the node
     deviations: tuple[str, ...] = ()
     duration_s: float = 0.0
 
@@ -66,43 +68,43 @@ class NodeSnapshot:
 
     @property
     def shown_errors(self) -> tuple[ClientError, ...]:
-        """The errors to show. Where nothing could be had, one is enough: the others are of its kind."""
+        """All errors; only the first if there is no data, since the others then repeat it."""
         return self.errors if self.has_data else self.errors[:1]
 
     @property
     def overall_health(self) -> OverallHealth:
-        """A 200 beside an answer that could not be had is no green light."""
+        """A 200 beside a missing response is not healthy."""
         if self.errors or self.interrupted or self.health is None:
             return OverallHealth.UNKNOWN
         return _OVERALL_HEALTH[self.health]
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is no fault for sure, and worth a second look: the node may not count a service, or may not look."""
+        """Facts that may be wrong or right: a node may ignore a service with impact none, or check no service."""
         not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())
         if self.health is not Health.HEALTHY or not not_up:
             return ()
-        return (f"it says 200 although {not_up} of its services {'is' if not_up == 1 else 'are'} not Up",)
+        return (f"health is 200, but {not_up} service{' is' if not_up == 1 else 's are'} not Up",)
 
 
 async def take_snapshot(client: AsyncClient, timeout_s: float, lag_monitor: LoopLagMonitor) -> NodeSnapshot:
-    """Never raises for what a node does."""
-    asking = _SnapshotTask(client, timeout_s, lag_monitor)
-    asking.start()
-    await asking.run()
-    return asking.snapshot()
+    """An error of the node is in the snapshot; it is never raised."""
+    task = _SnapshotTask(client, timeout_s, lag_monitor)
+    task.start()
+    await task.run()
+    return task.snapshot()
 
 
 class _SnapshotTask:
-    """One question after another, on one connection; where one is kept waiting, the others do not wait for it.
+    """Sends the requests one after another on one connection; if one is slow, the others do not wait for it.
 
-    What is known can be had even where it did not come to the end, or never began.
+    `snapshot` can be called at any time, also if the requests were interrupted or never started.
     """
 
-    def __init__(self, client: AsyncClient, timeout_s: float, pulse: LoopLagMonitor) -> None:
+    def __init__(self, client: AsyncClient, timeout_s: float, lag_monitor: LoopLagMonitor) -> None:
         self.client = client
         self._timeout_s = timeout_s
-        self._lag_monitor = pulse
+        self._lag_monitor = lag_monitor
         self._clock = asyncio.get_running_loop().time
         self._started_s = self._ended_s = 0.0
         self._is_complete = False
@@ -110,7 +112,7 @@ class _SnapshotTask:
         self._unanswered: set[str] = set()
 
     def start(self) -> None:
-        """From now on, the timeout runs."""
+        """Start the timeout."""
         self._started_s = self._clock()
 
     async def run(self) -> None:
@@ -119,58 +121,60 @@ class _SnapshotTask:
             await self._request_all(loop)
             self._is_complete = True
         finally:
-            self._unanswered = {what for what, task in self._tasks.items() if task.cancel() or task.cancelled()}
+            self._unanswered = {name for name, task in self._tasks.items() if task.cancel() or task.cancelled()}
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             self._ended_s = self._clock()
 
     async def _request_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        for what in _PATHS:
-            task = self._tasks[what] = loop.create_task(getattr(self.client, what)())
+        for name in _PATHS:
+            task = self._tasks[name] = loop.create_task(getattr(self.client, name)())
             await self._wait([task], loop.time() + self._timeout_s * _EXCLUSIVE_TIMEOUT_SHARE)
             if task.done() and not task.cancelled() and isinstance(task.exception(), _NODE_WIDE_ERRORS):
-                return  # the others would say the same
+                return  # the other requests would fail with the same error
         await self._wait(self._tasks.values(), math.inf)
 
     async def _wait(self, tasks: Collection[asyncio.Task[Any]], until_s: float) -> None:
         await self._lag_monitor.wait(tasks, min(until_s, self._started_s + self._timeout_s))
 
     def snapshot(self) -> NodeSnapshot:
-        told: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         errors: list[ClientError] = []
-        for what, task in self._tasks.items():
-            if what in self._unanswered:
-                errors += [self._timeout_error(f"{self.client.root}{_PATHS[what]}")] if self._is_complete else []
+        for name, task in self._tasks.items():
+            if name in self._unanswered:
+                errors += [self._timeout_error(f"{self.client.root}{_PATHS[name]}")] if self._is_complete else []
             elif (exc := task.exception()) is not None:
                 errors.append(exc if isinstance(exc, ClientError) else _internal_error(exc))
             else:
-                told[what] = task.result()
+                data[name] = task.result()
         if self._is_complete and len(self._unanswered) == len(self._tasks):
             errors = [self._timeout_error(self.client.url)]
         return NodeSnapshot(
             url=self.client.url,
             errors=tuple(errors),
-            interrupted="" if self._is_complete else self._interrupted_text(has_answers=bool(told or errors)),
+            interrupted="" if self._is_complete else self._interrupted_text(is_partial=bool(data or errors)),
             deviations=self.client.deviations,
             duration_s=self._duration_s,
-            **told,
+            **data,
         )
 
     @property
     def _duration_s(self) -> float:
         return self._ended_s - self._started_s if self._tasks else 0.0
 
-    def _timeout_error(self, where: str) -> ClientError:
-        return UnreachableError(f"no whole answer from {where} within {self._timeout_s:g} s")
+    def _timeout_error(self, url: str) -> ClientError:
+        problem = f"timeout: no complete response within {self._timeout_s:g} s"
+        return UnreachableError(problem, url=url, code=ReasonCode.TIMEOUT)
 
-    def _interrupted_text(self, *, has_answers: bool) -> str:
+    def _interrupted_text(self, *, is_partial: bool) -> str:
         if not self._tasks:
-            return "stopped before it was asked"
-        return f"stopped after {self._duration_s:.1f} s, before it had answered{' everything' if has_answers else ''}"
+            return "interrupted before the first request"
+        missing = "some responses are missing" if is_partial else "no response"
+        return f"interrupted after {self._duration_s:.1f} s: {missing}"
 
 
 def _internal_error(exc: BaseException) -> ClientError:
-    """What nobody has thought of must not take the other nodes along."""
-    return ClientError(f"asking it failed by itself: {type(exc).__name__}: {exc}")
+    """An unforeseen error for one node must not affect the other nodes."""
+    return ClientError(f"internal error: {type(exc).__name__}: {exc}")
 
 
 async def take_snapshots(
@@ -180,35 +184,35 @@ async def take_snapshots(
     on_snapshot: Callable[[], object] = lambda: None,
     stopped: asyncio.Future[None] | None = None,
 ) -> list[NodeSnapshot]:
-    """In the order of the clients, each of which is closed; `on_look` is called with the end of every look.
+    """Snapshots in the order of the clients, which are closed; `on_snapshot` is called after each one.
 
-    When `stopped` is done, nobody is waited for any longer; what is known by then is returned.
+    When `stopped` is done, the requests are cancelled, and the snapshots hold the responses received so far.
     """
-    places = asyncio.Semaphore(max_concurrent_nodes())
+    slots = asyncio.Semaphore(max_concurrent_nodes())
 
-    async def ask(asking: _SnapshotTask) -> None:
-        async with places, asking.client:
-            asking.start()
-            await asyncio.sleep(0)  # so that all who have a place begin before the first of them works
-            await asking.run()
+    async def run(task: _SnapshotTask) -> None:
+        async with slots, task.client:
+            task.start()
+            await asyncio.sleep(0)  # all tasks with a slot start before the first one works
+            await task.run()
         on_snapshot()
 
-    with LoopLagMonitor() as pulse:
-        askings = [_SnapshotTask(client, timeout_s, pulse) for client in clients]
+    with LoopLagMonitor() as lag_monitor:
+        snapshot_tasks = [_SnapshotTask(client, timeout_s, lag_monitor) for client in clients]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(asking)) for asking in askings]
+            tasks = [group.create_task(run(task)) for task in snapshot_tasks]
             if stopped is not None:
                 stopped.add_done_callback(lambda _: [task.cancel() for task in tasks])
-    return [asking.snapshot() for asking in askings]
+    return [task.snapshot() for task in snapshot_tasks]
 
 
 def max_concurrent_nodes() -> int:
-    """Asks for as many files as we may have; often, fewer are given unasked."""
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONCURRENT_NODES * len(_PATHS) + _RESERVED_FDS  # of a node that hangs, each question has a connection
-    if allowed != resource.RLIM_INFINITY and allowed < wanted:
-        allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    if allowed == resource.RLIM_INFINITY:
+    """Raises the soft limit of open files as far as needed and allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONCURRENT_NODES * len(_PATHS) + _RESERVED_FDS  # a node that hangs uses one connection per request
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
         return MAX_CONCURRENT_NODES
-    return max(1, min(MAX_CONCURRENT_NODES, (allowed - _RESERVED_FDS) // len(_PATHS)))
+    return max(1, min(MAX_CONCURRENT_NODES, (soft - _RESERVED_FDS) // len(_PATHS)))

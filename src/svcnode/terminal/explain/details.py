@@ -1,4 +1,4 @@
-"""What `/details/{id}` tells of a service, as values; in another shape, it is a KeyError, TypeError or ValueError."""
+"""The JSON of `/details/{id}` as values. JSON of another shape raises KeyError, TypeError or ValueError."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.model import Impact, Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_EVIDENCE, _STALE, _EXPIRED = "no evidence yet", "no fresh ", "no report within "  # how the rules of the core begin
-
 
 class Attempt(NamedTuple):
+    """One check or report, and the status after it."""
+
     outcome: Outcome
     reason: str
+    code: str
     at: datetime
     duration_ms: float
     status: Status
@@ -28,10 +30,11 @@ class ParsedDetails:
     name: str
     description: str
     impact: Impact
-    kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed" in the configuration
+    kind: str  # the scheme of the probe's URL, "function", "reported" or "fixed"
     probe: str | None
     status: Status
     reason: str
+    code: str
     since: datetime
     since_s: float
     ready_in_a_row: int
@@ -41,9 +44,8 @@ class ParsedDetails:
     start_period_s: float
     stale_after_s: float | None
     ttl_s: float | None
-    interval_s: float | None  # None: nobody looks
+    interval_s: float | None  # None: the service has no probe
     timeout_s: float | None
-    max_latency_s: float | None
     expires_in_s: float | None
     next_check_in_s: float | None
     registered_s: float
@@ -51,7 +53,7 @@ class ParsedDetails:
 
     @property
     def now(self) -> datetime:
-        """By the clock of the node, which may not be ours."""
+        """By the clock of the node, which may differ from the local clock."""
         return self.since + timedelta(seconds=self.since_s)
 
     @property
@@ -60,37 +62,27 @@ class ParsedDetails:
 
     @property
     def is_fixed(self) -> bool:
-        return self.kind == "fixed"
+        return self.code == ReasonCode.FIXED
+
+    @property
+    def has_no_evidence(self) -> bool:
+        return self.code == ReasonCode.NO_EVIDENCE
+
+    @property
+    def is_stale(self) -> bool:
+        return self.code == ReasonCode.STALE
+
+    @property
+    def is_expired(self) -> bool:
+        return self.code == ReasonCode.TTL_EXPIRED
 
     @property
     def last_outcome(self) -> Outcome | None:
         return self.attempts[0].outcome if self.attempts else None
 
     @property
-    def counted_attempts(self) -> tuple[Attempt, ...]:
-        """Those that were about the service at all."""
-        return tuple(one for one in self.attempts if one.outcome is not Outcome.UNKNOWN)
-
-    @property
-    def has_no_evidence(self) -> bool:
-        return self.reason == _NO_EVIDENCE and not self.counted_attempts
-
-    @property
-    def is_stale(self) -> bool:
-        return self.status is Status.INITIALIZING and self.reason.startswith(_STALE) and not self._is_reported_reason
-
-    @property
-    def is_expired(self) -> bool:
-        return self.status is Status.DOWN and self.reason.startswith(_EXPIRED) and not self._is_reported_reason
-
-    @property
-    def _is_reported_reason(self) -> bool:
-        """Whether the reason was told, and not found by the rules."""
-        return any(one.reason == self.reason for one in self.attempts)
-
-    @property
     def previous_status(self) -> Status | None:
-        """The one before this, where the attempts reach back to it."""
+        """The status before this one, if the attempts go back far enough."""
         return next((one.status for one in self.attempts if one.status is not self.status), None)
 
     @property
@@ -99,26 +91,27 @@ class ParsedDetails:
 
     @property
     def ended_start_period(self) -> bool:
-        """Whether it came to be what it is when its time to start was over, give or take a look."""
+        """Whether the status changed at the end of the start period, within one interval."""
         return (
             0 < self.start_period_s <= self.registered_s - self.since_s <= self.start_period_s + (self.interval_s or 0)
         )
 
 
-def parse_details(details: Mapping[str, Any]) -> ParsedDetails:
-    policy, counters = details["policy"], details["counters"]
-    schedule = details["schedule"] or {}
+def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
+    policy, counters = document["policy"], document["counters"]
+    schedule = document["schedule"] or {}
     return ParsedDetails(
-        id=details["id"],
-        name=details["name"],
-        description=details["description"],
-        impact=Impact(details["impact"]),
-        kind=details["kind"],
-        probe=details["probe"],
-        status=Status(details["status"]),
-        reason=details["reason"],
-        since=datetime.fromisoformat(details["since"]),
-        since_s=details["since_s"],
+        id=document["id"],
+        name=document["name"],
+        description=document["description"],
+        impact=Impact(document["impact"]),
+        kind=document["kind"],
+        probe=document["probe"],
+        status=Status(document["status"]),
+        reason=document["reason"],
+        code=known_code(document["code"]),
+        since=datetime.fromisoformat(document["since"]),
+        since_s=document["since_s"],
         ready_in_a_row=counters["ready_in_a_row"],
         failures_in_a_row=counters["failures_in_a_row"],
         rise=policy["rise"],
@@ -128,19 +121,19 @@ def parse_details(details: Mapping[str, Any]) -> ParsedDetails:
         ttl_s=policy["ttl_s"],
         interval_s=schedule.get("interval_s"),
         timeout_s=schedule.get("timeout_s"),
-        max_latency_s=schedule.get("max_latency_s"),
-        expires_in_s=details["expires_in_s"],
-        next_check_in_s=details["next_check_in_s"],
-        registered_s=details["registered_s"],
-        attempts=tuple(map(_parse_attempt, details["attempts"])),
+        expires_in_s=document["expires_in_s"],
+        next_check_in_s=document["next_check_in_s"],
+        registered_s=document["registered_s"],
+        attempts=tuple(map(_parse_attempt, document["attempts"])),
     )
 
 
-def _parse_attempt(told: Mapping[str, Any]) -> Attempt:
+def _parse_attempt(document: Mapping[str, Any]) -> Attempt:
     return Attempt(
-        outcome=Outcome(told["verdict"]),
-        reason=told["reason"],
-        at=datetime.fromisoformat(told["at"]),
-        duration_ms=told["duration_ms"],
-        status=Status(told["status"]),
+        outcome=Outcome(document["verdict"]),
+        reason=document["reason"],
+        code=known_code(document["code"]),
+        at=datetime.fromisoformat(document["at"]),
+        duration_ms=document["duration_ms"],
+        status=Status(document["status"]),
     )

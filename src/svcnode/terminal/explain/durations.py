@@ -1,4 +1,4 @@
-"""Times, durations and counts as a person says them."""
+"""Times and durations as text."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _UNITS_S = (("day", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def format_duration(seconds: float) -> str:
-    """How long something lasts: "less than a second", "42 s", "4 min 12 s", "3 h 5 min", "2 days 7 h"."""
+    """ "less than 1 s", "42 s", "4 min 12 s", "3 h 5 min", "2 days 7 h"."""
     left = round(seconds)
     if left < 1:
-        return "less than a second"
+        return "less than 1 s"
     parts: list[tuple[int, str]] = []
-    for word, length_s in _UNITS_S:
+    for unit, length_s in _UNITS_S:
         count, left = divmod(left, length_s)
         if count or parts:
-            parts.append((count, word))
+            parts.append((count, unit))
         if len(parts) == 2:
             break
-    return " ".join(f"{count} {word}{'s' if word == 'day' and count > 1 else ''}" for count, word in parts if count)
+    return " ".join(f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}" for count, unit in parts if count)
 
 
 def format_seconds(count_s: float) -> str:
-    """As people write it in a configuration, but for the space: "30 s", "0.5 s"."""
+    """As in a configuration, with a space: "30 s", "0.5 s"."""
     return f"{count_s:g} s"
 
 
 def format_latency(*durations_ms: float) -> str:
-    """How long looks took: "0.4 ms", "3.0 s", "0.4 to 12 ms"."""
+    """ "0.4 ms", "3.0 s", "0.4 to 12 ms"."""
     least, most = _format_ms(min(durations_ms)), _format_ms(max(durations_ms))
     if least == most:
         return least
@@ -46,10 +46,6 @@ def _format_ms(duration_ms: float) -> str:
 
 
 def format_time(at: datetime, now: datetime, zone: tzinfo | None) -> str:
-    """The time of day in a zone (None: that of this machine); with the date, when it was not today."""
+    """The time of day in a zone (None: the local one); with the date if it was not today."""
     at, now = at.astimezone(zone), now.astimezone(zone)
     return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
-
-
-def consecutive_text(count: int, one: str, many: str) -> str:
-    return f"one {one}" if count == 1 else f"{count} {many} in a row"

@@ -1,28 +1,33 @@
-"""What an explanation is made of.
+"""The explanation of a node and of a service, as lines of text.
 
-The node as a whole: its health and why, and whatever is not Up.
-
-One service: what it is, why, what would change it, and what to mend.
+A node: its health, the reason, and the services that are not Up. A service: its status, the reason, what changes it,
+and how to fix it.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
 from svcnode.core.text import one_line
-from svcnode.terminal.explain.attempts import attempt_texts
 from svcnode.terminal.explain.details import ParsedDetails, parse_details
-from svcnode.terminal.explain.durations import format_duration, format_seconds, format_time
-from svcnode.terminal.explain.hints import hint_texts
+from svcnode.terminal.explain.durations import format_duration, format_latency, format_seconds, format_time
+from svcnode.terminal.explain.hints import hint_texts, meaning_text
 from svcnode.terminal.explain.rule_text import outlook_texts, rule_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import tzinfo
 
+    from svcnode.terminal.explain.details import Attempt
+
 INDENT = "  "
+MAX_GROUPS = 4
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 class Section(NamedTuple):
@@ -31,7 +36,7 @@ class Section(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Every text is one line, with nothing in it that steers a terminal."""
+    """Every text is one line without control characters."""
 
     status: Status | Health
     headline: str
@@ -46,18 +51,16 @@ class Explanation(NamedTuple):
         return lines
 
 
+# ---- a node
+
 _HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partially healthy", Health.UNHEALTHY: "unhealthy"}
 _WORST_FIRST = [Status.DOWN, Status.INITIALIZING]
 
 
-def explain_node(told: Mapping[str, Any]) -> Explanation:
+def explain_node(document: Mapping[str, Any]) -> Explanation:
     """From `/details`, with or without attempts."""
-    node, services = told["node"], told["services"]
+    node, services = document["node"], document["services"]
     health = Health(node["health"])
-    sections = [
-        Section(title, tuple(map(one_line, lines)))
-        for title, lines in (("Not Up", _not_up_lines(services)), ("Besides", _problem_lines(node)))
-    ]
     about = f"{_up_count_text(services)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
     return Explanation(
         status=health,
@@ -65,29 +68,33 @@ def explain_node(told: Mapping[str, Any]) -> Explanation:
             f"{node['name']} {node['version']} is {_HEALTH_TEXT[health]} ({health.value}): {node['health_reason']}"
         ),
         about=(one_line(about),),
-        sections=tuple(section for section in sections if section.sentences),
+        sections=_sections({"Not Up": _not_up_lines(services), "Problems": _problem_lines(node)}),
     )
+
+
+def _sections(sentences_by_title: Mapping[str, Iterator[str]]) -> tuple[Section, ...]:
+    sections = (Section(title, tuple(map(one_line, sentences))) for title, sentences in sentences_by_title.items())
+    return tuple(section for section in sections if section.sentences)
 
 
 def _up_count_text(services: list[Mapping[str, Any]]) -> str:
     up = sum(service["status"] == Status.UP.value for service in services)
-    what = "service" if len(services) == 1 else "services"
-    return f"{up} of {len(services)} {what} {'is' if 1 in (up, len(services)) else 'are'} Up"
+    return f"{up} of {len(services)} service{'' if len(services) == 1 else 's'} Up"
 
 
 def _not_up_lines(services: list[Mapping[str, Any]]) -> Iterator[str]:
     listed = [service for status in _WORST_FIRST for service in services if service["status"] == status.value]
     for service in listed:
-        told = _reason_text(service)
-        reason = f": {told}" if told else ""
-        weight = {Impact.NONE: " (does not count)", Impact.CRITICAL: " (critical)"}.get(Impact(service["impact"]), "")
-        yield f"{service['id']} is {service['status']}{weight}, for {format_duration(service['since_s'])}{reason}"
+        text = _reason_text(service)
+        reason = f": {text}" if text else ""
+        impact = {Impact.NONE: " (impact none)", Impact.CRITICAL: " (critical)"}.get(Impact(service["impact"]), "")
+        yield f"{service['id']} is {service['status']}{impact}, for {format_duration(service['since_s'])}{reason}"
     if listed:
-        yield f"More about one of them: svcnode explain {shlex.quote(listed[0]['id'])}"
+        yield f"For more about one service: svcnode explain {shlex.quote(listed[0]['id'])}"
 
 
 def _reason_text(service: Mapping[str, Any]) -> str:
-    """Where looks cannot be made, why: that nothing is known follows from it."""
+    """If the last check could not run, the cause of that comes first."""
     evidence, reason = service["evidence"], service["reason"]
     if evidence and evidence["reason"] and Outcome(evidence["verdict"]) is Outcome.UNKNOWN:
         return f"{evidence['reason']} ({reason})" if reason else str(evidence["reason"])
@@ -96,42 +103,108 @@ def _reason_text(service: Mapping[str, Any]) -> str:
 
 def _problem_lines(node: Mapping[str, Any]) -> Iterator[str]:
     if node["reload_problem"]:
-        yield f"Its configuration was not reloaded, the old one is in force: {node['reload_problem']}"
+        yield f"The last reload failed, the previous configuration is active: {node['reload_problem']}"
     if node["history_problem"]:
-        yield f"Its history: {node['history_problem']}"
+        yield f"History: {node['history_problem']}"
 
+
+# ---- a service
 
 _IMPACT_TEXT = {
-    Impact.CRITICAL: "while it is Down, the node is unhealthy (503)",
-    Impact.PARTIAL: "while it is not Up, the node is at best partially healthy (206)",
-    Impact.NONE: "the health of the node does not depend on it",
+    Impact.CRITICAL: "if this service is Down, the node is unhealthy (503)",
+    Impact.PARTIAL: "if this service is not Up, the node is at best partially healthy (206)",
+    Impact.NONE: "this service does not affect the health of the node",
 }
 
 
-def explain_service(details: Mapping[str, Any], zone: tzinfo | None = None) -> Explanation:
-    """From `/details/{id}`; times are told in this zone, or in that of this machine."""
-    facts = parse_details(details)
-    sections = [
-        Section(title, tuple(map(one_line, sentences)))
-        for title, sentences in (
-            ("Why", [*attempt_texts(facts, zone), *rule_texts(facts)]),
-            ("What would change it", outlook_texts(facts)),
-            ("How to fix it", hint_texts(facts)),
-        )
-    ]
-    since = format_time(facts.since, facts.now, zone)
+def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> Explanation:
+    """From `/details/{id}`. Times are in this zone, or in the local one."""
+    details = parse_details(document)
+    since = format_time(details.since, details.now, zone)
     return Explanation(
-        status=facts.status,
-        headline=one_line(f"{facts.id} is {facts.status.value}, since {since} ({format_duration(facts.since_s)})"),
-        about=tuple(map(one_line, _about_lines(facts))),
-        sections=tuple(section for section in sections if section.sentences),
+        status=details.status,
+        headline=one_line(f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)})"),
+        about=tuple(map(one_line, _about_lines(details))),
+        sections=_sections(
+            {
+                "Why": iter([*_attempt_texts(details, zone), *rule_texts(details)]),
+                "What changes it": outlook_texts(details),
+                "How to fix it": hint_texts(details),
+            }
+        ),
     )
 
 
-def _about_lines(facts: ParsedDetails) -> Iterator[str]:
-    if named := [text for text in (facts.name, facts.description) if text and text != facts.id]:
+def _about_lines(details: ParsedDetails) -> Iterator[str]:
+    if named := [text for text in (details.name, details.description) if text and text != details.id]:
         yield ": ".join(named)
-    if facts.interval_s is not None and facts.timeout_s is not None:
-        how = facts.probe or "a function of the program"
-        yield f"probe   {how}, every {format_seconds(facts.interval_s)}, for at most {format_seconds(facts.timeout_s)}"
-    yield f"impact  {facts.impact.value}: {_IMPACT_TEXT[facts.impact]}"
+    if details.interval_s is not None and details.timeout_s is not None:
+        probe, timeout = details.probe or "a function of the program", format_seconds(details.timeout_s)
+        yield f"probe   {probe}, every {format_seconds(details.interval_s)}, timeout {timeout}"
+    yield f"impact  {details.impact.value}: {_IMPACT_TEXT[details.impact]}"
+    if details.code != ReasonCode.OK:
+        yield f"code    {details.code}: {meaning_text(details.code)}"
+
+
+# ---- its last checks or reports: equal results in a row are one sentence
+
+_REPORTED_STATUS = {Outcome.READY: "Up", Outcome.NOT_READY: "Initializing", Outcome.FAILED: "Down"}
+
+
+def _attempt_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    if details.is_fixed:
+        return
+    groups = [list(group) for _, group in groupby(details.attempts, _group_key)]
+    shown = 0
+    for group in groups[:MAX_GROUPS]:
+        yield _group_text(details, group, zone, is_newest=not shown)
+        shown += len(group)
+    if left := len(details.attempts) - shown:
+        yield f"{_count_text(left, details)} before that are not shown; svcnode explain --json prints all."
+
+
+def _group_key(attempt: Attempt) -> tuple[Outcome, str, str]:
+    """Reasons that differ only in numbers, such as progress, are equal."""
+    return attempt.outcome, attempt.code, _NUMBER.sub("0", attempt.reason)
+
+
+def _group_text(details: ParsedDetails, group: Sequence[Attempt], zone: tzinfo | None, *, is_newest: bool) -> str:
+    newest, oldest = (format_time(one.at, details.now, zone) for one in (group[0], group[-1]))
+    when = f"at {newest}" if newest == oldest else f"from {oldest} to {newest}"
+    if is_newest:
+        which = f"The last {_noun(details) if len(group) == 1 else _count_text(len(group), details)}"
+    else:
+        which = f"Before that, {_count_text(len(group), details)}"
+    reason = _short_reason(group[0].reason, details.probe)
+    is_one_reason = len({one.reason for one in group}) == 1
+    because = f"{': ' if is_one_reason else '; latest reason: '}{reason}" if reason else ""
+    return f"{which}, {when}, {_result_text(details, group)}{because}."
+
+
+def _result_text(details: ParsedDetails, group: Sequence[Attempt]) -> str:
+    outcome = group[0].outcome
+    if not details.is_probed:
+        return f"said {_REPORTED_STATUS.get(outcome, 'unknown')}"
+    duration = format_latency(*(one.duration_ms for one in group))
+    match outcome:
+        case Outcome.READY:
+            return f"succeeded in {duration}"
+        case Outcome.FAILED:
+            return f"failed after {duration}"
+        case Outcome.NOT_READY:
+            return f"found the service not ready after {duration}"
+        case Outcome.UNKNOWN:
+            return "could not run"
+
+
+def _short_reason(reason: str, probe: str | None) -> str:
+    """Without the URL of the probe, which the explanation has above, and without a full stop, which follows."""
+    return reason.removesuffix(f": {probe}").rstrip(".")
+
+
+def _noun(details: ParsedDetails) -> str:
+    return "check" if details.is_probed else "report"
+
+
+def _count_text(count: int, details: ParsedDetails) -> str:
+    return f"{count} {_noun(details)}{'' if count == 1 else 's'}"

@@ -1,277 +1,372 @@
-"""What to mend, by the reason that a look gave. The first row that fits is the one.
+"""What each reason code means and how to fix it. docs/reason-codes.md holds the same table.
 
-The reasons are those of the probes, of their drivers and of the servers behind them, so a row looks for as little of
-one as will do. `{address}` is where it was looked at, `{host}` is that without its port, and `{timeout}` is how long a
-look may take.
+Placeholders: `{address}` is host and port in the URL of the probe, `{host}` the host alone, `{timeout}` the timeout of
+a check, `{id}` the id of the service.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.model import Outcome
+from svcnode.core.codes import ReasonCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NO_KINDS: Mapping[str, str] = MappingProxyType({})
 
 
 class Remedy(NamedTuple):
-    pattern: str  # anywhere in the reason, in small or large letters
-    text: str
-    only_for: Outcome | None = None  # the verdict that the reason came with; None: any
+    meaning: str
+    advice: str
+    by_kind: Mapping[str, str] = _NO_KINDS  # advice for one kind of probe; replaces the general advice
 
 
-_CONNECT_REMEDIES = (
-    Remedy(
-        "^connection refused",
-        "Nothing listens at {address}. Is the server running? If it is, it listens at another address or port: compare "
-        "its settings with the URL of the probe.",
-    ),
-    Remedy(
-        "^no such host",
-        "The node's machine knows no host of the name {host}. Is it spelled right in the URL of the probe? On that "
-        "machine, does `getent hosts {host}` find it?",
-    ),
-    Remedy(
-        "^the resolver ",
-        "The node's machine cannot resolve names just now: see to its resolver (/etc/resolv.conf). Nothing is known "
-        "against the service.",
-    ),
-    Remedy(
-        "^(network is unreachable|no route to host|host is down|connection timed out)",
-        "There is no way from the node's machine to {address}: check the network, routes and firewalls. Is that machine "
-        "switched on?",
-    ),
-    Remedy(
-        "^no answer within .* step (connect|tunnel)",
-        "No connection comes about at {address}. Is that machine switched on? Does a firewall drop what is sent there? "
-        "If the server runs, it may be frozen or overloaded.",
-    ),
-    Remedy(
-        "^no answer within .* step handshake",
-        "It takes the connection, but the TLS handshake does not end: it may be frozen or overloaded, or not speak TLS "
-        "at {address}.",
-    ),
-    Remedy(
-        "^no answer within .* step (log in|exchange|reuse)",
-        "It takes the connection, but does not answer within {timeout}: it may be frozen, overloaded, or wait for "
-        "something itself (its disk, a lock, another service); its own log may say. Or something else listens at "
-        "{address}. If it is only slow, raise timeout.",
-    ),
+_NO_REPORT = (
+    'Check that the program that reports for "{id}" is running and uses this id. Only the program that embeds the node '
+    "can report: svcnode serve receives no heartbeats, so give the service a probe there."
 )
+_HTTP_LOGIN = "check the user name and the password in the URL of the probe, or its option bearer or headers"
+_SLOW_CAUSES = "it may be frozen, overloaded, or waiting for a disk, a lock or another service"
 
-# What the look itself says of any probe, even of one whose other words are somebody else's.
-CHECK_REMEDIES = (
-    Remedy(
-        "^no answer within .* step (run|start)",
-        "The program of the probe does not end within {timeout}: run it by hand to see what it waits for, or raise "
+REMEDIES: Mapping[ReasonCode, Remedy] = {
+    ReasonCode.OK: Remedy("the check succeeded", "Nothing to do."),
+    # ---- no evidence, or no check
+    ReasonCode.NO_EVIDENCE: Remedy(
+        "no check has finished yet",
+        "Wait for the first check.",
+        {"reported": _NO_REPORT, "heartbeat": _NO_REPORT},
+    ),
+    ReasonCode.STALE: Remedy(
+        "the last result is older than stale_after",
+        "No check has finished in time: the node's machine may be overloaded, or was suspended. See the log of the "
+        "node.",
+    ),
+    ReasonCode.TTL_EXPIRED: Remedy("no heartbeat or report arrived within ttl", _NO_REPORT),
+    ReasonCode.FIXED: Remedy(
+        "the configuration sets the status; the service is not checked",
+        "Change or remove status in the configuration, then reload it (SIGHUP).",
+    ),
+    ReasonCode.REPORTED: Remedy(
+        "the program reported the status without a code",
+        "See the log of the program that reports for the service.",
+    ),
+    # ---- the check could not run
+    ReasonCode.PROBE_ERROR: Remedy(
+        "the probe raised an exception",
+        "This is a fault of the probe, not of the service. The log of the node has the traceback.",
+    ),
+    ReasonCode.DRIVER_MISSING: Remedy(
+        "the driver of the probe is not installed",
+        "Install the driver where the node runs, with the pip command in the reason, and restart the node.",
+    ),
+    ReasonCode.RESOURCE_EXHAUSTED: Remedy(
+        "the node has no file descriptors, memory, threads or ports left",
+        'The check cannot run; this says nothing about the service. For "too many open files", raise the limit of the '
+        "node's process (ulimit -n, or LimitNOFILE in its systemd unit). Otherwise free memory, threads or ports on "
+        "the node's machine.",
+    ),
+    ReasonCode.RESOLVER_FAILED: Remedy(
+        "the DNS resolver did not answer",
+        "The node's machine cannot resolve names; this says nothing about the service. Check its resolver "
+        "(/etc/resolv.conf).",
+    ),
+    ReasonCode.PROXY_FAILED: Remedy(
+        "the proxy between the node and the service failed",
+        "Check that the proxy is running, and the address and the login in the option proxy of the probe. This says "
+        "nothing about the service.",
+    ),
+    ReasonCode.COMMAND_NOT_STARTED: Remedy(
+        "the program of an exec: probe could not be started",
+        "Check the path and the permissions of the program.",
+    ),
+    # ---- network
+    ReasonCode.HOST_NOT_FOUND: Remedy(
+        "DNS has no such host",
+        "Check the host name in the URL of the probe. On the node's machine, run: getent hosts {host}.",
+    ),
+    ReasonCode.NETWORK_UNREACHABLE: Remedy(
+        "no route to the host",
+        "The node's machine has no route to {address}. Check the network, routes and firewalls, and that the other "
+        "machine is switched on.",
+    ),
+    ReasonCode.CONNECTION_REFUSED: Remedy(
+        "nothing listens on that port",
+        "Nothing listens at {address}. Start the server. If it is running, it listens on another address or port: "
+        "compare its settings with the URL of the probe.",
+    ),
+    ReasonCode.CONNECTION_CLOSED: Remedy(
+        "the connection was reset or closed before the response was complete",
+        "A server accepts the connection at {address}, and closes it. Check that it is the right service, and whether "
+        "it expects TLS on this port. A proxy closes connections like this if the server behind it is not running.",
+    ),
+    ReasonCode.CONNECT_TIMEOUT: Remedy(
+        "no connection within the timeout",
+        "No connection to {address} within {timeout}. Check that the machine is switched on and that no firewall drops "
+        "the packets. If the server is running, it may be frozen or overloaded.",
+    ),
+    ReasonCode.TLS_TIMEOUT: Remedy(
+        "connected, but the TLS handshake did not finish within the timeout",
+        "The server at {address} may be frozen or overloaded, or does not speak TLS on this port.",
+    ),
+    ReasonCode.TIMEOUT: Remedy(
+        "connected, but no complete response within the timeout",
+        f"The service does not respond within {{timeout}}: {_SLOW_CAUSES}; see its log. Check that the right service "
+        "listens at {address}. If it is only slow, raise timeout.",
+        {
+            "exec": "The program did not end within {timeout}. Run it by hand to see why, or raise timeout.",
+            "function": f"The function did not return within {{timeout}}: {_SLOW_CAUSES}. If it is only slow, raise "
+            "timeout.",
+            **dict.fromkeys(
+                ("file", "disk", "sqlite"),
+                "The file system did not respond within {timeout}: check the disk or the network mount. If it is only "
+                "slow, raise timeout.",
+            ),
+        },
+    ),
+    ReasonCode.STILL_RUNNING: Remedy(
+        "the previous check has not returned",
+        f"The service does not respond within {{timeout}}: {_SLOW_CAUSES}; see its log. If it is only slow, raise "
         "timeout.",
     ),
-    Remedy(
-        r"^(no answer within|(its|the) previous \w+ has not returned yet)",
-        "It does not answer within {timeout}: it may be frozen, overloaded, or wait for something itself (its disk, a "
-        "lock, another service). Its own log may say. If it is only slow, raise timeout.",
+    ReasonCode.BLOCKED_LOOP: Remedy(
+        "the check blocked the event loop for longer than its timeout",
+        "This is a fault of the check, not of the service: it calls a blocking function in a coroutine. Make the "
+        "check a plain function, which runs in a thread.",
     ),
-    Remedy(
-        "^slow: ",
-        "It works, but takes longer than max_latency allows. Find out what slows it down, or raise max_latency.",
+    ReasonCode.SLOW: Remedy(
+        "the check succeeded, but took longer than max_latency",
+        "The service works, but slowly. Find the cause, or raise max_latency.",
     ),
-    Remedy(
-        "^(this machine cannot look|cannot run).*too many open files",
-        "The process of the node cannot open more files: raise its limit (ulimit -n, or LimitNOFILE of its unit).",
-    ),
-    Remedy(
-        "^this machine cannot look",
-        "The node's machine has run out of something, and cannot look. Nothing is known against the service.",
-    ),
-    Remedy(
-        "^the probe itself failed",
-        "That is a fault of the probe, not of the service: the log of the node has all of it.",
-    ),
-    Remedy("^cannot run", "The program of the probe cannot be started: check its path and its permissions."),
-)
-
-_KIND_REMEDIES = (
-    Remedy("pip install", "Install the driver where the node runs, and start the node anew."),
-    # ---- what others said, quoted: before the rows that look for words
-    Remedy(
-        "^heard |^it did not say what was expected",
-        "It answers, but not what the probe expects: is it ready, and is it this service that listens at {address}? "
-        "Compare what it says with the probe's option expect.",
-    ),
-    Remedy(
-        "^answered .*, but", "It answers, but not what the probe expects: compare the answer with the probe's options."
-    ),
-    Remedy(
-        "^(unhealthy|down|partially healthy|initializing): ",
-        "That node says so itself: ask it why, with svcnode explain --url.",
-    ),
-    Remedy(
-        "^not found there.*: service ",
-        "Nobody there knows that service: its id is the option service of the probe. If the id is right, check the "
-        "port and the path in the URL, or the option prefix.",
-    ),
-    Remedy("^not found there", "No node answers there: check the port and the path in the URL, or the option prefix."),
     # ---- TLS
-    Remedy("certificate has expired", "Its certificate has expired: renew it, and let the server load the new one."),
-    Remedy(
-        "certificate expires in",
-        "Its certificate ends soon: renew it, and let the server load the new one. How soon is too soon is the option "
-        "min_cert_days.",
+    ReasonCode.TLS_EXPIRED: Remedy(
+        "the certificate has expired",
+        "Renew the certificate and make the server load it.",
     ),
-    Remedy(
-        "certificate.*(mismatch|not valid for)",
-        "Its certificate is for another name: write that name into the URL of the probe, or into its option "
-        "server_name.",
+    ReasonCode.TLS_EXPIRES_SOON: Remedy(
+        "the certificate expires within min_cert_days",
+        "Renew the certificate and make the server load it. The option min_cert_days sets the limit.",
     ),
-    Remedy(
-        "self-signed|unable to get (local )?issuer|certificate verify failed|certificate is not valid",
-        "Nobody whom the node's machine trusts has signed its certificate: give the probe the PEM file of who has, as "
-        "its option ca.",
+    ReasonCode.TLS_NAME_MISMATCH: Remedy(
+        "the certificate is for another host name",
+        "Use the name in the certificate in the URL of the probe, or in its option server_name.",
     ),
-    Remedy(
-        "wrong version number|record layer failure|does not (offer|support) (TLS|SSL)",
-        "It does not speak TLS at {address}: use the scheme without TLS, or the port where it speaks it.",
+    ReasonCode.TLS_UNTRUSTED: Remedy(
+        "the certificate is not signed by a trusted authority",
+        "Name the PEM file of the authority that signed the certificate in the option ca of the probe.",
     ),
-    Remedy(
-        "asks for TLS|SSL off|^TLS: ",
-        "The two do not agree on TLS: does the server want it, or want a certificate of the client "
-        "(client_certificate)?",
+    ReasonCode.TLS_NOT_OFFERED: Remedy(
+        "the server does not speak TLS on this port",
+        "Use the scheme without TLS, or the port on which the server speaks TLS; {address} does not.",
     ),
-    # ---- HTTP, and what is spoken over it
-    Remedy(
-        r"(^|: )answered 401\b",
-        "The server asks for a login, and gets none or a wrong one: check the user name and the password in the URL of "
-        "the probe, or its option bearer or headers.",
+    ReasonCode.TLS_REQUIRED: Remedy(
+        "the server accepts this login only over TLS",
+        "Use the scheme with TLS, or the option of the probe that turns TLS on.",
     ),
-    Remedy(
-        r"(^|: )answered 403\b",
-        "The server is there, and refuses. If it wants a login, check the user name and the password in the URL of the "
-        "probe, or its option bearer or headers. If not, it may not let the node's machine in, or nobody to that path.",
+    ReasonCode.TLS_FAILED: Remedy(
+        "any other TLS error",
+        "Check whether the server requires another TLS version or a client certificate (option client_certificate).",
     ),
-    Remedy(
-        r"(^|: )answered 400\b",
-        "The server cannot make sense of the request: check the path in the URL of the probe, and its options. A port "
-        "that speaks TLS says so to http, where https is meant.",
+    # ---- login and permissions
+    ReasonCode.AUTH_REQUIRED: Remedy(
+        "the server requires a login, and the probe sent none or an incomplete one",
+        "Put the user name and the password into the URL of the probe; ${{NAME}} takes the password from the "
+        "environment.",
+        {"http": f"The server requires a login: {_HTTP_LOGIN}."},
     ),
-    Remedy(
-        r"(^|: )answered 405\b",
-        "The server does not take such a request at that path: check the path in the URL of the probe, and its option "
-        "method.",
+    ReasonCode.AUTH_FAILED: Remedy(
+        "the server rejected the login",
+        "Check the user name and the password in the URL of the probe, and that the server accepts this user from the "
+        "node's machine.",
+        {"http": f"The server rejected the login: {_HTTP_LOGIN}."},
     ),
-    Remedy(
-        r"(^|: )answered 429\b",
-        "The server is asked too often: look less often (interval), or find out who else asks it.",
+    ReasonCode.USER_NOT_FOUND: Remedy(
+        "the server has no such user",
+        "Create the user, or use another one in the URL of the probe.",
     ),
-    Remedy("^answered 404", "It answers, and has nothing under that path: check the path in the URL of the probe."),
-    Remedy(
-        "^answered 3.., a redirect",
-        "It sends whoever asks elsewhere: make that the URL of the probe, or let the probe follow (redirects = 1). If "
-        "that is a page to log in, it wants a login (bearer, headers).",
+    ReasonCode.USER_DISABLED: Remedy(
+        "the user exists, but may not log in",
+        "Allow the user to log in, or use another one in the URL of the probe.",
+        {"postgresql": "Allow the login (ALTER ROLE … LOGIN), or use another user in the URL of the probe."},
     ),
-    Remedy(
-        "error -32601",
-        "The server knows no such method: check the option method of the probe, and whether the server has that part "
-        "of its interface switched on.",
+    ReasonCode.CLIENT_NOT_ALLOWED: Remedy(
+        "the server does not accept this user from this machine",
+        "Allow the user to connect from the node's machine, or use another user in the URL of the probe.",
+        {
+            "postgresql": "Add a line to pg_hba.conf that allows this user to connect to this database from the node's "
+            "machine, and reload the server.",
+            "mysql": "Create a user that may connect from the node's machine (CREATE USER 'name'@'host').",
+        },
     ),
-    Remedy(
-        "what came back is not|is no answer of|not HTTP|no JSON-RPC reply",
-        "Something else answers at {address}: check the port and the path in the URL of the probe.",
+    ReasonCode.CLIENT_BLOCKED: Remedy(
+        "the server blocked this machine after too many failed connections",
+        "Find the program on the node's machine whose connections fail, then unblock the machine as the reason says.",
     ),
-    Remedy("^answered 5..", "It answers with an error of its own: its log says why."),
-    # ---- the server is full, or is being stopped: before the login, which these may speak of as well
-    Remedy(
-        "too many (open )?(clients|connections)|connections exceeded|connection slots|max number of clients"
-        "|max_user_connections|connection limit",
-        "The server has no connection left to give: find out who holds them, or raise its limit.",
+    ReasonCode.PERMISSION_DENIED: Remedy(
+        "the user may not do this",
+        "Grant the user the permission that the reason names, or check the names in the URL of the probe.",
+        {
+            "http": f"The server denies access. If it requires a login, {_HTTP_LOGIN}. Otherwise it may not accept the "
+            "node's machine, or not serve this path."
+        },
     ),
-    Remedy(
-        "shutting down|shutdown in progress|closure with reason .?shutdown",
-        "The server is being stopped: find out by whom, and start it again if that was not meant.",
+    # ---- the service reports its own state
+    ReasonCode.STARTING: Remedy(
+        "the service says that it is starting or loading",
+        "Wait. If the service makes no progress, see its log.",
+        {"svc": "Wait. If the other node makes no progress, ask it for the reason: svcnode explain --url."},
     ),
-    # ---- the login
-    Remedy(
-        r"no password supplied|authentication required|NOAUTH|\(using password: NO\)",
-        "The server asks for a login, and the probe brings none or half of one: write the user name and the password "
-        "into its URL (the password as ${{NAME}} to take it from the environment).",
+    ReasonCode.SHUTTING_DOWN: Remedy(
+        "the service says that it is shutting down",
+        "Find out why the server is being stopped, and start it again if that was not intended.",
     ),
-    Remedy(
-        "is not permitted to log in",
-        "The server is there, and refuses the login: it knows that user, but not as one who may log in. Allow it "
-        "(ALTER ROLE … LOGIN), or write another user into the URL of the probe.",
+    ReasonCode.SYNCING: Remedy(
+        "the service says that it is syncing",
+        "Wait. If the service makes no progress, see its log.",
     ),
-    Remedy(
-        "role .* does not exist|no such user",
-        "The server is there, and refuses the login: it has no such user. Create it, or write another one into the URL "
-        "of the probe.",
+    ReasonCode.LAGGING: Remedy(
+        "the data is older than the limit in the options of the probe",
+        "Wait until the service has caught up. If it makes no progress, see its log.",
     ),
-    Remedy(
-        "pg_hba",
-        "The server is there, and refuses the login: its pg_hba.conf does not let that user into that database from "
-        "the node's machine. Add a line that does, and let the server reload it.",
+    ReasonCode.READ_ONLY: Remedy(
+        "the server accepts no writes",
+        "Check whether the server is a replica, its disk is full, or it was set to read-only.",
     ),
-    Remedy(
-        "host .* is not allowed to connect",
-        "The server is there, and refuses the login: it has no user who may come from the node's machine. Create one "
-        "(CREATE USER 'name'@'host').",
+    ReasonCode.WRONG_ROLE: Remedy(
+        "the server has another role (primary, replica) than the probe expects",
+        "Check whether a failover happened: another server may have this role now.",
     ),
-    Remedy(
-        "host .* is blocked because of",
-        "The server has shut out the node's machine, after too many connections from there that failed. Find out whose "
-        "they are, then let it in again as the reason says.",
+    ReasonCode.REPLICATION_STOPPED: Remedy(
+        "the replica receives no changes from its primary",
+        "See the log of the replica.",
     ),
-    Remedy(
-        "NOPERM|no permissions? to|permission denied for|permissions violation|access to .* refused|command denied"
-        r"|to database .*\(1044\)|grant it ",
-        "The server knows that user, who may not do what the probe asks for: grant it that right, or check the names "
-        "in the URL of the probe.",
+    ReasonCode.NO_LEADER: Remedy(
+        "the cluster has no leader",
+        "Check that a majority of the members is running and that they can connect to each other.",
     ),
-    Remedy(
-        "password|authenticat|access denied|access.?refused|login was refused|authorization|not authorized|WRONGPASS"
-        "|credentials",
-        "The server is there, and refuses the login. Check the user name and the password in the URL of the probe, and "
-        "whether the server lets that user in from the node's machine.",
+    ReasonCode.LOCKED: Remedy(
+        "the database is locked",
+        "Find the program that holds the lock.",
     ),
-    Remedy(
-        "database .* does not exist|unknown database|no queue|no such table|vhost .* not found|DB index is out of",
-        "The server is there, but what was asked for is not: check the name in the URL or in the options of the probe.",
+    ReasonCode.CONNECTIONS_DISABLED: Remedy(
+        "the database or server accepts no connections of normal users",
+        "Allow connections, or check the name of the database in the URL of the probe.",
+        {
+            "postgresql": "Allow connections (ALTER DATABASE … ALLOW_CONNECTIONS true), or check the name of the "
+            "database in the URL of the probe."
+        },
     ),
-    Remedy(
-        "is not currently accepting connections",
-        "The server is there, and lets nobody into that database: allow it (ALTER DATABASE … ALLOW_CONNECTIONS true), "
-        "or check the name in the URL of the probe.",
+    ReasonCode.TOO_MANY_CONNECTIONS: Remedy(
+        "the server has no free connection",
+        "Find the clients that hold the connections, or raise the limit of the server.",
     ),
-    # ---- somebody else is there, or somebody in trouble
-    Remedy(
-        "connection reset|broken pipe|closed the connection|connection closed|connection was lost",
-        "Something takes the connection at {address}, and ends it. Is it this service that listens there, with or "
-        "without TLS as the probe has it? A proxy does this when nothing is behind it.",
+    ReasonCode.RATE_LIMITED: Remedy(
+        "the server receives too many requests",
+        "Check less often (interval), or find the other clients that send requests.",
+    ),
+    ReasonCode.TOO_FEW_PEERS: Remedy(
+        "the service has fewer peers than min_peers",
+        "Wait while the service finds peers, or check its network and its ports.",
+    ),
+    ReasonCode.WRONG_CHAIN: Remedy(
+        "the client follows another chain than the probe expects",
+        "Check that the URL of the probe names the right client, and the client the right chain.",
+    ),
+    ReasonCode.CLOCK_SKEW: Remedy(
+        "the clocks of the node and the service differ too much",
+        "Synchronize both clocks (NTP).",
+    ),
+    ReasonCode.PARTIALLY_HEALTHY: Remedy(
+        "the service says that it is partially healthy",
+        "See the log of the service.",
+        {"svc": "Ask the other node for the reason: svcnode explain --url."},
+    ),
+    ReasonCode.UNHEALTHY: Remedy(
+        "the service says that it is unhealthy",
+        "See the log of the service.",
+        {"svc": "Ask the other node for the reason: svcnode explain --url."},
+    ),
+    # ---- an unexpected response
+    ReasonCode.BAD_REQUEST: Remedy(
+        "the server does not understand the request",
+        "Check the path in the URL of the probe, and its options. A server that expects https answers like this to "
+        "http.",
+    ),
+    ReasonCode.NOT_FOUND: Remedy(
+        "the server has no such path, database, table, queue or service",
+        "The server is running, but does not have what the probe asks for: check the names in the URL and in the "
+        "options of the probe.",
+        {
+            "svc": "There is no such node, or it has no such service: check the port and the path in the URL, and the "
+            "options service and prefix.",
+            "http": "The server is running, but has nothing at this path: check the path in the URL of the probe.",
+        },
+    ),
+    ReasonCode.METHOD_NOT_ALLOWED: Remedy(
+        "the server does not accept this HTTP method at this path",
+        "Check the path in the URL of the probe, and its option method.",
+    ),
+    ReasonCode.REDIRECTED: Remedy(
+        "the server redirects to another URL",
+        "Use that URL in the probe, or let the probe follow redirects (redirects = 1). If it is a login page, the "
+        "server requires a login (bearer, headers).",
+    ),
+    ReasonCode.SERVER_ERROR: Remedy(
+        "the server reported an internal error",
+        "See the log of the server.",
+    ),
+    ReasonCode.UNEXPECTED_RESPONSE: Remedy(
+        "the response is not the one that the options of the probe expect",
+        "Compare the response in the reason with the options of the probe. Check that the service is ready, and that "
+        "it is the right service at {address}.",
+    ),
+    ReasonCode.PROTOCOL_ERROR: Remedy(
+        "another protocol answers on this port",
+        "Another service answers at {address}: check the port, the path and the scheme in the URL of the probe.",
+    ),
+    ReasonCode.NOT_SUPPORTED: Remedy(
+        "the server does not have this method or health service",
+        "Check the names in the URL and in the options of the probe, and that this part of the server's interface is "
+        "enabled.",
     ),
     # ---- files and disks
-    Remedy("permission denied", "The user that the node runs as may not read it: check owner and mode."),
-    Remedy("no such file or directory", "It is not there. Is the path right? Does the program run that makes it?"),
-    Remedy("less than (min|warn)_free", "The disk has less room than the probe asks for: make room there."),
-    Remedy("allowed are", "The file is not kept up to date: does the program run that writes it?"),
-    Remedy("database is locked", "Another program holds the database: find out which, and why for so long."),
-    Remedy(
-        "malformed|quick_check|its end is missing|not a SQLite database|database of another program",
-        "The file is damaged, or not the one that was meant: check the path, or bring it back from a backup.",
+    ReasonCode.FILE_NOT_FOUND: Remedy(
+        "there is no such file",
+        "Check the path, and that the program that writes the file is running.",
     ),
-    # ---- what only some kinds say
-    Remedy("peers, min_peers", "It has too few peers: check its network and its ports, or give it time to find some."),
-    Remedy(
-        "not the (primary|replica)|no replica",
-        "The server has another role than the probe expects: has another one taken over?",
+    ReasonCode.FILE_NOT_READABLE: Remedy(
+        "the node may not read the file",
+        "Check the owner and the mode of the file: the user of the node's process must be able to read it.",
     ),
-    Remedy("link to its primary|replication does not run", "Replication has stopped: the log of the replica says why."),
-    Remedy(
-        "syncing|behind|old, max_|replayed nothing|loading|start(ing|ed)|initializing",
-        "It is starting or catching up: wait, and see whether it gets further. If it does not, its own log says why.",
-        only_for=Outcome.NOT_READY,
+    ReasonCode.FILE_OUTDATED: Remedy(
+        "the file is older than max_age",
+        "Check that the program that writes the file is running.",
     ),
-    Remedy("no leader", "The cluster has no leader: do most of its members run, and do they reach each other?"),
-    Remedy("follows chain", "The client follows another chain than the probe expects: is it the right one?"),
-    Remedy(
-        "health checks|knows no service|SERVICE_UNKNOWN",
-        "The server does not tell the health of that service: check its name in the URL of the probe.",
+    ReasonCode.CORRUPT: Remedy(
+        "the file is damaged, or not a database",
+        "Check the path. If it is right, restore the file from a backup.",
     ),
-)
-
-REMEDIES = (*_CONNECT_REMEDIES, *CHECK_REMEDIES, *_KIND_REMEDIES)
+    ReasonCode.DISK_LOW: Remedy(
+        "the disk has less free space than the probe requires",
+        "Free space on the disk, or make it larger.",
+    ),
+    # ---- programs and functions
+    ReasonCode.EXIT_STATUS: Remedy(
+        "the program of an exec: probe reported a failure",
+        "Run the program by hand, on the node's machine, to see more.",
+    ),
+    ReasonCode.CHECK_FAILED: Remedy(
+        "a check function raised an exception or returned False",
+        "See the code of the function, and the log of its program.",
+    ),
+    # ---- the node itself, in its history
+    ReasonCode.UNCLEAN_SHUTDOWN: Remedy(
+        "the previous process of the node did not shut down cleanly",
+        "See the log of the node and of the system: it was killed, it crashed, or the machine lost power.",
+    ),
+    ReasonCode.OTHER: Remedy(
+        "none of the codes above; also for a code that begins with x_, from a probe of another package",
+        "See the reason, and the log of the service.",
+    ),
+}

@@ -1,11 +1,11 @@
-"""Which rule makes a service what it is, and what would make it something else."""
+"""Which rule sets the status of a service, and what changes it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.model import Outcome, Status
-from svcnode.terminal.explain.durations import consecutive_text, format_duration, format_seconds
+from svcnode.terminal.explain.durations import format_duration, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,164 +18,182 @@ DUE_NOW_S = 0.1
 # ---- the rule
 
 
-def rule_texts(facts: ParsedDetails) -> Iterator[str]:
-    if facts.is_fixed:
-        yield f'The configuration says so (status = "{facts.status.value}"); nobody looks at it.'
+def rule_texts(details: ParsedDetails) -> Iterator[str]:
+    if details.is_fixed:
+        yield f'The configuration sets this status (status = "{details.status.value}"). The service is not checked.'
         return
-    if not facts.is_probed:
-        yield _report_rule(facts)
+    if not details.is_probed:
+        yield _report_rule(details)
         return
-    if facts.last_outcome is Outcome.UNKNOWN:
-        yield "A look that cannot be made is no fault of the service, and does not count."
-    match facts.status:
+    if details.last_outcome is Outcome.UNKNOWN:
+        yield "A check that cannot run does not count for or against the service."
+    match details.status:
         case Status.UP:
-            yield from _up_rule(facts)
+            yield from _up_rule(details)
         case Status.INITIALIZING:
-            yield _initializing_rule(facts)
+            yield _initializing_rule(details)
         case Status.DOWN:
-            yield from _down_rule(facts)
+            yield from _down_rule(details)
         case _:
-            assert_never(facts.status)
+            assert_never(details.status)
 
 
-def _report_rule(facts: ParsedDetails) -> str:
-    if facts.is_expired:
-        came = "no other has come" if facts.attempts else "none has come"
-        return f"A report counts for {_ttl_text(facts)}, and {came} in that time."
-    if facts.has_no_evidence:
-        return "Nobody looks at it: a program reports for it, and has not reported anything yet."
-    until = "until it says something else" if facts.ttl_s is None else f"for {_ttl_text(facts)}"
-    return f"Nobody looks at it: a program reports for it. What that says holds at once, {until}."
+def _report_rule(details: ParsedDetails) -> str:
+    if details.is_expired:
+        missing = "no other report" if details.attempts else "no report"
+        return f"A report is valid for {_ttl_text(details)}, and {missing} arrived within that time."
+    if details.has_no_evidence:
+        return "The service has no probe: a program reports its status, and has not reported yet."
+    until = "until the next report" if details.ttl_s is None else f"for {_ttl_text(details)}"
+    return (
+        f"The service has no probe: a program reports its status. A report takes effect at once, and is valid {until}."
+    )
 
 
-def _up_rule(facts: ParsedDetails) -> Iterator[str]:
-    if facts.failures_in_a_row:
-        yield f"It is still Up, since it takes {_fall_text(facts)} to be Down, and it has {facts.failures_in_a_row}."
-    elif facts.previous_status is Status.DOWN:
-        yield f"A service that was Down is Up after {_rise_text(facts)}."
-    elif facts.previous_status is Status.INITIALIZING:
-        yield "A service that was Initializing is Up after one look that passes."
+def _up_rule(details: ParsedDetails) -> Iterator[str]:
+    if details.failures_in_a_row:
+        yield f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
+    elif details.previous_status is Status.DOWN:
+        yield f"A service that was Down is Up after {_rise_text(details)}."
+    elif details.previous_status is Status.INITIALIZING:
+        yield "A service that was Initializing is Up after one successful check."
 
 
-def _initializing_rule(facts: ParsedDetails) -> str:
-    if facts.has_no_evidence:
-        return "It is Initializing until a look has found something out."
-    if facts.is_stale:
-        return f"Evidence counts for {_stale_after_text(facts)}, and none is newer. What nobody knows is Initializing."
-    if not facts.failures_in_a_row:
-        return "A service that is there, but not ready, is Initializing at once."
-    if facts.start_period_left_s:
+def _initializing_rule(details: ParsedDetails) -> str:
+    if details.has_no_evidence:
+        return "A service is Initializing until its first check has a result."
+    if details.is_stale:
         return (
-            f"It has {_start_period_text(facts)}, and {format_duration(facts.start_period_left_s)} of that left: until then, failures do "
-            "not take it Down."
+            f"A result is valid for {_stale_after_text(details)}, and there is no newer one. Without a valid result, a "
+            "service is Initializing."
         )
-    return f"It is not Down yet, since that takes {_fall_text(facts)}, and it has {facts.failures_in_a_row}."
+    if not details.failures_in_a_row:
+        return "A service that responds, but is not ready, is Initializing at once."
+    if details.start_period_left_s:
+        return (
+            f"The start period is {_start_period_text(details)}, {format_duration(details.start_period_left_s)} of it "
+            "are left. Until it ends, failures do not change the status to Down."
+        )
+    return f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
 
 
-def _down_rule(facts: ParsedDetails) -> Iterator[str]:
+def _down_rule(details: ParsedDetails) -> Iterator[str]:
     was = {Status.UP: " that was Up", Status.INITIALIZING: " that was Initializing"}
-    rule = f"A service{was.get(facts.previous_status or facts.status, '')} is Down after {_fall_text(facts)}"
-    if facts.ended_start_period and facts.previous_status is not Status.UP:
-        rule += f", once it has had {_start_period_text(facts)}"
+    rule = f"A service{was.get(details.previous_status or details.status, '')} is Down after {_fall_text(details)}"
+    if details.ended_start_period and details.previous_status is not Status.UP:
+        rule += f" and the end of the start period of {_start_period_text(details)}"
     yield f"{rule}."
-    if facts.ready_in_a_row:
-        yield f"It is still Down, since it takes {_rise_text(facts)} to be Up again, and it has {facts.ready_in_a_row}."
+    if details.ready_in_a_row:
+        yield f"The status changes to Up after {_rise_text(details)}; so far: {details.ready_in_a_row}."
 
 
-# ---- the outlook
+# ---- what changes the status
 
 
-def outlook_texts(facts: ParsedDetails) -> Iterator[str]:
-    if facts.is_fixed:
-        yield "Another status in the configuration, or a probe in its place; then a reload (SIGHUP)."
+def outlook_texts(details: ParsedDetails) -> Iterator[str]:
+    if details.is_fixed:
+        yield "Another status in the configuration, or a probe instead of it, and a reload (SIGHUP)."
         return
-    if not facts.is_probed:
-        yield from _report_outlook(facts)
+    if not details.is_probed:
+        yield from _report_outlook(details)
         return
-    match facts.status:
+    match details.status:
         case Status.UP:
-            yield _down_condition(facts)
+            yield _down_condition(details)
         case Status.INITIALIZING:
-            yield "The first look that passes makes it Up."
-            yield _down_condition(facts)
+            yield "1 successful check changes the status to Up."
+            yield _down_condition(details)
         case Status.DOWN:
-            yield f"{_checks_needed(facts.rise, facts.ready_in_a_row, 'passes')} it Up (rise = {facts.rise})."
+            yield (
+                _checks_needed(details.rise, details.ready_in_a_row, "successful", f"Up (rise = {details.rise})") + "."
+            )
         case _:
-            assert_never(facts.status)
-    yield from _stale_condition(facts)
-    yield _next_check(facts)
+            assert_never(details.status)
+    yield from _stale_condition(details)
+    yield _next_check(details)
 
 
-def _report_outlook(facts: ParsedDetails) -> Iterator[str]:
-    yield "A report that says otherwise." if facts.status is Status.UP else "A report that says that it is Up."
-    if facts.expires_in_s is not None:
-        yield f"Without any report, it is Down in {format_duration(facts.expires_in_s)}: one counts for {_ttl_text(facts)}."
+def _report_outlook(details: ParsedDetails) -> Iterator[str]:
+    yield "A report of another status." if details.status is Status.UP else "A report that the service is Up."
+    if details.expires_in_s is not None:
+        yield (
+            f"Without a report, the status changes to Down in {format_duration(details.expires_in_s)}: a report is "
+            f"valid for {_ttl_text(details)}."
+        )
 
 
-def _down_condition(facts: ParsedDetails) -> str:
-    is_starting = facts.status is Status.INITIALIZING and facts.start_period_left_s
-    if is_starting and facts.failures_in_a_row:
-        return f"If it still fails in {format_duration(facts.start_period_left_s)}, when its time to start is over, it is Down."
-    waits = f", but not before it has had {_start_period_text(facts)}" if is_starting else ""
-    return f"{_checks_needed(facts.fall, facts.failures_in_a_row, 'fails')} it Down (fall = {facts.fall}){waits}."
+def _down_condition(details: ParsedDetails) -> str:
+    is_starting = details.status is Status.INITIALIZING and details.start_period_left_s
+    if is_starting and details.failures_in_a_row:
+        return (
+            f"If the checks still fail in {format_duration(details.start_period_left_s)}, when the start period ends, "
+            "the status changes to Down."
+        )
+    not_before = f", but not before the end of the start period of {_start_period_text(details)}" if is_starting else ""
+    down = f"Down (fall = {details.fall})"
+    return f"{_checks_needed(details.fall, details.failures_in_a_row, 'failed', down)}{not_before}."
 
 
-def _checks_needed(needed: int, had: int, passes: str) -> str:
-    """ "One more look that passes makes", "3 looks in a row that fail make"."""
-    left, more = max(1, needed - had), "more " if had else ""
+def _checks_needed(needed: int, count: int, which: str, status: str) -> str:
+    """ "1 more failed check changes the status to Down", "3 failed checks in a row change the status to Down"."""
+    left, more = max(1, needed - count), "more " if count else ""
     if left == 1:
-        return f"One {more}look that {passes} makes"
-    return f"{left} {more}looks in a row that {passes.removesuffix('s').removesuffix('e')} make"
+        return f"1 {more}{which} check changes the status to {status}"
+    return f"{left} {more}{which} checks in a row change the status to {status}"
 
 
-def _stale_condition(facts: ParsedDetails) -> Iterator[str]:
-    """Worth a word only when looks do not bring what is needed; otherwise the next one comes first."""
-    if facts.expires_in_s is None:
+def _stale_condition(details: ParsedDetails) -> Iterator[str]:
+    """Only if the checks do not renew the evidence; otherwise the next check comes first."""
+    if details.expires_in_s is None:
         return
-    if facts.status is Status.UP and facts.last_outcome is not Outcome.READY:
-        yield (
-            f"Without a look that passes, it is Initializing in {format_duration(facts.expires_in_s)}: evidence counts for "
-            f"{_stale_after_text(facts)}."
-        )
-    elif facts.status is Status.DOWN and facts.last_outcome is Outcome.UNKNOWN:
-        yield (
-            f"If no look can be made, it is Initializing in {format_duration(facts.expires_in_s)}: evidence counts for "
-            f"{_stale_after_text(facts)}."
-        )
+    if details.status is Status.UP and details.last_outcome is not Outcome.READY:
+        condition = "Without a successful check"
+    elif details.status is Status.DOWN and details.last_outcome is Outcome.UNKNOWN:
+        condition = "If no check can run"
+    else:
+        return
+    yield (
+        f"{condition}, the status changes to Initializing in {format_duration(details.expires_in_s)}: a result is "
+        f"valid for {_stale_after_text(details)}."
+    )
 
 
-def _next_check(facts: ParsedDetails) -> str:
-    if facts.next_check_in_s is None:
-        return "Nobody looks at it just now: the node is starting, or stopping."
-    if facts.next_check_in_s < DUE_NOW_S:
-        return "The next look is under way, or about to begin."
-    return f"The next look is in {format_duration(facts.next_check_in_s)}."
+def _next_check(details: ParsedDetails) -> str:
+    if details.next_check_in_s is None:
+        return "No check is scheduled: the node is starting or stopping."
+    if details.next_check_in_s < DUE_NOW_S:
+        return "The next check is running, or starts now."
+    return f"The next check is in {format_duration(details.next_check_in_s)}."
 
 
-# ---- their parts
+# ---- parts of sentences
 
 
-def _fall_text(facts: ParsedDetails) -> str:
-    return f"{consecutive_text(facts.fall, 'failure', 'failures')} (fall = {facts.fall})"
+def _fall_text(details: ParsedDetails) -> str:
+    return f"{_in_a_row_text(details.fall, 'failed check')} (fall = {details.fall})"
 
 
-def _rise_text(facts: ParsedDetails) -> str:
-    return f"{consecutive_text(facts.rise, 'success', 'successes')} (rise = {facts.rise})"
+def _rise_text(details: ParsedDetails) -> str:
+    return f"{_in_a_row_text(details.rise, 'successful check')} (rise = {details.rise})"
 
 
-def _ttl_text(facts: ParsedDetails) -> str:
-    return _setting_text("ttl", facts.ttl_s)
+def _in_a_row_text(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s in a row"
 
 
-def _stale_after_text(facts: ParsedDetails) -> str:
-    return _setting_text("stale_after", facts.stale_after_s)
+def _ttl_text(details: ParsedDetails) -> str:
+    return _setting_text("ttl", details.ttl_s)
 
 
-def _start_period_text(facts: ParsedDetails) -> str:
-    return _setting_text("start_period", facts.start_period_s, " to start")
+def _stale_after_text(details: ParsedDetails) -> str:
+    return _setting_text("stale_after", details.stale_after_s)
 
 
-def _setting_text(key: str, value_s: float | None, what_for: str = "") -> str:
-    """A duration, and the key of the configuration that it comes from."""
-    said = format_seconds(value_s or 0.0)
-    return f'{said}{what_for} ({key} = "{said.replace(" ", "")}")'
+def _start_period_text(details: ParsedDetails) -> str:
+    return _setting_text("start_period", details.start_period_s)
+
+
+def _setting_text(key: str, value_s: float | None) -> str:
+    """A duration, and its key in the configuration."""
+    text = format_seconds(value_s or 0.0)
+    return f'{text} ({key} = "{text.replace(" ", "")}")'

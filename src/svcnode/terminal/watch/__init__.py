@@ -1,4 +1,11 @@
-"""Nodes live on a terminal: what was seen of them, which part of it is shown, how that looks, and the terminal itself.
+"""Watch nodes on a terminal.
 
-Only live.py knows all of them. What decides (seen.py, view.py, keys.py, drawing.py) has neither clock nor terminal.
+model.py   the nodes, their changes and their recent past
+view.py    order, filter, selection and keys: which rows are shown
+render.py  the rows as lines of text
+keys.py    bytes from the terminal as keys
+screen.py  the terminal
+app.py     polls the nodes, reads keys, draws; the only module that knows all others
+
+All but screen.py and app.py are pure: no clock, no terminal.
 """

@@ -1,6 +1,6 @@
-"""When which node is asked. Each has a task of its own, so that one that hangs holds up nobody.
+"""The application: polls the nodes, reads keys and draws the screen, until a key or a signal ends it.
 
-Where it all comes together: looks come in, keys are pressed, the screen is drawn, until somebody ends it.
+Each node is polled by a task of its own, so that a node that hangs does not delay the others.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from svcnode.terminal.snapshot import NodeSnapshot
     from svcnode.terminal.watch.screen import Screen
 
-# A look costs a few milliseconds; more of them in a second would take all of a core, and keys would be heeded late.
-MAX_POLLS_PER_S = 100.0
-# As fast as they can be made: all of them at once would be late together, and those with a short timeout lost.
-MAX_INITIAL_POLLS_PER_S = 250.0
+MAX_POLLS_PER_S = 100.0  # a poll takes a few milliseconds; more of them would delay the reaction to keys
+MAX_INITIAL_POLLS_PER_S = 250.0  # about as fast as possible; all at once, polls with a short timeout would time out
+MIN_REDRAW_S = 0.25  # after a snapshot; after a key the screen is redrawn at once
+MAX_REDRAW_S = 1.0  # the ages on the screen are in seconds
+ESCAPE_DELAY_S = 0.05  # the rest of an escape sequence arrives sooner
 
 
 def effective_interval_s(interval_s: float, node_count: int) -> float:
@@ -38,24 +39,27 @@ def effective_interval_s(interval_s: float, node_count: int) -> float:
 
 
 class Poller:
-    """One right after the other at first; then each at its own time within the interval."""
+    """Polls all nodes one after another at first, then each at its own time within the interval."""
 
     def __init__(
-        self, watch: WatchModel, look: Callable[[int], Awaitable[NodeSnapshot]], on_look: Callable[[], object]
+        self,
+        model: WatchModel,
+        take_snapshot: Callable[[int], Awaitable[NodeSnapshot]],
+        on_snapshot: Callable[[], object],
     ) -> None:
-        self._model = watch
-        self._take_snapshot = look
-        self._on_snapshot = on_look
+        self._model = model
+        self._take_snapshot = take_snapshot
+        self._on_snapshot = on_snapshot
         self._resumed_s = -math.inf
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(len(self._model.nodes)):
                 group.create_task(self._poll(number))
 
     def mark_resumed(self) -> None:
-        """The process stood still: what comes of looks that began before says nothing of the nodes."""
+        """The process was suspended: discard the polls that began before, they may have timed out."""
         self._resumed_s = asyncio.get_running_loop().time()
 
     async def _poll(self, number: int) -> None:
@@ -66,25 +70,21 @@ class Poller:
         while True:
             began_s = clock()
             self._model.mark_requested(number, began_s)
-            look = await self._take_snapshot(number)
+            snapshot = await self._take_snapshot(number)
             if began_s < self._resumed_s:
                 continue
-            self._model.update(number, look, clock())
+            self._model.update(number, snapshot, clock())
             self._on_snapshot()
             due_s += interval_s * max(1, math.ceil((clock() - due_s) / interval_s))
             await asyncio.sleep(due_s - clock())
 
 
-MIN_REDRAW_S = 0.25  # for what was seen; what was pressed is shown at once
-MAX_REDRAW_S = 1.0  # times since a change are in seconds
-ESCAPE_DELAY_S = 0.05  # what is more than Escape comes sooner
-
-
 class WatchApp:
     def __init__(self, screen: Screen, clients: Sequence[AsyncClient], interval_s: float, timeout_s: float) -> None:
         if len(clients) > (most := max_concurrent_nodes()):
-            why = f"with the files that may be open here, {most} can be"
-            raise InvalidValueError(f"{len(clients)} nodes are too many to watch: {why}")
+            raise InvalidValueError(
+                f"{len(clients)} nodes are too many: the limit of open files (ulimit -n) allows {most}"
+            )
         self._screen = screen
         self._clients = clients
         self._timeout_s = timeout_s
@@ -118,7 +118,7 @@ class WatchApp:
                     self._loop.remove_reader(self._screen.keys_fd)
         return code
 
-    # ---- what happens
+    # ---- events
 
     def _install_signal_handlers(self) -> None:
         on = self._loop.add_signal_handler
@@ -139,9 +139,9 @@ class WatchApp:
 
     def _suspend(self) -> None:
         self._screen.restore()
-        # By the signal itself: where nobody could bring us back, the system does not heed it.
+        # With the default handler: the kernel ignores the signal if no shell could resume the process.
         self._loop.remove_signal_handler(signal.SIGTSTP)
-        os.kill(os.getpid(), signal.SIGTSTP)  # goes on here when we are brought back
+        os.kill(os.getpid(), signal.SIGTSTP)  # continues here after SIGCONT
         self._loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         self._screen.enter()
         self._poller.mark_resumed()
@@ -152,7 +152,7 @@ class WatchApp:
             data = os.read(self._screen.keys_fd, 1024)
         except OSError:
             data = b""
-        if not data:  # the terminal is gone
+        if not data:  # the terminal is closed
             self._exit(128 + signal.SIGHUP)
             self._loop.remove_reader(self._screen.keys_fd)
         self._input += data
@@ -164,13 +164,13 @@ class WatchApp:
     async def _take_snapshot(self, number: int) -> NodeSnapshot:
         return await take_snapshot(self._clients[number], self._timeout_s, self._lag_monitor)
 
-    # ---- what is shown
+    # ---- drawing
 
     async def _draw_loop(self) -> None:
         while True:
             try:
                 self._draw()
-            except OSError:  # the terminal is gone
+            except OSError:  # the terminal is closed
                 self._exit(128 + signal.SIGHUP)
                 return
             drawn_s = self._loop.time()
@@ -178,16 +178,16 @@ class WatchApp:
                 pass
 
     async def _wait_for_input(self) -> bool:
-        """Somebody pressed a key or resized the terminal, after at most a moment."""
+        """Whether a key was pressed or the terminal resized; waits for at most MIN_REDRAW_S."""
         try:
             async with asyncio.timeout(ESCAPE_DELAY_S if self._keys.is_pending else MIN_REDRAW_S):
                 await self._wake.wait()
         except TimeoutError:
             return self._press_keys(*self._keys.flush()) if self._keys.is_pending else False
         self._wake.clear()
-        read = bytes(self._input)
+        data = bytes(self._input)
         self._input.clear()
-        return self._press_keys(*self._keys.feed(read)) or self._is_resized
+        return self._press_keys(*self._keys.feed(data)) or self._is_resized
 
     def _press_keys(self, *keys: Key | str) -> bool:
         width, _ = self._screen.size
@@ -198,8 +198,8 @@ class WatchApp:
         return bool(keys)
 
     def _is_redraw_due(self, drawn_s: float) -> bool:
-        passed_s = self._loop.time() - drawn_s
-        return passed_s >= (MIN_REDRAW_S if self._has_changes else MAX_REDRAW_S)
+        age_s = self._loop.time() - drawn_s
+        return age_s >= (MIN_REDRAW_S if self._has_changes else MAX_REDRAW_S)
 
     def _draw(self) -> None:
         width, height = self._screen.size

@@ -1,4 +1,4 @@
-"""From what a terminal sends to the keys that were pressed."""
+"""Bytes from a terminal as keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Key(Enum):
 
 
 ESCAPE = "\x1b"
-# What is meant by a sequence does not depend on whether Shift or Ctrl was held; those are its numbers.
+# Shift and Ctrl change the numbers of a sequence; they are ignored.
 _LETTERS = {"A": Key.UP, "B": Key.DOWN, "H": Key.HOME, "F": Key.END}
 _NUMBERS = {
     "1": Key.HOME,
@@ -36,7 +36,7 @@ _PARTIAL_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?")
 
 
 class KeyReader:
-    """Bytes may come in any pieces: in the middle of a character, or of a sequence."""
+    """Accepts bytes in any pieces: a piece may end inside a character or a sequence."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -44,11 +44,11 @@ class KeyReader:
 
     @property
     def is_pending(self) -> bool:
-        """So far, it may be Escape, or the beginning of another key."""
+        """Whether the bytes so far may be Escape or the beginning of another key."""
         return bool(self._pending)
 
     def feed(self, data: bytes) -> list[Key | str]:
-        """Characters are themselves; what has no meaning here is left out."""
+        """Keys and printable characters; all other bytes are ignored."""
         text = self._pending + self._decoder.decode(data)
         self._pending = ""
         keys: list[Key | str | None] = []
@@ -64,9 +64,9 @@ class KeyReader:
         return [key for key in keys if key is not None]
 
     def flush(self) -> list[Key | str]:
-        """Nothing more has come: what came so far was all."""
-        rest, self._pending = self._pending, ""
-        return [Key.ESCAPE] if rest == ESCAPE else []
+        """The key that the pending bytes are, if no further bytes arrive."""
+        pending, self._pending = self._pending, ""
+        return [Key.ESCAPE] if pending == ESCAPE else []
 
 
 def _key_from_sequence(found: re.Match[str]) -> Key | None:

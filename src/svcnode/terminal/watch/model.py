@@ -1,4 +1,4 @@
-"""What was seen of nodes over time. Whoever calls says when it is: there is no clock here."""
+"""The watched nodes, their changes and their recent past. The caller passes the time; there is no clock here."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from svcnode.client import BackingService, Identity
     from svcnode.terminal.snapshot import NodeSnapshot
 
-HISTORY_CELLS = 60  # of a history; as many as the widest terminal shows
+HISTORY_CELLS = 60  # the most that the widest terminal shows
 MIN_CELL_S = 10.0
 HIGHLIGHT_S = 6.0
 MIN_WAIT_NOTICE_S = 2.0
 
 
 class Severity(IntEnum):
-    """How something was; of all that was seen within one cell of a history, the highest is kept."""
+    """How bad a state is; a cell of a timeline holds the highest of its period."""
 
     NO_DATA = 0
     OK = 1
@@ -33,7 +33,7 @@ class Severity(IntEnum):
 
 
 class UnknownStatus(Enum):
-    """What a service is when its node tells nothing of it."""
+    """The status of a service whose node does not respond."""
 
     UNKNOWN = "unknown"
 
@@ -54,7 +54,7 @@ _STATUS_SEVERITY: dict[Status | UnknownStatus | None, Severity] = {
 
 
 class Timeline:
-    """The last minutes, in cells of equal length."""
+    """The last minutes, in cells of equal duration."""
 
     __slots__ = ("_cell_s", "_cells", "_newest")
 
@@ -63,17 +63,17 @@ class Timeline:
         self._cells = bytes(HISTORY_CELLS)
         self._newest = 0
 
-    def add(self, level: Severity, at_s: float, from_s: float | None = None) -> None:
-        """With `from_s`, it was like that for all of the time from then on."""
+    def add(self, severity: Severity, at_s: float, from_s: float | None = None) -> None:
+        """With `from_s`, for the whole period from `from_s` to `at_s`."""
         newest = int(at_s // self._cell_s)
         oldest = newest if from_s is None else int(from_s // self._cell_s)
         cells = bytearray(self._shifted(newest - self._newest))
-        for place in range(max(0, HISTORY_CELLS - 1 - (newest - oldest)), HISTORY_CELLS):
-            cells[place] = max(cells[place], level)
+        for index in range(max(0, HISTORY_CELLS - 1 - (newest - oldest)), HISTORY_CELLS):
+            cells[index] = max(cells[index], severity)
         self._cells, self._newest = bytes(cells), newest
 
     def last(self, count: int, now_s: float) -> list[Severity]:
-        """The newest is the last one. A cell that has just begun and holds nothing yet is no gap, and not shown."""
+        """The newest cell is the last one. A new cell without data is not shown: it is not a gap."""
         age = int(now_s // self._cell_s) - self._newest
         cells = self._shifted(age if age > 1 else 0)
         return [Severity(cell) for cell in cells[HISTORY_CELLS - min(count, HISTORY_CELLS) :]]
@@ -83,20 +83,20 @@ class Timeline:
 
 
 class StateTracker:
-    """One thing that has a state: which, since when, and how it was before."""
+    """The state of a node or a service: since when, and its timeline."""
 
-    __slots__ = ("changed_s", "first_s", "history", "state")
+    __slots__ = ("changed_s", "first_s", "state", "timeline")
 
     def __init__(self, state: object, at_s: float, cell_s: float, *, is_new: bool = False) -> None:
         self.state = state
         self.first_s = at_s
-        self.changed_s = at_s if is_new else None  # None: not since we began to look
-        self.history = Timeline(cell_s)
+        self.changed_s = at_s if is_new else None  # None: no change since the watch began
+        self.timeline = Timeline(cell_s)
 
-    def update(self, state: object, level: Severity, at_s: float, from_s: float | None = None) -> None:
+    def update(self, state: object, severity: Severity, at_s: float, from_s: float | None = None) -> None:
         if state != self.state:
             self.state, self.changed_s = state, at_s
-        self.history.add(level, at_s, from_s)
+        self.timeline.add(severity, at_s, from_s)
 
     def age_s(self, now_s: float) -> float:
         return max(0.0, now_s - (self.first_s if self.changed_s is None else self.changed_s))
@@ -119,10 +119,10 @@ class ServiceKey(NamedTuple):
 class WatchedService:
     __slots__ = ("key", "service", "tracker")
 
-    def __init__(self, key: ServiceKey, service: BackingService, track: StateTracker) -> None:
+    def __init__(self, key: ServiceKey, service: BackingService, tracker: StateTracker) -> None:
         self.key = key
         self.service = service  # as it was last listed
-        self.tracker = track
+        self.tracker = tracker
 
     @property
     def status(self) -> Status | UnknownStatus | None:
@@ -137,14 +137,14 @@ class WatchedService:
 
 class WatchedNode:
     def __init__(self, number: int, url: str, cell_s: float) -> None:
-        self.number = number  # its place among those given
+        self.number = number  # its index in the list of nodes
         self.url = url
         self.snapshot: NodeSnapshot | None = None
-        self.identity: Identity | None = None  # the last one told
+        self.identity: Identity | None = None  # the last one received
         self.identity_changed_s: float | None = None
-        self.services: tuple[WatchedService, ...] = ()  # the last ones told
-        self.services_changed_s: float | None = None  # one of them, or which there are
-        self.requested_s: float | None = None  # when the question was put that is not answered yet
+        self.services: tuple[WatchedService, ...] = ()  # the last ones received
+        self.services_changed_s: float | None = None  # the status of one of them, or the set of ids
+        self.requested_s: float | None = None  # when the pending request was sent
         self.tracker: StateTracker | None = None
         self._cell_s = cell_s
         self._has_service_list = False
@@ -154,69 +154,70 @@ class WatchedNode:
         times_s = (self.tracker.changed_s if self.tracker else None, self.identity_changed_s, self.services_changed_s)
         return max((time_s for time_s in times_s if time_s is not None), default=None)
 
-    def update(self, look: NodeSnapshot, at_s: float) -> None:
-        asked_s, self.requested_s = self.requested_s, None
-        self.snapshot = look
-        level = _HEALTH_SEVERITY[look.overall_health]
-        state = (look.overall_health, type(look.errors[0]) if look.errors else None)
+    def update(self, snapshot: NodeSnapshot, at_s: float) -> None:
+        requested_s, self.requested_s = self.requested_s, None
+        self.snapshot = snapshot
+        severity = _HEALTH_SEVERITY[snapshot.overall_health]
+        state = (snapshot.overall_health, type(snapshot.errors[0]) if snapshot.errors else None)
         if self.tracker is None:
             self.tracker = StateTracker(state, at_s, self._cell_s)
-        self.tracker.update(state, level, at_s, asked_s if level is Severity.ERROR else None)
-        self._update_identity(look, at_s)
-        if look.services is None:
-            self._mark_services_unknown(at_s, asked_s)
+        self.tracker.update(state, severity, at_s, requested_s if severity is Severity.ERROR else None)
+        self._update_identity(snapshot, at_s)
+        if snapshot.services is None:
+            self._mark_services_unknown(at_s, requested_s)
         else:
-            self._update_services(look.services, at_s)
+            self._update_services(snapshot.services, at_s)
 
-    def _update_identity(self, look: NodeSnapshot, at_s: float) -> None:
-        if look.identity is None:
+    def _update_identity(self, snapshot: NodeSnapshot, at_s: float) -> None:
+        if snapshot.identity is None:
             return
-        if self.identity is not None and self.identity != look.identity:
+        if self.identity is not None and self.identity != snapshot.identity:
             self.identity_changed_s = at_s
-        self.identity = look.identity
+        self.identity = snapshot.identity
 
-    def _mark_services_unknown(self, at_s: float, asked_s: float | None) -> None:
-        for seen in self.services:
-            seen.tracker.update(UnknownStatus.UNKNOWN, Severity.ERROR, at_s, asked_s)
+    def _mark_services_unknown(self, at_s: float, requested_s: float | None) -> None:
+        for service in self.services:
+            service.tracker.update(UnknownStatus.UNKNOWN, Severity.ERROR, at_s, requested_s)
 
     def _update_services(self, services: Iterable[BackingService], at_s: float) -> None:
-        known = {seen.key: seen for seen in self.services}
+        known = {watched.key: watched for watched in self.services}
         has_list = self._has_service_list
-        now = []
+        current = []
         numbers: Counter[str] = Counter()
         for service in services:
             key = ServiceKey(service.id, numbers[service.id])
             numbers[service.id] += 1
-            track = (
+            tracker = (
                 known[key].tracker
                 if key in known
                 else StateTracker(service.status, at_s, self._cell_s, is_new=has_list)
             )
-            track.update(service.status, _STATUS_SEVERITY[service.status], at_s)
-            now.append(WatchedService(key, service, track))
-        if has_list and (known.keys() != {seen.key for seen in now} or any(s.tracker.changed_s == at_s for s in now)):
+            tracker.update(service.status, _STATUS_SEVERITY[service.status], at_s)
+            current.append(WatchedService(key, service, tracker))
+        is_other_set = known.keys() != {watched.key for watched in current}
+        if has_list and (is_other_set or any(watched.tracker.changed_s == at_s for watched in current)):
             self.services_changed_s = at_s
-        self.services = tuple(now)
+        self.services = tuple(current)
         self._has_service_list = True
 
-    def waiting_s(self, now_s: float, patience_s: float) -> float | None:
-        """How long the node has kept us waiting, once that is longer than it should."""
-        if self.requested_s is None or now_s - self.requested_s < patience_s:
+    def waiting_s(self, now_s: float, notice_s: float) -> float | None:
+        """The age of the pending request; None if there is none or it is younger than `notice_s`."""
+        if self.requested_s is None or now_s - self.requested_s < notice_s:
             return None
         return now_s - self.requested_s
 
 
 class WatchModel:
-    """All the nodes, in the order given."""
+    """All nodes, in the order given."""
 
     def __init__(self, urls: Sequence[str], interval_s: float) -> None:
         self.interval_s = interval_s
-        self.cell_s = max(MIN_CELL_S, 2 * interval_s)  # so that no cell stays empty while a node is asked and answers
+        self.cell_s = max(MIN_CELL_S, 2 * interval_s)  # a node that responds leaves no cell empty
         self.wait_notice_s = max(MIN_WAIT_NOTICE_S, interval_s)
         self.nodes = [WatchedNode(number, url, self.cell_s) for number, url in enumerate(urls)]
 
     def mark_requested(self, number: int, now_s: float) -> None:
         self.nodes[number].requested_s = now_s
 
-    def update(self, number: int, look: NodeSnapshot, now_s: float) -> None:
-        self.nodes[number].update(look, now_s)
+    def update(self, number: int, snapshot: NodeSnapshot, now_s: float) -> None:
+        self.nodes[number].update(snapshot, now_s)

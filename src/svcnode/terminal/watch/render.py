@@ -1,5 +1,7 @@
-"""How a page looks: as many lines as the terminal has, each as wide as it is. A colour never says what nothing else
-says: every state has a symbol and a word, what has just changed a star, what is selected an arrow."""
+"""A page as lines of text, as many and as wide as the terminal has.
+
+Every colour repeats another mark: a state has a symbol and a word, a recent change a star, the selected row an arrow.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ if TYPE_CHECKING:
     from svcnode.terminal.watch.model import StateTracker, WatchedNode, WatchedService, WatchModel
     from svcnode.terminal.watch.view import Page, Row
 
-FIXED_LINES = 4  # summary and heads above; details and keys below
+FIXED_LINES = 4  # summary and header above; details and keys below
 CHANGED_STYLE = "reverse"
 HEADER_STYLE = "dim"
 _CURSOR = "█"
-_PENDING = -1  # stands after all findings in the summary
+_PENDING = -1  # sorts after all healths in the summary
 
 
 class _BarStyle(NamedTuple):
@@ -61,45 +63,45 @@ _MIN_URL_WIDTH = 16
 
 
 class Columns(NamedTuple):
-    """How wide each is; where there is little room, the history goes first, and where there is much, it grows."""
+    """The width of each column. A narrow terminal has no timeline, a wide one a longer timeline."""
 
     state: int
     name: int
     version: int
     up: int
     since: int
-    history: int
+    timeline: int
     url: int
 
     @classmethod
     def for_width(cls, width: int, up: int = _MIN_UP_WIDTH) -> Columns:
         state, version, since = 16, 10, 6
-        left = width - _MARK_WIDTH - state - version - up - since - 5 * _GAP  # for name, history and address
+        left = width - _MARK_WIDTH - state - version - up - since - 5 * _GAP  # for name, timeline and URL
         spare = max(0, left - 34)
         name = max(8, min(left, 18 + min(8, spare // 4)))
-        history = max(0, min(left - name, HISTORY_CELLS, 16 + spare // 4))
-        url = left - name - history - _GAP
+        timeline = max(0, min(left - name, HISTORY_CELLS, 16 + spare // 4))
+        url = left - name - timeline - _GAP
         if url < _MIN_URL_WIDTH:
-            history, url = max(0, min(left - name, HISTORY_CELLS)), 0
-        return cls(state, name, version, up, since, history, url)
+            timeline, url = max(0, min(left - name, HISTORY_CELLS)), 0
+        return cls(state, name, version, up, since, timeline, url)
 
     @property
     def message(self) -> int:
-        """Where a reason stands instead of what could not be had, and the name of a service."""
+        """The width of an error, which replaces version and count; of the name, for a service."""
         return self.version + _GAP + self.up
 
 
 def render_page(page: Page, now_s: float, width: int, height: int, symbols: Symbols) -> list[Text]:
-    pen = _Renderer(page, now_s, width, symbols)
-    body = pen.help() if page.has_help else pen.body()
-    room = max(0, height - FIXED_LINES)
-    body = [*body[:room], *(Text() for _ in range(room - len(body)))]
-    lines = [pen.summary(), pen.header(), *body, pen.details(), pen.keys()]
+    renderer = _Renderer(page, now_s, width, symbols)
+    body = renderer.help() if page.has_help else renderer.body()
+    body_height = max(0, height - FIXED_LINES)
+    body = [*body[:body_height], *(Text() for _ in range(body_height - len(body)))]
+    lines = [renderer.summary(), renderer.header(), *body, renderer.details(), renderer.keys()]
     return lines if height >= FIXED_LINES else lines[:height]
 
 
 def format_age(seconds: float) -> str:
-    """In at most five characters."""
+    """At most five characters."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -122,15 +124,15 @@ class _Renderer:
         most_services = max((len(node.services) for node in self._model.nodes), default=0)
         self._columns = Columns.for_width(width, max(_MIN_UP_WIDTH, len(f"{most_services}/{most_services}")))
 
-    # ---- the lines that do not move
+    # ---- the fixed lines
 
     def summary(self) -> Text:
         counts = Counter(
             (_PENDING if n.snapshot is None else n.snapshot.overall_health, state_text(n)) for n in self._model.nodes
         )
         total = len(self._model.nodes)
-        words = ", ".join(f"{count} {word}" for (_, word), count in sorted(counts.items(), reverse=True))
-        left = Text(f"{total} node{'' if total == 1 else 's'}: {words}", "bold")
+        states = ", ".join(f"{count} {state}" for (_, state), count in sorted(counts.items(), reverse=True))
+        left = Text(f"{total} node{'' if total == 1 else 's'}: {states}", "bold")
         right = Text(f"every {self._model.interval_s:g} s")
         if self._page.filter:
             right = Text(f"filter: {sanitize(self._page.filter)}", "bold").append(f"  {right.plain}", "not bold")
@@ -138,9 +140,11 @@ class _Renderer:
 
     def header(self) -> Text:
         columns = self._columns
-        span = f"LAST {format_age(columns.history * self._model.cell_s).replace('m00s', 'm')}"
-        words = ["HEALTH", "NAME", "VERSION", "UP", " SINCE", span, "URL"]
-        return self._line("", [(Text(word, HEADER_STYLE), width) for word, width in zip(words, columns, strict=True)])
+        span = f"LAST {format_age(columns.timeline * self._model.cell_s).replace('m00s', 'm')}"
+        titles = ["HEALTH", "NAME", "VERSION", "UP", " SINCE", span, "URL"]
+        return self._line(
+            "", [(Text(title, HEADER_STYLE), width) for title, width in zip(titles, columns, strict=True)]
+        )
 
     def details(self) -> Text:
         row = self._page.selected
@@ -155,13 +159,13 @@ class _Renderer:
     def keys(self) -> Text:
         page = self._page
         last = page.first + len(page.rows)
-        place = "nothing to show" if not page.rows else f"{page.first + 1}-{last} of {page.row_count}"
+        position = f"{page.first + 1}-{last} of {page.row_count}" if page.rows else "no rows"
         if page.is_typing:
             cursor = "_" if self._symbols.are_ascii else _CURSOR
             typed = Text(f"/{sanitize(page.filter)}{cursor}", "bold").append("  Enter keep  Esc clear", "not bold dim")
-            return self._justify(typed, Text(place))
-        words = f"q quit  s sort: {page.sort.value}  / filter  Enter services  ? help"
-        return self._justify(Text(words, "dim"), Text(place))
+            return self._justify(typed, Text(position))
+        keys = f"q quit  s sort: {page.sort.value}  / filter  Enter services  ? help"
+        return self._justify(Text(keys, "dim"), Text(position))
 
     def help(self) -> list[Text]:
         symbols = self._symbols
@@ -170,9 +174,9 @@ class _Renderer:
             ("q  Ctrl-C", "quit"),
             ("s", "sort: as given, worst first, by name, last change"),
             ("/", "filter nodes and services by name, address, version or state"),
-            (f"{arrows}  j k", "select; PgUp PgDn a page; Home End, g G to the ends"),
-            ("Enter", "show or hide the services of a node, and why it is as it is"),
-            ("Esc", "drop the filter, then the selection"),
+            (f"{arrows}  j k", "select; PgUp PgDn: one page; Home End, g G: first and last row"),
+            ("Enter", "show or hide the services, errors and deviations of a node"),
+            ("Esc", "clear the filter, then the selection"),
         ]
         lines = [Text(f"  {key:12} {meaning}") for key, meaning in keys]
         shown = [
@@ -180,21 +184,23 @@ class _Renderer:
             ("Initializing, partial", Severity.WARNING),
             ("Down, unhealthy", Severity.CRITICAL),
             ("not reported", Severity.NOT_REPORTED),
-            ("no usable answer", Severity.ERROR),
+            ("no valid response", Severity.ERROR),
         ]
         lines.append(Text())
-        lines += [Text("  ").append_text(self._bar(level, 5)).append(f"        {word}") for word, level in shown]
+        lines += [
+            Text("  ").append_text(self._bar(severity, 5)).append(f"        {label}") for label, severity in shown
+        ]
         span = f"{self._model.cell_s:g} s"
         return [
             *(self._truncate(line) for line in lines),
             Text(),
-            self._truncate(Text(f"  Each bar is the worst of {span}, the newest on the right.")),
-            self._truncate(Text("  * has just changed      >12s longer than that: no change was seen yet")),
+            self._truncate(Text(f"  Each bar shows the worst state within {span}; the newest is on the right.")),
+            self._truncate(Text("  * changed recently      >12s no change since the watch began")),
             Text(),
-            self._truncate(Text("  Any key goes back.", "dim")),
+            self._truncate(Text("  Press any key to return.", "dim")),
         ]
 
-    # ---- the rows
+    # ---- rows
 
     def body(self) -> list[Text]:
         return [self._row(row) for row in self._page.rows]
@@ -212,30 +218,29 @@ class _Renderer:
 
     def _node(self, node: WatchedNode) -> Text:
         columns, now_s = self._columns, self._now_s
-        who = node.identity
+        identity = node.identity
         is_changed = node.tracker is not None and node.tracker.is_recently_changed(now_s)
-        is_moved, is_renamed = (
-            is_recently_changed(node.services_changed_s, now_s),
-            is_recently_changed(node.identity_changed_s, now_s),
-        )
+        is_service_changed = is_recently_changed(node.services_changed_s, now_s)
+        is_identity_changed = is_recently_changed(node.identity_changed_s, now_s)
         state = (
-            self._symbols.with_symbol(NEUTRAL, "asking")
+            self._symbols.with_symbol(NEUTRAL, state_text(node))
             if node.snapshot is None
             else health_cell(node.snapshot, self._symbols)
         )
+        name = sanitized_text(display_name(node), "" if identity else "dim")
         cells = [
             (_highlight_changed(state, is_changed), columns.state),
-            (_highlight_changed(sanitized_text(display_name(node), "" if who else "dim"), is_renamed), columns.name),
+            (_highlight_changed(name, is_identity_changed), columns.name),
         ]
         if note := self._problem(node):
             cells.append((note, columns.message))
         else:
-            version = sanitized_text(who.node_version if who else "-")
-            cells.append((_highlight_changed(version, is_renamed), columns.version))
-            cells.append((_highlight_changed(Text(_up_count(node)), is_moved), columns.up))
+            version = sanitized_text(identity.node_version if identity else "-")
+            cells.append((_highlight_changed(version, is_identity_changed), columns.version))
+            cells.append((_highlight_changed(Text(_up_count(node)), is_service_changed), columns.up))
         cells += self._time_cells(node.tracker, is_changed=is_changed)
         cells.append((sanitized_text(node.url, "dim"), columns.url))
-        return self._line("*" if is_changed or is_moved or is_renamed else "", cells)
+        return self._line("*" if is_changed or is_service_changed or is_identity_changed else "", cells)
 
     def _problem(self, node: WatchedNode) -> Text | None:
         waited_s = node.waiting_s(self._now_s, self._model.wait_notice_s)
@@ -245,41 +250,37 @@ class _Renderer:
             return sanitized_text(error_text(node), ERROR.style)
         return None
 
-    def _service(self, seen: WatchedService) -> Text:
-        columns = self._columns
-        is_changed = seen.tracker.is_recently_changed(self._now_s)
-        status = seen.status
+    def _service(self, watched: WatchedService) -> Text:
+        columns, service = self._columns, watched.service
+        is_changed = watched.tracker.is_recently_changed(self._now_s)
+        status = watched.status
         if isinstance(status, UnknownStatus):
             state = self._symbols.with_symbol(ERROR, status.value)
         else:
             state = status_cell(status, self._symbols)
         cells = [
             (Text("  ").append_text(_highlight_changed(state, is_changed)), columns.state),
-            (sanitized_text(seen.service.id), columns.name),
-            (sanitized_text(seen.service.name, "dim"), columns.message),
-            *self._time_cells(seen.tracker, is_changed=is_changed),
-            (sanitized_text(seen.service.description, "dim"), columns.url),
+            (sanitized_text(service.id), columns.name),
+            (sanitized_text(service.name, "dim"), columns.message),
+            *self._time_cells(watched.tracker, is_changed=is_changed),
+            (sanitized_text(service.description, "dim"), columns.url),
         ]
         return self._line("*" if is_changed else "", cells)
 
-    def _time_cells(self, track: StateTracker | None, *, is_changed: bool) -> list[tuple[Text, int]]:
+    def _time_cells(self, tracker: StateTracker | None, *, is_changed: bool) -> list[tuple[Text, int]]:
         columns = self._columns
-        if track is None:
-            return [(Text(), columns.since), (Text(), columns.history)]
-        since = (
-            format_age(track.age_s(self._now_s))
-            if track.changed_s is not None
-            else f">{format_age(track.age_s(self._now_s))}"
-        )
-        levels = track.history.last(columns.history, self._now_s)
-        bars = Text.assemble(*(self._bar(level, len(list(run))) for level, run in groupby(levels)))
+        if tracker is None:
+            return [(Text(), columns.since), (Text(), columns.timeline)]
+        since = f"{'>' if tracker.changed_s is None else ''}{format_age(tracker.age_s(self._now_s))}"
+        severities = tracker.timeline.last(columns.timeline, self._now_s)
+        bars = Text.assemble(*(self._bar(severity, len(list(run))) for severity, run in groupby(severities)))
         return [
             (_highlight_changed(Text(f"{since:>{columns.since}}"), is_changed), columns.since),
-            (bars, columns.history),
+            (bars, columns.timeline),
         ]
 
-    def _bar(self, level: Severity, count: int) -> Text:
-        bar = _BARS[level]
+    def _bar(self, severity: Severity, count: int) -> Text:
+        bar = _BARS[severity]
         return Text((bar.ascii_symbol if self._symbols.are_ascii else bar.symbol) * count, bar.style)
 
     # ---- cells and lines
@@ -291,25 +292,26 @@ class _Renderer:
         return self._truncate(line)
 
     def _justify(self, left: Text, right: Text) -> Text:
-        """One at each end of the line; what stands on the right is not cut as long as there is room for it alone."""
-        room = self._width - right.cell_len - 2
-        if room < 1:
+        """One text at each end of the line; only the left one is truncated."""
+        left_width = self._width - right.cell_len - 2
+        if left_width < 1:
             return self._truncate(left)
-        return self._fit(left, room).append("  ").append_text(right)
+        return self._fit(left, left_width).append("  ").append_text(right)
 
     def _truncate(self, text: Text) -> Text:
         return text if text.cell_len <= self._width else self._fit(text, self._width)
 
     def _fit(self, text: Text, width: int) -> Text:
-        """Exactly so wide."""
+        """Truncated or padded to this width."""
         missing = width - text.cell_len
         if missing >= 0:
             return text.copy().append(" " * missing)
-        kept = set_cell_size(text.plain, max(0, width - 1))
-        whole = len(kept) if text.plain.startswith(kept) else len(kept) - 1  # half of a wide character became a space
-        cut = text[:whole]
-        cut.append(self._symbols.ellipsis + " " * (len(kept) - whole), text.style)
-        return cut
+        fitting = set_cell_size(text.plain, max(0, width - 1))
+        is_exact = text.plain.startswith(fitting)  # otherwise half of a wide character became a space
+        count = len(fitting) if is_exact else len(fitting) - 1
+        truncated = text[:count]
+        truncated.append(self._symbols.ellipsis + " " * (len(fitting) - count), text.style)
+        return truncated
 
 
 def _highlight_changed(text: Text, is_changed: bool) -> Text:
@@ -321,20 +323,16 @@ def _highlight_changed(text: Text, is_changed: bool) -> Text:
 def _up_count(node: WatchedNode) -> str:
     if node.snapshot is None or node.snapshot.services is None:
         return "-"
-    return f"{sum(seen.severity is Severity.OK for seen in node.services)}/{len(node.services)}"
+    return f"{sum(service.severity is Severity.OK for service in node.services)}/{len(node.services)}"
 
 
 def error_text(node: WatchedNode) -> str:
-    """Why it is unknown, without the address, which the row has already."""
+    """The first error, without the address of the node, which the row shows already."""
     if node.snapshot is None or not node.snapshot.errors:
         return ""
-    text = str(node.snapshot.errors[0])
-    return (
-        text.removeprefix(f"cannot reach {node.url}: ")
-        .replace(f" from {node.url}/", " from /")
-        .replace(f" from {node.url}", "")
-        .replace(f" at {node.url}", " at ")
-    )
+    error = node.snapshot.errors[0]
+    path = error.url.removeprefix(node.url)
+    return f"{error.problem}: {path}" if path else error.problem
 
 
 def _node_details(node: WatchedNode) -> str:
@@ -343,9 +341,9 @@ def _node_details(node: WatchedNode) -> str:
         parts.append(error_text(node))
     elif node.snapshot is not None and node.identity is not None:
         parts += [node.identity.node_name, node.identity.node_version, f"interface {node.identity.spec_version or '-'}"]
-        parts.append(f"answered in {node.snapshot.duration_s * 1000:.0f} ms")
+        parts.append(f"response time {node.snapshot.duration_s * 1000:.0f} ms")
     return "  ".join(parts)
 
 
-def _service_details(seen: WatchedService) -> str:
-    return "  ".join(filter(None, (seen.service.id, seen.service.name, seen.service.description)))
+def _service_details(watched: WatchedService) -> str:
+    return "  ".join(filter(None, (watched.service.id, watched.service.name, watched.service.description)))

@@ -1,4 +1,4 @@
-"""The terminal: taken, drawn on, and given back as it was."""
+"""The terminal: alternate screen, drawing, and restoring its settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-# The alternate screen, no cursor, and what is too long for a line is cut instead of going on in the next.
+# The alternate screen, no cursor, no line wrap.
 _ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
 _RESTORE_SCREEN = "\x1b[0m\x1b[H\x1b[2J\x1b[?7h\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[H\x1b[2J"
@@ -31,14 +31,14 @@ _UNUSABLE_TERMS = ("", "dumb", "unknown")
 
 
 class Screen:
-    """Ours for as long as the `with` block runs."""
+    """In use for the duration of the `with` block."""
 
     def __init__(self) -> None:
         if sys.stdout is None or not sys.stdout.isatty():
-            raise InvalidValueError("watch needs a terminal to draw on; elsewhere, use svcnode status")
+            raise InvalidValueError("watch needs a terminal as stdout; in a pipe or a script, use svcnode status")
         if os.environ.get("TERM", "").lower() in _UNUSABLE_TERMS:
             raise InvalidValueError(
-                f'watch cannot draw on this terminal (TERM="{os.environ.get("TERM", "")}"); use svcnode status'
+                f'watch does not support this terminal (TERM="{os.environ.get("TERM", "")}"); use svcnode status'
             )
         self._fd = sys.stdout.fileno()
         self._encoding = sys.stdout.encoding
@@ -63,7 +63,7 @@ class Screen:
 
     def enter(self) -> None:
         settings = termios.tcgetattr(self.keys_fd)
-        settings[0] &= ~termios.IXON  # Ctrl-S would hold us up, and then nobody could stop us
+        settings[0] &= ~termios.IXON  # Ctrl-S would block all output, and Ctrl-C with it
         settings[3] &= ~(termios.ICANON | termios.ECHO)
         settings[6][termios.VMIN], settings[6][termios.VTIME] = 1, 0
         termios.tcsetattr(self.keys_fd, termios.TCSANOW, settings)
@@ -71,7 +71,7 @@ class Screen:
         self._drawn_lines = []
 
     def restore(self) -> None:
-        """Also when the terminal is no more."""
+        """Works also if the terminal is closed."""
         with suppress(OSError):
             self._write(_RESTORE_SCREEN)
         with suppress(OSError, termios.error):
@@ -81,20 +81,20 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines. Asked anew each time: a terminal may be resized."""
+        """Columns and lines, read again each time: the terminal may be resized."""
         try:
             columns, lines = os.get_terminal_size(self._fd)
         except OSError:
             return 80, 24
-        return columns or 80, lines or 24  # one that has no size says 0
+        return columns or 80, lines or 24  # a terminal without a size reports 0
 
     def invalidate(self) -> None:
-        """What is on the screen may be anything now."""
+        """Draw all lines the next time: the content of the screen is unknown."""
         self._write(_CLEAR)
         self._drawn_lines = []
 
     def show(self, lines: Sequence[Text], width: int) -> None:
-        """Only lines that have changed are written, in one go: nothing flickers, and slow connections suffice."""
+        """Writes only the lines that changed, at once: no flicker, little traffic."""
         rendered = [self._render(line, width) for line in lines]
         known = [*self._drawn_lines, *[""] * (len(rendered) - len(self._drawn_lines))]
         changed = [
@@ -109,7 +109,7 @@ class Screen:
     def _render(self, line: Text, width: int) -> str:
         with self._console.capture() as captured:
             self._console.print(line, end="", soft_wrap=True)
-        # In the last column, the rest of the line would begin with what stands there.
+        # After a full line the cursor stays on the last column, and clearing would erase its character.
         return captured.get() + (_CLEAR_TO_LINE_END if line.cell_len < width else "")
 
     def _write(self, text: str) -> None:
@@ -117,11 +117,11 @@ class Screen:
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
-            except BlockingIOError:  # another program has made the terminal so, and left it so
+            except BlockingIOError:  # another program left the terminal in non-blocking mode
                 select.select([], [self._fd], [])
 
     def _encode(self, text: str) -> bytes:
-        """What the terminal cannot spell must not move what stands beside it."""
+        """A character that the encoding lacks becomes question marks of the same width."""
         try:
             return text.encode(self._encoding)
         except UnicodeEncodeError:
@@ -136,7 +136,7 @@ def _encode_char(char: str, encoding: str) -> bytes:
 
 
 def _open_keys(file: int) -> tuple[int, bool]:
-    """Where keys are read, and whether it was opened for that: what is piped into stdin may be a list of nodes."""
+    """The file descriptor for keys, and whether it was opened here: stdin may be a pipe with a list of nodes."""
     if sys.stdin is not None and sys.stdin.isatty():
         return sys.stdin.fileno(), False
     try:

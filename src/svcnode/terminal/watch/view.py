@@ -1,4 +1,4 @@
-"""Which part of what was seen is shown: the order, the filter, what is open, what is selected, and what keys do."""
+"""Which rows are shown: order, filter, expanded nodes, selection, scrolling; and the effect of keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIN_NOTE_WIDTH = 20
 
 
 class SortOrder(Enum):
-    """The value is how people are told."""
+    """The value is the label on the screen."""
 
     GIVEN = "as given"
     WORST = "worst first"
@@ -29,10 +29,10 @@ class SortOrder(Enum):
 
 
 class RowKey(NamedTuple):
-    """What stays selected while rows come, go and change places."""
+    """Identifies a row while other rows appear, disappear and move."""
 
     node: int
-    part: ServiceKey | int | None = None  # a service, the line of a remark, or the node itself
+    part: ServiceKey | int | None = None  # a service, the number of a note, or None for the node
 
 
 class Row(NamedTuple):
@@ -44,11 +44,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All that is needed to draw, and nothing that moves."""
+    """Everything that is needed to draw one frame."""
 
     model: WatchModel
-    rows: Sequence[Row]  # those that can be seen
-    first: int  # the place of the first of them
+    rows: Sequence[Row]  # the visible ones
+    first: int  # the index of the first visible row
     row_count: int
     selected: Row | None
     sort: SortOrder
@@ -58,27 +58,25 @@ class Page:
 
 
 class WatchView:
-    def __init__(self, watch: WatchModel) -> None:
-        self._model = watch
+    def __init__(self, model: WatchModel) -> None:
+        self._model = model
         self._sort = SortOrder.GIVEN
         self._filter = ""
         self._is_typing = False
         self._has_help = False
-        self._expanded = {0} if len(watch.nodes) == 1 else set()
+        self._expanded = {0} if len(model.nodes) == 1 else set()
         self._selected: RowKey | None = None
-        self._selected_before_filter: RowKey | None = (
-            None  # was selected when the filter last changed; it may hide it for a while
-        )
-        self._selected_index = 0  # of what is selected, when it was last seen
+        self._selected_before_filter: RowKey | None = None  # selected again when the filter no longer hides it
+        self._selected_index = 0  # of the selected row in the last frame
         self._top = 0
         self._height = 1
         self._just_expanded = False
         self.is_quit = False
 
-    # ---- what is shown
+    # ---- rows
 
     def page(self, width: int, height: int) -> Page:
-        """As many rows as there is room for; what is selected is among them."""
+        """The rows that fit; the selected row is one of them."""
         rows = self._rows(width)
         self._height = max(1, height)
         self._update_scroll(rows)
@@ -97,13 +95,13 @@ class WatchView:
     def _update_scroll(self, rows: Sequence[Row]) -> None:
         wanted = self._selected_before_filter or self._selected
         if wanted is not None:
-            places = {row.key: place for place, row in enumerate(rows)}
+            indexes = {row.key: index for index, row in enumerate(rows)}
             nearest = (
-                places.get(RowKey(wanted.node), self._selected_index)
+                indexes.get(RowKey(wanted.node), self._selected_index)
                 if self._selected_before_filter
                 else self._selected_index
             )
-            self._select(rows, places.get(wanted, nearest))
+            self._select(rows, indexes.get(wanted, nearest))
         if not self._filter:
             self._selected_before_filter = None
         if self._selected is not None:
@@ -112,12 +110,12 @@ class WatchView:
         self._top = max(0, min(self._top, len(rows) - self._height))
 
     def _last_row_of_node(self, rows: Sequence[Row]) -> int:
-        """Of the node that was just opened: what was asked for should be in sight."""
+        """The last row of the node that was just expanded: all of its rows should be visible."""
         node = rows[self._selected_index].node
         return self._selected_index + sum(row.node is node for row in rows[self._selected_index + 1 :])
 
-    def _select(self, rows: Sequence[Row], place: int) -> None:
-        self._selected_index = max(0, min(place, len(rows) - 1))
+    def _select(self, rows: Sequence[Row], index: int) -> None:
+        self._selected_index = max(0, min(index, len(rows) - 1))
         self._selected = rows[self._selected_index].key if rows else None
 
     def _rows(self, width: int) -> list[Row]:
@@ -125,21 +123,21 @@ class WatchView:
 
     def _node_rows(self, node: WatchedNode, width: int) -> Iterator[Row]:
         text = self._filter.casefold()
-        is_open = node.number in self._expanded
+        is_expanded = node.number in self._expanded
         if text in _node_search_text(node):
-            listed = list(node.services) if is_open else []
+            listed = list(node.services) if is_expanded else []
         else:
             listed = [service for service in node.services if text in _service_search_text(service)]
             if not listed:
                 return
         yield Row(RowKey(node.number), node)
-        if is_open:
+        if is_expanded:
             for number, note in enumerate(_note_lines(node, width)):
                 yield Row(RowKey(node.number, number), node, note=note)
         for service in _sort_services(listed, self._sort):
             yield Row(RowKey(node.number, service.key), node, service)
 
-    # ---- what keys do
+    # ---- keys
 
     def press(self, key: Key | str, width: int) -> None:
         self._just_expanded = False
@@ -200,12 +198,12 @@ class WatchView:
     def _move_without_selection(
         self, rows: Sequence[Row], key: Key | str, move: Callable[[int, int, int], int]
     ) -> None:
-        """The first press of an arrow selects what is in sight; a page is turned at once."""
+        """The first arrow key selects the top row; Page Up and Page Down scroll at once."""
         is_step = key in (Key.UP, Key.DOWN, "j", "k")
         self._select(rows, self._top if is_step else move(self._top, self._height, len(rows)))
 
     def _escape(self) -> None:
-        """First out of the filter, then out of the selection."""
+        """Clears the filter, or else the selection."""
         if self._is_typing or self._filter:
             self._selected_before_filter = self._selected_before_filter or self._selected
             self._is_typing, self._filter = False, ""
@@ -224,12 +222,12 @@ class WatchView:
 
 
 _MOVES: dict[Key | str, Callable[[int, int, int], int]] = {
-    Key.UP: lambda place, _height, _count: place - 1,
-    Key.DOWN: lambda place, _height, _count: place + 1,
-    Key.PAGE_UP: lambda place, height, _count: place - height,
-    Key.PAGE_DOWN: lambda place, height, _count: place + height,
-    Key.HOME: lambda _place, _height, _count: 0,
-    Key.END: lambda _place, _height, count: count - 1,
+    Key.UP: lambda index, _height, _count: index - 1,
+    Key.DOWN: lambda index, _height, _count: index + 1,
+    Key.PAGE_UP: lambda index, height, _count: index - height,
+    Key.PAGE_DOWN: lambda index, height, _count: index + height,
+    Key.HOME: lambda _index, _height, _count: 0,
+    Key.END: lambda _index, _height, count: count - 1,
 }
 _MOVES |= {
     "k": _MOVES[Key.UP],
@@ -239,14 +237,14 @@ _MOVES |= {
 }
 
 
-# ---- the order
+# ---- order
 
 
 def _sort_nodes(nodes: Sequence[WatchedNode], sort: SortOrder) -> Sequence[WatchedNode]:
     match sort:
         case SortOrder.GIVEN:
             return nodes
-        case SortOrder.WORST:  # those that were not heard of yet are not bad yet
+        case SortOrder.WORST:  # nodes without a snapshot are last
             return sorted(
                 nodes, key=lambda node: -1 if node.snapshot is None else node.snapshot.overall_health, reverse=True
             )
@@ -261,27 +259,27 @@ def _sort_services(services: Sequence[WatchedService], sort: SortOrder) -> Seque
         case SortOrder.GIVEN:
             return services
         case SortOrder.WORST:
-            return sorted(services, key=lambda seen: seen.severity, reverse=True)
+            return sorted(services, key=lambda service: service.severity, reverse=True)
         case SortOrder.NAME:
-            return sorted(services, key=lambda seen: seen.service.id.casefold())
+            return sorted(services, key=lambda service: service.service.id.casefold())
         case SortOrder.CHANGE:
-            return sorted(services, key=lambda seen: _recency(seen.tracker.changed_s))
+            return sorted(services, key=lambda service: _recency(service.tracker.changed_s))
 
 
 def _recency(changed_s: float | None) -> float:
     return float("inf") if changed_s is None else -changed_s
 
 
-# ---- the words that are searched, and shown
+# ---- texts that the filter searches, and notes
 
 
 def display_name(node: WatchedNode) -> str:
-    """Until it has told its name, its address has to do."""
+    """The name of the node; its address if the name is not known yet."""
     return node.identity.node_name if node.identity is not None else node.url.partition("://")[2]
 
 
 def state_text(node: WatchedNode) -> str:
-    return "asking" if node.snapshot is None else health_text(node.snapshot)
+    return "pending" if node.snapshot is None else health_text(node.snapshot)
 
 
 def _node_search_text(node: WatchedNode) -> str:
@@ -289,8 +287,8 @@ def _node_search_text(node: WatchedNode) -> str:
     return "\n".join((display_name(node), node.url, version, state_text(node))).casefold()
 
 
-def _service_search_text(seen: WatchedService) -> str:
-    return "\n".join((seen.service.id, seen.service.name, status_text(seen.status))).casefold()
+def _service_search_text(watched: WatchedService) -> str:
+    return "\n".join((watched.service.id, watched.service.name, status_text(watched.status))).casefold()
 
 
 def _note_lines(node: WatchedNode, width: int) -> Iterator[str]:
@@ -299,7 +297,7 @@ def _note_lines(node: WatchedNode, width: int) -> Iterator[str]:
     sentences = [
         *map(str, node.snapshot.shown_errors),
         *(f"remark: {sentence}" for sentence in node.snapshot.remarks),
-        *(f"deviations: {sentence}" for sentence in node.snapshot.deviations),
+        *(f"deviation: {sentence}" for sentence in node.snapshot.deviations),
     ]
     width = max(_MIN_NOTE_WIDTH, width - NOTE_INDENT)
     for sentence in sentences:
