@@ -1,6 +1,6 @@
 """A loop that reads any bytes and writes one constant response: the upper bound of every server here.
 
-`python -m benchmarks.bare_loop PORT`. It parses nothing. The remaining time is spent in the kernel and the load generator.
+`python -m benchmarks.bare_loop PORT`. It parses nothing; the time is spent in the kernel and the load generator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Generates load on the other core: as much as the server can serve, or at a constant rate.
 
-wrk does the first for small responses. With 84 KB each, wrk itself is the limit: it used 0.99 of its core while nginx used
-0.85 of the other. So large responses are discarded in the kernel, unread.
+wrk does the first for small responses. With 84 KB each, wrk itself is the limit: it used 0.99 of its core while nginx
+used 0.85 of the other. So large responses are discarded in the kernel, unread.
 
 The constant rate is our own code and never sleeps. Of Debian's tools, hey lets the rate drop, and h2load keeps it but
 counts a delayed request from when it was sent, not from when it was due. With nginx stopped for 0.3 s of 3 s, so that

@@ -96,7 +96,7 @@ def _memory(python: Python, seconds: int) -> Benchmark:
 
 def _hung(python: Python, seconds: int) -> Benchmark:
     return Benchmark(
-        title=f"checks of {QUICK_SERVICES} HTTP services beside {HUNG_SERVICES} hanging ones that start over 100 ms late",
+        title=f"checks of {QUICK_SERVICES} HTTP services beside {HUNG_SERVICES} hanging ones, over 100 ms late",
         comparisons=(
             Comparison(
                 Candidate("svcnode", lambda: _late_beside_hung(python.path, seconds)),
