@@ -18,7 +18,7 @@ import aiormq
 from aiormq.channel import EXCEPTION_MAPPING as CHANNEL_ERRORS
 from aiormq.connection import EXCEPTION_MAPPING as CONNECTION_ERRORS
 from aiormq.connection import FrameReceiver, TransportFactory
-from aiormq.exceptions import AMQPError, AuthenticationError, ProtocolSyntaxError
+from aiormq.exceptions import AMQPError, AuthenticationError, ChannelNotFoundEntity, ProtocolSyntaxError
 from pamqp.commands import Connection as ConnectionFrames
 from yarl import URL
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 READY = Verdict.ready()
 _MAX_NAME_BYTES = 255
 _DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
-_ACCESS_REFUSED, _NOT_ALLOWED = 403, 530
+_ACCESS_REFUSED, _NOT_FOUND, _NOT_ALLOWED = 403, 404, 530
 # By AMQP reply code. The driver keeps the code of some errors only as the type of the exception.
 _CODES = {
     320: ReasonCode.SHUTTING_DOWN,  # connection forced
     402: ReasonCode.NOT_FOUND,  # invalid path
     _ACCESS_REFUSED: ReasonCode.PERMISSION_DENIED,
-    404: ReasonCode.NOT_FOUND,
+    _NOT_FOUND: ReasonCode.NOT_FOUND,
     405: ReasonCode.LOCKED,
     540: ReasonCode.NOT_SUPPORTED,
 }
@@ -153,7 +153,10 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
         with _translated_errors(connection.streams):
             channel = await connection.connection.channel(publisher_confirms=False)
             if self.queue:
-                await channel.queue_declare(self.queue, passive=True)
+                try:
+                    await channel.queue_declare(self.queue, passive=True)
+                except ChannelNotFoundEntity as exc:
+                    return _broker_error(_NOT_FOUND, exc.args[-1]).verdict(self.url)
             await channel.close()
         verdict = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
         return verdict or READY

@@ -209,7 +209,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             if verdict is not None:
                 return verdict
         if await _first_row(connection, "SELECT 1") is None:
-            raise CheckError("SELECT 1 returned no row", ReasonCode.UNEXPECTED_RESPONSE)
+            return Verdict.failed(f"SELECT 1 returned no row: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
         return (self.certificate_verdict(connection._transport) if self.tls else None) or READY
 
     async def _is_read_only(self, connection: _MysqlConnection) -> bool:

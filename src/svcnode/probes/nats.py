@@ -205,8 +205,8 @@ class NatsProbe(LoginProbe[_NatsSession]):
     async def check_connection(self, connection: _NatsSession) -> Verdict:
         client = connection.client
         await _wait_for_reply(client, client.rtt(_NO_LIMIT_S))
-        if self.jetstream:
-            await _check_jetstream(client)
+        if self.jetstream and (error := await _jetstream_error(client)) is not None:
+            return error.verdict(self.url)
         verdict = self.certificate_verdict(connection.transport.streams.writer.transport) if self.tls else None
         return verdict or READY
 
@@ -284,15 +284,16 @@ async def _wait_for_reply(client: Client, request: Coroutine[Any, Any, object]) 
         reply.cancel()
 
 
-async def _check_jetstream(client: Client) -> None:
+async def _jetstream_error(client: Client) -> CheckError | None:
     try:
         await _wait_for_reply(client, client.jetstream(timeout=_NO_LIMIT_S).account_info())
     except APIError as exc:
         if exc.description is None:  # no server responds to JetStream requests
-            raise CheckError("JetStream is not enabled", ReasonCode.NOT_SUPPORTED, Outcome.NOT_READY) from None
+            return CheckError("JetStream is not enabled", ReasonCode.NOT_SUPPORTED, Outcome.NOT_READY)
         text = f"JetStream: {driver_error_text(Exception(exc.description))}"
         code = _JETSTREAM_CODES.get(exc.err_code or 0, ReasonCode.UNHEALTHY)
-        raise CheckError(text, code, Outcome.NOT_READY) from None
+        return CheckError(text, code, Outcome.NOT_READY)
+    return None
 
 
 def _client_tasks(client: Client) -> list[asyncio.Task[Any]]:

@@ -117,28 +117,33 @@ class RedisProbe(LoginProbe[_RedisConnection]):
 
     async def check_connection(self, connection: _RedisConnection) -> Verdict:
         if await _execute(connection, "PING") != b"PONG":
-            raise CheckError("the response to PING is not PONG", ReasonCode.UNEXPECTED_RESPONSE)
-        info = await self._replication_info(connection)
+            return self._failed("the response to PING is not PONG", ReasonCode.UNEXPECTED_RESPONSE)
+        try:
+            info = _parse_info(await _execute(connection, "INFO", "replication"))
+        except NoPermissionError:
+            return self._failed("no permission to run INFO replication; grant +info", ReasonCode.PERMISSION_DENIED)
+        if "role" not in info:
+            return self._failed("the response to INFO has no role", ReasonCode.UNEXPECTED_RESPONSE)
+        verdict = self._role_verdict(info)
+        if verdict is None and self._uses_tls:
+            verdict = self.certificate_verdict(connection.streams.writer.transport)
+        return verdict or READY
+
+    def _failed(self, text: str, code: ReasonCode) -> Verdict:
+        return Verdict.failed(f"{text}: {self.url}", code=code)
+
+    def _role_verdict(self, info: dict[str, str]) -> Verdict | None:
         is_replica = info["role"] == "slave"
         if is_replica and info.get("master_link_status") != "up":
             return Verdict.not_ready(
                 f"the link of this replica to its primary is down: {self.url}", code=ReasonCode.REPLICATION_STOPPED
             )
         if self.role and is_replica != (self.role == "replica"):
-            role = "replica" if is_replica else "primary"
-            return Verdict.not_ready(f"a {role}; role is {self.role}: {self.url}", code=ReasonCode.WRONG_ROLE)
-        verdict = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
-        return verdict or READY
-
-    async def _replication_info(self, connection: _RedisConnection) -> dict[str, str]:
-        try:
-            info = _parse_info(await _execute(connection, "INFO", "replication"))
-        except NoPermissionError as exc:
-            text = "the user may not run INFO, which shows the state of replication; grant it +info"
-            raise CheckError(text, ReasonCode.PERMISSION_DENIED) from exc
-        if "role" not in info:
-            raise CheckError("the response to INFO has no role", ReasonCode.UNEXPECTED_RESPONSE)
-        return info
+            return Verdict.not_ready(
+                f'the server is a {"replica" if is_replica else "primary"}; role is "{self.role}": {self.url}',
+                code=ReasonCode.WRONG_ROLE,
+            )
+        return None
 
     def reset_byte_count(self, connection: _RedisConnection) -> None:
         connection.streams.reset_byte_count()
