@@ -84,6 +84,13 @@ def verdict_for_os_error(exc: OSError, target: str) -> Verdict:
     return Verdict.failed(reason, code=code)
 
 
+def verdict_for_file_error(exc: OSError, path: str) -> Verdict:
+    """As `verdict_for_os_error`, for a file or directory on this machine."""
+    if isinstance(exc, PermissionError):
+        return Verdict.failed(f"{os_error_text(exc)}: {path}", code=ReasonCode.FILE_NOT_READABLE)
+    return verdict_for_os_error(exc, path)
+
+
 def code_for_os_error(exc: OSError) -> ReasonCode:
     if isinstance(exc, CodedOSError):
         return exc.code

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 from urllib.parse import unquote
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.redaction import MASK, redacted, register_likely_keys, register_secret
+
+UrlPart = Literal["url", "scheme", "credentials", "host", "port", "path", "query"]
 
 _URL_PATTERN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
 _AUTHORITY_PATTERN = re.compile(
@@ -22,6 +25,14 @@ _AUTHORITY_PATTERN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
+
+
+class UrlError(ProbeError):
+    """A URL that a probe cannot use, and the part of it that is wrong or missing."""
+
+    def __init__(self, part: UrlPart, text: str) -> None:
+        self.part = part
+        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -43,16 +54,16 @@ class Url:
     def parse(cls, text: str, *, register_secrets: bool = True) -> Url:
         """`register_secrets` is False for a URL that a server sent, such as a redirect."""
         if any(char < " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
-            raise ProbeError("invalid URL: it must be UTF-8 text without control characters")
+            raise UrlError("url", "invalid URL: it must be UTF-8 text without control characters")
         found = _URL_PATTERN.fullmatch(text)
         if found is None:
-            raise ProbeError("invalid URL: it must begin with a scheme, such as tcp://127.0.0.1:5432")
+            raise UrlError("scheme", "invalid URL: it must begin with a scheme, such as tcp://127.0.0.1:5432")
         scheme, rest = found["scheme"].lower(), found["rest"]
         if not rest.startswith("//"):
             return cls(scheme=scheme, path=rest)
         parts = _AUTHORITY_PATTERN.fullmatch(rest)
         if parts is None:
-            raise ProbeError(f"invalid URL: expected {scheme}://host:port/path; percent-encode special characters")
+            raise UrlError("url", f"invalid URL: expected {scheme}://host:port/path; percent-encode special characters")
         if register_secrets:
             register_secret(unquote(parts["password"] or ""))
             if parts["host"]:  # without a host, the path is a file
@@ -105,36 +116,40 @@ class Url:
     def file_path(self) -> str:
         """The path of a URL such as `file:/run/app.pid` or `file:///run/app.pid`."""
         if self.host:
-            raise ProbeError(f"a {self.scheme} URL has no host; write {self.scheme}:/{self.host}{self.path}")
+            raise UrlError("host", f"a {self.scheme} URL has no host; write {self.scheme}:/{self.host}{self.path}")
         path = unquote(self.path)
         if self.query or "\0" in path:
-            raise ProbeError("a path has no query and no null characters; write %3F for a question mark")
+            raise UrlError("path", "a path has no query and no null characters; write %3F for a question mark")
         return path
 
     def require_host(self) -> str:
         if not self.host:
-            raise ProbeError(f"the URL has no host; write {self.scheme}://host:port")
+            raise UrlError("host", f"the URL has no host; write {self.scheme}://host:port")
         if (ascii_host := _to_ascii(self.host)) != self.host:
             hint = f'; write "{ascii_host}"' if ascii_host else ""
-            raise ProbeError(f"invalid host name in the URL{hint}")
+            raise UrlError("host", f"invalid host name in the URL{hint}")
         return self.host
 
     def require_port(self) -> int:
         if self.port is None:
-            raise ProbeError(f"the URL has no port; write {self.scheme}://{self.require_host()}:port")
+            raise UrlError("port", f"the URL has no port; write {self.scheme}://{self.require_host()}:port")
         return self.port
 
     def reject_path(self) -> None:
         if self.path not in ("", "/") or self.query:
-            raise ProbeError(f"{self.scheme} URLs have no path and no query; write {self.scheme}://{self.host_port}")
+            raise UrlError(
+                "path", f"{self.scheme} URLs have no path and no query; write {self.scheme}://{self.host_port}"
+            )
 
     def reject_query(self) -> None:
         if self.query:
-            raise ProbeError(f"{self.scheme} URLs have no query; remove the question mark and everything after it")
+            raise UrlError(
+                "query", f"{self.scheme} URLs have no query; remove the question mark and everything after it"
+            )
 
     def reject_credentials(self) -> None:
         if self.username or self.password:
-            raise ProbeError(f"{self.scheme} URLs have no user name and no password")
+            raise UrlError("credentials", f"{self.scheme} URLs have no user name and no password")
 
 
 def _host(text: str) -> str:
@@ -143,7 +158,7 @@ def _host(text: str) -> str:
     try:
         return str(ipaddress.IPv6Address(text[1:-1]))
     except ValueError:
-        raise ProbeError(f"invalid IPv6 address: {text}") from None
+        raise UrlError("host", f"invalid IPv6 address: {text}") from None
 
 
 def is_valid_hostname(text: str) -> bool:
@@ -164,7 +179,7 @@ def _port(text: str | None) -> int | None:
         return None
     if not (re.fullmatch("[0-9]{1,5}", text) and 0 < int(text) <= 65535):
         # The text is not shown: it may be part of a password.
-        raise ProbeError(
-            "invalid port: it must be a number from 1 to 65535; percent-encode @ : / ? and # in a password"
+        raise UrlError(
+            "port", "invalid port: it must be a number from 1 to 65535; percent-encode @ : / ? and # in a password"
         )
     return int(text)

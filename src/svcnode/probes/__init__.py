@@ -1,8 +1,8 @@
-"""The looking: one file per kind, and none knows another. What they share is in tools/.
+"""Probes, one file per kind.
 
-A kind is a frozen dataclass: its first field is the URL, its other fields are its options, and `look()` returns a
-verdict. The table below is the only place that names them; a kind is imported when a service first uses it. Other
-packages add kinds through the entry-point group `svcnode.probes`, written as the rows of the table are.
+A kind is a frozen dataclass: its first field is the URL, its other fields are its options, and `check()` returns a
+verdict. `KINDS` lists the kinds of this package; each is imported on first use. Other packages add kinds through the
+entry-point group `svcnode.probes`, in the same format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from svcnode.net.url import Url
 
-# scheme: "module:Class", and in brackets the extra that brings its driver, where it needs one
+# scheme: "module:Class [extra]"; the extra of this package installs the driver of the kind
 KINDS = {
     "amqp": "svcnode.probes.amqp:AmqpProbe [amqp]",
     "amqps": "svcnode.probes.amqp:AmqpProbe [amqp]",
@@ -67,7 +67,7 @@ _TARGET_PATTERN = re.compile(r"(?P<module>[\w.]+):(?P<name>\w+)(?:\s*\[(?P<extra
 class ProbeKind(Protocol):
     permission: str
 
-    def __call__(self, url: Url, **options: Any) -> Probe: ...  # noqa: ANN401  each kind has its own
+    def __call__(self, url: Url, **options: Any) -> Probe: ...  # noqa: ANN401  each kind has other options
 
 
 def make_probe(
@@ -76,10 +76,9 @@ def make_probe(
     environ: Mapping[str, str] | None = None,
     allowed: Collection[str] = (),
 ) -> Probe:
-    """The probe that a URL names, or a table with a URL and options.
+    """Make a probe from a URL, or from a table with a URL and options.
 
-    `${NAME}` and `{ file = "…" }` are put in their places. Kinds that could do harm need to be among the `allowed`
-    keys of [security].
+    `${NAME}` and `{ file = "…" }` are replaced. A kind with a `permission`, such as exec, must be in `allowed`.
     """
     from svcnode.net.url import Url
     from svcnode.probes.interpolate import interpolate_url
@@ -87,7 +86,7 @@ def make_probe(
     environ = os.environ if environ is None else environ
     given = {"url": config} if isinstance(config, str) or config.keys() == {"file"} else dict(config)
     if "url" not in given:
-        raise ProbeError('a probe has a url: { url = "tcp://127.0.0.1:5432", … }')
+        raise ProbeError('a probe needs a url, as in { url = "tcp://127.0.0.1:5432" }')
     try:
         url = Url.parse(interpolate_url(given.pop("url"), environ))
     except InvalidValueError as exc:
@@ -113,8 +112,8 @@ def _check_permission(kind: ProbeKind, scheme: str, allowed: Collection[str]) ->
     permission = kind.permission
     if permission and permission not in allowed:
         raise ProbeError(
-            f"{scheme} probes run programs on this machine; to allow them, set {permission} = true in [security], "
-            f"or give --{permission.replace('_', '-')}"
+            f"{scheme} probes run programs on this machine; to allow them, set {permission} = true in [security] "
+            f"or use --{permission.replace('_', '-')}"
         )
 
 
@@ -124,28 +123,28 @@ def _load_kind(scheme: str) -> ProbeKind:
         raise ProbeError(f'unknown scheme "{scheme}"{suggestion(scheme, [*KINDS, *_entry_point_kinds()])}')
     found = _TARGET_PATTERN.fullmatch(target)
     if found is None:
-        raise ProbeError(f'"{target}", which another package names for {scheme}, is not of the form "module:Class"')
+        raise ProbeError(f'invalid entry point "{target}" for the scheme {scheme}: must be "module:Class"')
     try:
         kind: Any = getattr(import_module(found["module"]), found["name"])
     except ModuleNotFoundError as exc:
         raise ProbeError(_missing_driver_text(scheme, found["extra"], exc)) from exc
     except Exception as exc:
-        raise ProbeError(f"the kind of {scheme} cannot be loaded: {type(exc).__name__}: {exc}") from exc
+        raise ProbeError(f"cannot load the kind of the scheme {scheme}: {type(exc).__name__}: {exc}") from exc
     is_probe_class = isinstance(kind, type) and issubclass(kind, Probe) and is_dataclass(kind)
     if not is_probe_class:
         raise ProbeError(
-            f'"{target}", which another package names for {scheme}, is not a dataclass that derives from svcnode.Probe'
+            f'invalid entry point "{target}" for the scheme {scheme}: must be a dataclass derived from svcnode.Probe'
         )
     return cast("ProbeKind", kind)
 
 
 def _missing_driver_text(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:
-    fix = f'pip install "svcnode[{extra}]"' if extra else f"install the package that brings {exc.name}"
-    return f"{scheme} probes need their driver: {fix}"
+    fix = f'pip install "svcnode[{extra}]"' if extra else f"install the package that provides {exc.name}"
+    return f"{scheme} probes need a driver: {fix}"
 
 
 def _entry_point_kinds() -> dict[str, str]:
-    """Looked up only for schemes that are not ours: reading what is installed takes its time."""
+    """Read only for schemes of other packages: it takes several milliseconds."""
     from importlib.metadata import entry_points
 
     return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINT_GROUP)}

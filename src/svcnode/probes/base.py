@@ -17,7 +17,7 @@ from svcnode.net.url import Url  # noqa: TC001  options are parsed by the types 
 if TYPE_CHECKING:
     from svcnode.core.codes import ReasonCode
 
-# The largest difference of two clocks that are set right. A time further in the future means that the clocks disagree.
+# A time of another machine that is further in the future than this shows that the clocks differ.
 MAX_CLOCK_SKEW_S = 60.0
 
 
@@ -36,7 +36,7 @@ class CheckError(Exception):
 class Probe(ABC):
     """Checks one service.
 
-    A probe is a value: two equal probes check the same thing in the same way, so a reload keeps the one that runs.
+    A probe is a value: a reload of the configuration keeps a running probe that equals the new one.
     """
 
     __slots__ = ()
@@ -48,8 +48,8 @@ class Probe(ABC):
     async def check(self) -> Verdict:
         """Run one check.
 
-        The caller sets the deadline and cancels the call. An exception is a fault of the probe, not of the service,
-        and gives the verdict `unknown`.
+        The caller sets the deadline and cancels the call. An exception is a fault of the probe, not of the service:
+        the verdict is `unknown`.
         """
 
     @property
@@ -59,12 +59,12 @@ class Probe(ABC):
 
     @property
     def display_url(self) -> str | None:
-        """What is checked, as it may be shown: without secrets. None if there is no URL."""
+        """The URL without secrets; None if the probe has no URL."""
         return None
 
     @property
     def ttl_s(self) -> float | None:
-        """Set for a heartbeat: the service reports by itself within this time, and `check` is never called."""
+        """For a heartbeat, the time within which the service must report; `check` is never called. Otherwise None."""
         return None
 
     @property
@@ -73,7 +73,7 @@ class Probe(ABC):
         return 0.0
 
     def close(self) -> None:  # noqa: B027  most probes keep nothing
-        """Close what the probe keeps between checks, such as a connection. Called when probing stops."""
+        """Close everything that the probe keeps between checks, such as a connection. Called when probing stops."""
 
 
 @dataclass(frozen=True, repr=False)

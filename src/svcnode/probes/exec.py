@@ -1,11 +1,11 @@
-"""`exec:/path/to/program argument…`: a program of yours that looks, and says by its exit status what it saw.
+"""`exec:/path/to/program argument…`: a program checks the service and reports the result by its exit status.
 
-ready      exit 0
-not ready  exit 75, which is known as a temporary failure
-failed     any other exit, or an end by a signal
+ready      exit status 0
+not ready  exit status 75 (EX_TEMPFAIL)
+failed     any other exit status, or ended by a signal
 unknown    the program cannot be started
 
-It has no shell around it, no input, and a process group of its own, which is killed as a whole when the time is up.
+The program runs without a shell and without input, in its own process group. The group is killed at the deadline.
 """
 
 from __future__ import annotations
@@ -20,39 +20,43 @@ from dataclasses import dataclass, field
 from typing import ClassVar, cast
 from urllib.parse import quote, unquote
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import os_error_text
+from svcnode.net.os_errors import code_for_os_error
 from svcnode.net.trace import step
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.options import Strings
 
 EXIT_NOT_READY = os.EX_TEMPFAIL  # 75
-MAX_OUTPUT_BYTES = 4 * 1024  # that are shown; twice as many are heard, so that no half of a secret stands at the end
-OUTPUT_DRAIN_TIMEOUT_S = 0.1  # after the end, for output still in the pipe; a child may hold it open for ever
+MAX_OUTPUT_BYTES = 4 * 1024  # shown; twice as much is read, so that a secret at the end is redacted before it is cut
+OUTPUT_DRAIN_TIMEOUT_S = 0.1  # for output still in the pipe after the exit; a child process may keep the pipe open
 REAP_TIMEOUT_S = 0.5
-_MUST_ENCODE = re.compile("[%\x00-\x1f\x7f\ud800-\udfff]")  # what a URL holds only in its %-form
+_MUST_ENCODE = re.compile("[%\x00-\x1f\x7f\ud800-\udfff]")  # percent-encoded in a URL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExecProbe(UrlProbe):
-    argv: Strings = ()  # instead of words in the URL
+    argv: Strings = ()  # instead of arguments in the URL
     _argv: tuple[str, ...] = field(init=False, compare=False)
 
     permission: ClassVar[str] = "allow_exec"
 
     def __post_init__(self) -> None:
         if self.url.host or self.url.query or bool(self.argv) == bool(self.url.path.strip()):
-            raise ProbeError('names a program, once: "exec:/path/to/program", or argv = […] beside "exec:"')
+            raise ProbeError(
+                'name the program once: "exec:/path/to/program", or "exec:" with argv = ["/path/to/program"]'
+            )
         argv = self.argv or _split_argv(self.url.path)
-        if not argv[0] or any("\0" in word for word in argv):
-            raise OptionError("argv", "begins with a program, and holds no null characters")
+        if not argv[0] or any("\0" in argument for argument in argv):
+            raise OptionError("argv", "must begin with a program, and must not contain null characters")
         object.__setattr__(self, "_argv", argv)
 
     @property
     def display_url(self) -> str:
-        """The URL; of words in a list only the program, since nobody can tell which of the others is a secret."""
+        """The URL, or only the program of `argv`: any argument may be a secret."""
         if not self.argv:
             return str(self.url)
         program = shlex.quote(_MUST_ENCODE.sub(_percent_encode, redacted(self.argv[0])))
@@ -60,7 +64,7 @@ class ExecProbe(UrlProbe):
 
     async def check(self) -> Verdict:
         child = _Child()
-        # In a task of its own: a start that is cancelled half-way leaves asyncio waiting for whatever was started.
+        # In its own task: if a start is cancelled half-way, asyncio waits for the started process.
         starting = asyncio.create_task(self._start(child))
         try:
             with step("start", self._argv[0]):
@@ -69,14 +73,16 @@ class ExecProbe(UrlProbe):
                 await child.exited.wait()
             await _wait_at_most(OUTPUT_DRAIN_TIMEOUT_S, child.output_closed)
         except OSError as exc:
-            child.exited.set()  # it has never been there
-            return Verdict.unknown(f"cannot run {self._argv[0]}: {os_error_text(exc)}")
+            child.exited.set()  # there is no process
+            is_exhausted = code_for_os_error(exc) is ReasonCode.RESOURCE_EXHAUSTED
+            return Verdict.unknown(
+                f"cannot start {self._argv[0]}: {os_error_text(exc)}",
+                code=ReasonCode.RESOURCE_EXHAUSTED if is_exhausted else ReasonCode.COMMAND_NOT_STARTED,
+            )
         finally:
             child.clean_up()
-            await _wait_at_most(
-                REAP_TIMEOUT_S, child.exited
-            )  # so that no look begins beside the remains of the last one
-        return _verdict(child.exit_code, child.first_line)
+            await _wait_at_most(REAP_TIMEOUT_S, child.exited)  # so that the next check does not run beside this one
+        return _verdict(child.exit_status, child.first_line)
 
     async def _start(self, child: _Child) -> None:
         await asyncio.get_running_loop().subprocess_exec(
@@ -91,17 +97,19 @@ def _percent_encode(found: re.Match[str]) -> str:
 
 def _split_argv(text: str) -> tuple[str, ...]:
     try:
-        return tuple(unquote(word) for word in shlex.split(text))
+        return tuple(unquote(argument) for argument in shlex.split(text))
     except ValueError as exc:
-        raise ProbeError(f"its words cannot be told apart: {str(exc).lower()}") from exc
+        raise ProbeError(f"cannot split the command into arguments: {str(exc).lower()}") from exc
 
 
-def _verdict(code: int, said: str) -> Verdict:
-    if code == 0:
+def _verdict(exit_status: int, output: str) -> Verdict:
+    if exit_status == 0:
         return Verdict.ready()
-    ended = f"exit {code}" if code > 0 else f"ended by {_signal_name(-code)}"
-    reason = f"{ended}: {said}" if said else ended
-    return Verdict.not_ready(reason) if code == EXIT_NOT_READY else Verdict.failed(reason)
+    ended = f"exit status {exit_status}" if exit_status > 0 else f"ended by {_signal_name(-exit_status)}"
+    reason = f"{ended}: {output}" if output else ended
+    if exit_status == EXIT_NOT_READY:
+        return Verdict.not_ready(reason, code=ReasonCode.EXIT_STATUS)
+    return Verdict.failed(reason, code=ReasonCode.EXIT_STATUS)
 
 
 def _signal_name(number: int) -> str:
@@ -126,10 +134,10 @@ class _Child(asyncio.SubprocessProtocol):
         self._output = bytearray()
 
     @property
-    def exit_code(self) -> int:
-        code = None if self._transport is None else self._transport.get_returncode()
-        assert code is not None, "it has ended"
-        return code
+    def exit_status(self) -> int:
+        status = None if self._transport is None else self._transport.get_returncode()
+        assert status is not None, "the process has exited"
+        return status
 
     @property
     def first_line(self) -> str:
@@ -137,12 +145,12 @@ class _Child(asyncio.SubprocessProtocol):
         return redacted(line)[:MAX_OUTPUT_BYTES]
 
     def clean_up(self) -> None:
-        """Nobody need stay until it is gone: it is killed as soon as it runs, and closed as soon as it has ended."""
+        """Kill the process group as soon as it runs; close the transport as soon as the process has exited."""
         self._is_abandoned = True
         if self._transport is None:
             return
         if self.exited.is_set():
-            self._transport.close()  # not earlier: asyncio would take its end from whoever waits for it
+            self._transport.close()  # not earlier: closing would also end the wait for the exit
         else:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._transport.get_pid(), signal.SIGKILL)
@@ -153,7 +161,9 @@ class _Child(asyncio.SubprocessProtocol):
             self.clean_up()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._output += data[: 2 * MAX_OUTPUT_BYTES - len(self._output)]  # the rest is read, so that it need not wait
+        self._output += data[
+            : 2 * MAX_OUTPUT_BYTES - len(self._output)
+        ]  # more is read but dropped, so that the program does not block
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self.output_closed.set()

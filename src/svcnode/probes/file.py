@@ -1,8 +1,8 @@
-"""`file:/path`: a file that is there, can be read, and is fresh.
+"""`file:/path`: a file exists, is readable and recent.
 
-ready    it can be opened for reading, was changed within `max_age`, and holds `contains`
-failed   it is missing, unreadable, no regular file, too old, dated in the future, or lacks that text
-unknown  no file descriptors or threads left here
+ready    it can be opened for reading, was modified within `max_age`, and contains `contains`
+failed   missing, not readable, not a regular file, too old, dated in the future, or the text is missing
+unknown  no file descriptors or threads left on this machine
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from svcnode.core.errors import ProbeError
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
-from svcnode.core.text import os_error_text
-from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.os_errors import CodedOSError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
+from svcnode.net.url import UrlError
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, UrlProbe
 from svcnode.probes.options import Seconds
 
 MAX_READ_BYTES = 1024 * 1024
-_FILE_TYPES = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_FILE_TYPES = {stat.S_IFDIR: "directory", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FileProbe(UrlProbe):
     max_age: Seconds | None = None
-    contains: str = ""  # somewhere in the first MiB
+    contains: str = ""  # in the first MiB
     _thread: DaemonCall = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.url.file_path:
-            raise ProbeError('names no file; write its path, as in "file:/run/app/heartbeat"')
+            raise UrlError("path", 'the URL has no path; write "file:/run/app/heartbeat"')
         object.__setattr__(self, "_thread", DaemonCall("file"))
 
     async def check(self) -> Verdict:
@@ -43,38 +43,32 @@ class FileProbe(UrlProbe):
     def _check_now(self) -> Verdict:
         path = Path(self.url.file_path)
         try:
-            _require_regular_file(path.stat())  # before it is opened, which a device may take for a command
+            _require_regular_file(path.stat())  # before it is opened: opening a device can have effects
             with open(path, "rb", opener=_open_nonblocking) as file:
-                about = os.fstat(file.fileno())
-                _require_regular_file(about)
-                fault = self._find_problem(file, time.time() - about.st_mtime)
-        except _NotRegularFileError as exc:
-            fault = str(exc)
-        except PermissionError as exc:
-            fault = f"cannot be read: {os_error_text(exc)}"
+                info = os.fstat(file.fileno())
+                _require_regular_file(info)
+                self._validate(file, time.time() - info.st_mtime)
         except OSError as exc:
-            return verdict_for_os_error(exc, str(path))
-        return Verdict.failed(f"{fault}: {path}") if fault else Verdict.ready()
+            return verdict_for_file_error(exc, str(path))
+        return Verdict.ready()
 
-    def _find_problem(self, file: BinaryIO, age_s: float) -> str:
-        if self.max_age is not None and not -MAX_CLOCK_SKEW_S <= age_s <= self.max_age:
-            age = f"{age_s:.0f} s old" if age_s > 0 else f"dated {-age_s:.0f} s in the future"
-            return f"{age}, allowed are {self.max_age:g} s"
+    def _validate(self, file: BinaryIO, age_s: float) -> None:
+        if self.max_age is not None:
+            if age_s < -MAX_CLOCK_SKEW_S:
+                raise CodedOSError(f"dated {-age_s:.0f} s in the future", ReasonCode.CLOCK_SKEW)
+            if age_s > self.max_age:
+                raise CodedOSError(f"{age_s:.0f} s old, max_age is {self.max_age:g} s", ReasonCode.FILE_OUTDATED)
         if self.contains and self.contains.encode() not in file.read(MAX_READ_BYTES):
-            return f'does not hold "{self.contains}"'
-        return ""
+            raise CodedOSError(f'does not contain "{self.contains}"', ReasonCode.UNEXPECTED_RESPONSE)
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
-    """Not even for who writes to a pipe, if one has just taken the place of the file."""
+    """Opening does not block, even if a pipe has replaced the file since stat()."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-class _NotRegularFileError(Exception):
-    pass
-
-
-def _require_regular_file(about: os.stat_result) -> None:
-    sort = stat.S_IFMT(about.st_mode)
-    if sort != stat.S_IFREG:
-        raise _NotRegularFileError(f"is {_FILE_TYPES.get(sort, 'a device')}, not a file")
+def _require_regular_file(info: os.stat_result) -> None:
+    file_type = stat.S_IFMT(info.st_mode)
+    if file_type != stat.S_IFREG:
+        name = _FILE_TYPES.get(file_type, "device")
+        raise CodedOSError(f"not a regular file but a {name}", ReasonCode.FILE_NOT_READABLE)

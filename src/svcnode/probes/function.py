@@ -1,4 +1,4 @@
-"""A function of the embedding program as a probe."""
+"""A check function of the embedding program as a probe."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, supp
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, is_user_interrupt
 from svcnode.core.model import Verdict
 from svcnode.core.text import error_text
 from svcnode.net.os_errors import ThreadStartError, verdict_for_os_error
 from svcnode.net.tasks import GuardedTask, SelfCancelledError
-from svcnode.net.threads import DaemonCall
+from svcnode.net.threads import STILL_RUNNING, DaemonCall
 from svcnode.probes.base import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_STILL_RUNNING = Verdict.failed("its previous run has not returned yet")
-
 
 @dataclass(frozen=True, slots=True)
 class FunctionProbe(Probe):
-    """Returning is ready, returning False or raising is failed, and a returned verdict stands as it is.
+    """`ready` if the function returns, `failed` if it returns False or raises; a returned verdict is used as it is.
 
-    A plain function runs in a thread. A run that outlives its deadline cannot be stopped, so while it goes on
-    no second one is begun. What a call does not run, such as a generator, is never taken for a success.
+    A plain function runs in a thread. It cannot be stopped at its deadline, so no second call starts while it runs.
+    A result that is unfinished work, such as a generator or a coroutine in a list, is `failed`.
     """
 
     function: Callable[[], Any]
@@ -40,14 +39,13 @@ class FunctionProbe(Probe):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise InvalidValueError(
-                f"a check is a function, or something else that can be called, not {self.function!r}; "
-                "hand over the function itself, not what it returns"
+                f"a check must be callable, not {self.function!r}; pass the function itself, not its result"
             )
         code = _unwrap_callable(self.function)
         if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
             raise InvalidValueError(
-                f"{getattr(code, '__qualname__', code)} cannot be a check: it yields, so a call runs nothing of it; "
-                "let it return instead, or write a function that uses it and returns"
+                f"{getattr(code, '__qualname__', code)} cannot be a check: calling a generator function does not run "
+                "it; use return instead of yield"
             )
 
     @property
@@ -57,60 +55,59 @@ class FunctionProbe(Probe):
     async def check(self) -> Verdict:
         self._task.loop_blocked_s = 0.0
         if self._thread.is_busy:
-            return _STILL_RUNNING
+            return STILL_RUNNING
         if self._task.is_busy:
             self._task.cancel_again()
-            return _STILL_RUNNING
+            return STILL_RUNNING
         if inspect.iscoroutinefunction(self.function):
             return await self._run_in_task(self.function)
         try:
             result = await self._thread.call(self._run_in_thread)
         except ThreadStartError as exc:
-            return verdict_for_os_error(exc, "the check")
-        # A callable object or a lambda may still hand back something to await.
+            return verdict_for_os_error(exc, "check function")
+        # A callable object or a lambda may return an awaitable.
         return result if isinstance(result, Verdict) else await self._run_in_task(lambda: result)
 
     @property
     def loop_blocked_s(self) -> float:
-        """How long the last look held the event loop by itself."""
         return self._task.loop_blocked_s
 
     def close(self) -> None:
         self._task.abort()
 
-    async def _run_in_task(self, begin: Callable[[], Any]) -> Verdict:
+    async def _run_in_task(self, start: Callable[[], Any]) -> Verdict:
         try:
-            return await self._task.call(lambda: _await_verdict(begin))
+            return await self._task.call(lambda: _await_verdict(start))
         except SelfCancelledError:
-            return Verdict.failed("what it waited for was cancelled")
+            return Verdict.failed("a task that the check awaited was cancelled", code=ReasonCode.CHECK_FAILED)
 
     def _run_in_thread(self) -> object:
         try:
             result = self.function()
             return result if inspect.isawaitable(result) else _verdict_from(result)
-        except BaseException as exc:  # noqa: BLE001  no Ctrl-C comes to a thread, and a check may not end the program
-            return Verdict.failed(error_text(exc))
+        except BaseException as exc:  # noqa: BLE001  a thread gets no Ctrl-C, and a check must not end the program
+            return Verdict.failed(error_text(exc), code=ReasonCode.CHECK_FAILED)
 
 
-async def _await_verdict(begin: Callable[[], Any]) -> Verdict:
+async def _await_verdict(start: Callable[[], Any]) -> Verdict:
     try:
-        return _verdict_from(await begin())
+        return _verdict_from(await start())
     except asyncio.CancelledError:
-        raise  # whose it is, `GuardedTask` can tell
+        raise  # GuardedTask knows whether the check itself was cancelled
     except BaseException as exc:
         if is_user_interrupt(exc):
             raise
-        return Verdict.failed(error_text(exc))  # a check says "failed" by raising whatever it likes
+        return Verdict.failed(error_text(exc), code=ReasonCode.CHECK_FAILED)
 
 
-def _unwrap_callable(function: Any) -> Any:  # noqa: ANN401  whatever can be called
-    """What is run in the end, without the arguments and the object that it is bound to."""
+def _unwrap_callable(function: Any) -> Any:  # noqa: ANN401  any callable
+    """The function that a partial, a bound method or a callable object calls."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
         elif inspect.ismethod(function):
             function = function.__func__
-        elif not inspect.isroutine(function) and inspect.ismethod(getattr(function, "__call__", None)):  # noqa: B004  its code is wanted
+        elif not inspect.isroutine(function) and inspect.ismethod(getattr(function, "__call__", None)):  # noqa: B004  the method itself is needed
             function = function.__call__
         else:
             return function
@@ -120,50 +117,50 @@ def _verdict_from(result: object) -> Verdict:
     if isinstance(result, Verdict):
         return result
     if _is_false(result):
-        return Verdict.failed("the check returned False")
-    undone = _unfinished_work(result)
-    if undone is None:
+        return Verdict.failed("the check returned False", code=ReasonCode.CHECK_FAILED)
+    problem = _unfinished_work(result)
+    if problem is None:
         return Verdict.ready()
     _close(result)
-    return Verdict.failed(f"the check returned {undone}")
+    return Verdict.failed(f"the check returned {problem}", code=ReasonCode.CHECK_FAILED)
 
 
 def _is_false(result: object) -> bool:
-    """NumPy has a False of its own, whose type is called `bool_`, or `bool` as Python's."""
+    """Also NumPy's False, whose type has the name `bool` or `bool_`."""
     return type(result).__name__ in ("bool", "bool_") and not result
 
 
 def _unfinished_work(result: object) -> str | None:
-    """The work that nobody has done yet, where that is what was returned, and what to write instead."""
-    words = None
+    """Describes a result that still has to be run, and how to fix the check; None for any other result."""
+    problem = None
     match result:
         case Generator() | AsyncGenerator():
-            words = "a generator, of which nobody ran anything: return instead of yield"
+            problem = "a generator that was not run: use return instead of yield"
         case map() | filter() | zip():
-            words = f"a {type(result).__name__}, of which nobody ran anything: go through it in the check"
+            problem = f"a {type(result).__name__} that was not run: iterate over it in the check"
         case Future():
-            words = "a future that nobody waited for: return its result()"
+            problem = "a future that was not waited for: return its result()"
         case _ if _context_generator(result) is not None:
-            words = "a context manager that nobody entered: use it inside the check"
+            problem = "a context manager that was not entered: use it in a with statement in the check"
         case _ if inspect.isawaitable(result):
-            words = "something to await, which nobody did: await it in the check"
+            problem = "an awaitable that was not awaited: await it in the check"
         case _ if inspect.isroutine(result) or isinstance(result, functools.partial):
-            words = "a function that nobody called: call it in the check"
+            problem = "a function that was not called: call it in the check"
         case _:
             pass
-    return words
+    return problem
 
 
 def _context_generator(result: object) -> object:
-    """Of what @contextmanager or its like made; other things that can be entered, such as connections, are evidence."""
+    """The generator inside a result of @contextmanager. Other context managers, such as connections, are results."""
     is_context = isinstance(result, AbstractContextManager | AbstractAsyncContextManager)
     inner = getattr(result, "gen", None) if is_context else None
     return inner if isinstance(inner, Generator | AsyncGenerator) else None
 
 
-def _close(undone: object) -> None:
-    """What was begun is to end now; and of a coroutine, a warning would come later that nobody awaited it."""
-    closable = _context_generator(undone) or undone
-    if isinstance(closable, Generator | Coroutine):  # an asynchronous generator is closed by the loop, if it was begun
+def _close(result: object) -> None:
+    """Close a generator; close a coroutine too, to avoid the warning that it was never awaited."""
+    closable = _context_generator(result) or result
+    if isinstance(closable, Generator | Coroutine):  # the loop closes asynchronous generators
         with suppress(Exception):
             closable.close()

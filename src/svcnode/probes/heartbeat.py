@@ -1,14 +1,15 @@
-"""`heartbeat:30s`: nobody looks; the service gives a sign of life by itself, through `Node.beat(id)`.
+"""`heartbeat:30s`: the service sends heartbeats through `Node.beat(id)`; it is not checked.
 
-ready      a beat within `ttl`
-not ready  before the first beat, for as long as `ttl`
-failed     no beat within `ttl`
+ready      a heartbeat within `ttl`
+not ready  before the first heartbeat, for at most `ttl`
+failed     no heartbeat within `ttl`
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.units import parse_duration_s
@@ -22,9 +23,9 @@ class HeartbeatProbe(UrlProbe):
 
     def __post_init__(self) -> None:
         if bool(self.url.path) == (self.ttl is not None):
-            raise ProbeError('names how long a beat counts, once: "heartbeat:30s", or ttl = "30s" beside "heartbeat:"')
+            raise ProbeError('set the ttl once: "heartbeat:30s", or "heartbeat:" with ttl = "30s"')
         if not self.ttl_s > 0:
-            raise ProbeError("a beat counts for more than 0 seconds")
+            raise ProbeError("the ttl must be more than 0 s")
 
     @property
     def ttl_s(self) -> float:
@@ -36,4 +37,4 @@ class HeartbeatProbe(UrlProbe):
             raise ProbeError(str(exc)) from exc
 
     async def check(self) -> Verdict:
-        return Verdict.unknown("a heartbeat is heard by a running node, and cannot be looked for")
+        return Verdict.unknown("a heartbeat cannot be checked; a running node receives it", code=ReasonCode.NO_EVIDENCE)

@@ -1,4 +1,4 @@
-"""Values that stand elsewhere: `${NAME}` in the environment, `{ file = "…" }` in a file. None is ever shown."""
+"""Replaces `${NAME}` by an environment variable and `{ file = "…" }` by the content of a file; both become secrets."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_FILE_BYTES = 64 * 1024
-# In a URL that is a secret as a whole, what could be a key; a shorter word is more often a name.
+# Parts of a secret URL that are at least this long may be keys; shorter ones are usually names.
 MIN_KEY_CHARS = 8
 
-# "$${" stands for a plain "${"; a "${" alone has no end, or none before the next one begins.
+# "$${" is an escaped "${". The last alternative is a "${" without its "}".
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{(?P<name>(?:(?!\$\{)[^}])*)\}|\$\{")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Where what stands decides how it is put in: raw in the host, in %-form in the user's part and after the host.
+# Values are inserted as they are in the host, and percent-encoded before and after it.
 _URL_PARTS = re.compile(r"([^:/?#]*:)(//(?:[^/?#]*@)?)?([^/?#]*)(.*)", re.DOTALL)
 
 
-def interpolate(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  whatever TOML can hold
-    """The value with everything put in its place that stands elsewhere."""
+def interpolate(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  any TOML value
+    """Replace variables and files in a value, at any depth."""
     match value:
         case str():
-            return _require_utf8(_substitute(value, environ, is_secret=True), "it")
+            return _require_utf8(_substitute(value, environ, is_secret=True), "the value")
         case {"file": str(path), **others} if not others:
             return _read_secret_file(_substitute(path, environ, is_secret=False))
         case dict():
@@ -42,21 +42,21 @@ def interpolate(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 
 
 
 def interpolate_url(value: object, environ: Mapping[str, str]) -> str:
-    """A URL of which any part, or all of it, stands elsewhere."""
-    if is_in_file := isinstance(value, dict):
+    """Replace variables in a URL, or read the whole URL from a variable or a file."""
+    if is_from_file := isinstance(value, dict):
         value = interpolate(value, environ)
     if not isinstance(value, str):
-        raise InvalidValueError('a probe URL is a string, or { file = "…" } that names the file it stands in')
-    if is_in_file:
+        raise InvalidValueError('a probe URL must be a string or { file = "/path/to/file" }')
+    if is_from_file:
         value = _literal_url(value)
-    elif value.startswith("${"):  # all of it, or its beginning with scheme and host
-        beginning, brace, rest = value.partition("}")
-        value = _literal_url(_substitute(beginning + brace, environ, is_secret=True)) + rest
+    elif value.startswith("${"):  # the variable holds the whole URL, or its scheme and host
+        variable, brace, rest = value.partition("}")
+        value = _literal_url(_substitute(variable + brace, environ, is_secret=True)) + rest
     parts = _URL_PARTS.fullmatch(value)
     if parts is None:
-        return value  # not a URL, and whoever parses it says so
+        return value  # not a URL; Url.parse reports it
     scheme, user, host, rest = (part or "" for part in parts.groups())
-    if parts[2] is None:  # no authority: all is the rest
+    if parts[2] is None:  # no authority
         host, rest = "", host + rest
     return (
         scheme
@@ -67,26 +67,26 @@ def interpolate_url(value: object, environ: Mapping[str, str]) -> str:
 
 
 def _literal_url(text: str) -> str:
-    """A URL that stands elsewhere: taken as it is, with nothing put into it, and no key in it is shown."""
+    """Escape a URL that comes from a variable or a file, so that it is not interpolated again; register its keys."""
     if parts := _URL_PARTS.fullmatch(text):
-        for word in re.split(r"[/?&=#\s]", parts[4] if parts[2] else parts[3] + parts[4]):
-            if len(word) >= MIN_KEY_CHARS:
-                register_secret(word)
-                register_secret(unquote(word))
+        for part in re.split(r"[/?&=#\s]", parts[4] if parts[2] else parts[3] + parts[4]):
+            if len(part) >= MIN_KEY_CHARS:
+                register_secret(part)
+                register_secret(unquote(part))
     return text.replace("${", "$${")
 
 
 def _unset_variable_text(name: str) -> str:
     if _VARIABLE_NAME.fullmatch(name):
-        return f"the environment variable {name} is not set"
-    # What is no name may be a secret, such as the default in the shell's ${NAME:-default}, so it is not shown.
-    return "what stands in ${…} is not the name of an environment variable; there is no form with a default"
+        return f"environment variable {name} is not set"
+    # Not shown: it may be a secret, such as the default in the shell's ${NAME:-default}.
+    return "${…} must contain the name of an environment variable; defaults such as ${NAME:-default} are not supported"
 
 
-def _require_utf8(text: str, what: str) -> str:
-    """The system hands on bytes that are no text as halves of characters, which nothing further on could take."""
+def _require_utf8(text: str, subject: str) -> str:
+    """Python represents bytes that are not UTF-8 as surrogates, which cannot be encoded."""
     if any("\ud800" <= char < "\ue000" for char in text):
-        raise InvalidValueError(f"{what} is not UTF-8 text")
+        raise InvalidValueError(f"{subject} is not UTF-8 text")
     return text
 
 
@@ -95,20 +95,20 @@ def _percent_encode(text: str) -> str:
 
 
 def _substitute(text: str, environ: Mapping[str, str], *, is_secret: bool, encode: Callable[[str], str] = str) -> str:
-    def fill(found: re.Match[str]) -> str:
+    def replace(found: re.Match[str]) -> str:
         name = found["name"]
         if found[0] == "$${":
             return "${"
-        if name is None:  # what follows may be a secret, so it is not shown
-            raise InvalidValueError("a ${ lacks its }; write ${NAME}, or $${ for a plain ${")
+        if name is None:  # the text is not shown: it may contain a secret
+            raise InvalidValueError("${ without }; write ${NAME}, or $${ for a literal ${")
         if name not in environ:
             raise InvalidValueError(_unset_variable_text(name))
-        value = _require_utf8(environ[name], f"the environment variable {name}")
+        value = _require_utf8(environ[name], f"environment variable {name}")
         if is_secret:
             register_secret(value)
         return encode(value)
 
-    return _PLACEHOLDER.sub(fill, text)
+    return _PLACEHOLDER.sub(replace, text)
 
 
 def _read_secret_file(name: str) -> str:
@@ -125,9 +125,9 @@ def _read_secret_file(name: str) -> str:
 
 def _read_small_file(path: Path) -> bytes:
     try:
-        about = path.stat()
-    except ValueError:  # a null character in it
-        raise InvalidValueError(f"cannot read {path}: no file has such a name") from None
-    if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
-        raise InvalidValueError(f"not a file of at most {MAX_FILE_BYTES // 1024} KiB: {path}")
+        info = path.stat()
+    except ValueError:  # a null character in the path
+        raise InvalidValueError(f"cannot read {path}: invalid path") from None
+    if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE_BYTES:
+        raise InvalidValueError(f"cannot read {path}: must be a regular file of at most {MAX_FILE_BYTES // 1024} KiB")
     return path.read_bytes()

@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901): what stands at `/data/items/0` of a document, and whether it is what was expected."""
+"""JSON pointers (RFC 6901), such as `/data/items/0`, and comparing a document with expected values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def expectations(value: object) -> dict[str, Any]:
             raise InvalidValueError(f'"{pointer}" is not a JSON pointer; did you mean "/{pointer}"?')
         if not is_json_value(wanted):
             raise InvalidValueError(
-                f'"{pointer}" is to be what no JSON holds: nan, inf, or a date or time, which JSON has as a string'
+                f'"{pointer}" is not a JSON value; JSON has no nan, inf, dates and times: write a string'
             )
     return value
 
 
 def is_json_value(value: object) -> bool:
-    """Whether JSON has a form for it: TOML has dates, times, nan and inf besides."""
+    """False for dates, times, nan and inf, which TOML has and JSON has not."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -35,18 +35,18 @@ def is_json_value(value: object) -> bool:
     return True
 
 
-# Which value must stand where.
+# The expected value by JSON pointer.
 Expectations = Annotated[dict[str, Any], expectations]
 
 
 def find_mismatch(document: object, expected: dict[str, Any]) -> str | None:
-    """What is not as expected, in words; None when all is."""
+    """Describes the first value that is not as expected; None if all are."""
     for pointer, wanted in expected.items():
         found = resolve_pointer(document, pointer)
         if found is _MISSING:
-            return f"there is no {pointer}"
+            return f"{pointer} is missing"
         if not _is_equal(found, wanted):
-            return f"{pointer or 'the whole'} is {json_excerpt(found)}, expected {json_excerpt(wanted)}"
+            return f"{pointer or 'the document'} is {json_excerpt(found)}, expected {json_excerpt(wanted)}"
     return None
 
 
@@ -68,7 +68,7 @@ def _is_index(key: str, items: list[object]) -> bool:
 
 
 def _is_equal(left: object, right: object) -> bool:
-    """As JSON has it: true is not 1."""
+    """As in JSON: true is not equal to 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -80,7 +80,9 @@ def _is_equal(left: object, right: object) -> bool:
 
 def json_excerpt(value: object) -> str:
     try:
-        text = redacted(json.dumps(value, ensure_ascii=False, default=str))  # before half of a secret is cut off
+        text = redacted(
+            json.dumps(value, ensure_ascii=False, default=str)
+        )  # before it is cut: half a secret would not be recognised
     except RecursionError:
-        return "nested too deep to be shown"
+        return "(nested too deeply)"
     return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

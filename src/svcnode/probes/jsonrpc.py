@@ -1,9 +1,10 @@
-"""`jsonrpc+http://…`, `jsonrpc+https://…`: a JSON-RPC 2.0 method whose result is as it should be.
+"""`jsonrpc+http://…`, `jsonrpc+https://…`: a JSON-RPC 2.0 method returns the expected result.
 
-ready      the method returned a result, and `result` holds for it
-not ready  the certificate ends within `min_cert_days`
-failed     an error, another result, an answer that is not JSON-RPC; refused, unreachable, not trusted
-unknown    no file descriptors or ports left here; the resolver or the proxy does not work
+ready      the method returned a result, and the result matches `result`
+not ready  the certificate expires within `min_cert_days`
+failed     an error, another result, a response that is not JSON-RPC; connection refused, network unreachable,
+           certificate not valid
+unknown    no file descriptors or ports left on this machine, or the resolver or the proxy failed
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
 from svcnode.core.text import type_name
@@ -27,7 +29,7 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
     if not isinstance(value, list | dict):
         raise InvalidValueError(f"must be a list or a table, not {type_name(value)}")
     if not is_json_value(value):
-        raise InvalidValueError("holds a date, a time or a number that JSON has no form for")
+        raise InvalidValueError("must not contain dates, times, nan or inf: JSON does not have them")
     return value
 
 
@@ -35,7 +37,7 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
 class JsonRpcProbe(HttpClientProbe):
     method: str
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
-    result: Expectations = field(default_factory=dict)  # by pointers into the result; "" is all of it
+    result: Expectations = field(default_factory=dict)  # by JSON pointer into the result; "" is the whole result
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,11 +52,13 @@ class JsonRpcProbe(HttpClientProbe):
 
     async def check(self) -> Verdict:
         try:
-            answer = await self.send(self._request)
+            response = await self.send(self._request)
         except OSError as exc:
             return verdict_for_os_error(exc, str(self.url))
         try:
-            fault = find_mismatch(decode_result(answer), self.result)
+            mismatch = find_mismatch(decode_result(response), self.result)
         except RpcError as exc:
-            fault = str(exc)
-        return Verdict.failed(f"{self.method}: {fault}: {self.url}") if fault else answer.certificate_verdict or READY
+            return Verdict.failed(f"{self.method}: {exc}: {self.url}", code=exc.code)
+        if mismatch:
+            return Verdict.failed(f"{self.method}: {mismatch}: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
+        return response.certificate_verdict or READY

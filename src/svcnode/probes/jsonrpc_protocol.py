@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 over HTTP: the body of a call, and what an answer comes to."""
+"""JSON-RPC 2.0 over HTTP: encoding a request and decoding its result."""
 
 from __future__ import annotations
 
@@ -35,22 +35,21 @@ def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}).encode()
 
 
-def decode_result(answer: HttpResponse) -> Any:  # noqa: ANN401  whatever JSON can hold
-    match answer.document():
+def decode_result(response: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
+    match response.document():
         case {"error": {"code": code, "message": message}}:
             text = redacted(f"error {_message_text(code)}: {_message_text(message)}")[:_MAX_SHOWN_CHARS]
             number = code if isinstance(code, int) else 0
             raise RpcError(text, _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR))
-        case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= answer.status < 300:
+        case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= response.status < 300:
             return result
         case document:
             why = document.suffix if isinstance(document, InvalidJson) else ""
             raise RpcError(
-                f"HTTP status {answer.status}: the body is not a JSON-RPC response{why}",
-                code_for_http_status(answer.status),
+                f"HTTP status {response.status}: the body is not a JSON-RPC response{why}",
+                code_for_http_status(response.status),
             )
 
 
 def _message_text(value: object) -> str:
-    """Words as they are; what should have been words, as it came."""
     return value if isinstance(value, str) else json_excerpt(value)

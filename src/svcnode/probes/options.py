@@ -1,7 +1,7 @@
-"""From what a configuration says to the fields of a kind.
+"""Parses the options of a probe by the types of its fields.
 
-A field is a plain `str`, `int`, `float` or `bool`, or `Annotated` with the function that makes it from what TOML can
-hold and refuses the rest with an `InvalidValueError`. The common ones are here; a kind may bring its own.
+The type of a field is `str`, `int`, `float` or `bool`, or `Annotated` with a function that converts a TOML value and
+raises `InvalidValueError` for an invalid one. Common functions are below; a kind may have its own.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 
 def parse_options(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
-    """The keyword arguments for a kind; raises `OptionError`, which names the option."""
+    """The keyword arguments of a kind. Raises `OptionError` with the name of the option."""
     options = {field.name: field for field in dataclasses.fields(kind) if field.init and field.name != "url"}
     hints = _type_hints(kind) if given else {}
     for name in given:
         if name not in options:
-            raise OptionError(name, f"unknown option{suggestion(name, options) if options else '; it takes none'}")
+            raise OptionError(
+                name, f"unknown option{suggestion(name, options) if options else '; this kind has no options'}"
+            )
     for name, field in options.items():
-        is_needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if is_needed and name not in given:
-            raise OptionError(name, "is missing, and is needed here")
+        is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if is_required and name not in given:
+            raise OptionError(name, "required")
     return {name: _parse_option(name, value, hints[name]) for name, value in given.items()}
 
 
@@ -37,21 +39,23 @@ def _type_hints(kind: type) -> dict[str, Any]:
     try:
         return get_type_hints(kind, include_extras=True)
     except Exception as exc:
-        raise ProbeError(f"the options of {kind.__name__} cannot be read from its types: {exc}") from exc
+        raise ProbeError(f"cannot evaluate the field types of {kind.__name__}: {exc}") from exc
 
 
 def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  a type hint
     hint = _strip_optional(hint)
     if get_origin(hint) is Annotated:
-        _, make = get_args(hint)
+        _, convert = get_args(hint)
         try:
-            return make(value)
+            return convert(value)
         except InvalidValueError as exc:
             raise OptionError(name, str(exc)) from exc
     if type(value) is int and hint is float:
         return float(value)
     if hint not in TYPE_NAMES:
-        raise OptionError(name, f"cannot be made from a configuration: nothing says how to make a {hint}")
+        raise OptionError(
+            name, f"cannot be parsed: the field type {hint} is not supported; use Annotated with a function"
+        )
     if type(value) is not hint:
         raise OptionError(name, f"must be {TYPE_NAMES[hint]}, not {type_name(value)}")
     return value
@@ -59,11 +63,11 @@ def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  
 
 def _strip_optional(hint: Any) -> Any:  # noqa: ANN401  a type hint
     if isinstance(hint, types.UnionType) or str(get_origin(hint)) == "typing.Union":
-        (hint,) = (one for one in get_args(hint) if one is not types.NoneType)
+        (hint,) = (arg for arg in get_args(hint) if arg is not types.NoneType)
     return hint
 
 
-# ---- common makers; each takes whatever TOML can hold
+# ---- functions that convert a TOML value
 
 
 def seconds(value: object) -> float:
@@ -87,13 +91,13 @@ def raw_bytes(value: object) -> bytes:
             try:
                 return bytes.fromhex(digits)
             except ValueError:
-                raise InvalidValueError(f'"{digits}" is not pairs of hexadecimal digits') from None
+                raise InvalidValueError(f'"{digits}" is not a sequence of pairs of hexadecimal digits') from None
         case _:
             raise InvalidValueError(f'must be a string or {{ hex = "00 ff" }}, not {type_name(value)}')
 
 
 def strings(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise InvalidValueError(f"must be a list of strings, not {type_name(value)}")
     return tuple(value)
 
@@ -107,19 +111,19 @@ def table(value: object) -> dict[str, Any]:
 def non_negative_int(value: object) -> int:
     if type(value) is not int or value < 0:
         raise InvalidValueError(
-            f"must be a whole number from 0 on, not {value if type(value) is int else type_name(value)}"
+            f"must be a whole number of at least 0, not {value if type(value) is int else type_name(value)}"
         )
     return value
 
 
 def one_of(*names: str) -> Callable[[object], str]:
-    def chosen(value: object) -> str:
+    def choose(value: object) -> str:
         if value not in names:
-            known = ", ".join(f'"{name}"' for name in names)
-            raise InvalidValueError(f"must be one of {known}, not {_display(value)}")
+            choices = ", ".join(f'"{name}"' for name in names)
+            raise InvalidValueError(f"must be one of {choices}, not {_display(value)}")
         return str(value)
 
-    return chosen
+    return choose
 
 
 def _display(value: object) -> str:
@@ -138,5 +142,5 @@ RawBytes = Annotated[bytes, raw_bytes]
 Strings = Annotated[tuple[str, ...], strings]
 Table = Annotated[dict[str, Any], table]
 Count = Annotated[int, non_negative_int]
-# Which of two servers that share their data it must be; "" for whichever.
+# The required role of a replicated server; "" for any.
 Role = Annotated[str, one_of("primary", "replica")]

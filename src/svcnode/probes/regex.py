@@ -1,8 +1,7 @@
-"""Regular expressions, held against what somebody else sent.
+"""Regular expressions that are matched against responses of a server.
 
-The standard library's engine cannot be stopped, nor does it let anybody else run meanwhile, and an innocent pattern may
-take half a minute and more for a body that was made for it. The `regex` package knows the same patterns, a deadline,
-and company.
+A simple pattern can take 30 s and more on a malicious body. The standard library's `re` cannot be stopped, and blocks
+all threads. The `regex` package has the same syntax and a timeout, and releases the GIL.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def pattern(value: object) -> str:
     try:
         regex.compile(value)
     except (regex.error, OverflowError, RecursionError, ValueError) as exc:
-        raise InvalidValueError(f"not a regular expression: {exc}") from None  # whose words may hold a secret
+        raise InvalidValueError(f"not a regular expression: {exc}") from None  # the original error may contain a secret
     return value
 
 
@@ -36,9 +35,9 @@ Pattern = Annotated[str, pattern]
 
 
 async def pattern_matches(pattern: str, text: str) -> bool:
-    """In a thread, beside the event loop; raises `TimeoutError` when it takes too long."""
+    """Match in a thread. Raises `TimeoutError` after `MATCH_TIMEOUT_S`."""
     import regex
 
-    matcher = cast("_Matcher", regex.compile(pattern))  # which remembers what it has compiled
+    matcher = cast("_Matcher", regex.compile(pattern))  # cached by the package
     found = await DaemonCall("match").call(lambda: matcher.search(text, timeout=MATCH_TIMEOUT_S, concurrent=True))
     return found is not None

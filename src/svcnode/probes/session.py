@@ -21,6 +21,7 @@ from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionSlot
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import TlsOptions
 from svcnode.net.trace import step
+from svcnode.net.url import UrlError
 from svcnode.probes.base import CheckError, UrlProbe
 from svcnode.probes.options import Count
 
@@ -68,41 +69,41 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
 
     @abstractmethod
     async def open(self) -> C:
-        """Connect and log in. Cut off or failing, it closes what it had opened."""
+        """Connect and log in. If this fails or is cancelled, it closes everything that it opened."""
 
     @abstractmethod
     async def check_connection(self, connection: C) -> Verdict:
-        """What the look is for."""
+        """Check the service over the open connection."""
 
     @abstractmethod
     def abort(self, connection: C) -> None:
-        """End the connection at once, whatever state it is in."""
+        """Close the connection at once, in any state, without waiting."""
 
     def reset_byte_count(self, connection: C) -> None:
-        """A new look begins on a connection that was kept."""
+        """A new check begins on a reused connection."""
 
     async def disconnect(self, connection: C) -> None:
-        """Say goodbye, to those who would note it in their log otherwise. `drop` follows."""
+        """Log out in the way of the protocol, if the server would otherwise log an error. `abort` follows."""
 
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
-        """What it means that the driver raised this."""
+        """The verdict on an error that the driver raised."""
         if isinstance(exc, CheckError):
             return exc.verdict(self.url)
         return Verdict.failed(f"{driver_error_text(exc)}: {self.url}")
 
     async def check(self) -> Verdict:
         try:
-            kept = self._slot.take()
-            if kept is not None and (verdict := await self._check_reused(kept)) is not None:
+            reused = self._slot.take()
+            if reused is not None and (verdict := await self._check_reused(reused)) is not None:
                 return verdict
             return await self._check_and_release(await self.open())
         except (MemoryError, ProbeError):
-            raise  # our own fault, such as a file that is gone
-        except Exception as exc:  # noqa: BLE001  whatever a driver makes of what a server says
+            raise  # a fault on this machine, such as a missing file
+        except Exception as exc:  # noqa: BLE001  drivers raise any type for an unexpected response
             return self._verdict_for_error(exc)
 
     async def _check_reused(self, connection: C) -> Verdict | None:
-        """None when the connection was of no use any more; only a new one tells whether that means anything."""
+        """None if the connection failed: the server may have closed it, and only a new connection shows its state."""
         try:
             with step("reuse", REUSE_STEP_DETAIL):
                 self.reset_byte_count(connection)
@@ -116,11 +117,11 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
             with step("exchange"):
                 verdict = await self.check_connection(connection)
             if self.reuse and verdict.outcome is Outcome.READY:
-                self.close()  # what another look at the same time may have kept
+                self.close()  # another check may have stored a connection at the same time
                 self._slot.put(connection)
                 is_kept = True
-            elif verdict.outcome in (Outcome.READY, Outcome.NOT_READY):  # nothing is wrong with the connection
-                with suppress(Exception):  # it has said all that matters
+            elif verdict.outcome in (Outcome.READY, Outcome.NOT_READY):  # the connection works
+                with suppress(Exception):  # the verdict is known
                     await self.disconnect(connection)
             return verdict
         finally:
@@ -129,22 +130,24 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
 
     def _verdict_for_error(self, exc: Exception) -> Verdict:
         cause: BaseException | None = exc
-        while cause is not None:  # drivers wrap what the system said in errors of their own
+        while cause is not None:  # drivers wrap errors of the operating system
             if isinstance(cause, OSError):
                 return verdict_for_os_error(cause, str(self.url))
             if isinstance(cause, EOFError):
-                return Verdict.failed(f"it closed the connection before it had answered: {self.url}")
+                return Verdict.failed(
+                    f"connection closed before the response was complete: {self.url}", code=ReasonCode.CONNECTION_CLOSED
+                )
             cause = cause.__cause__
         return self.verdict_for_driver_error(exc)
 
     def close(self) -> None:
-        """Nobody will look for a while: what was kept is not needed any more."""
+        """Close the connection that is kept between checks."""
         self._slot.close(self.abort)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LoginProbe(SessionProbe[C]):
-    """With a user name and a password, which may stand in the URL as well."""
+    """A session with a user name and a password, from the options or from the URL."""
 
     username: str = ""
     password: str = ""
@@ -153,28 +156,28 @@ class LoginProbe(SessionProbe[C]):
         login = resolve_credentials(self.url, self.username, self.password)
         for name, text in zip(("username", "password"), login, strict=True):
             if "\0" in text:
-                raise OptionError(name, "holds a null character, where many servers would take it for ended")
+                raise OptionError(name, "must not contain a null character")
         return login
 
     def database_name(self) -> str:
-        """What the path of the URL names."""
+        """The path of the URL."""
         name = unquote(self.url.path.removeprefix("/"))
         if "\0" in name:
-            raise ProbeError("the name of a database holds no null character")
+            raise UrlError("path", "the name of a database must not contain a null character")
         return name
 
 
 def resolve_credentials(url: Url, username: str, password: str) -> tuple[str, str]:
-    """Each of the two from the URL or from an option."""
+    """User name and password, each from the URL or from an option."""
     for name, text in (("username", username), ("password", password)):
         if text and getattr(url, name):
-            raise OptionError(name, f"stands in the URL as well; only one {name} can count")
+            raise OptionError(name, f"the URL has a {name} too; remove one of them")
     register_secret(password)
     return username or url.username, password or url.password
 
 
 def driver_error_text(exc: Exception) -> str:
-    """A driver's words on one line, and not too many of them; some are the server's, and could upset a terminal."""
-    words = "".join(char if char.isprintable() else " " for char in redacted(str(exc)))
-    text = " ".join(words.split()) or type(exc).__name__
+    """The message of a driver on one line, without secrets and control characters: it may quote the server."""
+    printable = "".join(char if char.isprintable() else " " for char in redacted(str(exc)))
+    text = " ".join(printable.split()) or type(exc).__name__
     return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

@@ -1,11 +1,11 @@
 """`svc+http://…`, `svc+https://…`: another node with this interface, or one of its services.
 
-With it, a node whose services are other nodes is a view of a fleet.
+A node whose services are other nodes shows the health of a fleet.
 
-ready      the node, or the named service, answers 200
-not ready  206: partially healthy, or initializing; the certificate ends within `min_cert_days`
-failed     503, or any other answer; refused, unreachable, not trusted
-unknown    no file descriptors or ports left here; the resolver or the proxy does not work
+ready      the node, or the service, responds with 200
+not ready  206: partially healthy, or initializing; the certificate expires within `min_cert_days`
+failed     503, or any other response; connection refused, network unreachable, certificate not valid
+unknown    no file descriptors or ports left on this machine, or the resolver or the proxy failed
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from svcnode.core.errors import OptionError, ProbeError
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import OptionError
 from svcnode.core.model import DOT_SEGMENTS, Health, Verdict
 from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.url import UrlError
 from svcnode.probes.http_client import HttpClientProbe
 
 READY = Verdict.ready()
@@ -25,45 +27,53 @@ READY = Verdict.ready()
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SvcProbe(HttpClientProbe):
-    prefix: str = ""  # without it, the path of the URL up to /node, and without that /svc; "/" for none
-    service: str = ""  # without it, the node as a whole
+    prefix: str = ""  # default: the path of the URL up to /node, or /svc; "/" for no prefix
+    service: str = ""  # default: the node as a whole
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.url.query:
-            raise ProbeError("a node is asked without a query; write the URL without what begins with ?")
+        self.url.reject_query()
         path = self.url.path.rstrip("/")
         if self.prefix and path:
-            raise OptionError("prefix", f'stands beside the path "{path}" of the URL; only one of the two can count')
+            raise OptionError("prefix", f'cannot be combined with the path "{path}" of the URL')
         prefix = self.prefix.rstrip("/") if self.prefix else _prefix_from_path(path)
         if self.prefix and not self.prefix.startswith("/"):
-            raise OptionError("prefix", f'begins with a slash; did you mean "/{prefix}"?')
+            raise OptionError("prefix", f'must begin with a slash; did you mean "/{prefix}"?')
         if self.service in DOT_SEGMENTS:
-            raise OptionError("service", f'"{self.service}" is no name in a path: the health of the node would answer')
+            raise OptionError("service", f'"{self.service}" is not a valid service id in a path')
         service = f"/services/{quote(self.service, safe='')}" if self.service else ""
         object.__setattr__(self, "_request", self.build_request(f"{prefix}/node{service}/health"))
 
     async def check(self) -> Verdict:
-        what = f"service {self.service} of {self.url}" if self.service else str(self.url)
+        target = f"service {self.service} of {self.url}" if self.service else str(self.url)
         try:
-            answer = await self.send(self._request)
+            response = await self.send(self._request)
         except OSError as exc:
-            return verdict_for_os_error(exc, what)
-        match answer.status:
-            case Health.HEALTHY:
-                return answer.certificate_verdict or READY
+            return verdict_for_os_error(exc, target)
+        if response.status == Health.HEALTHY:
+            return response.certificate_verdict or READY
+        return self._verdict_for_status(response.status, target)
+
+    def _verdict_for_status(self, status: int, target: str) -> Verdict:
+        match status:
+            case Health.PARTIAL if self.service:
+                return Verdict.not_ready(f"initializing: {target}", code=ReasonCode.STARTING)
             case Health.PARTIAL:
-                return Verdict.not_ready(f"{'initializing' if self.service else 'partially healthy'}: {what}")
+                return Verdict.not_ready(f"partially healthy: {target}", code=ReasonCode.PARTIALLY_HEALTHY)
             case Health.UNHEALTHY:
-                return Verdict.failed(f"{'down' if self.service else 'unhealthy'}: {what}")
+                return Verdict.failed(f"{'down' if self.service else 'unhealthy'}: {target}", code=ReasonCode.UNHEALTHY)
             case 404:
-                return Verdict.failed(f"not found there, so it is no such node, prefix or service: {what}")
-            case status:
-                return Verdict.failed(f"answered {status}, which is no answer of this interface: {what}")
+                return Verdict.failed(
+                    f"HTTP 404; check the prefix and the service id: {target}", code=ReasonCode.NOT_FOUND
+                )
+            case _:
+                return Verdict.failed(
+                    f"HTTP {status}, expected 200, 206 or 503: {target}", code=self.code_for_status(status)
+                )
 
 
 def _prefix_from_path(path: str) -> str:
-    """Of a URL that may also end in an endpoint, as the one that a node logs of itself does."""
+    """The path may end with an endpoint, as the URL does that a node logs when it starts."""
     if re.search("/node/services(/|$)", path):
-        raise ProbeError("write the URL up to the prefix, such as svc+http://host:8420/svc, and the id as service")
+        raise UrlError("path", "end the URL at the prefix, as in svc+http://host:8420/svc, and set the option service")
     return re.sub("/node(/health)?$", "", path) if path else "/svc"

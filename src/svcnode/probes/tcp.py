@@ -1,9 +1,9 @@
-"""`tcp://host:port`, `tls://host:port`: something listens there and, if asked, says the right thing.
+"""`tcp://host:port`, `tls://host:port`: a server accepts connections and, if `expect` is set, sends the expected bytes.
 
-ready      connected; for tls, with a handshake and a certificate that is valid; `expect` was heard where it is set
-not ready  the certificate ends within `min_cert_days`
-failed     refused, unreachable, not trusted, closed or something else said before `expect` was heard
-unknown    no file descriptors or ports left here, or the resolver does not work
+ready      connected; for tls, also handshake done and certificate valid; `expect` received, if it is set
+not ready  the certificate expires within `min_cert_days`
+failed     connection refused, network unreachable, certificate not valid, `expect` not received
+unknown    no file descriptors or ports left on this machine, or the resolver failed
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
@@ -30,7 +31,7 @@ READY = Verdict.ready()
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TcpProbe(TlsProbe):
     send: RawBytes = b""
-    expect: RawBytes = b""  # must stand somewhere in the first 64 KiB of what is said
+    expect: RawBytes = b""  # must be in the first 64 KiB
     _endpoint: TcpEndpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,33 +56,44 @@ class TcpProbe(TlsProbe):
         return READY
 
     async def _exchange(self) -> Verdict:
-        transport, listener = await self._connect()
+        transport, protocol = await self._connect()
         try:
-            expiring = self.certificate_verdict(transport) if self._uses_tls else None
+            certificate_verdict = self.certificate_verdict(transport) if self._uses_tls else None
             if self.send:
                 transport.write(self.send)
-            if self.expect and not await self._wait_for_expected(listener):
-                but = f", but {listener.received_text}" if listener.received_text else ""
-                return Verdict.failed(f"it did not say what was expected{but}: {self._endpoint}")
-            return expiring or READY
+            if self.expect and not await self._wait_for_expected(protocol):
+                return self._mismatch_verdict(protocol)
+            return certificate_verdict or READY
         finally:
             transport.abort()
 
+    def _mismatch_verdict(self, protocol: _ExpectProtocol) -> Verdict:
+        if not protocol.received_text:
+            return Verdict.failed(
+                f"connection closed before {_quote(self.expect)} was received: {self._endpoint}",
+                code=ReasonCode.CONNECTION_CLOSED,
+            )
+        return Verdict.failed(
+            f"received {protocol.received_text}, expected {_quote(self.expect)}: {self._endpoint}",
+            code=ReasonCode.UNEXPECTED_RESPONSE,
+        )
+
     async def _connect(self) -> tuple[asyncio.Transport, _ExpectProtocol]:
-        def listener() -> _ExpectProtocol:
+        def protocol() -> _ExpectProtocol:
             return _ExpectProtocol(self.expect)
 
         if not self._uses_tls:
-            return await self._endpoint.connect(listener)
+            return await self._endpoint.connect(protocol)
         server_name = self.server_name or self._endpoint.host
-        return await connect_tls(self._endpoint.connect, listener, self.tls_context(), server_name)
+        return await connect_tls(self._endpoint.connect, protocol, self.tls_context(), server_name)
 
-    async def _wait_for_expected(self, listener: _ExpectProtocol) -> bool:
-        def so_far() -> str:
-            return f"heard {listener.received_text}, and not {_quote(self.expect)}" if listener.received_text else ""
+    async def _wait_for_expected(self, protocol: _ExpectProtocol) -> bool:
+        def progress() -> str:
+            text = protocol.received_text
+            return f"received {text}, expected {_quote(self.expect)}" if text else ""
 
-        with step("exchange"), attach_progress(so_far):
-            return await listener.matched
+        with step("exchange"), attach_progress(progress):
+            return await protocol.matched
 
 
 class _ExpectProtocol(asyncio.Protocol):
@@ -92,7 +104,7 @@ class _ExpectProtocol(asyncio.Protocol):
 
     @property
     def received_text(self) -> str:
-        """Its beginning, fit to be shown."""
+        """The beginning of the received bytes, without secrets; empty if there are none."""
         return _quote(bytes(self._received)) if self._received else ""
 
     def data_received(self, data: bytes) -> None:
@@ -109,7 +121,7 @@ class _ExpectProtocol(asyncio.Protocol):
             self.matched.set_result(False)
 
 
-def _quote(said: bytes) -> str:
-    """Secrets are hidden before it is cut: nobody would know half of one."""
-    text = one_line(redacted(said[:_MAX_QUOTED_BYTES].decode("utf-8", "replace")).strip())
+def _quote(data: bytes) -> str:
+    """Redacted before it is cut: a secret that is cut in half would not be recognised."""
+    text = one_line(redacted(data[:_MAX_QUOTED_BYTES].decode("utf-8", "replace")).strip())
     return f'"{text}"' if len(text) <= MAX_SHOWN_CHARS else f'"{text[:MAX_SHOWN_CHARS]}…"'
