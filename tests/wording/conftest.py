@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.core import redaction
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+@pytest.fixture(autouse=True)
+def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that one test registers must not be redacted in another."""
+    monkeypatch.setattr(redaction, "_secrets", set())
+    monkeypatch.setattr(redaction, "_lengths_by_prefix", {})
 
 
 @pytest.fixture

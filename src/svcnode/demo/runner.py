@@ -82,7 +82,7 @@ class ScenarioRunner:
         _stop_agent()  # the reader of stdout is gone
 
     async def _apply_step(self, step: ScenarioStep) -> None:
-        self._print_line(f"{time.strftime('%H:%M:%S')} scenario {step.text}")
+        self._print_line(f"{time.strftime('%H:%M:%S')} {'demo':7} {step.text}")
         await self._servers[step.server].set_mode(step.mode)
 
 
