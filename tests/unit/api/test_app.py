@@ -1,4 +1,4 @@
-"""A door: what one listener offers beyond the interface, and who reads behind it."""
+"""A mount: the application of one listener, and the streams that it has open."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from svcnode.api.app import Mount
 
-SURFACE: Any = object()
-OTHER: Any = object()
+APP: Any = object()
+OTHER_APP: Any = object()
 
 
-class FakeReader:
+class FakeStream:
     def __init__(self) -> None:
         self.is_closed = False
 
@@ -19,37 +19,37 @@ class FakeReader:
         self.is_closed = True
 
 
-def test_a_door_offers_nothing_unless_it_is_told_to() -> None:
+def test_a_new_mount_has_no_application() -> None:
     assert Mount().app is None
 
 
-def test_whoever_reads_when_a_door_is_changed_is_let_go() -> None:
-    door, readers = Mount(SURFACE), [FakeReader(), FakeReader()]
+def test_replacing_the_application_closes_every_open_stream() -> None:
+    mount, streams = Mount(APP), [FakeStream(), FakeStream()]
     with ExitStack() as stack:
-        for reader in readers:
-            stack.enter_context(door.track_stream(reader))
-        door.set_app(OTHER)
-        assert door.app is OTHER
-        assert all(reader.is_closed for reader in readers)
+        for stream in streams:
+            stack.enter_context(mount.track_stream(stream))
+        mount.set_app(OTHER_APP)
+        assert mount.app is OTHER_APP
+        assert all(stream.is_closed for stream in streams)
 
 
-def test_whoever_has_left_before_is_let_alone() -> None:
-    door, reader = Mount(SURFACE), FakeReader()
-    with door.track_stream(reader):
+def test_a_stream_that_has_ended_is_not_closed() -> None:
+    mount, stream = Mount(APP), FakeStream()
+    with mount.track_stream(stream):
         pass
-    door.set_app(None)
-    assert door.app is None
-    assert not reader.is_closed
+    mount.set_app(None)
+    assert mount.app is None
+    assert not stream.is_closed
 
 
-def test_a_reader_who_leaves_at_once_when_told_to_does_not_disturb_the_others() -> None:
-    door, stack, second = Mount(SURFACE), ExitStack(), FakeReader()
+def test_a_stream_that_ends_inside_close_does_not_keep_others_from_closing() -> None:
+    mount, stack, second = Mount(APP), ExitStack(), FakeStream()
 
-    class Hasty(FakeReader):
+    class EndsAtOnce(FakeStream):
         def close(self) -> None:
             stack.close()
 
-    stack.enter_context(door.track_stream(Hasty()))
-    with door.track_stream(second):
-        door.set_app(None)
+    stack.enter_context(mount.track_stream(EndsAtOnce()))
+    with mount.track_stream(second):
+        mount.set_app(None)
     assert second.is_closed

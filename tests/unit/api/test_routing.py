@@ -1,4 +1,4 @@
-"""The few paths beside the interface, and the document that describes it."""
+"""The paths outside the prefix, and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from svcnode.node import Node
 PREFIXES = ("/svc",)
 
 
+CAUSE = RuntimeError("secret")
+
+
 class BrokenNode(Node):
     @property
     def health(self) -> Health:
-        raise RuntimeError("the secret cause")
+        raise CAUSE
 
 
 @pytest.fixture
@@ -48,64 +51,64 @@ def get(node: Node, path: bytes, query: bytes = b"", method: str = "GET") -> Res
 # ---- liveness and readiness
 
 
-def test_a_process_that_answers_is_alive_whatever_its_node_is(healthy: Node, unhealthy: Node) -> None:
+def test_livez_is_200_whatever_the_health_of_the_node(healthy: Node, unhealthy: Node) -> None:
     for node in (healthy, unhealthy, BrokenNode("validator-7", version="v1")):
         assert get(node, b"/livez").code == 200
 
 
-def test_readiness_reads_partially_healthy_as_ready(healthy: Node, partial: Node, unhealthy: Node) -> None:
+def test_readyz_treats_partially_healthy_as_ready(healthy: Node, partial: Node, unhealthy: Node) -> None:
     assert [get(node, b"/readyz").code for node in (healthy, partial, unhealthy)] == [200, 200, 503]
 
 
 @pytest.mark.parametrize("query", [b"strict", b"strict=", b"strict=1", b"a=b&strict"])
-def test_strict_readiness_reads_partially_healthy_as_not_ready(
+def test_strict_readyz_treats_partially_healthy_as_not_ready(
     healthy: Node, partial: Node, unhealthy: Node, query: bytes
 ) -> None:
     assert [get(node, b"/readyz", query).code for node in (healthy, partial, unhealthy)] == [200, 503, 503]
 
 
-def test_a_node_that_does_not_know_is_not_ready_and_the_log_gets_the_cause() -> None:
-    answered = get(BrokenNode("validator-7", version="v1"), b"/readyz")
-    assert (answered.code, answered.body, str(answered.cause)) == (503, b"", "the secret cause")
+def test_readyz_is_503_on_an_internal_error_and_keeps_the_cause_for_the_log() -> None:
+    failed = get(BrokenNode("validator-7", version="v1"), b"/readyz")
+    assert (failed.code, failed.body, failed.cause) == (503, b"", CAUSE)
 
 
 @pytest.mark.parametrize("path", [b"/livez", b"/readyz", b"/openapi.json"])
-def test_only_get_and_head_are_answered_beside_the_interface(healthy: Node, path: bytes) -> None:
+def test_unprefixed_paths_allow_only_get_and_head(healthy: Node, path: bytes) -> None:
     assert get(healthy, path, method="HEAD") == get(healthy, path)
-    refused = get(healthy, path, method="OPTIONS")
-    assert (refused.code, dict(refused.headers)["Allow"]) == (405, "GET, HEAD")
+    options = get(healthy, path, method="OPTIONS")
+    assert (options.code, dict(options.headers)["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", [b"/livez", b"/readyz"])
-def test_what_is_said_beside_the_interface_has_no_body_and_is_not_kept(healthy: Node, path: bytes) -> None:
+def test_livez_and_readyz_have_no_body_and_are_not_cached(healthy: Node, path: bytes) -> None:
     headers = dict(get(healthy, path).headers)
     assert (headers["Content-Length"], headers["Cache-Control"]) == ("0", "no-store")
 
 
 @pytest.mark.parametrize("path", [b"/livez/", b"/svc/livez", b"/LIVEZ", b"/"])
-def test_nothing_else_is_beside_the_interface(healthy: Node, path: bytes) -> None:
+def test_other_unprefixed_paths_are_not_found(healthy: Node, path: bytes) -> None:
     assert get(healthy, path) == spec.NOT_FOUND
 
 
-def test_the_interface_is_answered_as_it_is_without_a_site(partial: Node) -> None:
+def test_prefixed_paths_get_the_response_of_the_spec(partial: Node) -> None:
     for path in (b"/svc/node", b"/svc/node/health", b"/svc/node/services", b"/svc/nowhere"):
         assert get(partial, path) == spec.respond(partial, Request("GET", path))
 
 
-# ---- what belongs to the interface
+# ---- paths under a prefix
 
 
 @pytest.mark.parametrize("path", [b"/svc", b"/svc/", b"/svc/node", b"/svc/nowhere", b"/%73vc/node", b"/eigen/node"])
-def test_everything_below_a_prefix_belongs_to_the_interface(path: bytes) -> None:
+def test_a_path_below_a_prefix_is_under_it(path: bytes) -> None:
     assert routing.is_under_prefix(path, ("/svc", "/eigen"))
 
 
 @pytest.mark.parametrize("path", [b"/", b"", b"/svcnode", b"/other/svc/node", b"//svc/node", b"/\xff", b"/svc%2Fnode"])
-def test_nothing_else_does(path: bytes) -> None:
+def test_other_paths_are_not_under_a_prefix(path: bytes) -> None:
     assert not routing.is_under_prefix(path, ("/svc", "/eigen"))
 
 
-def test_everything_belongs_to_an_interface_without_a_prefix() -> None:
+def test_every_path_is_under_the_empty_prefix() -> None:
     assert routing.is_under_prefix(b"/anything", ("",))
 
 
@@ -113,10 +116,10 @@ def test_everything_belongs_to_an_interface_without_a_prefix() -> None:
 
 
 def document_for(*prefixes: str) -> dict[str, Any]:
-    answered = routing.route(Request("GET", b"/openapi.json"), prefixes)(worked_example())
-    assert answered.code == 200
-    assert ("Content-Type", "application/json") in answered.headers
-    document = json.loads(answered.body)
+    fetched = routing.route(Request("GET", b"/openapi.json"), prefixes)(worked_example())
+    assert fetched.code == 200
+    assert ("Content-Type", "application/json") in fetched.headers
+    document = json.loads(fetched.body)
     assert isinstance(document, dict)
     return document
 
@@ -127,7 +130,7 @@ def document() -> dict[str, Any]:
 
 
 def resolved(document: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    """What a reference stands for; anything else stands for itself."""
+    """Follows a `$ref`."""
     if "$ref" not in value:
         return value
     found = document
@@ -155,33 +158,33 @@ def schema_of(document: dict[str, Any], path: str, code: int) -> dict[str, Any]:
     return resolved(document, response(document, path, code)["content"]["application/json"]["schema"])
 
 
-def test_the_document_names_the_prefixes_the_interface_is_served_under() -> None:
+def test_the_document_has_the_prefixes_as_servers() -> None:
     assert document_for("/svc", "/eigen")["servers"] == [{"url": "/svc"}, {"url": "/eigen"}]
     assert document_for("")["servers"] == [{"url": "/"}]
 
 
-def test_the_document_in_the_package_is_for_the_default_prefix() -> None:
+def test_the_packaged_document_is_for_the_default_prefix() -> None:
     packaged = json.loads(resources.files("svcnode.api").joinpath("openapi.json").read_text("utf-8"))
     assert packaged == document_for(spec.DEFAULT_PREFIX)
 
 
-def test_the_document_is_for_this_version_of_the_interface(document: dict[str, Any]) -> None:
+def test_the_document_has_the_version_of_the_interface(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1.")
     assert f"v{document['info']['version']}" == SPEC_VERSION
 
 
-def test_every_route_is_described_and_nothing_else(document: dict[str, Any]) -> None:
+def test_the_document_describes_exactly_the_routes(document: dict[str, Any]) -> None:
     assert list(document["paths"]) == [route.path for route in spec.ROUTES]
     assert all(list(item) == ["get"] for item in document["paths"].values())
 
 
-def test_every_operation_can_be_read_as_documentation(document: dict[str, Any]) -> None:
+def test_every_operation_has_a_unique_id_a_summary_and_a_description(document: dict[str, Any]) -> None:
     operations = [operation(document, route.path) for route in spec.ROUTES]
     assert len({one["operationId"] for one in operations}) == len(operations)
     assert all(one["summary"] and one["description"] for one in operations)
 
 
-def test_every_reference_leads_somewhere_and_every_component_is_used(document: dict[str, Any]) -> None:
+def test_every_reference_has_a_component_and_every_component_a_reference(document: dict[str, Any]) -> None:
     text = json.dumps(document)
     referred = set(re.findall(r'"#/components/(\w+/\w+)"', text))
     defined = {f"{kind}/{name}" for kind, those in document["components"].items() for name in those}
@@ -198,7 +201,7 @@ def test_every_parameter_of_a_route_is_described(document: dict[str, Any], route
     assert set(described["version"]["schema"]["enum"]) == spec.SUPPORTED_VERSIONS
 
 
-def test_the_codes_that_a_caller_may_choose_are_the_described_ones(document: dict[str, Any]) -> None:
+def test_the_described_range_of_partial_status_is_the_accepted_one(document: dict[str, Any]) -> None:
     schema = parameters(document, "/node/health")["partial_status"]["schema"]
     described = range(schema["minimum"], schema["maximum"] + 1)
     accepted = [code for code in range(1000) if spec.PARTIAL_STATUS_PATTERN.fullmatch(str(code))]
@@ -207,16 +210,14 @@ def test_the_codes_that_a_caller_may_choose_are_the_described_ones(document: dic
 
 
 @pytest.mark.parametrize("route", spec.ROUTES, ids=lambda route: route.path)
-def test_every_answer_of_a_route_is_described(document: dict[str, Any], route: spec.Route) -> None:
+def test_every_status_code_of_a_route_is_described(document: dict[str, Any], route: spec.Route) -> None:
     described = set(operation(document, route.path)["responses"])
     expected = {200, 404, route.failure.code} | ({206, 400, 503} if route.is_health else set())
     assert {code for code in described if code.isdecimal()} == {str(code) for code in expected}
 
 
 @pytest.mark.parametrize("route", spec.ROUTES, ids=lambda route: route.path)
-def test_every_described_answer_has_the_headers_that_every_answer_has(
-    document: dict[str, Any], route: spec.Route
-) -> None:
+def test_every_described_response_has_the_common_headers(document: dict[str, Any], route: spec.Route) -> None:
     sent = dict(spec.NOT_FOUND.headers)
     for code in operation(document, route.path)["responses"]:
         described = response(document, route.path, code)["headers"]
@@ -241,7 +242,7 @@ def sent_fields(path: bytes) -> Any:
     return json.loads(spec.respond(worked_example(), Request("GET", path)).body)
 
 
-def test_the_described_fields_are_the_sent_ones_in_the_order_of_the_interface(document: dict[str, Any]) -> None:
+def test_the_described_fields_are_the_sent_fields_in_order(document: dict[str, Any]) -> None:
     node, listed = schema_of(document, "/node", 200), schema_of(document, "/node/services", 200)
     service = resolved(document, listed["properties"]["services"]["items"])
     assert list(node["properties"]) == list(sent_fields(b"/svc/node"))
@@ -252,7 +253,7 @@ def test_the_described_fields_are_the_sent_ones_in_the_order_of_the_interface(do
         assert list(error["properties"]) == list(json.loads(spec.NOT_FOUND.body))
 
 
-def test_the_required_fields_are_those_that_the_interface_requires(document: dict[str, Any]) -> None:
+def test_the_required_fields_are_those_of_the_interface(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert schemas["Node"]["required"] == ["node_name", "spec_version", "node_version"]
     assert schemas["Services"]["required"] == ["services"]
@@ -268,9 +269,9 @@ def test_the_described_statuses_and_versions_are_those_of_the_model(document: di
         assert version["pattern"] == f"^{VERSION_PATTERN.pattern}$"
 
 
-def test_the_shown_errors_are_the_sent_ones(document: dict[str, Any]) -> None:
+def test_the_example_errors_are_the_sent_errors(document: dict[str, Any]) -> None:
     sent = [spec.VERSION_NOT_FOUND, spec.SERVICE_NOT_FOUND, spec.BAD_PARTIAL_STATUS, spec.INTERNAL_ERROR]
-    shown = {
+    examples = {
         (int(code), json.dumps(example["value"]))
         for path in document["paths"]
         for code in operation(document, path)["responses"]
@@ -278,13 +279,13 @@ def test_the_shown_errors_are_the_sent_ones(document: dict[str, Any]) -> None:
         for media in response(document, path, code).get("content", {}).values()
         for example in media["examples"].values()
     }
-    assert shown == {(one.code, json.dumps(json.loads(one.body))) for one in sent}
+    assert examples == {(one.code, json.dumps(json.loads(one.body))) for one in sent}
 
 
-def test_the_shown_bodies_have_the_described_fields_in_order(document: dict[str, Any]) -> None:
+def test_the_example_bodies_have_the_described_fields_in_order(document: dict[str, Any]) -> None:
     for path in ("/node", "/node/services"):
         properties = schema_of(document, path, 200)["properties"]
-        for shown in response(document, path, 200)["content"]["application/json"]["examples"].values():
-            assert list(shown["value"]) == list(properties)
-            for service in shown["value"].get("services", []):
+        for example in response(document, path, 200)["content"]["application/json"]["examples"].values():
+            assert list(example["value"]) == list(properties)
+            for service in example["value"].get("services", []):
                 assert list(service) == list(document["components"]["schemas"]["BackingService"]["properties"])

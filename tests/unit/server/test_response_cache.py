@@ -1,4 +1,4 @@
-"""Ready answers: how long each lives, and how many there may be. Both clocks are in the hands of the test."""
+"""Encoded responses: when they expire, and how many are stored. The test sets both clocks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from svcnode.core.model import Health
 
 RAW = b"GET /svc/node/health HTTP/1.1\r\nHost: node.example\r\n\r\n"
-NOW_S = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT, at the very turn of the second
+NOW_S = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT, the start of a second
 
 
 class Clocks:
-    """A monotonic clock and a wall clock that pass together."""
+    """A monotonic clock and a wall clock that advance together."""
 
     def __init__(self) -> None:
         self.monotonic = VirtualClock(5000.0)
@@ -38,13 +38,13 @@ class Clocks:
 
 
 class CountingNode(Node):
-    """Counts how often its health is asked for, which is how often an answer is made."""
+    """Counts the reads of its health: one per response that is made."""
 
-    queries = 0
+    reads = 0
 
     @property
     def health(self) -> Health:
-        self.queries += 1
+        self.reads += 1
         return super().health
 
 
@@ -59,12 +59,12 @@ def node(clocks: Clocks) -> CountingNode:
 
 
 @pytest.fixture
-def table(node: Node, clocks: Clocks) -> ResponseCache:
+def cache(node: Node, clocks: Clocks) -> ResponseCache:
     return ResponseCache(node, ("/svc",), clocks.monotonic, clocks.wall)
 
 
-def ask(table: ResponseCache, clocks: Clocks, raw: bytes = RAW) -> bytes:
-    response = table.get(raw, clocks.monotonic())
+def get(cache: ResponseCache, clocks: Clocks, raw: bytes = RAW) -> bytes:
+    response = cache.get(raw, clocks.monotonic())
     assert response is not None
     return response
 
@@ -80,194 +80,199 @@ def date_of(response: bytes) -> str:
 
 
 @pytest.fixture
-def remembering(table: ResponseCache) -> ResponseCache:
-    table.put(RAW, table.resolve("GET", b"/svc/node/health", b""))
-    return table
+def warm_cache(cache: ResponseCache) -> ResponseCache:
+    cache.put(RAW, cache.resolve("GET", b"/svc/node/health", b""))
+    return cache
 
 
-# ---- the life of a ready answer
+# ---- expiry
 
 
-def test_what_nobody_remembers_is_not_recalled(table: ResponseCache, clocks: Clocks) -> None:
-    assert table.get(RAW, clocks.monotonic()) is None
+def test_a_request_that_was_not_stored_is_not_found(cache: ResponseCache, clocks: Clocks) -> None:
+    assert cache.get(RAW, clocks.monotonic()) is None
 
 
-def test_an_answer_is_made_once_and_then_only_looked_up(
-    remembering: ResponseCache, node: CountingNode, clocks: Clocks
-) -> None:
-    responses = {ask(remembering, clocks) for _ in range(100)}
+def test_a_response_is_made_once(warm_cache: ResponseCache, node: CountingNode, clocks: Clocks) -> None:
+    responses = {get(warm_cache, clocks) for _ in range(100)}
     assert len(responses) == 1
-    assert node.queries == 1
+    assert node.reads == 1
 
 
-def test_a_change_of_the_node_ends_every_ready_answer(remembering: ResponseCache, node: Node, clocks: Clocks) -> None:
-    assert code_of(ask(remembering, clocks)) == 200
+def test_a_change_of_the_node_expires_every_response(warm_cache: ResponseCache, node: Node, clocks: Clocks) -> None:
+    assert code_of(get(warm_cache, clocks)) == 200
     node.set_issue("clock skew")
-    assert code_of(ask(remembering, clocks)) == 503
+    assert code_of(get(warm_cache, clocks)) == 503
     node.clear_issue()
-    assert code_of(ask(remembering, clocks)) == 200
+    assert code_of(get(warm_cache, clocks)) == 200
 
 
-def test_the_turn_of_the_second_changes_the_date_and_asks_the_node_nothing(
-    remembering: ResponseCache, node: CountingNode, clocks: Clocks
+def test_a_new_second_changes_the_date_without_reading_the_node(
+    warm_cache: ResponseCache, node: CountingNode, clocks: Clocks
 ) -> None:
-    assert date_of(ask(remembering, clocks)) == "Tue, 14 Nov 2023 22:13:20 GMT"
+    assert date_of(get(warm_cache, clocks)) == "Tue, 14 Nov 2023 22:13:20 GMT"
     clocks.advance(0.75)
-    assert date_of(ask(remembering, clocks)) == "Tue, 14 Nov 2023 22:13:20 GMT"
-    assert node.queries == 1
+    assert date_of(get(warm_cache, clocks)) == "Tue, 14 Nov 2023 22:13:20 GMT"
+    assert node.reads == 1
     clocks.advance(0.25)
-    assert date_of(ask(remembering, clocks)) == "Tue, 14 Nov 2023 22:13:21 GMT"
-    assert node.queries == 1
+    assert date_of(get(warm_cache, clocks)) == "Tue, 14 Nov 2023 22:13:21 GMT"
+    assert node.reads == 1
 
 
-def test_an_answer_made_late_in_a_second_lives_only_for_the_rest_of_it(
-    remembering: ResponseCache, clocks: Clocks
-) -> None:
+def test_a_response_made_late_in_a_second_expires_with_that_second(warm_cache: ResponseCache, clocks: Clocks) -> None:
     clocks.advance(0.875)
-    assert date_of(ask(remembering, clocks)) == "Tue, 14 Nov 2023 22:13:20 GMT"
+    assert date_of(get(warm_cache, clocks)) == "Tue, 14 Nov 2023 22:13:20 GMT"
     clocks.advance(0.125)
-    assert date_of(ask(remembering, clocks)) == "Tue, 14 Nov 2023 22:13:21 GMT"
+    assert date_of(get(warm_cache, clocks)) == "Tue, 14 Nov 2023 22:13:21 GMT"
 
 
-def test_the_moment_of_a_lapse_ends_every_ready_answer(remembering: ResponseCache, node: Node, clocks: Clocks) -> None:
+def test_stale_evidence_expires_every_response(warm_cache: ResponseCache, node: Node, clocks: Clocks) -> None:
     node.register("worker", ttl=0.25).up()
-    assert code_of(ask(remembering, clocks)) == 200
+    assert code_of(get(warm_cache, clocks)) == 200
     clocks.advance(0.1875)
-    assert code_of(ask(remembering, clocks)) == 200
+    assert code_of(get(warm_cache, clocks)) == 200
     clocks.advance(0.0625)
-    assert code_of(ask(remembering, clocks)) == 503
+    assert code_of(get(warm_cache, clocks)) == 503
 
 
-def test_a_service_that_keeps_beating_keeps_its_answer(remembering: ResponseCache, node: Node, clocks: Clocks) -> None:
+def test_a_service_with_regular_heartbeats_stays_healthy(warm_cache: ResponseCache, node: Node, clocks: Clocks) -> None:
     node.register("worker", ttl=0.25)
     for _ in range(20):
         node.beat("worker")
         clocks.advance(0.125)
-        assert code_of(ask(remembering, clocks)) == 200
+        assert code_of(get(warm_cache, clocks)) == 200
 
 
-def test_a_change_between_an_answer_and_its_encoding_ends_it_at_once(clocks: Clocks) -> None:
-    class DrainsWhenItHasAnswered(Node):
-        """Between the answer and its encoding the second turns, and another thread drains the node."""
+def test_a_change_between_a_response_and_its_encoding_expires_it(clocks: Clocks) -> None:
+    class DrainsAfterRead(Node):
+        """Between the response and its encoding the second changes, and another thread drains the node."""
 
         @property
         def health(self) -> Health:
-            answered = super().health
+            health = super().health
             clocks.advance(1.0)
             self.drain()
-            return answered
+            return health
 
-    node = DrainsWhenItHasAnswered("validator-7", version="v1", clock=clocks.monotonic)
-    table = ResponseCache(node, ("/svc",), clocks.monotonic, clocks.wall)
-    table.put(RAW, table.resolve("GET", b"/svc/node/health", b""))
-    assert code_of(ask(table, clocks)) == 200
-    assert code_of(ask(table, clocks)) == 503
+    node = DrainsAfterRead("validator-7", version="v1", clock=clocks.monotonic)
+    cache = ResponseCache(node, ("/svc",), clocks.monotonic, clocks.wall)
+    cache.put(RAW, cache.resolve("GET", b"/svc/node/health", b""))
+    assert code_of(get(cache, clocks)) == 200
+    assert code_of(get(cache, clocks)) == 503
 
 
-def test_a_wall_clock_that_is_set_back_keeps_no_answer_for_longer_than_a_second(
-    remembering: ResponseCache, clocks: Clocks
+def test_a_wall_clock_that_is_set_back_delays_expiry_by_at_most_a_second(
+    warm_cache: ResponseCache, clocks: Clocks
 ) -> None:
-    ask(remembering, clocks)
+    get(warm_cache, clocks)
     clocks.wall.advance(-3600.0)
     clocks.monotonic.advance(1.0)
-    assert date_of(ask(remembering, clocks)) == "Tue, 14 Nov 2023 21:13:20 GMT"
+    assert date_of(get(warm_cache, clocks)) == "Tue, 14 Nov 2023 21:13:20 GMT"
 
 
 @given(st.floats(min_value=0.0, max_value=4e9))
-def test_a_date_is_written_as_http_wants_it(wall_s: float) -> None:
+def test_a_date_has_the_format_of_http(wall_s: float) -> None:
     assert http_date(wall_s) == formatdate(int(wall_s), usegmt=True)
 
 
-# ---- memory
+# ---- storage
 
 
-def test_a_request_is_remembered_once(remembering: ResponseCache, clocks: Clocks) -> None:
-    another = remembering.resolve("GET", b"/svc/nowhere", b"")
-    remembering.put(RAW, another)
-    assert code_of(ask(remembering, clocks)) == 404
+def test_storing_a_request_again_replaces_it(warm_cache: ResponseCache, clocks: Clocks) -> None:
+    another = warm_cache.resolve("GET", b"/svc/nowhere", b"")
+    warm_cache.put(RAW, another)
+    assert code_of(get(warm_cache, clocks)) == 404
 
 
-def test_a_long_request_is_not_remembered(table: ResponseCache, clocks: Clocks) -> None:
-    target = table.resolve("GET", b"/svc/node", b"")
+def test_a_long_request_is_not_stored(cache: ResponseCache, clocks: Clocks) -> None:
+    request = cache.resolve("GET", b"/svc/node", b"")
     longest = b"x" * response_cache.MAX_CACHED_REQUEST_BYTES
-    table.put(longest, target)
-    table.put(longest + b"x", target)
-    assert table.get(longest, clocks.monotonic()) is not None
-    assert table.get(longest + b"x", clocks.monotonic()) is None
+    cache.put(longest, request)
+    cache.put(longest + b"x", request)
+    assert cache.get(longest, clocks.monotonic()) is not None
+    assert cache.get(longest + b"x", clocks.monotonic()) is None
 
 
-def test_somebody_who_asks_for_ever_new_things_does_not_fill_the_memory(table: ResponseCache, clocks: Clocks) -> None:
+def test_ever_new_requests_do_not_fill_the_memory(cache: ResponseCache, clocks: Clocks) -> None:
     for number in range(3 * response_cache.MAX_ENTRIES + 5):
         raw = b"request %d" % number
-        table.put(raw, table.resolve("GET", b"/svc/node/services/%d/health" % number, b""))
-        assert table.get(raw, clocks.monotonic()) is not None
-    for kept in (table._requests, table._by_raw, table._resolved, table._by_handler, table._by_request):
-        assert 0 < len(kept) <= response_cache.MAX_ENTRIES
+        cache.put(raw, cache.resolve("GET", b"/svc/node/services/%d/health" % number, b""))
+        assert cache.get(raw, clocks.monotonic()) is not None
+    for entries in (cache._requests, cache._by_raw, cache._resolved, cache._by_handler, cache._by_request):
+        assert 0 < len(entries) <= response_cache.MAX_ENTRIES
 
 
-def test_one_answer_serves_everybody_who_asks_for_the_same(
-    table: ResponseCache, node: CountingNode, clocks: Clocks
-) -> None:
-    for raw, query in ((b"one way", b""), (b"another", b"version=v0.0.1"), (b"a third", b"version=0.0.1&n=3")):
-        table.put(raw, table.resolve("GET", b"/svc/node/health", query))
-    responses = [table.get(raw, clocks.monotonic()) for raw in (b"one way", b"another", b"a third")]
+def test_equal_requests_share_one_response(cache: ResponseCache, node: CountingNode, clocks: Clocks) -> None:
+    for raw, query in ((b"first", b""), (b"second", b"version=v0.0.1"), (b"third", b"version=0.0.1&n=3")):
+        cache.put(raw, cache.resolve("GET", b"/svc/node/health", query))
+    responses = [cache.get(raw, clocks.monotonic()) for raw in (b"first", b"second", b"third")]
     assert responses[0] is responses[1] is responses[2]
-    assert node.queries == 1
+    assert node.reads == 1
 
 
-def test_a_large_answer_is_also_a_file_that_ends_with_it(table: ResponseCache, node: Node) -> None:
+def test_a_large_response_has_a_memory_file_that_closes_with_it(cache: ResponseCache, node: Node) -> None:
     for number in range(1000):
         node.register(f"svc-{number}", description="x" * 64)
-    response = table.encoded_response(table.resolve("GET", b"/svc/node/services", b""))
+    response = cache.encoded_response(cache.resolve("GET", b"/svc/node/services", b""))
     assert isinstance(response, MemfdResponse)
-    file = response.fd
-    assert os.pread(file, 2 * len(response), 0) == response
+    fd = response.fd
+    assert os.pread(fd, 2 * len(response), 0) == response
     node.drain()
-    table.current_response(table.resolve("GET", b"/svc/node/health", b""))
+    cache.current_response(cache.resolve("GET", b"/svc/node/health", b""))
     del response
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(file)
+    with pytest.raises(OSError) as raised:
+        os.fstat(fd)
+    assert raised.value.errno == errno.EBADF
 
 
-def test_a_large_answer_needs_no_file(table: ResponseCache, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_response_works_without_a_memory_file(
+    cache: ResponseCache, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_file(name: str) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(os, "memfd_create", no_file)
     node.register("db-1", description="x" * MEMFD_MIN_BYTES)
-    response = table.encoded_response(table.resolve("GET", b"/svc/node/services", b""))
+    response = cache.encoded_response(cache.resolve("GET", b"/svc/node/services", b""))
     assert type(response) is bytes
     assert b"x" * MEMFD_MIN_BYTES in response
 
 
-def test_a_large_answer_is_whole_where_its_file_is_not(
-    table: ResponseCache, node: Node, monkeypatch: pytest.MonkeyPatch
+def test_a_large_response_is_complete_if_its_memory_file_is_not(
+    cache: ResponseCache, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(file: int, data: bytes) -> int:
+    def disk_full(fd: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "write", no_room)
+    monkeypatch.setattr(os, "write", disk_full)
     node.register("db-1", description="x" * MEMFD_MIN_BYTES)
-    response = table.encoded_response(table.resolve("GET", b"/svc/node/services", b""))
+    response = cache.encoded_response(cache.resolve("GET", b"/svc/node/services", b""))
     monkeypatch.undo()
     assert b"x" * MEMFD_MIN_BYTES in response
 
 
-def test_the_same_question_has_the_same_target(table: ResponseCache) -> None:
-    assert table.resolve("GET", b"/svc/node", b"") is table.resolve("GET", b"/svc/node", b"")
-    assert table.resolve("GET", b"/svc/node", b"") is not table.resolve("HEAD", b"/svc/node", b"")
+def test_equal_requests_resolve_to_the_same_object(cache: ResponseCache) -> None:
+    assert cache.resolve("GET", b"/svc/node", b"") is cache.resolve("GET", b"/svc/node", b"")
+    assert cache.resolve("GET", b"/svc/node", b"") is not cache.resolve("HEAD", b"/svc/node", b"")
 
 
-def test_another_query_is_another_question(table: ResponseCache) -> None:
-    assert table.current_response(table.resolve("GET", b"/svc/node", b"version=v9")).code == 404
-    assert table.current_response(table.resolve("GET", b"/svc/node", b"")).code == 200
+def test_new_prefixes_replace_everything_stored(warm_cache: ResponseCache, clocks: Clocks) -> None:
+    assert code_of(get(warm_cache, clocks)) == 200
+    warm_cache.set_prefixes(("/eigen",))
+    assert warm_cache.get(RAW, clocks.monotonic()) is None
+    for prefix, code in ((b"/svc", 404), (b"/eigen", 200)):
+        assert warm_cache.current_response(warm_cache.resolve("GET", prefix + b"/node/health", b"")).code == code
 
 
-# ---- the bytes
+def test_the_query_is_part_of_the_request(cache: ResponseCache) -> None:
+    assert cache.current_response(cache.resolve("GET", b"/svc/node", b"version=v9")).code == 404
+    assert cache.current_response(cache.resolve("GET", b"/svc/node", b"")).code == 200
 
 
-def test_a_response_is_a_status_line_headers_and_a_body(table: ResponseCache) -> None:
-    assert table.encoded_response(table.resolve("GET", b"/nowhere", b"")) == (
+# ---- encoding
+
+
+def test_a_response_is_a_status_line_headers_and_a_body(cache: ResponseCache) -> None:
+    assert cache.encoded_response(cache.resolve("GET", b"/nowhere", b"")) == (
         b"HTTP/1.1 404 Not Found\r\n"
         b"Content-Type: application/json\r\n"
         b"Cache-Control: no-store\r\n"
@@ -279,35 +284,35 @@ def test_a_response_is_a_status_line_headers_and_a_body(table: ResponseCache) ->
     )
 
 
-def test_head_gets_the_head_of_what_get_gets(table: ResponseCache) -> None:
-    head = table.encoded_response(table.resolve("HEAD", b"/svc/node", b""))
+def test_head_gets_the_head_of_the_get_response(cache: ResponseCache) -> None:
+    head = cache.encoded_response(cache.resolve("HEAD", b"/svc/node", b""))
     assert head.endswith(b"\r\n\r\n")
-    assert table.encoded_response(table.resolve("GET", b"/svc/node", b"")).startswith(head)
+    assert cache.encoded_response(cache.resolve("GET", b"/svc/node", b"")).startswith(head)
 
 
 @pytest.mark.parametrize("connection", ["close", "keep-alive"])
-def test_what_becomes_of_the_connection_is_said_where_it_is_needed(table: ResponseCache, connection: str) -> None:
-    target = table.resolve("GET", b"/svc/node", b"")
-    assert f"\r\nConnection: {connection}\r\n".encode() in table.encoded_response(target, connection)
-    assert b"Connection" not in table.encoded_response(target)
+def test_the_connection_header_is_sent_only_if_needed(cache: ResponseCache, connection: str) -> None:
+    request = cache.resolve("GET", b"/svc/node", b"")
+    assert f"\r\nConnection: {connection}\r\n".encode() in cache.encoded_response(request, connection)
+    assert b"Connection" not in cache.encoded_response(request)
 
 
-def test_a_code_without_a_name_has_none(table: ResponseCache) -> None:
-    assert table.encode(make_response(299)).startswith(b"HTTP/1.1 299 \r\n")
+def test_a_code_without_a_standard_phrase_has_none(cache: ResponseCache) -> None:
+    assert cache.encode(make_response(299)).startswith(b"HTTP/1.1 299 \r\n")
 
 
-def test_an_answer_that_is_encoded_late_has_the_date_of_that_moment(table: ResponseCache, clocks: Clocks) -> None:
-    table.encode(NOT_FOUND)
+def test_a_response_has_the_date_of_its_encoding(cache: ResponseCache, clocks: Clocks) -> None:
+    cache.encode(NOT_FOUND)
     clocks.advance(3600.0)
-    assert date_of(table.encode(NOT_FOUND)) == "Tue, 14 Nov 2023 23:13:20 GMT"
+    assert date_of(cache.encode(NOT_FOUND)) == "Tue, 14 Nov 2023 23:13:20 GMT"
 
 
-def test_a_failure_inside_is_logged_with_its_cause_and_not_sent(
-    table: ResponseCache, caplog: pytest.LogCaptureFixture
+def test_the_cause_of_an_internal_error_is_logged_and_not_sent(
+    cache: ResponseCache, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cause = RuntimeError("the secret cause")
-    target = ResolvedRequest(lambda _: Response(503, cause=cause), is_head=False)
-    assert b"secret" not in table.encoded_response(target)
+    cause = RuntimeError("secret")
+    request = ResolvedRequest(lambda _: Response(503, cause=cause), is_head=False)
+    assert b"secret" not in cache.encoded_response(request)
     [record] = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[1] is cause

@@ -1,0 +1,86 @@
+"""Timeout lists: which connections have exceeded the limit of their list."""
+
+from __future__ import annotations
+
+from svcnode.server.timeouts import TimeoutList
+
+UNLISTED = TimeoutList(0.0)
+
+
+class FakeConnection:
+    def __init__(self, active_at_s: float = 0.0) -> None:
+        self.active_at_s = active_at_s
+        self.timeout_list = UNLISTED
+
+    def shutdown(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def handle_timeout(self) -> None: ...
+
+
+def test_a_connection_expires_when_the_limit_is_reached_and_not_before() -> None:
+    receiving, connection = TimeoutList(10.0), FakeConnection()
+    receiving.add(connection, 100.0)
+    assert receiving.expired(109.9) == []
+    assert receiving.expired(110.0) == [connection]
+
+
+def test_activity_does_not_delay_expiry() -> None:
+    receiving, connection = TimeoutList(10.0), FakeConnection()
+    receiving.add(connection, 100.0)
+    connection.active_at_s = 109.0
+    assert receiving.expired(110.0) == [connection]
+
+
+def test_each_connection_expires_by_its_own_time() -> None:
+    receiving, first, second = TimeoutList(10.0), FakeConnection(), FakeConnection()
+    receiving.add(first, 100.0)
+    receiving.add(second, 104.0)
+    assert receiving.expired(112.0) == [first]
+    assert receiving.expired(114.0) == [first, second]
+
+
+def test_adding_a_connection_again_restarts_its_limit() -> None:
+    receiving, first, second = TimeoutList(10.0), FakeConnection(), FakeConnection()
+    receiving.add(first, 100.0)
+    receiving.add(second, 101.0)
+    receiving.add(first, 108.0)
+    assert receiving.expired(111.0) == [second]
+    assert receiving.expired(118.0) == [second, first]
+
+
+def test_activity_delays_the_idle_limit_only_of_that_connection() -> None:
+    idle, busy, silent = TimeoutList(75.0), FakeConnection(100.0), FakeConnection(100.0)
+    for connection in (busy, silent):
+        idle.add(connection, 100.0)
+    busy.active_at_s = 170.0
+    assert idle.inactive(174.9) == []
+    assert idle.inactive(175.0) == [silent]
+    assert idle.inactive(245.0) == [busy, silent]
+
+
+def test_a_connection_is_in_one_list_at_a_time() -> None:
+    receiving, idle, connection = TimeoutList(10.0), TimeoutList(75.0), FakeConnection()
+    receiving.add(connection, 100.0)
+    idle.add(connection, 101.0)
+    assert (receiving.connections(), idle.connections()) == ([], [connection])
+    assert connection.timeout_list is idle
+
+
+def test_a_removed_connection_does_not_expire() -> None:
+    receiving, connection = TimeoutList(10.0), FakeConnection()
+    receiving.add(connection, 100.0)
+    receiving.remove(connection)
+    receiving.remove(connection)  # twice is harmless
+    assert (len(receiving), receiving.expired(200.0)) == (0, [])
+
+
+def test_the_least_recently_active_connection_is_found_whatever_the_order_of_adding() -> None:
+    idle = TimeoutList(75.0)
+    connections = [FakeConnection(active_at_s) for active_at_s in (103.0, 101.0, 102.0)]
+    for connection in connections:
+        idle.add(connection, connection.active_at_s)
+    assert idle.least_recently_active() is connections[1]
