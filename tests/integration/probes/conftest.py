@@ -18,48 +18,46 @@ from svcnode.probes.run import close_probe, run_check
 from tests.support.backends import open_file_count
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
+from tests.support.probe_assertions import CHECK_TIMEOUT_S, TIMEOUTS_S, interrupted_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-    from svcnode.probes.base import Probe
 
 T = TypeVar("T")
 
-CHECK_TIMEOUT_S = 0.2  # long enough to reach the step that never ends
-
-# Looks on the loop and at the URL of its arguments by a process that has no file descriptor left, and then has some.
-# It has never resolved a name before, which is when the system's resolver is most likely to blame the name.
+# Two checks of the URL in the second argument on the event loop in the first: one without free file descriptors, one
+# with. The process has not resolved a name before: in that state the system's resolver reports a wrong error.
 CHECK_WITHOUT_DESCRIPTORS = """
 import asyncio, json, os, resource, sys
 import uvloop
-from svcnode.probes.run import look_once
+from svcnode.probes.run import run_check
 from svcnode.probes import make_probe
 
-async def looks(probe):
-    taken = []
+async def checks(probe):
+    descriptors = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     try:
         while True:
-            taken.append(os.open("/dev/null", os.O_RDONLY))
+            descriptors.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
-        yield await look_once(probe, 5.0)
-    for file in taken:
-        os.close(file)
-    yield await look_once(probe, 0.5)
+        yield await run_check(probe, 30.0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    yield await run_check(probe, float(sys.argv[3]))
 
-async def check(probe):
-    return [(verdict.outcome.value, verdict.reason) async for verdict, _ in looks(probe)]
+async def main(probe):
+    return [(verdict.outcome.value, verdict.reason, verdict.code) async for verdict, _ in checks(probe)]
 
 probe = make_probe(sys.argv[2])
-"localhost".encode("idna")  # or else the import of that would be the first to fail
+"localhost".encode("idna")  # imports the codec, which needs a descriptor
 with asyncio.Runner(loop_factory={"uvloop": uvloop, "asyncio": asyncio}[sys.argv[1]].new_event_loop) as runner:
-    print(json.dumps(runner.run(check(probe))))
+    print(json.dumps(runner.run(main(probe))))
 """
 
 
 class CheckRunner:
-    """Looks once, on an event loop that must have nothing to complain about."""
+    """Runs checks on an event loop, and fails if the loop reports an error."""
 
     def __init__(self, loop_name: str) -> None:
         self.loop_name = loop_name
@@ -68,17 +66,16 @@ class CheckRunner:
         return self.run(make_probe({"url": url, **options}).check())
 
     def with_timeout(self, timeout_s: float, url: str, **options: Any) -> Verdict:
-        """As the supervisor looks: with a deadline."""
-        verdict, fault = self.run(run_check(make_probe({"url": url, **options}), timeout_s))
-        assert fault is None
+        verdict, error = self.run(run_check(make_probe({"url": url, **options}), timeout_s))
+        assert error is None
         return verdict
 
     def steps(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
-        """Name and detail of each, and whether it was done."""
+        """Name, detail and success of each step."""
         return self._steps_with_timeout(WAIT_TIMEOUT_S, url, options)
 
     def steps_until_timeout(self, url: str, **options: Any) -> list[tuple[str, str, bool]]:
-        """Those of a check that never ends."""
+        """The steps of a check that hangs."""
         return self._steps_with_timeout(CHECK_TIMEOUT_S, url, options)
 
     def _steps_with_timeout(self, timeout_s: float, url: str, options: dict[str, Any]) -> list[tuple[str, str, bool]]:
@@ -86,83 +83,94 @@ class CheckRunner:
             self.with_timeout(timeout_s, url, **options)
         return [(step.name, step.detail, step.is_done) for step in steps]
 
-    def times_out(self, url: str, **options: Any) -> Verdict:
-        """Looks that never end, cut off at their deadline, must leave nothing open."""
-        return self.leaks_nothing(url, deadline_s=CHECK_TIMEOUT_S, **options)
+    def times_out(self, url: str, step: str = "", **options: Any) -> Verdict:
+        """The verdict of a check that hangs, in this step if one is given; nothing stays open after its deadline."""
+        for timeout_s in TIMEOUTS_S:
+            with record_steps() as steps:
+                verdict = self.leaks_nothing(url, deadline_s=timeout_s, **options)
+            if not step or interrupted_step(steps) == step:
+                return verdict
+        raise AssertionError(f"{step} was not reached: {steps}")
 
     def leaks_nothing(self, url: str, *, deadline_s: float = WAIT_TIMEOUT_S, **options: Any) -> Verdict:
-        """After some looks, no more files are open than after the first: a loop opens some for itself."""
+        """After more checks, no more files are open than after the first: an event loop opens some itself."""
         probe = make_probe({"url": url, **options})
 
-        async def story() -> Verdict:
+        async def main() -> Verdict:
             verdict, _ = await run_check(probe, deadline_s)
             await asyncio.to_thread(open_file_count)
-            before, tasks, thread_count = open_file_count(), asyncio.all_tasks(), _thread_count()
+            files, tasks, threads = open_file_count(), asyncio.all_tasks(), _thread_count()
             for _ in range(2):
                 await run_check(probe, deadline_s)
-            assert await asyncio.to_thread(becomes_true, lambda: open_file_count() <= before), (
-                f"{before} before: {open_file_count()}"
+            assert await asyncio.to_thread(becomes_true, lambda: open_file_count() <= files), (
+                f"{files} open files before, {open_file_count()} after"
             )
-            assert asyncio.all_tasks() <= tasks, "a task is left"
-            assert await asyncio.to_thread(becomes_true, lambda: _thread_count() <= thread_count), "a thread is left"
+            assert asyncio.all_tasks() <= tasks
+            assert await asyncio.to_thread(becomes_true, lambda: _thread_count() <= threads)
             return verdict
 
-        return self.run(story())
+        return self.run(main())
 
-    def sequence(self, url: str, *between: Callable[[], object], **options: Any) -> list[tuple[Verdict, list[str]]]:
-        """One probe looks, again after each thing that happens, and is let go; its verdicts, and its steps by name."""
+    def sequence(
+        self, url: str, *actions: Callable[[], object], timeouts_s: Sequence[float] = (), **options: Any
+    ) -> list[tuple[Verdict, list[str]]]:
+        """Verdict and step names of one probe, before the first action and after each."""
         probe = make_probe({"url": url, **options})
+        timeouts = iter(timeouts_s)
 
-        async def story() -> list[tuple[Verdict, list[str]]]:
-            seen = [await self._check_and_steps(probe)]
-            for happen in between:
-                await asyncio.to_thread(happen)
-                seen.append(await self._check_and_steps(probe))
+        async def run_one() -> tuple[Verdict, list[str]]:
+            with record_steps() as steps:
+                verdict, error = await run_check(probe, next(timeouts, WAIT_TIMEOUT_S))
+            assert error is None
+            return verdict, [step.name for step in steps]
+
+        async def main() -> list[tuple[Verdict, list[str]]]:
+            results = [await run_one()]
+            for action in actions:
+                await asyncio.to_thread(action)
+                results.append(await run_one())
             close_probe(probe)
-            return seen
+            return results
 
-        return self.run(story())
+        return self.run(main())
 
-    async def _check_and_steps(self, probe: Probe) -> tuple[Verdict, list[str]]:
-        with record_steps() as steps:
-            verdict, fault = await run_check(probe, 1.0)
-        assert fault is None
-        return verdict, [step.name for step in steps]
-
-    def without_descriptors(self, url: str, **environ: str) -> tuple[Verdict, Verdict]:
-        """By a process that has no file descriptor left, and by the same process when it has some."""
+    def without_descriptors(
+        self, url: str, *, timeout_s: float = WAIT_TIMEOUT_S, **environ: str
+    ) -> tuple[Verdict, Verdict]:
+        """The verdicts of a process without free file descriptors, and of the same process when it has some again."""
         done = subprocess.run(
-            [sys.executable, "-c", CHECK_WITHOUT_DESCRIPTORS, self.loop_name, url],
+            [sys.executable, "-c", CHECK_WITHOUT_DESCRIPTORS, self.loop_name, url, str(timeout_s)],
             env={**os.environ, **environ},
             capture_output=True,
             text=True,
-            timeout=4 * WAIT_TIMEOUT_S,
+            timeout=6 * WAIT_TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        without, afterwards = (Verdict(Outcome(outcome), reason) for outcome, reason in json.loads(done.stdout))
-        return without, afterwards
+        without, after = (Verdict(Outcome(outcome), *rest) for outcome, *rest in json.loads(done.stdout))
+        return without, after
 
-    def run(self, story: Coroutine[Any, Any, T], within_s: float = 3 * WAIT_TIMEOUT_S) -> T:
-        faults: list[dict[str, Any]] = []
+    def run(self, main: Coroutine[Any, Any, T], timeout_s: float = 6 * WAIT_TIMEOUT_S) -> T:
+        errors: list[dict[str, Any]] = []
         with asyncio.Runner(loop_factory=LOOPS[self.loop_name]) as runner:
-            runner.get_loop().set_exception_handler(lambda _, context: faults.append(context))
-            result = runner.run(_with_extra_iteration(asyncio.wait_for(story, within_s)))
-        assert not faults, f"the loop complains: {faults}"
+            runner.get_loop().set_exception_handler(lambda _, context: errors.append(context))
+            result = runner.run(_with_extra_iterations(asyncio.wait_for(main, timeout_s)))
+        assert not errors
         return result
 
 
 def _thread_count() -> int:
-    """Without the threads that the loops have for `to_thread`: they may have more or fewer, and keep them."""
+    """Without the threads of `to_thread`, which the loops start and keep."""
     return sum(not thread.name.startswith(("asyncio_", "uvloop_")) for thread in threading.enumerate())
 
 
-async def _with_extra_iteration(story: Coroutine[Any, Any, T]) -> T:
-    """What was cancelled is closed in the next turns of the loop; a loop that is closed has none."""
+async def _with_extra_iterations(main: Coroutine[Any, Any, T]) -> T:
+    """The loop closes cancelled connections in its next iterations."""
     try:
-        return await story
+        return await main
     finally:
-        await asyncio.sleep(0.01)
+        for _ in range(10):
+            await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -171,10 +179,7 @@ def check(loop_name: str) -> CheckRunner:
 
 
 class FakeResolver:
-    """In the place of the real one, which neither hangs on demand nor knows the same names on every machine.
-
-    It knows the addresses it is given, hangs on names that begin with "slow", and knows no others.
-    """
+    """Replaces getaddrinfo: resolves the names in `addresses`, hangs for names that begin with "slow"."""
 
     def __init__(self) -> None:
         self.addresses = {"localhost": ["127.0.0.1"]}
@@ -205,5 +210,5 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeResolver]:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """For localhost and 127.0.0.1, good for an hour."""
+    """For localhost and 127.0.0.1, valid for one hour."""
     return make_certificate(tmp_path_factory.mktemp("probes-tls"), "backend")

@@ -19,7 +19,6 @@ from tests.support.backends import Backend, Peer, close, closed_port, reset, sen
 from tests.support.certificates import make_certificate
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
-    EXPIRES_SOON,
     assert_all_failed,
     assert_disconnect_is_failed,
     assert_no_leaks,
@@ -34,6 +33,7 @@ from tests.support.probe_assertions import (
 )
 from tests.support.servers.base import free_port
 from tests.support.servers.rabbitmq import PASSWORD, QUEUE, USER, VHOST, RabbitServer
+from tests.support.verdicts import EXPIRES_SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

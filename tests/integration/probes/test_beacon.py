@@ -12,8 +12,6 @@ from svcnode.core.model import Verdict
 from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
-    EXPIRES_SOON,
-    NO_DESCRIPTORS,
     REUSED,
     KeepAliveBackend,
     assert_all_failed,
@@ -29,6 +27,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.beacon import BeaconServer
+from tests.support.verdicts import EXPIRES_SOON, NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

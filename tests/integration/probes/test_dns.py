@@ -15,7 +15,7 @@ from svcnode.probes import KINDS, make_probe
 from svcnode.probes.run import run_check
 from tests.support.backends import Backend, HttpBackend, closed_port, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
-from tests.support.probe_assertions import NO_DESCRIPTORS
+from tests.support.verdicts import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from tests.integration.probes.conftest import CheckRunner, FakeResolver

@@ -16,7 +16,6 @@ from tests.support.backends import Backend, ReceivedRequest, close, closed_port,
 from tests.support.certificates import make_certificate
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
-    EXPIRES_SOON,
     REUSED,
     KeepAliveBackend,
     assert_all_failed,
@@ -31,6 +30,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
+from tests.support.verdicts import EXPIRES_SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,7 +17,6 @@ from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
-    EXPIRES_SOON,
     REUSED,
     KeepAliveBackend,
     assert_all_failed,
@@ -32,6 +31,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer
+from tests.support.verdicts import EXPIRES_SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,6 @@ from tests.support.backends import Backend, Peer, closed_port, http_response, se
 from tests.support.certificates import make_certificate
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
-    EXPIRES_SOON,
     REUSED,
     KeepAliveBackend,
     assert_all_failed,
@@ -37,6 +36,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.grpc_health import SERVICE, GrpcHealthServer
+from tests.support.verdicts import EXPIRES_SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -33,8 +33,9 @@ from tests.support.backends import (
     unresponsive,
 )
 from tests.support.certificates import Certificate, make_certificate
-from tests.support.probe_assertions import INCOMPLETE_RESPONSE, NO_DESCRIPTORS
+from tests.support.probe_assertions import INCOMPLETE_RESPONSE
 from tests.support.processes import has_ipv6
+from tests.support.verdicts import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

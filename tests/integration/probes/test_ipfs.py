@@ -12,7 +12,6 @@ from svcnode.core.model import Verdict
 from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
-    EXPIRES_SOON,
     REUSED,
     KeepAliveBackend,
     assert_all_failed,
@@ -28,6 +27,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.ipfs import IpfsServer
+from tests.support.verdicts import EXPIRES_SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

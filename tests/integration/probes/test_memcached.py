@@ -12,7 +12,6 @@ from svcnode.core.model import Verdict
 from tests.support.backends import Backend, Peer, closed_port, sending, unresponsive
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
-    NO_DESCRIPTORS,
     assert_all_failed,
     assert_disconnect_is_failed,
     assert_no_leaks,
@@ -26,6 +25,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.memcached import MemcachedServer
+from tests.support.verdicts import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

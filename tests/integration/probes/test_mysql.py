@@ -20,7 +20,6 @@ from tests.support.backends import Backend, Peer, close, closed_port, reset, sen
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
-    NO_DESCRIPTORS,
     assert_missing_ca_is_unknown,
     assert_no_leaks_when_cancelled,
     assert_reconnects_after_timeout,
@@ -34,6 +33,7 @@ from tests.support.servers.mariadb import (
     MariaDbReplica,
     MariaDbServer,
 )
+from tests.support.verdicts import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     import ssl

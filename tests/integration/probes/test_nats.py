@@ -21,8 +21,6 @@ from tests.support.backends import Backend, Peer, close, closed_port, sending, s
 from tests.support.certificates import make_certificate
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
-    EXPIRES_SOON,
-    NO_DESCRIPTORS,
     assert_all_failed,
     assert_disconnect_is_failed,
     assert_no_leaks,
@@ -36,6 +34,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.nats import PASSWORD, USER, JetStream, NatsServer
+from tests.support.verdicts import EXPIRES_SOON, NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

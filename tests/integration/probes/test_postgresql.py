@@ -22,13 +22,13 @@ from tests.support.backends import Backend, Peer, close, closed_port, full_backl
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
-    NO_DESCRIPTORS,
     assert_missing_ca_is_unknown,
     assert_no_leaks_when_cancelled,
     assert_reconnects_after_timeout,
 )
 from tests.support.servers.base import wait_until
 from tests.support.servers.postgresql import DATABASE, PASSWORD, USER, PostgresServer, PostgresStandby
+from tests.support.verdicts import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -33,8 +33,9 @@ from tests.support.backends import (
 )
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import WAIT_TIMEOUT_S
-from tests.support.probe_assertions import NO_DESCRIPTORS, assert_missing_ca_is_unknown
+from tests.support.probe_assertions import assert_missing_ca_is_unknown
 from tests.support.processes import has_ipv6
+from tests.support.verdicts import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,8 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from svcnode.probes.file import MAX_READ_BYTES, FileProbe
-from tests.support.probe_assertions import NO_DESCRIPTORS, no_free_descriptors
+from tests.support.probe_assertions import no_free_descriptors
+from tests.support.verdicts import NO_DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

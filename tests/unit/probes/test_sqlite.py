@@ -19,7 +19,8 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.run import run_check
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
-from tests.support.probe_assertions import NO_DESCRIPTORS, no_free_descriptors
+from tests.support.probe_assertions import no_free_descriptors
+from tests.support.verdicts import NO_DESCRIPTORS
 
 NOBODY = 65534
 
