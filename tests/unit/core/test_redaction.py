@@ -1,4 +1,4 @@
-"""What was kept secret is shown nowhere, in none of the forms it can take."""
+"""Secrets are replaced in every form that they can have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import random
 import re
 import string
-import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from svcnode.core import redaction
 from svcnode.core.redaction import (
     MASK,
     MIN_KEY_CHARS,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ODD = 'p/w "d\\é\n🙂'
 
 
-def test_with_nothing_to_hide_a_text_stays_as_it_is() -> None:
+def test_without_secrets_a_text_does_not_change() -> None:
     assert redacted("hunter2") == "hunter2"
 
 
@@ -45,7 +45,7 @@ def test_with_nothing_to_hide_a_text_stays_as_it_is() -> None:
         ("hu", "hu"),
     ],
 )
-def test_a_secret_is_hidden_wherever_it_stands(text: str, shown: str) -> None:
+def test_a_secret_is_hidden_at_every_position(text: str, shown: str) -> None:
     register_secret("hunter2")
     assert redacted(text) == shown
 
@@ -62,25 +62,25 @@ def test_a_secret_is_hidden_wherever_it_stands(text: str, shown: str) -> None:
         repr(ODD)[1:-1],
     ],
 )
-def test_a_secret_is_hidden_in_every_form_it_can_take(form: str) -> None:
+def test_a_secret_is_hidden_in_every_encoding(form: str) -> None:
     register_secret(ODD)
     assert redacted(f"<{form}>") == "<***>"
 
 
-def test_each_line_of_a_secret_is_one() -> None:
+def test_each_line_of_a_secret_is_hidden() -> None:
     register_secret("first line\r\n  second line  \n}")
-    assert redacted("it said: first line") == "it said: ***"
-    assert redacted("it said: second line}") == "it said: ***}"
+    assert redacted("error: first line") == "error: ***"
+    assert redacted("error: second line}") == "error: ***}"
 
 
 @pytest.mark.parametrize("short", ["", "a", "abc"])
-def test_what_is_too_short_would_blot_out_half_of_every_text(short: str) -> None:
+def test_a_secret_that_is_too_short_is_not_hidden(short: str) -> None:
     register_secret(short)
     assert redacted("abc a") == "abc a"
     assert len(short) < MIN_SECRET_CHARS
 
 
-def test_half_a_character_can_be_kept_secret() -> None:
+def test_a_secret_may_contain_surrogates() -> None:
     register_secret("pass\udcffword")
     assert redacted("pass\udcffword") == MASK
 
@@ -98,7 +98,7 @@ def test_half_a_character_can_be_kept_secret() -> None:
         (["abab"], "ababab", "***"),
     ],
 )
-def test_where_secrets_overlap_nothing_of_either_is_left(order: int, secrets: list[str], text: str, shown: str) -> None:
+def test_overlapping_secrets_are_hidden_completely(order: int, secrets: list[str], text: str, shown: str) -> None:
     for secret in secrets[::order]:
         register_secret(secret)
     assert redacted(text) == shown
@@ -106,16 +106,16 @@ def test_where_secrets_overlap_nothing_of_either_is_left(order: int, secrets: li
 
 @given(st.lists(st.text("ab1", min_size=MIN_SECRET_CHARS, max_size=8), max_size=4), st.text("ab1c", max_size=40))
 @example(["aaaa", "aaab"], "aaaab")
-def test_no_secret_is_left_and_nothing_else_is_lost(secrets: list[str], text: str) -> None:
+def test_no_secret_remains_and_no_other_text_is_lost(secrets: list[str], text: str) -> None:
     for secret in secrets:
         register_secret(secret)
     shown = redacted(text)
-    assert shown.count("c") == text.count("c")  # which no secret of these holds
+    assert shown.count("c") == text.count("c")  # no secret contains a c
     for part in shown.split(MASK):
         assert part in text
 
 
-# ---- keys that nobody names as such
+# ---- likely keys
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_no_secret_is_left_and_nothing_else_is_lost(secrets: list[str], text: st
         "9aa3d95b3bc440fa88ea12eaa4456161",
         "9AA3D95B3BC440FA88EA12EAA4456161",
         "6f1c3a52-07de-4b0a-9c1e-2ab4d1f0c377",
-        "00000000-0000-4000-8000-00000000000a",  # a UUID, though each of its parts could be read
+        "00000000-0000-4000-8000-00000000000a",  # a UUID whose parts look like names
         "Xk2-9sDfaZ_q81LpW0vTn3",
         "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
         "eyJhbGciOiJIUzI1NiJ9",
     ],
 )
-def test_what_looks_like_a_key_is_kept_secret(key: str) -> None:
+def test_a_likely_key_is_hidden(key: str) -> None:
     register_likely_keys(f"/v3/{key}/mainnet")
     assert redacted(f"/v3/{key}/mainnet: {key}") == "/v3/***/mainnet: ***"
 
@@ -151,13 +151,13 @@ def test_what_looks_like_a_key_is_kept_secret(key: str) -> None:
         "9aa3d95b3bc440fa88e",  # too short
     ],
 )
-def test_a_name_made_of_words_or_numbers_is_no_key(name: str) -> None:
+def test_a_name_made_of_words_and_numbers_is_not_hidden(name: str) -> None:
     register_likely_keys(f"/{name}/health")
     assert redacted(name) == name
 
 
 @given(st.uuids())
-def test_every_uuid_with_letters_and_digits_is_taken_for_a_key(uuid: UUID) -> None:
+def test_every_uuid_with_letters_and_digits_is_hidden(uuid: UUID) -> None:
     text = str(uuid)
     assume(re.search("[a-f]", text) and re.search("[0-9]", text))
     register_likely_keys(text)
@@ -165,19 +165,17 @@ def test_every_uuid_with_letters_and_digits_is_taken_for_a_key(uuid: UUID) -> No
 
 
 @pytest.mark.parametrize("alphabet", ["0123456789abcdef", string.ascii_letters + string.digits])
-def test_hardly_any_key_made_by_chance_is_taken_for_a_name(alphabet: str) -> None:
-    chance = random.Random(7)
-    keys = ["".join(chance.choices(alphabet, k=32)) for _ in range(1000)]
+def test_random_keys_are_almost_always_hidden(alphabet: str) -> None:
+    rng = random.Random(7)
+    keys = ["".join(rng.choices(alphabet, k=32)) for _ in range(1000)]
     for key in keys:
         register_likely_keys(key)
     assert sum(redacted(key) != MASK for key in keys) <= 10
     assert len(keys[0]) > MIN_KEY_CHARS
 
 
-def test_thousands_of_secrets_are_kept_and_hidden_without_delay() -> None:
-    began_s = time.process_time()
+def test_the_number_of_secrets_does_not_change_the_number_of_comparisons() -> None:
     for number in range(5000):
         register_secret(f"secret/{number:06}")
-    for _ in range(200):
-        assert redacted("answered 401 to secret/004321, twice: secret%2F000007") == "answered 401 to ***, twice: ***"
-    assert time.process_time() - began_s < 5  # some 0.1 s; where each new one costs a walk over all, far more
+    assert redacted("401: secret/004321, secret%2F000007") == "401: ***, ***"
+    assert {len(lengths) for lengths in redaction._lengths_by_prefix.values()} <= {1, 2}

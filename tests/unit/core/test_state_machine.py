@@ -1,4 +1,4 @@
-"""The decisions of the house, one short test each, and then what must hold whatever happens."""
+"""The rules of the state machine, one short test each; then the properties that always hold."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import (
     REPORTED_POLICY,
     Condition,
@@ -41,15 +42,15 @@ POLICY = Policy(rise=2, fall=3, start_period_s=30.0, stale_after_s=33.0)
 HEARTBEAT = Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=10.0)
 
 READY = Verdict.ready("answered")
-LOADING = Verdict.not_ready("replaying its log")
-FAILED = Verdict.failed("connection refused")
-UNKNOWN = Verdict.unknown("no file descriptors left")
+LOADING = Verdict.not_ready("loading", code=ReasonCode.STARTING)
+FAILED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
+UNKNOWN = Verdict.unknown("no descriptors", code=ReasonCode.RESOURCE_EXHAUSTED)
 
 
-def believed(*seen: tuple[float, Verdict], policy: Policy = POLICY) -> ServiceState:
-    """What is believed of a service registered at 0 after all of this was seen."""
+def state_after(*verdicts: tuple[float, Verdict], policy: Policy = POLICY) -> ServiceState:
+    """The state of a service registered at 0 after these verdicts."""
     state = initial_state(0.0)
-    for at_s, verdict in seen:
+    for at_s, verdict in verdicts:
         state = next_state(state, Evidence(verdict=verdict, at_s=at_s), policy)
     return state
 
@@ -58,185 +59,195 @@ UP = ((0.0, READY),)
 DOWN = ((40.0, FAILED), (50.0, FAILED), (60.0, FAILED))
 
 
-# ---- one service, row by row
+# ---- one service
 
 
 def test_a_service_is_initializing_until_its_first_verdict() -> None:
-    assert initial_state(7.0) == ServiceState(
-        status=Status.INITIALIZING, reason="no evidence yet", since_s=7.0, registered_at_s=7.0
-    )
+    state = initial_state(7.0)
+    assert (state.status, state.code) == (Status.INITIALIZING, ReasonCode.NO_EVIDENCE)
+    assert (state.since_s, state.registered_at_s) == (7.0, 7.0)
+    assert (state.last_ready_at_s, state.last_evidence_at_s) == (None, None)
 
 
-def test_a_service_that_was_never_looked_at_stays_initializing_however_long_it_takes() -> None:
+def test_a_service_that_was_never_checked_stays_initializing() -> None:
     assert as_of(initial_state(0.0), 1e9, POLICY) == initial_state(0.0)
 
 
 def test_one_ready_brings_a_new_service_up() -> None:
-    state = believed((5.0, READY))
-    assert (state.status, state.reason, state.since_s) == (Status.UP, "answered", 5.0)
+    state = state_after((5.0, READY))
+    assert (state.status, state.reason, state.code, state.since_s) == (Status.UP, READY.reason, READY.code, 5.0)
 
 
 def test_one_failure_does_not_take_a_service_down() -> None:
-    assert believed((0.0, READY), (10.0, FAILED)).status is Status.UP
+    assert state_after((0.0, READY), (10.0, FAILED)).status is Status.UP
 
 
-def test_a_service_that_is_still_up_shows_no_failure_as_its_reason() -> None:
-    assert believed((0.0, READY), (10.0, FAILED)).reason == "answered"
+def test_a_service_that_is_still_up_keeps_the_reason_and_code_of_its_success() -> None:
+    state = state_after((0.0, READY), (10.0, FAILED))
+    assert (state.reason, state.code) == (READY.reason, READY.code)
 
 
 def test_fall_failures_in_a_row_take_a_service_down() -> None:
-    state = believed((0.0, READY), (10.0, FAILED), (20.0, FAILED), (30.0, FAILED))
-    assert (state.status, state.reason, state.since_s) == (Status.DOWN, "connection refused", 30.0)
+    state = state_after((0.0, READY), (10.0, FAILED), (20.0, FAILED), (30.0, FAILED))
+    assert (state.status, state.reason, state.code, state.since_s) == (Status.DOWN, FAILED.reason, FAILED.code, 30.0)
 
 
-def test_a_success_between_failures_begins_the_count_again() -> None:
-    seen = ((0.0, READY), (10.0, FAILED), (20.0, FAILED), (25.0, READY), (30.0, FAILED), (40.0, FAILED))
-    assert believed(*seen).status is Status.UP
+def test_a_success_between_failures_restarts_the_count() -> None:
+    verdicts = ((0.0, READY), (10.0, FAILED), (20.0, FAILED), (25.0, READY), (30.0, FAILED), (40.0, FAILED))
+    assert state_after(*verdicts).status is Status.UP
 
 
-def test_not_being_ready_begins_the_count_of_failures_again() -> None:
-    seen = ((40.0, FAILED), (50.0, FAILED), (60.0, LOADING), (70.0, FAILED), (80.0, FAILED))
-    assert believed(*seen).status is Status.INITIALIZING
+def test_not_ready_restarts_the_count_of_failures() -> None:
+    verdicts = ((40.0, FAILED), (50.0, FAILED), (60.0, LOADING), (70.0, FAILED), (80.0, FAILED))
+    assert state_after(*verdicts).status is Status.INITIALIZING
 
 
 def test_a_starting_service_does_not_go_down_within_its_start_period() -> None:
-    assert believed(*((at_s, FAILED) for at_s in (1.0, 2.0, 3.0, 4.0, 29.9))).status is Status.INITIALIZING
+    assert state_after(*((at_s, FAILED) for at_s in (1.0, 2.0, 3.0, 4.0, 29.9))).status is Status.INITIALIZING
 
 
-def test_a_starting_service_that_fails_shows_why() -> None:
-    assert believed((1.0, FAILED)).reason == "connection refused"
+def test_a_starting_service_that_fails_has_the_reason_and_code_of_the_failure() -> None:
+    state = state_after((1.0, FAILED))
+    assert (state.reason, state.code) == (FAILED.reason, FAILED.code)
 
 
 def test_a_starting_service_goes_down_with_the_first_failure_after_its_start_period() -> None:
-    assert believed((10.0, FAILED), (20.0, FAILED), (30.0, FAILED)).status is Status.DOWN
+    assert state_after((10.0, FAILED), (20.0, FAILED), (30.0, FAILED)).status is Status.DOWN
 
 
-def test_a_start_period_that_is_over_does_not_shorten_the_count() -> None:
-    assert believed((40.0, FAILED), (50.0, FAILED)).status is Status.INITIALIZING
+def test_the_end_of_the_start_period_does_not_shorten_the_count() -> None:
+    assert state_after((40.0, FAILED), (50.0, FAILED)).status is Status.INITIALIZING
 
 
-def test_a_service_that_was_up_has_no_start_period_left_to_hide_in() -> None:
-    assert believed((1.0, READY), (2.0, FAILED), (3.0, FAILED), (4.0, FAILED)).status is Status.DOWN
+def test_a_service_that_was_up_has_no_start_period() -> None:
+    assert state_after((1.0, READY), (2.0, FAILED), (3.0, FAILED), (4.0, FAILED)).status is Status.DOWN
 
 
-def test_an_up_service_that_says_it_is_not_ready_is_initializing_at_once() -> None:
-    state = believed(*UP, (10.0, LOADING))
-    assert (state.status, state.reason, state.since_s) == (Status.INITIALIZING, "replaying its log", 10.0)
+def test_an_up_service_that_is_not_ready_is_initializing_at_once() -> None:
+    state = state_after(*UP, (10.0, LOADING))
+    assert (state.status, state.since_s) == (Status.INITIALIZING, 10.0)
+    assert (state.reason, state.code) == (LOADING.reason, LOADING.code)
 
 
-def test_a_down_service_that_says_it_is_not_ready_is_initializing_at_once() -> None:
-    assert believed(*DOWN, (70.0, LOADING)).status is Status.INITIALIZING
+def test_a_down_service_that_is_not_ready_is_initializing_at_once() -> None:
+    assert state_after(*DOWN, (70.0, LOADING)).status is Status.INITIALIZING
 
 
 def test_one_ready_does_not_bring_a_down_service_up() -> None:
-    assert believed(*DOWN, (70.0, READY)).status is Status.DOWN
+    state = state_after(*DOWN, (70.0, READY))
+    assert (state.status, state.reason, state.code) == (Status.DOWN, FAILED.reason, FAILED.code)
 
 
 def test_rise_ready_in_a_row_bring_a_down_service_up() -> None:
-    state = believed(*DOWN, (70.0, READY), (80.0, READY))
+    state = state_after(*DOWN, (70.0, READY), (80.0, READY))
     assert (state.status, state.since_s) == (Status.UP, 80.0)
 
 
-def test_a_failure_between_two_ready_begins_the_count_of_successes_again() -> None:
-    assert believed(*DOWN, (70.0, READY), (80.0, FAILED), (90.0, READY)).status is Status.DOWN
+def test_a_failure_between_two_ready_restarts_the_count_of_successes() -> None:
+    assert state_after(*DOWN, (70.0, READY), (80.0, FAILED), (90.0, READY)).status is Status.DOWN
 
 
-def test_a_service_that_stays_up_keeps_the_moment_it_came_up() -> None:
-    assert believed((5.0, READY), (15.0, READY)).since_s == 5.0
+def test_a_service_that_stays_up_keeps_its_since() -> None:
+    assert state_after((5.0, READY), (15.0, READY)).since_s == 5.0
 
 
-def test_a_down_service_shows_its_newest_failure_and_keeps_the_moment_it_went_down() -> None:
-    state = believed(*DOWN, (70.0, Verdict.failed("no route to host")))
-    assert (state.reason, state.since_s) == ("no route to host", 60.0)
+def test_a_down_service_has_the_newest_failure_as_reason_and_keeps_its_since() -> None:
+    newest = Verdict.failed("no route", code=ReasonCode.NETWORK_UNREACHABLE)
+    state = state_after(*DOWN, (70.0, newest))
+    assert (state.reason, state.code, state.since_s) == (newest.reason, newest.code, 60.0)
 
 
-def test_an_up_service_without_fresh_evidence_is_initializing_with_the_reason() -> None:
-    state = as_of(believed(*UP), 33.0, POLICY)
-    assert (state.status, state.reason, state.since_s) == (Status.INITIALIZING, "no fresh success for 33 s", 33.0)
+def test_an_up_service_without_a_fresh_success_is_stale() -> None:
+    state = as_of(state_after(*UP), 33.0, POLICY)
+    assert (state.status, state.code, state.since_s) == (Status.INITIALIZING, ReasonCode.STALE, 33.0)
+    assert "33 s" in state.reason
 
 
-def test_a_down_service_without_fresh_evidence_is_initializing_with_the_reason() -> None:
-    state = as_of(believed(*DOWN), 93.0, POLICY)
-    assert (state.status, state.reason, state.since_s) == (Status.INITIALIZING, "no fresh evidence for 33 s", 93.0)
+def test_a_down_service_without_fresh_evidence_is_stale() -> None:
+    state = as_of(state_after(*DOWN), 93.0, POLICY)
+    assert (state.status, state.code, state.since_s) == (Status.INITIALIZING, ReasonCode.STALE, 93.0)
+    assert "33 s" in state.reason
 
 
-def test_evidence_counts_until_the_very_moment_it_is_stale() -> None:
-    assert as_of(believed(*UP), math.nextafter(33.0, 0.0), POLICY).status is Status.UP
+def test_evidence_is_valid_until_stale_after() -> None:
+    assert as_of(state_after(*UP), math.nextafter(33.0, 0.0), POLICY).status is Status.UP
 
 
-def test_failures_do_not_keep_an_old_success_alive() -> None:
-    patient = Policy(fall=100, stale_after_s=33.0)
-    assert believed(*UP, (20.0, FAILED), (34.0, FAILED), policy=patient).status is Status.INITIALIZING
+def test_failures_do_not_extend_an_old_success() -> None:
+    tolerant = Policy(fall=100, stale_after_s=33.0)
+    assert state_after(*UP, (20.0, FAILED), (34.0, FAILED), policy=tolerant).status is Status.INITIALIZING
 
 
 def test_a_stale_service_that_was_down_comes_up_with_one_ready() -> None:
-    assert believed(*DOWN, (100.0, READY)).status is Status.UP
+    assert state_after(*DOWN, (100.0, READY)).status is Status.UP
 
 
-def test_a_success_before_the_silence_does_not_count_towards_the_rise() -> None:
-    assert as_of(believed(*DOWN, (70.0, READY)), 200.0, POLICY).ready_in_a_row == 0
+def test_a_success_before_the_expiry_does_not_count_towards_rise() -> None:
+    assert as_of(state_after(*DOWN, (70.0, READY)), 200.0, POLICY).ready_in_a_row == 0
 
 
-def test_what_a_program_reports_counts_until_it_says_otherwise() -> None:
+def test_a_report_of_the_program_is_valid_until_the_next_one() -> None:
     for verdict, status in ((READY, Status.UP), (LOADING, Status.INITIALIZING), (FAILED, Status.DOWN)):
-        assert as_of(believed((0.0, verdict), policy=REPORTED_POLICY), 1e9, REPORTED_POLICY).status is status
+        assert as_of(state_after((0.0, verdict), policy=REPORTED_POLICY), 1e9, REPORTED_POLICY).status is status
 
 
-def test_unknown_verdicts_are_not_counted_against_a_service() -> None:
-    assert believed(*UP, (5.0, UNKNOWN), (10.0, UNKNOWN), (15.0, UNKNOWN), (20.0, UNKNOWN)) == believed(*UP)
+def test_unknown_verdicts_do_not_change_the_state() -> None:
+    assert state_after(*UP, (5.0, UNKNOWN), (10.0, UNKNOWN), (15.0, UNKNOWN), (20.0, UNKNOWN)) == state_after(*UP)
 
 
-def test_unknown_verdicts_let_the_evidence_grow_stale() -> None:
-    state = believed(*UP, (20.0, UNKNOWN), (33.0, UNKNOWN))
-    assert (state.status, state.reason) == (Status.INITIALIZING, "no fresh success for 33 s")
+def test_unknown_verdicts_do_not_extend_the_evidence() -> None:
+    state = state_after(*UP, (20.0, UNKNOWN), (33.0, UNKNOWN))
+    assert (state.status, state.code) == (Status.INITIALIZING, ReasonCode.STALE)
 
 
-def test_unknown_verdicts_do_not_break_a_row_of_failures() -> None:
-    assert believed(*UP, (1.0, FAILED), (2.0, FAILED), (3.0, UNKNOWN), (4.0, FAILED)).status is Status.DOWN
+def test_unknown_verdicts_do_not_restart_the_count_of_failures() -> None:
+    assert state_after(*UP, (1.0, FAILED), (2.0, FAILED), (3.0, UNKNOWN), (4.0, FAILED)).status is Status.DOWN
 
 
-def test_a_heartbeat_service_is_up_while_it_beats() -> None:
+def test_a_heartbeat_service_is_up_while_it_sends_heartbeats() -> None:
     beats = [(float(at_s), READY) for at_s in range(0, 60, 9)]
-    assert as_of(believed(*beats, policy=HEARTBEAT), 63.9, HEARTBEAT).status is Status.UP
+    assert as_of(state_after(*beats, policy=HEARTBEAT), 63.9, HEARTBEAT).status is Status.UP
 
 
-def test_a_heartbeat_service_that_falls_silent_is_down() -> None:
-    state = as_of(believed(*UP, policy=HEARTBEAT), 10.0, HEARTBEAT)
-    assert (state.status, state.reason, state.since_s) == (Status.DOWN, "no report within its ttl of 10 s", 10.0)
+def test_a_heartbeat_service_without_a_heartbeat_within_its_ttl_is_down() -> None:
+    state = as_of(state_after(*UP, policy=HEARTBEAT), 10.0, HEARTBEAT)
+    assert (state.status, state.code, state.since_s) == (Status.DOWN, ReasonCode.TTL_EXPIRED, 10.0)
+    assert "10 s" in state.reason
 
 
-def test_a_heartbeat_service_that_never_beats_is_initializing_for_its_ttl_and_then_down() -> None:
+def test_a_heartbeat_service_without_any_heartbeat_is_initializing_for_its_ttl_and_then_down() -> None:
     assert as_of(initial_state(100.0), 109.9, HEARTBEAT).status is Status.INITIALIZING
-    assert as_of(initial_state(100.0), 110.0, HEARTBEAT).status is Status.DOWN
+    expired = as_of(initial_state(100.0), 110.0, HEARTBEAT)
+    assert (expired.status, expired.code) == (Status.DOWN, ReasonCode.TTL_EXPIRED)
 
 
-def test_a_heartbeat_service_that_falls_silent_while_it_starts_is_down() -> None:
-    assert as_of(believed((3.0, LOADING), policy=HEARTBEAT), 13.0, HEARTBEAT).status is Status.DOWN
+def test_the_ttl_also_applies_to_a_heartbeat_service_that_is_not_ready() -> None:
+    assert as_of(state_after((3.0, LOADING), policy=HEARTBEAT), 13.0, HEARTBEAT).status is Status.DOWN
 
 
-def test_one_beat_brings_a_silent_service_back() -> None:
-    assert believed(*UP, (50.0, READY), policy=HEARTBEAT).status is Status.UP
+def test_one_heartbeat_brings_a_heartbeat_service_up_again() -> None:
+    assert state_after(*UP, (50.0, READY), policy=HEARTBEAT).status is Status.UP
 
 
-def test_evidence_older_than_what_is_counted_changes_nothing() -> None:
-    state = believed((0.0, READY), (10.0, READY))
+def test_evidence_older_than_the_last_evidence_is_ignored() -> None:
+    state = state_after((0.0, READY), (10.0, READY))
     assert next_state(state, Evidence(verdict=FAILED, at_s=9.0), POLICY) is state
 
 
-def test_evidence_older_than_the_service_changes_nothing() -> None:
+def test_evidence_older_than_the_registration_is_ignored() -> None:
     state = initial_state(100.0)
     assert next_state(state, Evidence(verdict=READY, at_s=99.0), POLICY) is state
 
 
-def test_two_verdicts_of_the_same_moment_both_count() -> None:
-    assert believed((0.0, READY), (5.0, FAILED), (5.0, FAILED), (5.0, FAILED)).status is Status.DOWN
+def test_verdicts_of_the_same_time_all_count() -> None:
+    assert state_after((0.0, READY), (5.0, FAILED), (5.0, FAILED), (5.0, FAILED)).status is Status.DOWN
 
 
-# ---- what is being counted
+# ---- pending changes
 
 
 @pytest.mark.parametrize(
-    ("seen", "is_pending"),
+    ("verdicts", "is_pending"),
     [
         ((), False),
         (((0.0, READY),), False),
@@ -253,30 +264,30 @@ def test_two_verdicts_of_the_same_moment_both_count() -> None:
         ((*DOWN, (70.0, READY), (71.0, READY)), False),
     ],
 )
-def test_a_change_is_pending_while_looks_that_speak_against_the_status_are_counted(
-    seen: tuple[tuple[float, Verdict], ...], is_pending: bool
+def test_a_change_is_pending_while_results_are_counted_towards_another_status(
+    verdicts: tuple[tuple[float, Verdict], ...], is_pending: bool
 ) -> None:
-    assert is_change_pending(believed(*seen)) is is_pending
+    assert is_change_pending(state_after(*verdicts)) is is_pending
 
 
-def test_a_success_that_silence_has_taken_back_is_counted_no_more() -> None:
-    waiting = believed(*DOWN, (70.0, READY))
+def test_an_expired_state_has_no_pending_change() -> None:
+    waiting = state_after(*DOWN, (70.0, READY))
     assert is_change_pending(waiting)
-    assert not is_change_pending(as_of(believed(*UP), 33.0, POLICY))
+    assert not is_change_pending(as_of(state_after(*UP), 33.0, POLICY))
     assert as_of(waiting, 103.0, POLICY).ready_in_a_row == 0
 
 
-# ---- status and code
+# ---- status and health
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(Status.UP, 200), (Status.INITIALIZING, 206), (Status.DOWN, 503)], ids=str
+    ("status", "health"), [(Status.UP, 200), (Status.INITIALIZING, 206), (Status.DOWN, 503)], ids=str
 )
-def test_each_status_has_its_code(status: Status, code: int) -> None:
-    assert service_health(status) == code
+def test_each_status_has_its_health(status: Status, health: int) -> None:
+    assert service_health(status) == health
 
 
-# ---- the node, row by row
+# ---- the node
 
 CRITICAL, PARTIAL, NONE = Impact.CRITICAL, Impact.PARTIAL, Impact.NONE
 
@@ -331,16 +342,16 @@ def test_a_node_with_a_reported_issue_is_unhealthy() -> None:
     assert health_of((PARTIAL, Status.UP), condition=Condition(issues=("clock skew",))) is Health.UNHEALTHY
 
 
-def test_an_issue_outweighs_starting() -> None:
+def test_an_issue_has_precedence_over_starting() -> None:
     assert health_of(condition=Condition(starting=True, issues=("clock skew",))) is Health.UNHEALTHY
 
 
-# ---- what holds whatever happens
+# ---- properties
 
-# How fast the machine is today is no property of the rules; many tests below overlap, so each may be brief.
-unhurried = settings(deadline=None, max_examples=60)
+# Many of these tests overlap, so each has fewer examples.
+brief = settings(max_examples=60)
 
-# Halves are exact in binary, so that sums of times are, too.
+# Halves are exact in binary, and so are their sums.
 seconds = st.integers(min_value=0, max_value=120).map(lambda halves: halves / 2)
 some_seconds = st.integers(min_value=1, max_value=120).map(lambda halves: halves / 2)
 verdicts = st.sampled_from([READY, LOADING, FAILED, UNKNOWN])
@@ -363,11 +374,11 @@ def policies(draw: st.DrawFn, limits: tuple[str, ...]) -> Policy:
 
 @dataclass(frozen=True)
 class History:
-    """What was seen of a service registered at 0, and every state that came of it."""
+    """The evidence of a service registered at 0, and every state."""
 
     policy: Policy
-    observed: list[Evidence]
-    states: list[ServiceState]  # one more than was seen
+    evidence: list[Evidence]
+    states: list[ServiceState]  # the initial one, and one after each evidence
 
     @property
     def last(self) -> ServiceState:
@@ -375,85 +386,83 @@ class History:
 
     @property
     def now_s(self) -> float:
-        return self.observed[-1].at_s if self.observed else 0.0
+        return self.evidence[-1].at_s if self.evidence else 0.0
 
-    def counted_until(self, place: int) -> list[Outcome]:
-        outcomes = [evidence.verdict.outcome for evidence in self.observed[:place]]
+    def counted_outcomes(self, end: int) -> list[Outcome]:
+        outcomes = [evidence.verdict.outcome for evidence in self.evidence[:end]]
         return [outcome for outcome in outcomes if outcome is not Outcome.UNKNOWN]
 
 
 @st.composite
 def histories(draw: st.DrawFn, limits: tuple[str, ...] = LIMITS) -> History:
     policy = draw(policies(limits))
-    now_s, seen, states = 0.0, [], [initial_state(0.0)]
+    now_s, evidence, states = 0.0, [], [initial_state(0.0)]
     for gap_s, verdict in draw(st.lists(st.tuples(seconds, verdicts), max_size=15)):
         now_s += gap_s
-        seen.append(Evidence(verdict=verdict, at_s=now_s))
-        states.append(next_state(states[-1], seen[-1], policy))
-    return History(policy, seen, states)
+        evidence.append(Evidence(verdict=verdict, at_s=now_s))
+        states.append(next_state(states[-1], evidence[-1], policy))
+    return History(policy, evidence, states)
 
 
-@unhurried
+@brief
 @given(histories(("stale_after",)), seconds)
-def test_nothing_is_up_without_a_success_newer_than_stale_after(history: History, later_s: float) -> None:
+def test_no_service_is_up_without_a_success_newer_than_stale_after(history: History, later_s: float) -> None:
     now_s = history.now_s + later_s
     if as_of(history.last, now_s, history.policy).status is Status.UP:
-        successes = [one.at_s for one in history.observed if one.verdict.outcome is Outcome.READY]
+        successes = [one.at_s for one in history.evidence if one.verdict.outcome is Outcome.READY]
         assert history.policy.stale_after_s is not None
         assert now_s - max(successes) < history.policy.stale_after_s
 
 
-@unhurried
+@brief
 @given(histories(("ttl",)), seconds)
-def test_a_heartbeat_service_is_not_down_only_while_it_was_heard_within_its_ttl(
-    history: History, later_s: float
-) -> None:
+def test_a_heartbeat_service_without_evidence_within_its_ttl_is_down(history: History, later_s: float) -> None:
     now_s = history.now_s + later_s
-    heard = [0.0, *(one.at_s for one in history.observed if one.verdict.outcome is not Outcome.UNKNOWN)]
+    evidence_at_s = [0.0, *(one.at_s for one in history.evidence if one.verdict.outcome is not Outcome.UNKNOWN)]
     assert history.policy.ttl_s is not None
-    if now_s - max(heard) >= history.policy.ttl_s:
+    if now_s - max(evidence_at_s) >= history.policy.ttl_s:
         assert as_of(history.last, now_s, history.policy).status is Status.DOWN
 
 
-@unhurried
+@brief
 @given(histories())
-def test_nothing_goes_down_but_by_fall_failures_in_a_row_or_by_its_ttl(history: History) -> None:
-    for place, (before, after) in enumerate(pairwise(history.states)):
-        evidence = history.observed[place]
-        ran_out = as_of(before, evidence.at_s, history.policy).status is Status.DOWN
-        if after.status is Status.DOWN and before.status is not Status.DOWN and not ran_out:
+def test_a_service_goes_down_only_by_fall_failures_in_a_row_or_by_its_ttl(history: History) -> None:
+    for number, (before, after) in enumerate(pairwise(history.states)):
+        evidence = history.evidence[number]
+        is_expired = as_of(before, evidence.at_s, history.policy).status is Status.DOWN
+        if after.status is Status.DOWN and before.status is not Status.DOWN and not is_expired:
             fall = history.policy.fall
-            assert history.counted_until(place + 1)[-fall:] == [Outcome.FAILED] * fall
+            assert history.counted_outcomes(number + 1)[-fall:] == [Outcome.FAILED] * fall
     if history.policy.ttl_s is None:
         assert as_of(history.last, history.now_s + 1e6, history.policy).status is not Status.DOWN or (
             history.last.status is Status.DOWN
         )
 
 
-@unhurried
+@brief
 @given(histories(("none", "stale_after")))
 def test_no_new_service_goes_down_by_failures_within_its_start_period(history: History) -> None:
-    for place, after in enumerate(history.states[1:], start=1):
-        is_new = Outcome.READY not in history.counted_until(place)
-        if is_new and history.observed[place - 1].at_s < history.policy.start_period_s:
+    for number, after in enumerate(history.states[1:], start=1):
+        is_new = Outcome.READY not in history.counted_outcomes(number)
+        if is_new and history.evidence[number - 1].at_s < history.policy.start_period_s:
             assert after.status is Status.INITIALIZING
 
 
-@unhurried
+@brief
 @given(histories())
-def test_what_is_down_comes_up_only_by_rise_ready_in_a_row(history: History) -> None:
-    for place, after in enumerate(history.states[1:]):
-        evidence = history.observed[place]
-        before = as_of(history.states[place], evidence.at_s, history.policy)
+def test_a_down_service_comes_up_only_by_rise_ready_in_a_row(history: History) -> None:
+    for number, after in enumerate(history.states[1:]):
+        evidence = history.evidence[number]
+        before = as_of(history.states[number], evidence.at_s, history.policy)
         if before.status is Status.DOWN and after.status is Status.UP:
             rise = history.policy.rise
-            assert history.counted_until(place + 1)[-rise:] == [Outcome.READY] * rise
+            assert history.counted_outcomes(number + 1)[-rise:] == [Outcome.READY] * rise
 
 
-@unhurried
+@brief
 @given(histories())
-def test_the_newest_verdict_and_the_status_never_contradict_each_other(history: History) -> None:
-    for evidence, after in zip(history.observed, history.states[1:], strict=True):
+def test_the_status_agrees_with_the_newest_verdict(history: History) -> None:
+    for evidence, after in zip(history.evidence, history.states[1:], strict=True):
         match evidence.verdict.outcome:
             case Outcome.READY:
                 assert after.status is not Status.INITIALIZING
@@ -463,35 +472,35 @@ def test_the_newest_verdict_and_the_status_never_contradict_each_other(history: 
                 pass
 
 
-@unhurried
+@brief
 @given(histories(), seconds)
-def test_an_unknown_verdict_does_nothing_but_let_time_pass(history: History, later_s: float) -> None:
+def test_an_unknown_verdict_has_no_effect_but_expiry(history: History, later_s: float) -> None:
     now_s = history.now_s + later_s
     unknown = Evidence(verdict=UNKNOWN, at_s=now_s)
     assert next_state(history.last, unknown, history.policy) == as_of(history.last, now_s, history.policy)
 
 
-@unhurried
+@brief
 @given(histories(), verdicts, some_seconds)
-def test_late_evidence_changes_nothing(history: History, verdict: Verdict, earlier_s: float) -> None:
+def test_late_evidence_is_ignored(history: History, verdict: Verdict, earlier_s: float) -> None:
     assume(history.last.last_evidence_at_s is not None)
     assert history.last.last_evidence_at_s is not None
     late = Evidence(verdict=verdict, at_s=history.last.last_evidence_at_s - earlier_s)
     assert next_state(history.last, late, history.policy) is history.last
 
 
-@unhurried
+@brief
 @given(histories(), seconds, seconds)
-def test_reading_twice_is_reading_once(history: History, first_s: float, second_s: float) -> None:
+def test_reading_a_state_does_not_change_later_reads(history: History, first_s: float, second_s: float) -> None:
     read_at_s, again_at_s = history.now_s + first_s, history.now_s + first_s + second_s
     read = as_of(history.last, read_at_s, history.policy)
     assert as_of(read, read_at_s, history.policy) == read
     assert as_of(read, again_at_s, history.policy) == as_of(history.last, again_at_s, history.policy)
 
 
-@unhurried
+@brief
 @given(histories(), seconds, seconds, verdicts)
-def test_whether_somebody_read_before_it_makes_no_difference_to_a_verdict(
+def test_a_read_before_a_verdict_does_not_change_its_effect(
     history: History, read_in_s: float, then_s: float, verdict: Verdict
 ) -> None:
     policy, read_at_s = history.policy, history.now_s + read_in_s
@@ -501,67 +510,67 @@ def test_whether_somebody_read_before_it_makes_no_difference_to_a_verdict(
     )
 
 
-@unhurried
+@brief
 @given(histories(), seconds)
-def test_silence_brings_nothing_up(history: History, later_s: float) -> None:
+def test_expiry_never_brings_a_service_up(history: History, later_s: float) -> None:
     after = as_of(history.last, history.now_s + later_s, history.policy)
     assert after.status is not Status.UP or history.last.status is Status.UP
 
 
-@unhurried
+@brief
 @given(histories())
-def test_silence_changes_the_status_at_the_moment_it_was_foretold_and_not_before(history: History) -> None:
-    lapse_at_s = expires_at_s(history.last, history.policy)
-    if lapse_at_s == math.inf:
+def test_a_state_expires_exactly_at_its_expiry_time(history: History) -> None:
+    expiry_s = expires_at_s(history.last, history.policy)
+    if expiry_s == math.inf:
         assert as_of(history.last, 1e12, history.policy) is history.last
         return
-    assert as_of(history.last, math.nextafter(lapse_at_s, -math.inf), history.policy) is history.last
-    lapsed = as_of(history.last, lapse_at_s, history.policy)
-    assert lapsed.status is not history.last.status
-    assert lapsed.since_s == lapse_at_s
-    assert expires_at_s(lapsed, history.policy) == math.inf
+    assert as_of(history.last, math.nextafter(expiry_s, -math.inf), history.policy) is history.last
+    expired = as_of(history.last, expiry_s, history.policy)
+    assert expired.status is not history.last.status
+    assert expired.since_s == expiry_s
+    assert expires_at_s(expired, history.policy) == math.inf
 
 
-@unhurried
+@brief
 @given(histories())
-def test_since_moves_when_the_status_does_and_never_backwards(history: History) -> None:
-    for evidence, before, after in zip(history.observed, history.states, history.states[1:], strict=False):
-        settled = as_of(before, evidence.at_s, history.policy)
-        assert after.since_s == (settled.since_s if after.status is settled.status else evidence.at_s)
+def test_since_changes_with_the_status_and_never_goes_back(history: History) -> None:
+    for evidence, before, after in zip(history.evidence, history.states, history.states[1:], strict=False):
+        current = as_of(before, evidence.at_s, history.policy)
+        assert after.since_s == (current.since_s if after.status is current.status else evidence.at_s)
         assert after.since_s >= before.since_s
 
 
-@unhurried
+@brief
 @given(histories())
-def test_what_is_counted_in_a_row_is_in_a_row(history: History) -> None:
-    for place, state in enumerate(history.states):
-        *_, last = [(None, 0), *((one, len(list(many))) for one, many in groupby(history.counted_until(place)))]
+def test_the_counts_in_a_row_are_those_of_the_last_outcomes(history: History) -> None:
+    for number, state in enumerate(history.states):
+        *_, last = [(None, 0), *((one, len(list(many))) for one, many in groupby(history.counted_outcomes(number)))]
         outcome, length = last
         assert state.failures_in_a_row == (length if outcome is Outcome.FAILED else 0)
         assert state.ready_in_a_row <= (length if outcome is Outcome.READY else 0)
 
 
-@unhurried
+@brief
 @given(histories(("none",)))
-def test_a_change_is_pending_exactly_when_more_of_the_same_would_bring_one(history: History) -> None:
-    counted = [one.verdict for one in history.observed if one.verdict.outcome is not Outcome.UNKNOWN]
+def test_a_change_is_pending_exactly_when_more_of_the_same_results_would_cause_it(history: History) -> None:
+    counted = [one.verdict for one in history.evidence if one.verdict.outcome is not Outcome.UNKNOWN]
     state, later_s = history.last, history.now_s + history.policy.start_period_s
     for _ in range(max(history.policy.rise, history.policy.fall) if counted else 0):
         state = next_state(state, Evidence(verdict=counted[-1], at_s=later_s), history.policy)
     assert is_change_pending(history.last) == (state.status is not history.last.status)
 
 
-@unhurried
+@brief
 @given(histories())
-def test_a_change_is_pending_exactly_when_something_is_counted_against_the_status(history: History) -> None:
+def test_a_change_is_pending_exactly_when_opposite_results_are_counted(history: History) -> None:
     for state in history.states:
         against = state.ready_in_a_row if state.status is Status.DOWN else state.failures_in_a_row
         assert is_change_pending(state) == (against > 0)
 
 
-@unhurried
+@brief
 @given(histories(("none", "stale_after")), verdicts)
-def test_a_counted_change_is_decided_only_from_pending_unless_one_look_is_enough(
+def test_a_change_between_up_and_down_was_pending_unless_one_check_is_enough(
     history: History, verdict: Verdict
 ) -> None:
     before, policy = history.last, history.policy
@@ -571,10 +580,42 @@ def test_a_counted_change_is_decided_only_from_pending_unless_one_look_is_enough
         assert is_change_pending(before) or needed == 1
 
 
-@unhurried
+@brief
 @given(histories())
-def test_when_a_service_was_registered_is_never_forgotten(history: History) -> None:
+def test_the_time_of_registration_never_changes(history: History) -> None:
     assert {state.registered_at_s for state in history.states} == {0.0}
+
+
+@brief
+@given(policies(LIMITS), st.lists(st.tuples(seconds, st.sampled_from(Outcome)), max_size=15), seconds)
+def test_the_code_always_belongs_to_the_reason(
+    policy: Policy, outcomes: list[tuple[float, Outcome]], later_s: float
+) -> None:
+    state, at_s, states = initial_state(0.0), 0.0, []
+    for number, (gap_s, outcome) in enumerate(outcomes):
+        at_s += gap_s
+        verdict = Verdict(outcome, reason=f"x_{number}", code=f"x_{number}")
+        state = next_state(state, Evidence(verdict=verdict, at_s=at_s), policy)
+        states.append(state)
+    states.append(as_of(state, at_s + later_s, policy))
+    for state in states:
+        if state.code in {ReasonCode.NO_EVIDENCE, ReasonCode.STALE, ReasonCode.TTL_EXPIRED}:
+            assert not state.reason.startswith("x_")
+        else:
+            assert state.reason == state.code
+
+
+@brief
+@given(histories(), seconds)
+def test_the_code_agrees_with_the_status(history: History, later_s: float) -> None:
+    for state in (*history.states, as_of(history.last, history.now_s + later_s, history.policy)):
+        match state.status:
+            case Status.UP:
+                assert state.code == READY.code
+            case Status.INITIALIZING:
+                assert state.code in {ReasonCode.NO_EVIDENCE, ReasonCode.STALE, LOADING.code, FAILED.code}
+            case Status.DOWN:
+                assert state.code in {FAILED.code, ReasonCode.TTL_EXPIRED}
 
 
 listed = st.lists(st.tuples(st.sampled_from(Impact), st.sampled_from(Status)), max_size=12)
@@ -586,9 +627,9 @@ conditions = st.builds(
 )
 
 
-@unhurried
+@brief
 @given(listed, conditions)
-def test_the_health_of_the_node_is_what_the_states_say(
+def test_the_health_of_the_node_follows_from_the_states(
     services: list[tuple[Impact, Status]], condition: Condition
 ) -> None:
     counted = [(impact, status) for impact, status in services if impact is not Impact.NONE]
@@ -606,33 +647,30 @@ def test_the_health_of_the_node_is_what_the_states_say(
     assert node_health(tally(services), condition) is expected
 
 
-@unhurried
+@brief
 @given(listed, st.permutations(range(12)))
-def test_the_order_of_the_services_is_nothing_to_the_tally(
+def test_the_tally_does_not_depend_on_the_order_of_the_services(
     services: list[tuple[Impact, Status]], order: list[int]
 ) -> None:
-    shuffled = [services[place] for place in order if place < len(services)]
+    shuffled = [services[number] for number in order if number < len(services)]
     assert tally(shuffled) == tally(services)
 
 
-@unhurried
+@brief
 @given(listed, st.lists(st.tuples(st.integers(0, 11), st.sampled_from(Impact), st.sampled_from(Status)), max_size=30))
-def test_a_tally_that_is_kept_up_equals_one_taken_anew(
-    services: list[tuple[Impact, Status]], moves: list[tuple[int, Impact, Status]]
+def test_an_updated_tally_equals_a_new_one(
+    services: list[tuple[Impact, Status]], changes: list[tuple[int, Impact, Status]]
 ) -> None:
-    services, kept = list(services), tally(services)
-    for place, impact, status in moves:
-        if place < len(services):
-            kept = add_tallies(subtract_tallies(kept, service_tally(*services[place])), service_tally(impact, status))
-            services[place] = (impact, status)
-            assert kept == tally(services)
+    services, total = list(services), tally(services)
+    for number, impact, status in changes:
+        if number < len(services):
+            total = subtract_tallies(total, service_tally(*services[number]))
+            total = add_tallies(total, service_tally(impact, status))
+            services[number] = (impact, status)
+            assert total == tally(services)
 
 
-def test_taking_everything_away_leaves_an_empty_tally() -> None:
+def test_subtracting_every_service_gives_an_empty_tally() -> None:
     total = tally([(CRITICAL, Status.DOWN), (PARTIAL, Status.UP)])
-    assert (
-        subtract_tallies(
-            subtract_tallies(total, service_tally(CRITICAL, Status.DOWN)), service_tally(PARTIAL, Status.UP)
-        )
-        == Tally()
-    )
+    total = subtract_tallies(total, service_tally(CRITICAL, Status.DOWN))
+    assert subtract_tallies(total, service_tally(PARTIAL, Status.UP)) == Tally()

@@ -1,6 +1,8 @@
-"""Why the node has the health that it has, in words that name whoever is to blame."""
+"""The reason of the node's health names every cause that is sufficient by itself, and the services."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from hypothesis import given
@@ -11,100 +13,101 @@ from svcnode.core.state_machine import node_health, node_health_with_reason, tal
 
 UP, INITIALIZING, DOWN = Status
 CRITICAL, PARTIAL, NONE = Impact
-CALM = Condition()
+NO_CONDITION = Condition()
+
+# Fields, impacts and statuses that a reason may name.
+_NAMED = re.compile(r"draining|issue|critical|every|starting|Down|Initializing|Up")
 
 
-def explained(*services: tuple[str, Impact, Status], condition: Condition = CALM) -> tuple[Health, str]:
+def health_and_reason(*services: tuple[str, Impact, Status], condition: Condition = NO_CONDITION) -> tuple[Health, str]:
     return node_health_with_reason(
         [(Service(id=name, name=name, description="", impact=impact), status) for name, impact, status in services],
         condition,
     )
 
 
-def reason(*services: tuple[str, Impact, Status], condition: Condition = CALM) -> str:
-    return explained(*services, condition=condition)[1]
+def named(*services: tuple[str, Impact, Status], condition: Condition = NO_CONDITION) -> list[str]:
+    """The fields, impacts, statuses and ids of the reason, in order."""
+    _, reason = health_and_reason(*services, condition=condition)
+    ids = "|".join(re.escape(name) for name, _, _ in services)
+    pattern = rf"{_NAMED.pattern}|\b(?:{ids})\b" if ids else _NAMED.pattern
+    return re.findall(pattern, reason)
 
 
 # ---- healthy
 
 
-def test_a_node_without_services_says_so() -> None:
-    assert reason() == "no services are registered"
+def test_the_services_are_up() -> None:
+    assert named(("s1", PARTIAL, UP), ("s2", CRITICAL, UP)) == ["Up"]
+    assert named(("s1", PARTIAL, UP)) == ["Up"]
 
 
-def test_a_node_whose_services_do_not_count_says_so() -> None:
-    assert reason(("a", NONE, DOWN)) == "none of its services count (their impact is none)"
+def test_services_that_are_not_counted_are_not_named() -> None:
+    assert named(("s1", PARTIAL, UP), ("s2", PARTIAL, UP), ("s3", NONE, DOWN)) == ["Up"]
+    assert named(("s1", PARTIAL, UP), ("s3", NONE, INITIALIZING)) == ["Up"]
 
 
-def test_all_are_up() -> None:
-    assert reason(("a", PARTIAL, UP), ("b", CRITICAL, UP)) == "all 2 services are Up"
+def test_the_reason_differs_if_services_are_not_counted() -> None:
+    assert health_and_reason(("s1", PARTIAL, UP)) != health_and_reason(("s1", PARTIAL, UP), ("s2", NONE, UP))
+    assert health_and_reason() != health_and_reason(("s1", NONE, UP))
 
 
-def test_one_alone_is_up() -> None:
-    assert reason(("a", PARTIAL, UP)) == "the one service is Up"
+# ---- partially healthy
 
 
-def test_those_that_do_not_count_are_told_apart() -> None:
-    assert reason(("a", PARTIAL, UP), ("b", PARTIAL, UP), ("c", NONE, DOWN)) == "all 2 services that count are Up"
-    assert reason(("a", PARTIAL, UP), ("c", NONE, DOWN)) == "the one service that counts is Up"
+def test_a_starting_node_is_named() -> None:
+    assert named(("s1", PARTIAL, UP), condition=Condition(starting=True)) == ["starting"]
 
 
-# ---- partly healthy
+def test_services_that_are_not_up_are_named_down_before_initializing() -> None:
+    services = ("s1", PARTIAL, INITIALIZING), ("s2", PARTIAL, DOWN), ("s3", CRITICAL, INITIALIZING), ("s4", PARTIAL, UP)
+    assert named(*services) == ["Down", "s2", "Initializing", "s1", "s3"]
 
 
-def test_a_node_that_is_starting_says_so() -> None:
-    assert reason(("a", PARTIAL, UP), condition=Condition(starting=True)) == "it is still starting"
+def test_every_cause_is_named() -> None:
+    services = ("s1", PARTIAL, UP), ("s2", PARTIAL, DOWN)
+    assert named(*services, condition=Condition(starting=True)) == ["starting", "Down", "s2"]
 
 
-def test_whoever_is_not_up_is_named_the_worst_first() -> None:
-    services = ("a", PARTIAL, INITIALIZING), ("b", PARTIAL, DOWN), ("c", CRITICAL, INITIALIZING), ("d", PARTIAL, UP)
-    assert reason(*services) == "b is Down; a and c are Initializing"
-
-
-def test_all_reasons_are_given() -> None:
-    services = ("a", PARTIAL, UP), ("b", PARTIAL, DOWN)
-    assert reason(*services, condition=Condition(starting=True)) == "it is still starting; b is Down"
-
-
-def test_of_many_a_few_are_named() -> None:
+def test_of_many_services_five_are_named_and_the_others_counted() -> None:
     services = [(f"s{number}", PARTIAL, DOWN) for number in range(7)]
-    assert reason(*services, ("up", PARTIAL, UP)) == "s0, s1, s2, s3, s4 and 2 more are Down"
+    _, reason = health_and_reason(*services, ("up", PARTIAL, UP))
+    assert named(*services, ("up", PARTIAL, UP)) == ["Down", "s0", "s1", "s2", "s3", "s4"]
+    assert "2 more" in reason
 
 
 # ---- unhealthy
 
 
-def test_a_node_that_drains_says_so() -> None:
-    assert reason(("a", PARTIAL, UP), condition=Condition(draining=True)) == "it is draining, to shut down"
+def test_a_draining_node_is_named() -> None:
+    assert named(("s1", PARTIAL, UP), condition=Condition(draining=True)) == ["draining"]
 
 
-def test_issues_are_told() -> None:
-    condition = Condition(issues=("out of disk", "no key"))
-    assert (
-        reason(condition=condition) == "its program reports an issue: out of disk; its program reports an issue: no key"
-    )
+def test_every_issue_is_named() -> None:
+    _, reason = health_and_reason(condition=Condition(issues=("out of disk", "no key")))
+    assert re.findall("issue|out of disk|no key", reason) == ["issue", "out of disk", "issue", "no key"]
 
 
-def test_a_critical_service_that_is_down_is_named_and_no_lesser_reason() -> None:
-    services = ("a", CRITICAL, DOWN), ("b", PARTIAL, DOWN), ("c", PARTIAL, UP)
-    assert reason(*services, condition=Condition(starting=True)) == "a is Down, and critical"
+def test_a_critical_service_that_is_down_is_named_and_no_lesser_cause() -> None:
+    services = ("s1", CRITICAL, DOWN), ("s2", PARTIAL, DOWN), ("s3", PARTIAL, UP)
+    assert named(*services, condition=Condition(starting=True)) == ["critical", "Down", "s1"]
 
 
-def test_all_that_count_are_down() -> None:
-    assert reason(("a", PARTIAL, DOWN), ("b", NONE, UP)) == "a is Down, and no other service counts"
-    assert reason(("a", PARTIAL, DOWN), ("b", PARTIAL, DOWN)) == "a and b are Down, and no other service counts"
+def test_that_every_counted_service_is_down_is_named() -> None:
+    assert named(("s1", PARTIAL, DOWN), ("s2", NONE, UP)) == ["every", "Down", "s1"]
+    assert named(("s1", PARTIAL, DOWN), ("s2", PARTIAL, DOWN)) == ["every", "Down", "s1", "s2"]
 
 
-def test_where_all_that_are_down_are_critical_that_is_enough_said() -> None:
-    assert reason(("a", CRITICAL, DOWN), ("b", CRITICAL, DOWN)) == "a and b are Down, and critical"
+def test_services_that_are_all_critical_and_down_are_named_once() -> None:
+    assert named(("s1", CRITICAL, DOWN), ("s2", CRITICAL, DOWN)) == ["critical", "Down", "s1", "s2"]
 
 
-def test_where_some_are_critical_and_all_are_down_both_is_said() -> None:
-    expected = "a is Down, and critical; a and b are Down, and no other service counts"
-    assert reason(("a", CRITICAL, DOWN), ("b", PARTIAL, DOWN)) == expected
+def test_critical_services_are_named_beside_all_services_that_are_down() -> None:
+    expected = ["critical", "Down", "s1", "every", "Down", "s1", "s2"]
+    assert named(("s1", CRITICAL, DOWN), ("s2", PARTIAL, DOWN)) == expected
 
 
-# ---- whatever happens
+# ---- properties
 
 _SERVICES = st.lists(st.tuples(st.sampled_from(Impact), st.sampled_from(Status)), max_size=8)
 _CONDITIONS = st.builds(
@@ -113,27 +116,28 @@ _CONDITIONS = st.builds(
     draining=st.booleans(),
     issues=st.sampled_from([(), ("no key",)]),
 )
-_SIGNS = {
-    Health.UNHEALTHY: ("draining", "issue", "critical", "no other service counts"),
-    Health.PARTIAL: ("starting", "Down", "Initializing"),
-    Health.HEALTHY: ("Up", "no services", "none of its services"),
-}
+_UNHEALTHY = {"draining", "issue", "critical", "every"}
+_PARTIAL = {"starting", "Down", "Initializing"}
 
 
 @given(_SERVICES, _CONDITIONS)
-def test_the_health_is_that_of_the_rules_and_the_reason_is_one_for_it(
-    seen: list[tuple[Impact, Status]], condition: Condition
+def test_the_health_is_that_of_node_health_and_the_reason_belongs_to_it(
+    pairs: list[tuple[Impact, Status]], condition: Condition
 ) -> None:
-    services = [(f"s{number}", impact, status) for number, (impact, status) in enumerate(seen)]
-    health, text = explained(*services, condition=condition)
-    assert health is node_health(tally(seen), condition)
-    assert any(sign in text for sign in _SIGNS[health])
-    if health is not Health.UNHEALTHY:
-        assert not any(sign in text for sign in _SIGNS[Health.UNHEALTHY])
-    if health is Health.HEALTHY:
-        assert "Down" not in text
+    services = [(f"s{number}", impact, status) for number, (impact, status) in enumerate(pairs)]
+    health, reason = health_and_reason(*services, condition=condition)
+    assert health is node_health(tally(pairs), condition)
+    found = set(_NAMED.findall(reason))
+    match health:
+        case Health.UNHEALTHY:
+            assert found & _UNHEALTHY
+        case Health.PARTIAL:
+            assert found & _PARTIAL
+            assert not found & _UNHEALTHY
+        case Health.HEALTHY:
+            assert not found & (_UNHEALTHY | _PARTIAL) or not any(impact is not NONE for impact, _ in pairs)
 
 
 @pytest.mark.parametrize("status", [DOWN, INITIALIZING])
-def test_a_service_that_does_not_count_is_never_the_reason(status: Status) -> None:
-    assert "b" not in reason(("a", PARTIAL, UP), ("b", NONE, status)).split()
+def test_a_service_that_is_not_counted_is_never_the_cause(status: Status) -> None:
+    assert "s2" not in named(("s1", PARTIAL, UP), ("s2", NONE, status))

@@ -19,7 +19,7 @@ from svcnode.core.text import (
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "name"),
     [
         ("", "a string"),
         (1, "a whole number"),
@@ -31,61 +31,63 @@ from svcnode.core.text import (
         (datetime.time(1), "a date or time"),
     ],
 )
-def test_a_value_is_called_what_toml_calls_it(value: object, words: str) -> None:
-    assert type_name(value) == words
+def test_a_type_has_its_toml_name(value: object, name: str) -> None:
+    assert type_name(value) == name
 
 
-def test_the_nearest_name_is_the_one_that_was_probably_meant() -> None:
+def test_the_closest_name_is_found() -> None:
     assert closest_match("htpp", ["tcp", "http", "https"]) == "http"
     assert closest_match("xyz", ["tcp", "http"]) is None
     assert closest_match("tcp", []) is None
 
 
-def test_a_name_that_is_not_known_is_offered_the_nearest_one() -> None:
-    assert suggestion("htpp", iter(["tcp", "http"])) == '; did you mean "http"?'
+def test_for_an_unknown_name_the_closest_one_is_suggested() -> None:
+    text = suggestion("htpp", iter(["tcp", "http"]))
+    assert ('"http"?' in text, "tcp" in text) == (True, False)
 
 
-def test_where_no_name_is_near_all_are_listed_in_order() -> None:
-    assert suggestion("xyz", iter(["tcp", "http"])) == "; known ones: http, tcp"
+def test_without_a_close_name_all_names_are_listed_in_order() -> None:
+    assert suggestion("xyz", iter(["tcp", "http"])).endswith(": http, tcp")
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "text"),
     [
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"), "connection refused"),
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "name or service not known"),
-        (OSError("It said so itself"), "It said so itself"),
+        (OSError("Own text"), "Own text"),
     ],
 )
-def test_the_words_of_the_system_start_no_sentence(error: OSError, words: str) -> None:
-    assert os_error_text(error) == words
+def test_the_text_of_an_os_error_is_in_lower_case(error: OSError, text: str) -> None:
+    assert os_error_text(error) == text
 
 
-class _Mute(Exception):  # noqa: N818  it is one
+class NoTextError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("not a word")
+        raise RuntimeError
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
-    [(ValueError(" bad \n"), "ValueError: bad"), (ValueError(), "ValueError"), (_Mute(), "_Mute")],
+    ("error", "text"),
+    [(ValueError(" bad \n"), "ValueError: bad"), (ValueError(), "ValueError"), (NoTextError(), "NoTextError")],
 )
-def test_an_error_is_told_by_its_kind_and_its_words(error: Exception, words: str) -> None:
-    assert error_text(error) == words
+def test_the_text_of_an_error_has_its_type_and_message(error: Exception, text: str) -> None:
+    assert error_text(error) == text
 
 
-def test_what_would_break_a_line_is_shown_instead() -> None:
+def test_control_characters_are_escaped() -> None:
     assert one_line("a\nb\x1b[31m ü\u202e") == "a\\nb\\x1b[31m ü\\u202e"
 
 
-def test_of_many_names_the_first_are_told() -> None:
+def test_many_names_are_shortened_to_the_first() -> None:
     assert join_first([], 2) == ""
     assert join_first(["a", "b"], 2) == "a, b"
-    assert join_first(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert join_first(["a", "b", "c", "d"], 2).startswith("a, b ")
+    assert "2" in join_first(["a", "b", "c", "d"], 2)
 
 
-def test_of_a_strangers_text_one_line_of_fair_length_is_shown() -> None:
-    assert excerpt("all\n  is\twell") == "all is well"
+def test_an_excerpt_is_one_line_of_at_most_80_characters() -> None:
+    assert excerpt("a\n  b\tc") == "a b c"
     assert excerpt(b"\x1b[2Jgone\xff") == r"\x1b[2Jgone\xff"
     assert excerpt("x" * 80) == "x" * 80
     assert excerpt("x" * 81) == "x" * 79 + "…"

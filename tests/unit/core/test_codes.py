@@ -1,0 +1,48 @@
+"""Reason codes: names, and codes of other packages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcnode.core.codes import ReasonCode, known_code
+
+
+def test_every_code_is_unique_and_its_name_in_snake_case() -> None:
+    assert len({code.value for code in ReasonCode}) == len(ReasonCode.__members__)
+    for name, code in ReasonCode.__members__.items():
+        assert code.value == name.lower()
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", code.value)
+
+
+def test_no_code_begins_like_a_custom_one() -> None:
+    assert not any(code.startswith("x_") for code in ReasonCode)
+
+
+@pytest.mark.parametrize("code", list(ReasonCode))
+def test_a_member_is_known_also_as_plain_text(code: ReasonCode) -> None:
+    assert known_code(code) is code
+    assert known_code(code.value) is code
+
+
+@pytest.mark.parametrize("code", ["x_ledger", "x_1", "x_a_b", f"x_{'a' * 62}"])
+def test_a_custom_code_is_known(code: str) -> None:
+    assert known_code(code) == code
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["", "x", "x_", "X_a", "x_A", "x_a b", "x_a\n", "x_é", f"x_{'a' * 63}", "timeout ", "TIMEOUT", None, 7, b"ok"],
+)
+def test_any_other_value_becomes_other(code: object) -> None:
+    assert known_code(code) is ReasonCode.OTHER
+
+
+@given(st.text())
+def test_every_text_becomes_a_code_that_is_safe_as_a_label(text: str) -> None:
+    code = known_code(text)
+    assert re.fullmatch(r"[a-z0-9_]{1,64}", code)
+    assert known_code(code) == code
