@@ -1,4 +1,4 @@
-"""Coroutines in a task of their own: how long they held the loop, and what becomes of those that do not hear."""
+"""GuardedTask: how long a coroutine blocks the loop, and coroutines that ignore their cancellation."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def hold_up(by_s: float) -> None:
+def block_loop(by_s: float) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop.clock.advance(by_s)
 
 
-async def is_deaf() -> None:
+async def ignores_cancellation() -> None:
     while True:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(HUNG_S)
 
 
-async def is_deaf_to_all() -> None:
-    """Hears neither that it is cut off nor that it is closed, but that it is forgotten after that."""
+async def ignores_close() -> None:
+    """Ignores cancellation and GeneratorExit, but ends when it is collected."""
     for _ in range(4):
         with suppress(BaseException):
             await asyncio.sleep(HUNG_S)
 
 
-async def cut_off(task: asyncio.Task[None], times: int) -> None:
+async def cancel(task: asyncio.Task[None], times: int) -> None:
     for _ in range(times):
         await asyncio.sleep(0.5)
         task.cancel()
@@ -50,35 +50,35 @@ async def cut_off(task: asyncio.Task[None], times: int) -> None:
 
 
 @in_virtual_time
-async def test_what_it_returns_or_raises_comes_out_of_it() -> None:
-    async def says() -> str:
+async def test_the_result_or_the_error_of_the_coroutine_is_passed_on() -> None:
+    async def returns() -> str:
         await asyncio.sleep(1.0)
         return "yes"
 
     async def fails() -> str:
         raise ValueError("no")
 
-    assert await GuardedTask().call(says) == "yes"
-    with pytest.raises(ValueError, match="no"):
+    assert await GuardedTask().call(returns) == "yes"
+    with pytest.raises(ValueError):
         await GuardedTask().call(fails)
 
 
 @in_virtual_time
-async def test_the_time_that_it_held_the_loop_is_told_from_the_time_that_it_waited() -> None:
-    async def holds() -> None:
-        hold_up(by_s=0.5)
+async def test_only_blocking_time_is_counted_not_waiting_time() -> None:
+    async def blocks() -> None:
+        block_loop(by_s=0.5)
         await asyncio.sleep(2.0)
-        hold_up(by_s=0.25)
+        block_loop(by_s=0.25)
 
     task = GuardedTask()
-    await task.call(holds)
+    await task.call(blocks)
     assert task.loop_blocked_s == 0.75
     await task.call(lambda: asyncio.sleep(2.0))
     assert task.loop_blocked_s == 0.0
 
 
 @in_virtual_time
-async def test_deadlines_inside_of_it_work_as_ever() -> None:
+async def test_timeouts_inside_the_coroutine_work() -> None:
     async def tries_thrice() -> int:
         failures = 0
         for _ in range(3):
@@ -94,7 +94,7 @@ async def test_deadlines_inside_of_it_work_as_ever() -> None:
 
 
 @in_virtual_time
-async def test_when_cut_off_it_cleans_up_and_says_how_far_it_got() -> None:
+async def test_a_cancelled_coroutine_cleans_up_and_its_step_is_known() -> None:
     cleaned_up_at_s: list[float] = []
 
     async def cleans_up() -> None:
@@ -105,14 +105,14 @@ async def test_when_cut_off_it_cleans_up_and_says_how_far_it_got() -> None:
             await asyncio.sleep(0.25)
             cleaned_up_at_s.append(now_s())
 
-    own = GuardedTask()
-    task = asyncio.create_task(own.call(cleans_up))
-    await cut_off(task, times=1)
+    guarded = GuardedTask()
+    task = asyncio.create_task(guarded.call(cleans_up))
+    await cancel(task, times=1)
     assert cleaned_up_at_s == [0.75]
-    with pytest.raises(asyncio.CancelledError) as cut:
+    with pytest.raises(asyncio.CancelledError) as caught:
         await task
-    assert interrupted_step(cut.value) == "exchange"
-    assert not own.is_busy
+    assert interrupted_step(caught.value) == "exchange"
+    assert not guarded.is_busy
 
 
 async def awaits_what_was_cancelled() -> None:
@@ -130,7 +130,7 @@ async def cancels_itself() -> None:
 
 @pytest.mark.parametrize("work", [awaits_what_was_cancelled, cancels_itself])
 @in_virtual_time
-async def test_a_cancellation_of_its_own_is_told_from_being_cut_off(
+async def test_a_cancellation_from_inside_is_a_self_cancelled_error(
     work: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     with pytest.raises(SelfCancelledError):
@@ -138,7 +138,7 @@ async def test_a_cancellation_of_its_own_is_told_from_being_cut_off(
 
 
 @in_virtual_time
-async def test_being_cut_off_in_the_moment_of_a_cancellation_of_its_own_is_being_cut_off() -> None:
+async def test_a_cancellation_by_the_caller_wins_over_one_from_inside() -> None:
     task = asyncio.create_task(GuardedTask().call(cancels_itself))
     for _ in range(3):
         await asyncio.sleep(0)
@@ -148,79 +148,79 @@ async def test_being_cut_off_in_the_moment_of_a_cancellation_of_its_own_is_being
 
 
 @in_virtual_time
-async def test_one_that_does_not_hear_is_left_behind_when_told_again_and_can_be_dropped() -> None:
-    own = GuardedTask()
-    task = asyncio.create_task(own.call(is_deaf))
-    await cut_off(task, times=2)
-    assert (task.cancelled(), now_s(), own.is_busy) == (True, 1.0, True)
-    own.abort()
+async def test_a_coroutine_that_ignores_two_cancellations_is_abandoned_and_can_be_aborted() -> None:
+    guarded = GuardedTask()
+    task = asyncio.create_task(guarded.call(ignores_cancellation))
+    await cancel(task, times=2)
+    assert (task.cancelled(), now_s(), guarded.is_busy) == (True, 1.0, True)
+    guarded.abort()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not own.is_busy
+    assert not guarded.is_busy
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @in_virtual_time
-async def test_one_that_hears_nothing_at_all_is_dropped_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    own = GuardedTask()
-    await cut_off(asyncio.create_task(own.call(is_deaf_to_all)), times=2)
-    own.abort()
+async def test_aborting_a_coroutine_that_ignores_close_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    guarded = GuardedTask()
+    await cancel(asyncio.create_task(guarded.call(ignores_close)), times=2)
+    guarded.abort()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert not own.is_busy
-    del own
+    assert not guarded.is_busy
+    del guarded
     gc.collect()
     assert caplog.records == []
 
 
 @in_virtual_time
-async def test_one_that_was_left_behind_may_hear_it_when_told_again() -> None:
-    async def hears_it_at_last() -> None:
+async def test_an_abandoned_coroutine_may_end_at_the_next_cancellation() -> None:
+    async def ends_at_the_third_cancellation() -> None:
         for _ in range(3):
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(HUNG_S)
 
-    own = GuardedTask()
-    own.cancel_again()
-    await cut_off(asyncio.create_task(own.call(hears_it_at_last)), times=2)
-    assert own.is_busy
-    own.cancel_again()
+    guarded = GuardedTask()
+    guarded.cancel_again()
+    await cancel(asyncio.create_task(guarded.call(ends_at_the_third_cancellation)), times=2)
+    assert guarded.is_busy
+    guarded.cancel_again()
     await asyncio.sleep(0.1)
-    assert not own.is_busy
+    assert not guarded.is_busy
 
 
-def test_one_that_was_left_behind_in_a_loop_that_is_closed_keeps_no_other_from_running() -> None:
-    own, loop = GuardedTask(), VirtualTimeLoop()
-    loop.set_exception_handler(lambda *_: None)  # it would say that a task was pending, which is the point
+def test_an_abandoned_coroutine_of_a_closed_loop_does_not_keep_the_task_busy() -> None:
+    guarded, loop = GuardedTask(), VirtualTimeLoop()
+    loop.set_exception_handler(lambda *_: None)  # asyncio reports the pending task, which is intended here
 
-    async def leave_behind() -> bool:
-        await cut_off(asyncio.create_task(own.call(is_deaf)), times=2)
-        return own.is_busy
+    async def abandon() -> bool:
+        await cancel(asyncio.create_task(guarded.call(ignores_cancellation)), times=2)
+        return guarded.is_busy
 
     async def is_busy() -> bool:
-        own.abort()
-        return own.is_busy
+        guarded.abort()
+        return guarded.is_busy
 
-    assert loop.run_until_complete(leave_behind())
+    assert loop.run_until_complete(abandon())
     loop.close()
     assert not asyncio.run(is_busy())
 
 
 @in_virtual_time
-async def test_one_that_is_cut_off_before_its_first_step_leaves_no_complaint() -> None:
+async def test_a_coroutine_that_is_cancelled_before_its_first_step_causes_no_warning() -> None:
     task = asyncio.create_task(GuardedTask().call(lambda: asyncio.sleep(HUNG_S)))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait({task})
     del task
-    gc.collect()  # a coroutine that nobody awaited would be told of here
+    gc.collect()  # Python would warn here about a coroutine that was never awaited
 
 
 @in_virtual_time
-async def test_there_is_nothing_to_drop_where_nothing_was_left_behind() -> None:
-    own = GuardedTask()
-    own.abort()
-    await own.call(lambda: asyncio.sleep(1.0))
-    own.abort()
-    assert not own.is_busy
+async def test_aborting_without_an_abandoned_coroutine_does_nothing() -> None:
+    guarded = GuardedTask()
+    guarded.abort()
+    await guarded.call(lambda: asyncio.sleep(1.0))
+    guarded.abort()
+    assert not guarded.is_busy

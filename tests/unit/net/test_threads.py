@@ -1,4 +1,4 @@
-"""Blocking calls beside the event loop. The time is real here; nothing is waited for that does not come at once."""
+"""DaemonCall: blocking calls in threads of their own."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.core.model import Verdict
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Outcome, Verdict
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE_S = 10.0
+WAIT_TIMEOUT_S = 30.0
 
 
 class Blocking:
-    """A call that goes on until it is told to end, one way or another."""
+    """A call that blocks until `may_end` is set."""
 
     def __init__(self, end: Callable[[], object] = lambda: "done") -> None:
-        self.has_begun = threading.Event()
+        self.has_started = threading.Event()
         self.may_end = threading.Event()
         self.thread: threading.Thread | None = None
         self._end = end
 
     def __call__(self) -> object:
         self.thread = threading.current_thread()
-        self.has_begun.set()
-        assert self.may_end.wait(PATIENCE_S)
+        self.has_started.set()
+        assert self.may_end.wait(WAIT_TIMEOUT_S)
         return self._end()
 
-    async def begin(self, own: DaemonCall) -> asyncio.Task[object]:
-        waiting = asyncio.create_task(own.call(self))
-        assert await asyncio.to_thread(self.has_begun.wait, PATIENCE_S)
+    async def start(self, daemon_call: DaemonCall) -> asyncio.Task[object]:
+        waiting = asyncio.create_task(daemon_call.call(self))
+        assert await asyncio.to_thread(self.has_started.wait, WAIT_TIMEOUT_S)
         return waiting
 
     def finish(self) -> None:
         self.may_end.set()
         assert self.thread is not None
-        self.thread.join(PATIENCE_S)
+        self.thread.join(WAIT_TIMEOUT_S)
         assert not self.thread.is_alive()
 
 
@@ -51,127 +52,128 @@ def fails() -> None:
     raise ValueError("not today")
 
 
-def test_the_result_comes_back_to_the_one_who_waits() -> None:
+def test_the_caller_gets_the_result() -> None:
     assert asyncio.run(DaemonCall("question").call(lambda: 42)) == 42
 
 
-def test_an_error_comes_back_to_the_one_who_waits() -> None:
-    with pytest.raises(ValueError, match="not today"):
+def test_the_caller_gets_the_error() -> None:
+    with pytest.raises(ValueError):
         asyncio.run(DaemonCall("failure").call(fails))
 
 
-def test_a_call_runs_on_a_daemon_thread_under_its_name() -> None:
+def test_a_call_runs_in_a_daemon_thread_with_its_name() -> None:
     thread = asyncio.run(DaemonCall("sqlite").call(threading.current_thread))
     assert thread is not threading.current_thread()
     assert (thread.name, thread.daemon) == ("svcnode sqlite", True)
 
 
-def test_calls_that_never_return_keep_no_other_waiting() -> None:
-    async def story() -> None:
+def test_calls_that_never_return_delay_no_other_call() -> None:
+    async def scenario() -> None:
         stuck = [Blocking() for _ in range(50)]
-        waiting = [await one.begin(DaemonCall("stuck")) for one in stuck]
+        waiting = [await call.start(DaemonCall("stuck")) for call in stuck]
         assert await DaemonCall("quick").call(lambda: "quick") == "quick"
-        for one in stuck:
-            one.may_end.set()
+        for call in stuck:
+            call.may_end.set()
         assert await asyncio.gather(*waiting) == ["done"] * 50
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_thread_is_busy_while_its_call_runs_and_no_longer() -> None:
-    async def story() -> None:
-        own, call = DaemonCall("check"), Blocking()
-        before = own.is_busy
-        waiting = await call.begin(own)
-        meanwhile = own.is_busy
+def test_it_is_busy_while_a_call_runs() -> None:
+    async def scenario() -> None:
+        daemon_call, call = DaemonCall("check"), Blocking()
+        before = daemon_call.is_busy
+        waiting = await call.start(daemon_call)
+        during = daemon_call.is_busy
         call.may_end.set()
         await waiting
-        assert (before, meanwhile, own.is_busy) == (False, True, False)
+        assert (before, during, daemon_call.is_busy) == (False, True, False)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-# Python lets sys.exit end a thread without a word; pytest does not.
+# sys.exit ends a thread silently in Python; pytest warns about it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("end", [lambda: None, fails, sys.exit], ids=["returns", "raises", "ends its thread"])
-def test_a_call_keeps_the_place_until_it_ends_however_it_does(end: Callable[[], object]) -> None:
-    async def story() -> None:
-        own, call = DaemonCall("check"), Blocking(end)
-        waiting = await call.begin(own)
+def test_it_stays_busy_after_a_cancellation_until_the_call_ends(end: Callable[[], object]) -> None:
+    async def scenario() -> None:
+        daemon_call, call = DaemonCall("check"), Blocking(end)
+        waiting = await call.start(daemon_call)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert own.is_busy
+        assert daemon_call.is_busy
         await asyncio.to_thread(call.finish)
-        assert not own.is_busy
+        assert not daemon_call.is_busy
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("end", [lambda: None, fails], ids=["returns", "raises"])
-def test_what_comes_too_late_is_dropped_in_silence(end: Callable[[], object]) -> None:
-    async def story() -> None:
-        complaints: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+def test_a_late_result_is_dropped_without_an_error(end: Callable[[], object]) -> None:
+    async def scenario() -> None:
+        errors: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         call = Blocking(end)
-        waiting = await call.begin(DaemonCall("check"))
+        waiting = await call.start(DaemonCall("check"))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await asyncio.to_thread(call.finish)
-        await asyncio.sleep(0)  # what the thread has left for the loop is done by now
-        assert complaints == []
+        await asyncio.sleep(0)  # the callback of the thread has run by now
+        assert errors == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("end", [lambda: None, fails], ids=["returns", "raises"])
-def test_a_call_that_outlives_its_loop_ends_in_silence(
+def test_a_call_that_ends_after_its_loop_causes_no_error(
     end: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complaints: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", complaints.append)
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
     call = Blocking(end)
 
-    async def story() -> None:
-        await call.begin(DaemonCall("check"))
+    async def scenario() -> None:
+        await call.start(DaemonCall("check"))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     call.finish()
-    assert complaints == []
+    assert errors == []
 
 
 def refuses(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_thread_that_does_not_start_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = DaemonCall("check")
+def test_it_is_not_busy_if_the_thread_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon_call = DaemonCall("check")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
-        with pytest.raises(ThreadStartError, match="no threads left"):
-            asyncio.run(own.call(lambda: None))
-    assert not own.is_busy
-    assert asyncio.run(own.call(lambda: 42)) == 42
+        with pytest.raises(ThreadStartError):
+            asyncio.run(daemon_call.call(lambda: None))
+    assert not daemon_call.is_busy
+    assert asyncio.run(daemon_call.call(lambda: 42)) == 42
 
 
-def test_a_look_for_which_no_thread_is_left_says_nothing_about_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = DaemonCall("check")
+def test_a_check_without_a_thread_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon_call = DaemonCall("check")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
-        assert asyncio.run(own.check(Verdict.ready)) == Verdict.unknown("this machine cannot look: no threads left")
-    assert asyncio.run(own.check(Verdict.ready)) == Verdict.ready()
+        verdict = asyncio.run(daemon_call.check(Verdict.ready))
+    assert (verdict.outcome, verdict.code) == (Outcome.UNKNOWN, ReasonCode.RESOURCE_EXHAUSTED)
+    assert asyncio.run(daemon_call.check(Verdict.ready)) == Verdict.ready()
 
 
-def test_a_process_that_was_forked_meanwhile_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        own, call = DaemonCall("check"), Blocking()
-        waiting = await call.begin(own)
+def test_it_is_not_busy_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        daemon_call, call = DaemonCall("check"), Blocking()
+        waiting = await call.start(daemon_call)
         with monkeypatch.context() as patch:
-            patch.setattr(os, "getpid", lambda: -1)  # as the child would see it
-            is_busy_in_child = own.is_busy
-        assert (is_busy_in_child, own.is_busy) == (False, True)
+            patch.setattr(os, "getpid", lambda: -1)  # as in the child process
+            is_busy_in_child = daemon_call.is_busy
+        assert (is_busy_in_child, daemon_call.is_busy) == (False, True)
         call.may_end.set()
         await waiting
 
-    asyncio.run(story())
+    asyncio.run(scenario())
