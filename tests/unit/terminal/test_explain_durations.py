@@ -1,15 +1,15 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 
-from svcnode.terminal.explain.durations import consecutive_text, format_duration, format_latency
+from svcnode.terminal.explain.durations import format_duration, format_latency, format_time
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
-        (0, "less than a second"),
-        (0.4, "less than a second"),
         (0.6, "1 s"),
         (59.4, "59 s"),
         (60, "1 min"),
@@ -22,12 +22,17 @@ from svcnode.terminal.explain.durations import consecutive_text, format_duration
         (86_460, "1 day"),
     ],
 )
-def test_how_long_is_said_in_two_units_at_most(seconds: float, said: str) -> None:
-    assert format_duration(seconds) == said
+def test_a_duration_has_at_most_two_units(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_a_duration_below_half_a_second_is_not_shown_as_zero() -> None:
+    assert format_duration(0) == format_duration(0.4)
+    assert "0 s" not in format_duration(0)
 
 
 @pytest.mark.parametrize(
-    ("durations_ms", "said"),
+    ("durations_ms", "text"),
     [
         ((0.0,), "0.0 ms"),
         ((0.42,), "0.4 ms"),
@@ -41,12 +46,12 @@ def test_how_long_is_said_in_two_units_at_most(seconds: float, said: str) -> Non
         ((12, 1.1, 5), "1.1 to 12 ms"),
     ],
 )
-def test_what_looks_took_is_said_as_one_or_from_the_least_to_the_most(
-    durations_ms: tuple[float, ...], said: str
-) -> None:
-    assert format_latency(*durations_ms) == said
+def test_latencies_are_shown_as_one_value_or_a_range(durations_ms: tuple[float, ...], text: str) -> None:
+    assert format_latency(*durations_ms) == text
 
 
-def test_one_is_not_in_a_row() -> None:
-    assert consecutive_text(1, "failure", "failures") == "one failure"
-    assert consecutive_text(3, "failure", "failures") == "3 failures in a row"
+def test_a_time_is_in_the_requested_zone_and_has_a_date_if_it_was_not_today() -> None:
+    at = datetime(2027, 1, 15, 23, 30, tzinfo=UTC)
+    assert format_time(at, at, UTC) == "23:30:00"
+    assert format_time(at, at, timezone(timedelta(hours=2))) == "01:30:00"
+    assert format_time(at, at + timedelta(hours=1), UTC) == "2027-01-15 23:30:00"

@@ -62,7 +62,7 @@ class ParsedDetails:
 
     @property
     def is_fixed(self) -> bool:
-        return self.code == ReasonCode.FIXED
+        return self.kind == "fixed"
 
     @property
     def has_no_evidence(self) -> bool:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from svcnode.terminal.explain.details import Attempt
 
 INDENT = "  "
+NOT_UP, PROBLEMS = "Not Up", "Problems"  # titles of sections, for a node
+WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
 MAX_GROUPS = 4
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -68,7 +70,7 @@ def explain_node(document: Mapping[str, Any]) -> Explanation:
             f"{node['name']} {node['version']} is {_HEALTH_TEXT[health]} ({health.value}): {node['health_reason']}"
         ),
         about=(one_line(about),),
-        sections=_sections({"Not Up": _not_up_lines(services), "Problems": _problem_lines(node)}),
+        sections=_sections({NOT_UP: _not_up_lines(services), PROBLEMS: _problem_lines(node)}),
     )
 
 
@@ -127,9 +129,9 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
         about=tuple(map(one_line, _about_lines(details))),
         sections=_sections(
             {
-                "Why": iter([*_attempt_texts(details, zone), *rule_texts(details)]),
-                "What changes it": outlook_texts(details),
-                "How to fix it": hint_texts(details),
+                WHY: iter([*_attempt_texts(details, zone), *rule_texts(details)]),
+                WHAT_CHANGES_IT: outlook_texts(details),
+                HOW_TO_FIX_IT: hint_texts(details),
             }
         ),
     )

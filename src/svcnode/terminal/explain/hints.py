@@ -34,12 +34,12 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
     if details.last_outcome is Outcome.READY:
         yield advice_text(ReasonCode.STALE, details) if details.is_stale else "Nothing: the last check succeeded."
         return
-    yield from dict.fromkeys(advice_text(code, details) for code in _codes_to_fix(details))
+    yield from dict.fromkeys(advice_text(code, details) for code in codes_to_fix(details))
     if details.probe is not None:
         yield f"To run the check by hand, on the node's machine: {_probe_command(details.probe, details.timeout_s)}"
 
 
-def _codes_to_fix(details: ParsedDetails) -> Iterator[str]:
+def codes_to_fix(details: ParsedDetails) -> Iterator[str]:
     if not details.attempts:
         yield details.code
         return

@@ -1,0 +1,122 @@
+"""The texts of `svcnode explain`, and the table in docs/reason-codes.md, which is written from the same source."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Verdict
+from svcnode.operator.details import all_details
+from svcnode.terminal.explain.explanation import explain_node
+from svcnode.terminal.explain.remedies import REMEDIES
+from svcnode.version import __version__
+from tests.support.operator_context import OperatorHarness
+from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+
+    from svcnode.terminal.explain.remedies import Remedy
+
+PAGE = Path(__file__).parents[2] / "docs" / "reason-codes.md"
+TABLE_HEAD = "| code | meaning | what to do |\n|---|---|---|\n"
+PLACEHOLDERS = {name: f"`{name.upper()}`" for name in ("address", "host", "timeout", "id")}
+
+
+def services() -> Iterator[tuple[str, ServiceScenario]]:
+    slow = Verdict.not_ready("slow: the check took 0.41 s, max_latency is 0.3 s", code=ReasonCode.SLOW)
+    syncing = [Verdict.not_ready(f"syncing: block {n} of 100", code=ReasonCode.SYNCING) for n in range(5)]
+    out_of_disk = Verdict.failed("out of disk", code=ReasonCode.REPORTED)
+    fixed = Verdict.failed("set in the configuration", code=ReasonCode.FIXED)
+    yield "no check yet", ServiceScenario().wait(0.2)
+    yield "failures within the start period", ServiceScenario().record(*[REFUSED] * 4)
+    yield "down after the start period", ServiceScenario().record(*[REFUSED] * 20)
+    yield "up", up(name="Ledger", description="PostgreSQL", impact="critical")
+    yield "one failure", up().record(REFUSED)
+    yield "down", up().record(*[REFUSED] * 7)
+    yield "down for long", up().record(*[REFUSED] * 40)
+    yield "one success after down", up().record(*[REFUSED] * 3).record(READY)
+    yield "up again", up().record(*[REFUSED] * 3).record(READY, READY)
+    yield "up after not ready", ServiceScenario().record(LOADING, READY)
+    yield "not ready", up(impact="none").record(*syncing, interval_s=10)
+    yield "failure after not ready", up().record(LOADING, REFUSED)
+    yield "slow", up(max_latency="300ms").record(slow, duration_s=0.41)
+    yield "check cannot run", up().record(NO_FILES)
+    yield "stale, checks cannot run", up().record(*[NO_FILES] * 3, interval_s=10)
+    yield "stale, no checks", up().wait(60)
+    yield "down, checks cannot run", ServiceScenario().record(*[REFUSED] * 18).record(NO_FILES)
+    yield "thresholds of one", up(rise=1, fall=1).record(REFUSED)
+    yield "many reasons", up().record(*[Verdict.failed(f"{letter} is wrong") for letter in "abcdef"])
+    yield "reported down", ServiceScenario(probe=None).record(out_of_disk, duration_s=0)
+    yield "reported up", ServiceScenario(probe=None).record(Verdict.not_ready(""), READY)
+    yield "no report yet", ServiceScenario(probe=None).wait(6)
+    yield "report with a ttl", ServiceScenario(probe=None, ttl="30s").record(READY, interval_s=6)
+    yield "report expired", ServiceScenario(probe=None, ttl="30s").record(READY, READY).wait(60)
+    yield "no heartbeat", ServiceScenario(probe="heartbeat:3s").wait(4)
+    yield "fixed", ServiceScenario(probe=None).record(fixed)
+
+
+def test_services(snapshot: Callable[[str, str], None]) -> None:
+    snapshot("services", "\n\n".join(f"=== {name}\n" + "\n".join(one.explain().lines) for name, one in services()))
+
+
+def test_the_next_check(snapshot: Callable[[str, str], None]) -> None:
+    explanations = [up().explain(next_check_in_s=in_s) for in_s in (0.0, 0.4, 7.4, None)]
+    snapshot("next_check", "\n".join(explanation.lines[-1].strip() for explanation in explanations))
+
+
+def nodes() -> Iterator[tuple[str, OperatorHarness]]:
+    healthy = OperatorHarness()
+    healthy.node.register("db", impact="critical").up()
+    yield "healthy", healthy
+    unhealthy = OperatorHarness()
+    unhealthy.node.register("db", impact="critical").down("connection refused: db:5432")
+    unhealthy.node.register("cache").up()
+    unhealthy.node.register("old disk", impact="none").down("full")
+    unhealthy.node.register("chain", probe="tcp://db:1", start_period=0)
+    unhealthy.record("chain", Verdict.unknown("too many open files", code=ReasonCode.RESOURCE_EXHAUSTED))
+    unhealthy.clock.advance(252)
+    yield "unhealthy", unhealthy
+    problems = OperatorHarness()
+    problems.node.register("db").initializing("syncing")
+    problems.process_stats.record_reload("services.db: invalid (svcnode.toml:3)")
+    problems.history.problem = "disk full"
+    yield "problems", problems
+
+
+def test_nodes(snapshot: Callable[[str, str], None]) -> None:
+    texts = []
+    for name, harness in nodes():
+        harness.process_stats.started_monotonic_s = harness.clock.now_s - 7380.0
+        lines = explain_node(json.loads(harness.request(all_details).body)).lines
+        texts.append(f"=== {name}\n" + "\n".join(lines).replace(__version__, "VERSION"))
+    snapshot("nodes", "\n\n".join(texts))
+
+
+# ---- docs/reason-codes.md
+
+
+def test_the_page_of_reason_codes_is_the_table_of_remedies(request: pytest.FixtureRequest) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    before = page.partition(TABLE_HEAD)[0]
+    expected = before + TABLE_HEAD + "".join(_row(code, remedy) for code, remedy in REMEDIES.items())
+    if request.config.getoption("--update-wording"):
+        PAGE.write_text(expected, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == expected, "run `make wording` to write the table again"
+
+
+def _row(code: ReasonCode, remedy: Remedy) -> str:
+    kinds_by_advice = defaultdict(list)
+    for kind, advice in remedy.by_kind.items():
+        kinds_by_advice[advice].append(f"`{kind}`")
+    by_kind = "".join(f" {', '.join(kinds)}: {_filled(advice)}" for advice, kinds in kinds_by_advice.items())
+    return f"| `{code}` | {remedy.meaning} | {_filled(remedy.advice)}{by_kind} |\n"
+
+
+def _filled(advice: str) -> str:
+    return advice.format(**PLACEHOLDERS)
