@@ -1,4 +1,4 @@
-"""One suite over every transport: each test here is asked of all of them."""
+"""Every test here runs over every transport."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def _external_servers() -> Iterator[None]:
 
 @pytest.fixture(params=TRANSPORTS, ids=str)
 def transport(request: pytest.FixtureRequest) -> Transport:
-    found: Transport = request.param
-    return found
+    transport: Transport = request.param
+    return transport
 
 
 @pytest.fixture
 def fetch_from(transport: Transport) -> Iterator[Callable[[str], Fetch]]:
-    """How to fetch the node of a named node_case."""
+    """Opens a node case by its name."""
     with ExitStack() as opened:
-        yield lambda world_name: opened.enter_context(transport.open(world_name))
+        yield lambda case_name: opened.enter_context(transport.open(case_name))
 
 
 @pytest.fixture
 def fetch(fetch_from: Callable[[str], Fetch]) -> Fetch:
-    """How to fetch the node of the worked example."""
+    """The worked example."""
     return fetch_from("worked example")

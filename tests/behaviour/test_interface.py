@@ -1,4 +1,4 @@
-"""What a client can see of the interface, and of what is decided where the interface is silent."""
+"""The interface as a client sees it, and our decisions where the interface is silent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.node_cases import ODD_SERVICE_IDS, SECRET
+from tests.support.transports import INTERNAL_ERROR, NOT_FOUND, SERVICE_NOT_FOUND, VERSION_NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,29 +27,29 @@ ENDPOINTS = (
 each_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS)
 
 
-def message_of(reply: Response) -> str:
-    """The message of an error body that is nothing but that."""
-    assert reply.headers["content-type"] == "application/json"
-    body = json.loads(reply.body)
+def error_code(response: Response) -> int:
+    """The code of an error whose body has exactly one message."""
+    code, body = response.error
     assert list(body) == ["message"]
     assert isinstance(body["message"], str)
-    return body["message"]
+    assert body["message"]
+    return code
 
 
-def health_code(reply: Response) -> int:
-    """The code of an answer that says nothing else."""
-    assert reply.body == b""
-    assert "content-type" not in reply.headers
-    return reply.code
+def health_code(response: Response) -> int:
+    """The code of a response without a body."""
+    assert response.body == b""
+    assert "content-type" not in response.headers
+    return response.code
 
 
 # ---- the worked example
 
 
 def test_the_identity_has_its_three_fields_in_order(fetch: Fetch) -> None:
-    reply = fetch("GET", "/svc/node")
-    assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
-    assert list(json.loads(reply.body).items()) == [
+    response = fetch("GET", "/svc/node")
+    assert (response.code, response.headers["content-type"]) == (200, "application/json")
+    assert list(json.loads(response.body).items()) == [
         ("node_name", "validator-7"),
         ("spec_version", "v0.0.1"),
         ("node_version", "v1.4.2"),
@@ -56,9 +57,9 @@ def test_the_identity_has_its_three_fields_in_order(fetch: Fetch) -> None:
 
 
 def test_the_list_has_every_service_with_its_four_fields_in_order(fetch: Fetch) -> None:
-    reply = fetch("GET", "/svc/node/services")
-    assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
-    body = json.loads(reply.body)
+    response = fetch("GET", "/svc/node/services")
+    assert (response.code, response.headers["content-type"]) == (200, "application/json")
+    body = json.loads(response.body)
     assert list(body) == ["services"]
     assert [list(service.items()) for service in body["services"]] == [
         [("id", "db"), ("name", "Ledger database"), ("description", "Holds the ledger"), ("status", "Up")],
@@ -98,7 +99,7 @@ def test_the_health_of_the_node_is_a_code_without_a_body(fetch_from: FetchFrom, 
     assert health_code(fetch_from(node_case)("GET", "/svc/node/health")) == code
 
 
-def test_a_node_without_services_lists_none(fetch_from: FetchFrom) -> None:
+def test_a_node_without_services_has_an_empty_list(fetch_from: FetchFrom) -> None:
     assert json.loads(fetch_from("no services")("GET", "/svc/node/services").body) == {"services": []}
 
 
@@ -137,70 +138,68 @@ UNSUPPORTED = (
 
 
 @each_endpoint
-def test_a_version_that_is_supported_answers_like_none(fetch: Fetch, endpoint: str) -> None:
+def test_a_supported_version_changes_nothing(fetch: Fetch, endpoint: str) -> None:
     plain = fetch("GET", endpoint)
     for query in SUPPORTED:
         versioned = fetch("GET", f"{endpoint}?{query}")
         assert (versioned.code, versioned.body) == (plain.code, plain.body), query
 
 
-@pytest.mark.parametrize("endpoint", [*ENDPOINTS, "/svc/node/services/nobody/health"])
-def test_any_version_that_is_not_supported_is_not_found(fetch: Fetch, endpoint: str) -> None:
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS, "/svc/node/services/unknown/health"])
+def test_an_unsupported_version_is_not_found(fetch: Fetch, endpoint: str) -> None:
     for query in UNSUPPORTED:
-        reply = fetch("GET", f"{endpoint}?{query}")
-        assert (reply.code, message_of(reply)) == (404, "API version not found"), query
+        response = fetch("GET", f"{endpoint}?{query}")
+        assert response.error == VERSION_NOT_FOUND, query
 
 
 @each_endpoint
-def test_the_version_is_judged_before_the_method_and_the_rest_of_the_query(fetch: Fetch, endpoint: str) -> None:
-    for reply in (
+def test_the_version_is_checked_before_the_method_and_the_query(fetch: Fetch, endpoint: str) -> None:
+    for response in (
         fetch("POST", f"{endpoint}?version=v9"),
         fetch("OPTIONS", f"{endpoint}?version="),
         fetch("GET", f"{endpoint}?version=v9&partial_status=nonsense"),
     ):
-        assert (reply.code, message_of(reply)) == (404, "API version not found")
+        assert response.error == VERSION_NOT_FOUND
 
 
 # ---- ids
 
 
 def test_an_unknown_service_is_not_found(fetch: Fetch) -> None:
-    for unknown in ("nobody", "DB", "db%20", "%64b2", "", "%FF", "d%00b"):
-        reply = fetch("GET", f"/svc/node/services/{unknown}/health")
-        assert (reply.code, message_of(reply)) == (404, "Service not found"), unknown
+    for unknown in ("unknown", "DB", "db%20", "%64b2", "", "%FF", "d%00b"):
+        response = fetch("GET", f"/svc/node/services/{unknown}/health")
+        assert response.error == SERVICE_NOT_FOUND, unknown
 
 
 CODES = {"Up": 200, "Initializing": 206, "Down": 503}
 
 
-def test_any_id_can_be_asked_for_as_it_is_listed(fetch_from: FetchFrom) -> None:
+def test_any_listed_id_can_be_requested(fetch_from: FetchFrom) -> None:
     fetch = fetch_from("odd ids")
     listed = {one["id"]: one["status"] for one in json.loads(fetch("GET", "/svc/node/services").body)["services"]}
     assert listed == {service_id: status.value for service_id, status in ODD_SERVICE_IDS.items()}
     for service_id, status in listed.items():
-        reply = fetch("GET", f"/svc/node/services/{quote(service_id, safe='')}/health")
-        assert health_code(reply) == CODES[status], service_id
+        response = fetch("GET", f"/svc/node/services/{quote(service_id, safe='')}/health")
+        assert health_code(response) == CODES[status], service_id
 
 
 def test_an_id_is_decoded_once(fetch_from: FetchFrom) -> None:
     fetch = fetch_from("odd ids")
     assert fetch("GET", "/svc/node/services/%252F/health").code == CODES[ODD_SERVICE_IDS["%2F"].value]
     assert fetch("GET", "/svc/node/services/%25252F/health").code == 404
-    assert fetch("GET", "/svc/node/services/+/health").code == CODES[ODD_SERVICE_IDS["+"].value], (
-        "a plus is no space in a path"
-    )
+    assert fetch("GET", "/svc/node/services/+/health").code == CODES[ODD_SERVICE_IDS["+"].value]
 
 
-def test_more_of_an_id_may_be_encoded_than_must_be(fetch: Fetch) -> None:
+def test_any_character_of_a_path_may_be_percent_encoded(fetch: Fetch) -> None:
     assert fetch("GET", "/svc/node/services/%64%62/health").code == 200
     assert fetch("GET", "/svc/%6eode/services/indexer/he%61lth").code == 503
 
 
-def test_a_slash_in_an_id_is_not_a_slash_in_the_path(fetch_from: FetchFrom, transport: Transport) -> None:
+def test_an_encoded_slash_differs_from_a_path_separator(fetch_from: FetchFrom, transport: Transport) -> None:
     if not transport.keeps_raw_path:
-        pytest.skip("a gateway that hands on only the decoded path leaves no difference")
-    reply = fetch_from("odd ids")("GET", "/svc/node/services/a/b%20c%25/health")
-    assert (reply.code, message_of(reply)) == (404, "Not found")
+        pytest.skip("this gateway passes only the decoded path")
+    response = fetch_from("odd ids")("GET", "/svc/node/services/a/b%20c%25/health")
+    assert response.error == NOT_FOUND
 
 
 # ---- methods
@@ -209,13 +208,12 @@ def test_a_slash_in_an_id_is_not_a_slash_in_the_path(fetch_from: FetchFrom, tran
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
 def test_only_get_and_head_are_allowed(fetch: Fetch, method: str) -> None:
     for endpoint in ENDPOINTS:
-        reply = fetch(method, endpoint)
-        assert (reply.code, reply.headers["allow"]) == (405, "GET, HEAD"), endpoint
-        assert "GET" in message_of(reply)
+        response = fetch(method, endpoint)
+        assert (error_code(response), response.headers["allow"]) == (405, "GET, HEAD"), endpoint
 
 
-def test_the_method_is_judged_before_the_service_is_looked_for(fetch: Fetch) -> None:
-    assert fetch("POST", "/svc/node/services/nobody/health").code == 405
+def test_the_method_is_checked_before_the_service(fetch: Fetch) -> None:
+    assert fetch("POST", "/svc/node/services/unknown/health").code == 405
 
 
 @pytest.mark.parametrize(
@@ -224,7 +222,7 @@ def test_the_method_is_judged_before_the_service_is_looked_for(fetch: Fetch) -> 
         *ENDPOINTS,
         "/svc/node/services/indexer/health",
         "/svc/node/services/storage/health",
-        "/svc/node/services/nobody/health",
+        "/svc/node/services/unknown/health",
         "/svc/node?version=v9",
         "/svc/nowhere",
         "/livez",
@@ -232,7 +230,7 @@ def test_the_method_is_judged_before_the_service_is_looked_for(fetch: Fetch) -> 
         "/openapi.json",
     ],
 )
-def test_head_has_the_code_and_the_headers_of_get_and_no_body(fetch: Fetch, target: str) -> None:
+def test_head_has_the_code_and_headers_of_get_and_no_body(fetch: Fetch, target: str) -> None:
     got, head = fetch("GET", target), fetch("HEAD", target)
     got.headers.pop("date", None)
     head.headers.pop("date", None)
@@ -277,13 +275,13 @@ OTHER_PATHS = (
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
 def test_every_other_path_is_not_found(fetch: Fetch, method: str) -> None:
     for path in OTHER_PATHS:
-        reply = fetch(method, path)
-        assert reply.code == 404, path
-        assert method == "HEAD" or message_of(reply) == "Not found", path
-        assert "location" not in reply.headers
+        response = fetch(method, path)
+        assert response.code == 404, path
+        assert method == "HEAD" or response.error == NOT_FOUND, path
+        assert "location" not in response.headers
 
 
-def test_both_of_two_prefixes_are_served(fetch_from: FetchFrom) -> None:
+def test_two_prefixes_are_served(fetch_from: FetchFrom) -> None:
     fetch = fetch_from("two prefixes")
     for endpoint in ENDPOINTS:
         first, second = fetch("GET", endpoint), fetch("GET", endpoint.replace("/svc", "/eigen"))
@@ -293,28 +291,28 @@ def test_both_of_two_prefixes_are_served(fetch_from: FetchFrom) -> None:
     assert fetch("GET", "/svc/eigen/node").code == 404
 
 
-def test_a_prefix_may_be_deep_and_may_be_nothing(fetch_from: FetchFrom) -> None:
+def test_a_prefix_may_have_many_segments_or_none(fetch_from: FetchFrom) -> None:
     assert fetch_from("deep prefix")("GET", "/api/v1/svc/node").code == 200
     assert fetch_from("deep prefix")("GET", "/svc/node").code == 404
     assert fetch_from("no prefix")("GET", "/node").code == 200
     assert fetch_from("no prefix")("GET", "/svc/node").code == 404
 
 
-# ---- how 206 is read
+# ---- partial_status
 
 
 @pytest.mark.parametrize("endpoint", ["/svc/node/health", "/svc/node/services/storage/health"])
-def test_the_caller_chooses_the_code_that_stands_for_partly_healthy(fetch: Fetch, endpoint: str) -> None:
+def test_partial_status_replaces_206(fetch: Fetch, endpoint: str) -> None:
     for code in (200, 204, 206, 299, 304, 429, 503, 599):
         assert health_code(fetch("GET", f"{endpoint}?partial_status={code}")) == code
 
 
 @pytest.mark.parametrize(("service_id", "code"), [("db", 200), ("indexer", 503)])
-def test_the_other_codes_are_not_the_callers_to_choose(fetch: Fetch, service_id: str, code: int) -> None:
+def test_partial_status_does_not_replace_200_and_503(fetch: Fetch, service_id: str, code: int) -> None:
     assert health_code(fetch("GET", f"/svc/node/services/{service_id}/health?partial_status=418")) == code
 
 
-NO_CODES = (
+INVALID_PARTIAL_STATUSES = (
     "partial_status=99",
     "partial_status=100",
     "partial_status=199",
@@ -335,22 +333,21 @@ NO_CODES = (
 )
 
 
-@pytest.mark.parametrize("service", ["", "/services/db", "/services/nobody"])
-def test_anything_but_one_code_is_a_bad_request(fetch: Fetch, service: str) -> None:
-    for query in NO_CODES:
-        reply = fetch("GET", f"/svc/node{service}/health?{query}")
-        expected = (400, "partial_status must be one status code from 200 to 599")
-        assert (reply.code, message_of(reply)) == expected, query
+@pytest.mark.parametrize("service", ["", "/services/db", "/services/unknown"])
+def test_an_invalid_partial_status_is_a_bad_request(fetch: Fetch, service: str) -> None:
+    for query in INVALID_PARTIAL_STATUSES:
+        response = fetch("GET", f"/svc/node{service}/health?{query}")
+        assert error_code(response) == 400, query
 
 
 @pytest.mark.parametrize("endpoint", ["/svc/node", "/svc/node/services"])
-def test_elsewhere_that_parameter_means_nothing(fetch: Fetch, endpoint: str) -> None:
+def test_other_endpoints_ignore_partial_status(fetch: Fetch, endpoint: str) -> None:
     assert fetch("GET", f"{endpoint}?partial_status=nonsense").code == 200
 
 
-def test_an_unknown_service_stays_unknown_whatever_code_is_chosen(fetch: Fetch) -> None:
-    reply = fetch("GET", "/svc/node/services/nobody/health?partial_status=200")
-    assert (reply.code, message_of(reply)) == (404, "Service not found")
+def test_partial_status_does_not_change_an_unknown_service(fetch: Fetch) -> None:
+    response = fetch("GET", "/svc/node/services/unknown/health?partial_status=200")
+    assert response.error == SERVICE_NOT_FOUND
 
 
 # ---- headers
@@ -360,7 +357,7 @@ def test_an_unknown_service_stays_unknown_whatever_code_is_chosen(fetch: Fetch) 
     ("method", "target"),
     [
         *(("GET", endpoint) for endpoint in ENDPOINTS),
-        ("GET", "/svc/node/services/nobody/health"),
+        ("GET", "/svc/node/services/unknown/health"),
         ("GET", "/svc/node?version=v9"),
         ("GET", "/svc/node/health?partial_status=x"),
         ("GET", "/nowhere"),
@@ -370,22 +367,22 @@ def test_an_unknown_service_stays_unknown_whatever_code_is_chosen(fetch: Fetch) 
         ("GET", "/openapi.json"),
     ],
 )
-def test_headers_that_every_answer_has(fetch: Fetch, transport: Transport, method: str, target: str) -> None:
-    reply = fetch(method, target)
-    assert reply.headers["cache-control"] == "no-store"
-    assert reply.headers["x-content-type-options"] == "nosniff"
-    assert reply.headers["content-length"] == str(len(reply.body))
-    assert reply.headers.get("content-type") == ("application/json" if reply.body else None)
-    assert ("date" in reply.headers) == transport.sends_date
+def test_every_response_has_the_common_headers(fetch: Fetch, transport: Transport, method: str, target: str) -> None:
+    response = fetch(method, target)
+    assert response.headers["cache-control"] == "no-store"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["content-length"] == str(len(response.body))
+    assert response.headers.get("content-type") == ("application/json" if response.body else None)
+    assert ("date" in response.headers) == transport.sends_date
 
 
-def test_an_answer_without_content_speaks_of_no_length(fetch: Fetch) -> None:
-    reply = fetch("GET", "/svc/node/health?partial_status=204")
-    assert (reply.code, reply.body) == (204, b"")
-    assert "content-length" not in reply.headers
+def test_a_204_has_no_content_length(fetch: Fetch) -> None:
+    response = fetch("GET", "/svc/node/health?partial_status=204")
+    assert (response.code, response.body) == (204, b"")
+    assert "content-length" not in response.headers
 
 
-# ---- when answering itself fails
+# ---- internal errors
 
 
 @pytest.mark.parametrize(
@@ -398,35 +395,35 @@ def test_an_answer_without_content_speaks_of_no_length(fetch: Fetch) -> None:
         ("/readyz", 503),
     ],
 )
-def test_a_failure_inside_is_said_to_the_log_and_not_to_the_client(
+def test_the_cause_of_an_internal_error_is_logged_and_not_sent(
     fetch_from: FetchFrom, transport: Transport, target: str, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reply = fetch_from("broken")("GET", target)
-    assert reply.code == code
+    response = fetch_from("broken")("GET", target)
+    assert response.code == code
     if code == 500:
-        assert message_of(reply) == "Internal server error"
+        assert response.error == INTERNAL_ERROR
     else:
-        assert health_code(reply) == 503
-    assert reply.headers["cache-control"] == "no-store"
-    assert SECRET not in str(reply)
+        assert health_code(response) == 503
+    assert response.headers["cache-control"] == "no-store"
+    assert SECRET not in str(response)
     if transport.is_in_process:
-        (record,) = (record for record in caplog.records if record.name == "svcnode.server")
+        (record,) = (record for record in caplog.records if record.name == "svcnode.api")
         assert record.exc_info is not None
         assert str(record.exc_info[1]) == SECRET
 
 
-def test_what_does_not_need_the_node_is_answered_by_a_broken_one_too(fetch_from: FetchFrom) -> None:
+def test_a_broken_node_still_answers_requests_that_do_not_read_it(fetch_from: FetchFrom) -> None:
     fetch = fetch_from("broken")
     assert fetch("GET", "/livez").code == 200
     assert fetch("GET", "/svc/node?version=v9").code == 404
     assert fetch("POST", "/svc/node").code == 405
 
 
-# ---- beside the interface
+# ---- outside the prefix
 
 
 @pytest.mark.parametrize("node_case", ["all up", "worked example", "all down", "draining"])
-def test_a_live_process_says_so_whatever_its_services_do(fetch_from: FetchFrom, node_case: str) -> None:
+def test_livez_is_200_whatever_the_health(fetch_from: FetchFrom, node_case: str) -> None:
     assert health_code(fetch_from(node_case)("GET", "/livez")) == 200
 
 
@@ -440,7 +437,7 @@ def test_a_live_process_says_so_whatever_its_services_do(fetch_from: FetchFrom, 
         ("draining", 503, 503),
     ],
 )
-def test_readiness_reads_partly_healthy_as_good_unless_asked_to_be_strict(
+def test_readyz_treats_206_as_ready_unless_strict(
     fetch_from: FetchFrom, node_case: str, ready: int, strictly: int
 ) -> None:
     fetch = fetch_from(node_case)
@@ -450,15 +447,14 @@ def test_readiness_reads_partly_healthy_as_good_unless_asked_to_be_strict(
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
-def test_beside_the_interface_only_get_and_head_are_allowed_too(fetch: Fetch, path: str) -> None:
-    reply = fetch("POST", path)
-    assert (reply.code, reply.headers["allow"]) == (405, "GET, HEAD")
-    assert message_of(reply)
+def test_paths_outside_the_prefix_allow_only_get_and_head(fetch: Fetch, path: str) -> None:
+    response = fetch("POST", path)
+    assert (error_code(response), response.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_the_interface_describes_itself_under_its_prefixes(fetch_from: FetchFrom) -> None:
-    reply = fetch_from("two prefixes")("GET", "/openapi.json")
-    assert (reply.code, reply.headers["content-type"]) == (200, "application/json")
-    document = json.loads(reply.body)
+def test_the_openapi_document_has_the_prefixes_as_servers(fetch_from: FetchFrom) -> None:
+    response = fetch_from("two prefixes")("GET", "/openapi.json")
+    assert (response.code, response.headers["content-type"]) == (200, "application/json")
+    document = json.loads(response.body)
     assert document["openapi"].startswith("3.")
     assert [server["url"] for server in document["servers"]] == ["/svc", "/eigen"]

@@ -1,4 +1,4 @@
-"""A reader of server-sent events that sees exactly what was sent."""
+"""A reader of server-sent events."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ class Event:
 
     @property
     def summary(self) -> tuple[str, str | None, str | None]:
-        """What came to pass, at which service, and what it is now."""
+        """Kind, service and new state."""
         return self.data["kind"], self.data["service_id"], self.data["after"]
 
 
 class EventReader:
-    """For as long as its `with` block runs."""
-
-    def __init__(self, place: Any, *, after: int | None = None, query: str = "", receive_buffer: int = 0) -> None:
+    def __init__(self, address: Any, *, after: int | None = None, query: str = "", receive_buffer: int = 0) -> None:
         sock = socket.socket()
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.settimeout(WAIT_TIMEOUT_S)
-        sock.connect(place)
+        sock.connect(address)
         self.sock = sock
         headers = [] if after is None else [f"Last-Event-ID: {after}"]
         client = RawClient(sock)
@@ -48,12 +46,12 @@ class EventReader:
         self.sock.close()
 
     def read(self) -> Event:
-        """The next event or comment; how long to wait before coming again is read over."""
+        """The next event or comment. `retry:` is skipped."""
         while True:
             while b"\n\n" not in self._received:
                 data = self.sock.recv(65536)
                 if not data:
-                    raise EOFError(f"the stream has ended; unread: {self._received!r}")
+                    raise EOFError(f"the stream ended; unread: {self._received!r}")
                 self._received += data
             block, _, self._received = self._received.partition(b"\n\n")
             if not block.startswith(b"retry:"):
@@ -63,7 +61,7 @@ class EventReader:
         return [self.read() for _ in range(count)]
 
     def read_until(self, is_last: Callable[[Event], bool]) -> list[Event]:
-        """Up to and with the first that is the one."""
+        """All events up to and including the first for which `is_last` is true."""
         events = [self.read()]
         while not is_last(events[-1]):
             events.append(self.read())
@@ -77,7 +75,7 @@ class EventReader:
         return events
 
     def is_closed(self) -> bool:
-        """Whether the server has closed; what was sent before is read over."""
+        """True if the server closes; bytes sent before are skipped."""
         try:
             while self.sock.recv(65536):
                 pass

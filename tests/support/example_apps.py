@@ -1,4 +1,4 @@
-"""The examples as a reader runs them: each in a process of its own, under its real server, asked over HTTP."""
+"""The examples as a reader runs them: each in its own process, under its real server."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-DEADLINE_S = 20.0
-CONSECUTIVE = 4  # answers, since a server with two workers has two opinions
+DEADLINE_S = 60.0
+CONSECUTIVE = 4  # equal responses, because a server with two workers has two nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     file: str
-    command: tuple[str, ...]  # what follows `python`; {port} stands for the port
-    slash_id: str  # of the service whose id holds a slash
+    command: tuple[str, ...]  # the arguments of `python`
+    slash_id: str  # the service id with a slash
     prefixes: tuple[str, ...] = ("/svc",)
-    own_paths: tuple[str, ...] = ()  # of routes that are the application's, not the node's
+    own_paths: tuple[str, ...] = ()  # routes of the application
     has_own_404: bool = False
     workers: int = 1
 
@@ -46,9 +46,9 @@ def _uvicorn(app: str) -> tuple[str, ...]:
 
 
 def _gunicorn(app: str, *, config: str | None = None) -> tuple[str, ...]:
-    how = ("--preload", "--workers", "2") if config is None else ("--config", config)
-    log = ("--access-logfile", "-", "--access-logformat", "%(p)s answered %(s)s to %(U)s")
-    return ("-m", "gunicorn", *how, "--bind", "127.0.0.1:{port}", "--no-control-socket", *log, app)
+    options = ("--preload", "--workers", "2") if config is None else ("--config", config)
+    log = ("--access-logfile", "-", "--access-logformat", "%(p)s sent %(s)s for %(U)s")
+    return ("-m", "gunicorn", *options, "--bind", "127.0.0.1:{port}", "--no-control-socket", *log, app)
 
 
 ALL = (
@@ -115,7 +115,7 @@ class Response:
 
 
 class BackingServices:
-    """What an example looks at: a ledger file, and an indexer that accepts connections. Both can be broken."""
+    """The services that an example probes: a ledger file and an indexer port. Both can be stopped."""
 
     def __init__(self, folder: Path) -> None:
         self.ledger = folder / "ledger.db"
@@ -139,7 +139,7 @@ class BackingServices:
 
     @property
     def _ledger_backup(self) -> Path:
-        return self.ledger.with_suffix(".aside")
+        return self.ledger.with_suffix(".backup")
 
     def _start_indexer(self) -> None:
         indexer = self._indexer = _Indexer(("127.0.0.1", self.indexer_port), socketserver.BaseRequestHandler)
@@ -151,7 +151,7 @@ class _Indexer(socketserver.TCPServer):
 
 
 class RunningExample:
-    """An example in its process, for as long as the `with` block runs."""
+    """An example in its process, inside the `with` block."""
 
     def __init__(self, example: Example, folder: Path) -> None:
         self.example = example
@@ -190,16 +190,16 @@ class RunningExample:
 
     @property
     def workers_that_returned_200(self) -> set[str]:
-        """The process ids that stand in the access log of a server that forks."""
-        return set(re.findall(r"(\S+) answered 200 to \S+/node/health$", self.log, re.MULTILINE))
+        """Process ids from the access log of a server that forks."""
+        return set(re.findall(r"(\S+) sent 200 for \S+/node/health$", self.log, re.MULTILINE))
 
     def stop(self) -> int:
-        """End the process as an operator would; what it ended with."""
+        """Send SIGTERM; returns the exit code."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(DEADLINE_S)
 
     def request(self, path: str, *, method: str = "GET") -> Response:
-        """The answer to a path as it stands, on a connection of its own."""
+        """Send one request on a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         try:
             connection.request(method, path)
@@ -211,15 +211,15 @@ class RunningExample:
     def request_node(self, endpoint: str, *, method: str = "GET") -> Response:
         return self.request(self.example.prefixes[0] + endpoint, method=method)
 
-    def wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until it is so several times in a row."""
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition is true several times in a row."""
         deadline_s = time.monotonic() + DEADLINE_S
         in_a_row = 0
         while in_a_row < CONSECUTIVE:
-            assert self._process.poll() is None, f"the example has ended:\n{self.log[-3000:]}"
-            assert time.monotonic() < deadline_s, f"it did not come to pass in {DEADLINE_S:g} s:\n{self.log[-3000:]}"
+            assert self._process.poll() is None, f"the example ended:\n{self.log[-3000:]}"
+            assert time.monotonic() < deadline_s, f"timeout after {DEADLINE_S:g} s:\n{self.log[-3000:]}"
             try:
-                in_a_row = in_a_row + 1 if is_so() else 0
+                in_a_row = in_a_row + 1 if condition() else 0
             except ConnectionError:  # not listening yet
                 in_a_row = 0
             if not in_a_row:

@@ -1,4 +1,4 @@
-"""As many nodes as a test likes behind one port, told apart by the path of their URL; any of them may hang."""
+"""Any number of nodes behind one port, distinguished by the path of their URL. Each can be made to hang."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.http_server import WAIT_TIMEOUT_S
 
 @dataclass
 class FakeNode:
-    """May be changed at any time; the next answer is according to it."""
+    """Can be changed at any time; the next response uses the new values."""
 
     health: int = 200
     services: dict[str, str] = field(default_factory=lambda: {"db": "Up"})
@@ -21,12 +21,12 @@ class FakeNode:
 
 
 class FakeNodes:
-    """`nodes["n7"]` is at `http://127.0.0.1:port/n7`, for as long as the `with` block runs."""
+    """Serves `nodes["n7"]` at `http://127.0.0.1:port/n7` inside the `with` block."""
 
     def __init__(self, nodes: dict[str, FakeNode]) -> None:
         self.nodes = nodes
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fleet", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake nodes", daemon=True)
         self._writers: set[asyncio.StreamWriter] = set()
         self.connection_count = 0
         self.response_count = 0
@@ -41,7 +41,7 @@ class FakeNodes:
 
     @property
     def open_count(self) -> int:
-        """Connections that neither end has closed."""
+        """Open connections."""
         return len(self._writers)
 
     def __enter__(self) -> Self:
@@ -104,5 +104,5 @@ class FakeNodes:
 
 def _response(code: int, document: object) -> bytes:
     body = b"" if document is None else json.dumps(document).encode()
-    kind = "" if document is None else "Content-Type: application/json\r\n"
-    return f"HTTP/1.1 {code} Whatever\r\n{kind}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    content_type = "" if document is None else "Content-Type: application/json\r\n"
+    return f"HTTP/1.1 {code} Reason\r\n{content_type}Content-Length: {len(body)}\r\n\r\n".encode() + body

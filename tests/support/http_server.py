@@ -1,4 +1,4 @@
-"""A server server on a thread and a loop of its own, and a client that sends exactly the bytes it is told to."""
+"""An HTTP server on its own thread and event loop, and a client that sends raw bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import uvloop
 
 from svcnode.server.server import HttpServer
-from svcnode.server.state import ServerLimits
+from svcnode.server.state import ServerLimits, ServerState
 
 if TYPE_CHECKING:
     import ssl
@@ -28,8 +28,9 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
     "asyncio": asyncio.new_event_loop,
 }
-WAIT_TIMEOUT_S = 10.0  # how long a test waits for what should come at once
-LONG_LIMITS = ServerLimits(receive_s=30.0, idle_s=30.0, send_s=30.0, linger_s=30.0)  # which no test reaches
+WAIT_TIMEOUT_S = 30.0  # for events that a busy machine may delay
+LONG_S = 300.0  # a limit that no test reaches
+LONG_LIMITS = ServerLimits(receive_s=LONG_S, idle_s=LONG_S, send_s=LONG_S, linger_s=LONG_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,14 @@ class RawResponse:
         return [value for key, value in self.headers if key.lower() == name.lower()]
 
     def header(self, name: str) -> str | None:
-        """The value of a header; one that is repeated is a fault."""
-        found = self.get_all(name)
-        assert len(found) < 2, f"{name} stands {len(found)} times"
-        return found[0] if found else None
+        """The value of a header, which must not be repeated."""
+        values = self.get_all(name)
+        assert len(values) < 2, f"{name} occurs {len(values)} times"
+        return values[0] if values else None
 
     @property
     def without_date(self) -> RawResponse:
-        """What stays the same when the second turns."""
+        """The response without the header that changes every second."""
         headers = tuple(pair for pair in self.headers if pair[0] != "Date")
         return RawResponse(self.code, headers, self.body, self.version)
 
@@ -63,7 +64,7 @@ def request(
     body: bytes = b"",
     host: str = "node.example",
 ) -> bytes:
-    """One request with a Host, and with a Content-Length where there is a body and nothing else said of it."""
+    """A request with a Host header, and with a Content-Length if it has a body and no other framing."""
     raw_target = target.encode() if isinstance(target, str) else target
     lines = [f"Host: {host}", *headers]
     if body and not any(line.lower().startswith(("content-length:", "transfer-encoding:")) for line in lines):
@@ -73,7 +74,7 @@ def request(
 
 
 class RawClient:
-    """One connection. Everything it waits for has a deadline."""
+    """One connection. Every wait has a timeout."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -94,43 +95,43 @@ class RawClient:
         return self.read(is_head=is_head)
 
     def read(self, *, is_head: bool = False) -> RawResponse:
-        """The next answer, whole."""
+        """The next complete response."""
         while b"\r\n\r\n" not in self._received:
             self._receive()
         head, _, self._received = self._received.partition(b"\r\n\r\n")
         status_line, *lines = head.decode("latin-1").split("\r\n")
         version, code, _ = status_line.split(" ", 2)
         headers = tuple((name, value.strip()) for name, _, value in (line.partition(":") for line in lines))
-        answer = RawResponse(int(code), headers, b"", version)
-        if is_head or answer.code in (100, 204, 304):
-            return answer
-        length = answer.header("Content-Length")
+        response = RawResponse(int(code), headers, b"", version)
+        if is_head or response.code in (100, 204, 304):
+            return response
+        length = response.header("Content-Length")
         assert length is not None, f"no Content-Length in {head!r}"
         while len(self._received) < int(length):
             self._receive()
         body, self._received = self._received[: int(length)], self._received[int(length) :]
-        return RawResponse(answer.code, headers, body, version)
+        return RawResponse(response.code, headers, body, version)
 
     @property
     def unread(self) -> bytes:
-        """What has come along with what was read."""
+        """Bytes received after the last response."""
         return self._received
 
     def read_to_end(self) -> bytes:
-        """Everything up to the end of the connection, however it ends."""
+        """All bytes until the server closes or resets the connection."""
         try:
             while True:
                 self._receive()
         except (EOFError, ConnectionResetError):
-            left, self._received = self._received, b""
-            return left
+            unread, self._received = self._received, b""
+            return unread
 
     def is_closed(self) -> bool:
-        """Whether the server has closed its side, with nothing more to say."""
+        """True if the server closes without sending anything."""
         return self.read_to_end() == b""
 
     def receives_nothing(self, for_s: float = 0.05) -> bool:
-        """Whether nothing comes, not even an end."""
+        """True if the server neither sends nor closes."""
         self.sock.settimeout(for_s)
         try:
             self._receive()
@@ -145,19 +146,23 @@ class RawClient:
     def _receive(self) -> None:
         data = self.sock.recv(256 * 1024)
         if not data:
-            raise EOFError(f"the server has closed; unread: {self._received!r}")
+            raise EOFError(f"the server closed the connection; unread: {self._received!r}")
         self._received += data
 
 
 @dataclass
 class RunningServer:
-    """A server server that serves on its own thread; `call` runs a function there."""
+    """An HTTP server on its own thread; `call` runs a function on that thread."""
 
     server: HttpServer
     loop: asyncio.AbstractEventLoop
     listener: socket.socket
-    address: Any  # where it listens
-    loop_errors: list[dict[str, Any]] = field(default_factory=list)  # what the loop had to complain about
+    address: Any
+    loop_errors: list[dict[str, Any]] = field(default_factory=list)  # contexts of the loop's exception handler
+
+    @property
+    def state(self) -> ServerState:
+        return self.server.state
 
     def connect(self, *, receive_buffer: int | None = None, send_buffer: int | None = None) -> RawClient:
         sock = socket.socket(self.listener.family, socket.SOCK_STREAM)
@@ -176,7 +181,7 @@ class RunningServer:
         return RawClient(sock)
 
     def request(self, data: bytes, *, is_head: bool = False) -> RawResponse:
-        """On a connection of its own."""
+        """Send one request on a new connection."""
         with self.connect() as client:
             return client.request(data, is_head=is_head)
 
@@ -190,17 +195,17 @@ class RunningServer:
         asyncio.run_coroutine_threadsafe(self.server.close(grace_s), self.loop).result(grace_s + WAIT_TIMEOUT_S)
 
     def wait_for_reads(self) -> None:
-        """Let the server read what has been sent to it."""
+        """Give the server time to read the bytes sent so far. If the time is too short, the test only proves less."""
         for _ in range(3):
             self.call(lambda: None)
             time.sleep(0.002)
 
     def tasks(self) -> set[asyncio.Task[Any]]:
-        """Those that the server has left on its loop."""
+        """The tasks on the server's loop."""
         return self.call(lambda: {task for task in asyncio.all_tasks() if task is not asyncio.current_task()})
 
     def count(self) -> int:
-        return self.call(lambda: self.server.connection_count)
+        return self.call(lambda: self.state.connection_count)
 
 
 @contextmanager
@@ -214,15 +219,13 @@ def running_server(
     listener: socket.socket | None = None,
     mount: Mount | None = None,
 ) -> Iterator[RunningServer]:
-    """Serve the node for as long as the block runs; then nothing of the server may be left."""
+    """Serve the node inside the block. Afterwards no task and no loop error may be left."""
     listener = listener or loopback_socket()
     loop = LOOPS[loop_name]()
-    thread = threading.Thread(
-        target=loop.run_forever, name="server under test", daemon=True
-    )  # one that hangs must not hang all
+    thread = threading.Thread(target=loop.run_forever, name="server under test", daemon=True)
     thread.start()
-    faults: list[dict[str, Any]] = []
-    loop.set_exception_handler(lambda _, context: faults.append(context))
+    loop_errors: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: loop_errors.append(context))
 
     async def start() -> HttpServer:
         server = HttpServer(node, prefixes, limits)
@@ -231,13 +234,13 @@ def running_server(
 
     try:
         server = asyncio.run_coroutine_threadsafe(start(), loop).result(WAIT_TIMEOUT_S)
-        server = RunningServer(server, loop, listener, listener.getsockname(), faults)
+        running = RunningServer(server, loop, listener, listener.getsockname(), loop_errors)
         try:
-            yield server
+            yield running
         finally:
-            server.close()
-        assert not server.tasks(), "tasks were left behind"
-        assert not faults, f"the loop complains: {faults}"
+            running.close()
+        assert not running.tasks()
+        assert not loop_errors
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(WAIT_TIMEOUT_S)
@@ -246,14 +249,14 @@ def running_server(
 
 
 def loopback_socket(family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
-    """A socket bound to a free port of this machine."""
+    """A socket bound to a free port."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
     return sock
 
 
 def becomes_true(condition: Callable[[], bool], within_s: float = WAIT_TIMEOUT_S) -> bool:
-    """Whether it comes true in time; looked at often, so that a test takes no longer than it must."""
+    """Polls the condition."""
     deadline_s = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline_s:

@@ -1,9 +1,7 @@
-"""Nodes that several suites ask questions of.
+"""Nodes in every condition that a client can distinguish, by name.
 
-Nodes in every condition that a client can tell from outside, by name.
-
-A server in another process cannot be handed a node, so it holds them all, and the header `X-Node-Case` says which one is
-asked. The surfaces inside this process are built around one of them each.
+A server in another process serves all of them; the header `X-Node-Case` selects one. A server in this process serves
+one of them.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def worked_example() -> Node:
 
 
 CASE_HEADER = "X-Node-Case"
-SECRET = "the password is swordfish"
+SECRET = "swordfish"
 ODD_SERVICE_IDS = {
     "a/b c%": Status.UP,
     "ü": Status.DOWN,
@@ -60,7 +58,7 @@ class NodeCase:
 
 
 class BrokenNode(Node):
-    """Whatever is asked of it, it fails."""
+    """Raises on every access."""
 
     def _fail(self) -> NoReturn:
         raise RuntimeError(SECRET)
@@ -163,23 +161,23 @@ NODE_CASES: dict[str, Callable[[], NodeCase]] = {
 
 @cache
 def _asgi_application(name: str) -> Any:
-    world = NODE_CASES[name]()
-    return asgi(world.node, prefix=world.prefixes)
+    case = NODE_CASES[name]()
+    return asgi(case.node, prefix=case.prefixes)
 
 
 @cache
 def _wsgi_application(name: str) -> Any:
-    world = NODE_CASES[name]()
-    return wsgi(world.node, prefix=world.prefixes)
+    case = NODE_CASES[name]()
+    return wsgi(case.node, prefix=case.prefixes)
 
 
 async def asgi_cases(scope: Any, receive: Any, send: Any) -> None:
-    """All of them as one ASGI application."""
+    """All node cases in one ASGI application."""
     headers = dict(scope["headers"])
     await _asgi_application(headers[CASE_HEADER.lower().encode()].decode())(scope, receive, send)
 
 
 def wsgi_cases(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """All of them as one WSGI application."""
-    answer: Iterable[bytes] = _wsgi_application(environ["HTTP_X_NODE_CASE"])(environ, start_response)
-    return answer
+    """All node cases in one WSGI application."""
+    body: Iterable[bytes] = _wsgi_application(environ["HTTP_X_NODE_CASE"])(environ, start_response)
+    return body

@@ -1,8 +1,9 @@
-"""Every way to ask a node over HTTP, behind one function: `ask(method, target) -> (code, headers, body)`."""
+"""Every way to send HTTP requests to a node, behind one function: `fetch(method, target) -> Response`."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -31,8 +32,21 @@ REPOSITORY = Path(__file__).parents[2]
 
 class Response(NamedTuple):
     code: int
-    headers: dict[str, str]  # with small letters
+    headers: dict[str, str]  # names in lowercase
     body: bytes
+
+    @property
+    def error(self) -> tuple[int, Any]:
+        """The code and the JSON body of an error."""
+        assert self.headers["content-type"] == "application/json"
+        return self.code, json.loads(self.body)
+
+
+# The errors whose bodies the interface defines.
+NOT_FOUND = (404, {"message": "Not found"})
+SERVICE_NOT_FOUND = (404, {"message": "Service not found"})
+VERSION_NOT_FOUND = (404, {"message": "API version not found"})
+INTERNAL_ERROR = (500, {"message": "Internal server error"})
 
 
 class Fetch(Protocol):
@@ -42,8 +56,8 @@ class Fetch(Protocol):
 @dataclass(frozen=True, slots=True)
 class Transport:
     name: str
-    open: Callable[[str], AbstractContextManager[Fetch]]  # from the name of a world
-    keeps_raw_path: bool = True  # whether `a%2Fb` can be told from `a/b`
+    open: Callable[[str], AbstractContextManager[Fetch]]  # from the name of a node case
+    keeps_raw_path: bool = True  # so that `a%2Fb` differs from `a/b`
     sends_date: bool = True
     is_in_process: bool = True
 
@@ -53,32 +67,32 @@ class Transport:
 
 def make_response(code: int, headers: list[tuple[str, str]], body: bytes) -> Response:
     names = [name.lower() for name, _ in headers]
-    assert len(set(names)) == len(names), f"a header stands twice: {names}"
+    assert len(set(names)) == len(names), f"repeated header: {names}"
     return Response(code, {name.lower(): value for name, value in headers}, body)
 
 
-# ---- the wire server
+# ---- our own server
 
 
 @contextmanager
-def _server(world_name: str) -> Iterator[Fetch]:
-    world = NODE_CASES[world_name]()
-    with running_server(world.node, prefixes=world.prefixes) as running:
+def _server(case_name: str) -> Iterator[Fetch]:
+    case = NODE_CASES[case_name]()
+    with running_server(case.node, prefixes=case.prefixes) as running:
         yield lambda method, target: _fetch_over(running.connect(), request(target, method=method))
 
 
 def _fetch_over(client: RawClient, raw: bytes) -> Response:
     with client:
-        answer = client.request(raw, is_head=raw.startswith(b"HEAD "))
-        assert not client.unread, "something comes after the answer"
-    return make_response(answer.code, list(answer.headers), answer.body)
+        response = client.request(raw, is_head=raw.startswith(b"HEAD "))
+        assert not client.unread
+    return make_response(response.code, list(response.headers), response.body)
 
 
-# ---- inside this process
+# ---- in this process
 
 
 class AsgiTransport:
-    """The least of an ASGI server."""
+    """A minimal ASGI server."""
 
     def __init__(self, application: Any, *, root_path: str = "") -> None:
         self._application = application
@@ -105,7 +119,7 @@ class AsgiTransport:
         assert [body["type"] for body in bodies] == ["http.response.body"]
         assert not bodies[0].get("more_body")
         for name, _ in start["headers"]:
-            assert name == name.lower(), "ASGI wants the names of headers in small letters"
+            assert name == name.lower(), "header names must be lowercase in ASGI"
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
         return make_response(start["status"], headers, bodies[0]["body"])
 
@@ -120,12 +134,12 @@ class AsgiTransport:
 
 
 class WsgiTransport:
-    """The least of a WSGI server, with the standard library's eye on both sides of the gateway."""
+    """A minimal WSGI server, with the standard library's validator."""
 
     def __init__(self, application: Any, *, script_name: str = "", raw_name: str | None = None) -> None:
         self._application = validator(_with_content_type(application))
         self._script_name = script_name
-        self._raw_name = raw_name  # of the variable that holds the target as it stood on the wire
+        self._raw_name = raw_name  # of the variable with the raw target
 
     def __call__(self, method: str, target: str, /) -> Response:
         path, _, query = target.partition("?")
@@ -158,12 +172,12 @@ _PLACEHOLDER = ("Content-Type", "none/none")
 
 
 def _with_content_type(application: Any) -> Any:
-    """The validator wants to see a Content-Type even where there is no content."""
+    """The validator requires a Content-Type even without content."""
 
     def wrapped(environ: dict[str, Any], start_response: Any) -> Any:
         def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            is_named = any(name == "Content-Type" for name, _ in headers) or status.startswith(("204", "304"))
-            return start_response(status, headers if is_named else [*headers, _PLACEHOLDER], *exc_info)
+            has_type = any(name == "Content-Type" for name, _ in headers) or status.startswith(("204", "304"))
+            return start_response(status, headers if has_type else [*headers, _PLACEHOLDER], *exc_info)
 
         return application(environ, start)
 
@@ -171,42 +185,42 @@ def _with_content_type(application: Any) -> Any:
 
 
 @contextmanager
-def _asgi(world_name: str) -> Iterator[Fetch]:
-    world = NODE_CASES[world_name]()
-    yield AsgiTransport(asgi(world.node, prefix=world.prefixes))
+def _asgi(case_name: str) -> Iterator[Fetch]:
+    case = NODE_CASES[case_name]()
+    yield AsgiTransport(asgi(case.node, prefix=case.prefixes))
 
 
 def _wsgi(raw_name: str | None) -> Callable[[str], AbstractContextManager[Fetch]]:
     @contextmanager
-    def opened(world_name: str) -> Iterator[Fetch]:
-        world: NodeCase = NODE_CASES[world_name]()
-        yield WsgiTransport(wsgi(world.node, prefix=world.prefixes, start=False), raw_name=raw_name)
+    def opened(case_name: str) -> Iterator[Fetch]:
+        case: NodeCase = NODE_CASES[case_name]()
+        yield WsgiTransport(wsgi(case.node, prefix=case.prefixes, start=False), raw_name=raw_name)
 
     return opened
 
 
-# ---- under servers that others have written
+# ---- under other servers
 
 
 class ExternalServers:
-    """Uvicorn on a thread and Gunicorn in a process; each starts when it is first needed."""
+    """Uvicorn on a thread and Gunicorn in a process; each starts on first use."""
 
     def __init__(self) -> None:
         self._uvicorn: tuple[uvicorn.Server, threading.Thread, socket.socket] | None = None
         self._gunicorn: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     @contextmanager
-    def uvicorn(self, world_name: str) -> Iterator[Fetch]:
+    def uvicorn(self, case_name: str) -> Iterator[Fetch]:
         if self._uvicorn is None:
             config = uvicorn.Config(asgi_cases, lifespan="off", ws="none", log_config=None, access_log=False)
             server, listener = uvicorn.Server(config), _listener()
             thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn under test")
             thread.start()
             self._uvicorn = (server, thread, listener)
-        yield _make_fetch(self._uvicorn[2], world_name)
+        yield _make_fetch(self._uvicorn[2], case_name)
 
     @contextmanager
-    def gunicorn(self, world_name: str) -> Iterator[Fetch]:
+    def gunicorn(self, case_name: str) -> Iterator[Fetch]:
         if self._gunicorn is None:
             listener = _listener()
             command = [sys.executable, "-m", "gunicorn", "--bind", f"fd://{listener.fileno()}", "--log-level", "error"]
@@ -218,7 +232,7 @@ class ExternalServers:
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             )
             self._gunicorn = (process, listener)
-        yield _make_fetch(self._gunicorn[1], world_name)
+        yield _make_fetch(self._gunicorn[1], case_name)
 
     def close(self) -> None:
         if self._uvicorn is not None:
@@ -234,24 +248,24 @@ class ExternalServers:
 
 
 def _listener() -> socket.socket:
-    """Listening already: who connects before the server is up waits."""
+    """Listens at once, so that early connections wait in the backlog."""
     return socket.create_server(("127.0.0.1", 0))
 
 
-def _make_fetch(listener: socket.socket, world_name: str) -> Fetch:
-    place = listener.getsockname()
+def _make_fetch(listener: socket.socket, case_name: str) -> Fetch:
+    address = listener.getsockname()
 
-    def ask(method: str, target: str, /) -> Response:
-        client = RawClient(socket.create_connection(place, WAIT_TIMEOUT_S))
-        return _fetch_over(client, request(target, f"{CASE_HEADER}: {world_name}", method=method))
+    def fetch(method: str, target: str, /) -> Response:
+        client = RawClient(socket.create_connection(address, WAIT_TIMEOUT_S))
+        return _fetch_over(client, request(target, f"{CASE_HEADER}: {case_name}", method=method))
 
-    return ask
+    return fetch
 
 
 EXTERNAL_SERVERS = ExternalServers()
 
 TRANSPORTS = (
-    Transport("wire", _server),
+    Transport("server", _server),
     Transport("asgi", _asgi, sends_date=False),
     Transport("wsgi", _wsgi(None), keeps_raw_path=False, sends_date=False),
     Transport("wsgi-raw-uri", _wsgi("RAW_URI"), sends_date=False),
