@@ -1,4 +1,4 @@
-"""A node with its journal and a clock, and a desk to ask what the operator surface says of it."""
+"""A node with statistics, a virtual clock and the context that operator handlers get."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Response
     from svcnode.core.model import Verdict
 
-STARTED_AT_S = 1_800_000_000.0  # by the clock on the wall, when the node's own shows 0: 2027-01-15T08:00:00Z
+STARTED_AT_S = 1_800_000_000.0  # the wall clock when the node's clock shows 0: 2027-01-15T08:00:00Z
 
 
 class OperatorHarness:
-    """Time passes only as the test says."""
+    """Time passes only when the test advances the clock."""
 
-    def __init__(self, **words: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
-        self.node = Node("validator-7", version="v1.4.2", clock=self.clock, **words)
+        self.node = Node("validator-7", version="v1.4.2", clock=self.clock, **options)
         self.check_stats = CheckStats(self.node)
         self.process_stats = ProcessStats(started_at_s=STARTED_AT_S, started_monotonic_s=self.clock.now_s)
         self.history = cast("Any", SimpleNamespace(last_id=0, problem=None))
@@ -44,7 +44,7 @@ class OperatorHarness:
         )
 
     def record(self, service_id: str, *verdicts: Verdict, interval_s: float = 0.0, duration_s: float = 0.0) -> None:
-        """Each verdict, and then the time that passes."""
+        """Record each verdict, then advance the clock."""
         for verdict in verdicts:
             self.node.record(service_id, verdict, duration_s=duration_s)
             self.clock.advance(interval_s)
@@ -54,9 +54,9 @@ class OperatorHarness:
         return Now(self.clock.now_s, STARTED_AT_S + self.clock.now_s)
 
     def details(self, service_id: str) -> Any:
-        """As they come over the wire."""
+        """As in the JSON response."""
         return json.loads(json.dumps(service_details(self.node, self.check_stats, service_id, self.now)))
 
     def request(self, handler: Callable[..., Any], name: str = "", query: str = "") -> Response:
-        visit = OperatorRequest("GET", b"/", query.encode())
-        return cast("Answer", asyncio.run(handler(self.context, visit, name)))
+        request = OperatorRequest("GET", b"/", query.encode())
+        return cast("Response", asyncio.run(handler(self.context, request, name)))

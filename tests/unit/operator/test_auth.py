@@ -1,4 +1,4 @@
-"""Who may come in: decided by the listener, the headers and the token, and by nothing else."""
+"""Access to the operator endpoints depends on the listener, the headers and the token."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def listener(text: str) -> Address:
     return parse_address(text, has_tls=False)
 
 
-def asked(address: Address, token: str | None = TOKEN, **headers: str | bytes) -> Response | None:
-    """What is said to a visitor with these headers, whose Host is the listener's own unless it is among them."""
+def rejection(address: Address, token: str | None = TOKEN, **headers: str | bytes) -> Response | None:
+    """The rejection of a request with these headers; Host is the listener's unless given."""
     given = {"host": "localhost:8420", **headers}
     as_bytes = {
         name.replace("_", "-").encode(): text if isinstance(text, bytes) else text.encode()
@@ -43,54 +43,54 @@ def basic(text: str | bytes) -> str:
     return f"Basic {b64encode(text if isinstance(text, bytes) else text.encode()).decode()}"
 
 
-# ---- by the address
+# ---- addresses
 
 
 @pytest.mark.parametrize("text", LOOPBACK)
 @pytest.mark.parametrize("token", [None, TOKEN])
-def test_on_loopback_anybody_may_come_in(text: str, token: str | None) -> None:
-    assert asked(listener(text), token) is None
+def test_on_loopback_no_token_is_needed(text: str, token: str | None) -> None:
+    assert rejection(listener(text), token) is None
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_on_any_other_address_nobody_may_come_in_where_no_token_is_set(text: str) -> None:
-    assert asked(listener(text), None) is TOKEN_NOT_CONFIGURED
-    assert asked(listener(text), None, authorization=f"Bearer {TOKEN}") is TOKEN_NOT_CONFIGURED
+def test_on_other_addresses_every_request_is_rejected_if_no_token_is_configured(text: str) -> None:
+    assert rejection(listener(text), None) is TOKEN_NOT_CONFIGURED
+    assert rejection(listener(text), None, authorization=f"Bearer {TOKEN}") is TOKEN_NOT_CONFIGURED
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_on_any_other_address_the_token_is_asked_for(text: str) -> None:
-    assert asked(listener(text)) is TOKEN_REQUIRED
-    assert asked(listener(text), authorization=f"Bearer {TOKEN}") is None
+def test_on_other_addresses_the_token_is_required(text: str) -> None:
+    assert rejection(listener(text)) is TOKEN_REQUIRED
+    assert rejection(listener(text), authorization=f"Bearer {TOKEN}") is None
 
 
-def test_the_host_that_a_visitor_names_opens_no_other_address() -> None:
-    assert asked(ELSEWHERE, host="127.0.0.1") is TOKEN_REQUIRED
+def test_a_loopback_host_header_does_not_open_another_address() -> None:
+    assert rejection(ELSEWHERE, host="127.0.0.1") is TOKEN_REQUIRED
 
 
 @pytest.mark.parametrize("text", [*LOOPBACK, *OTHERS])
-def test_where_loopback_is_not_trusted_the_token_is_asked_for_everywhere(text: str) -> None:
-    access = OperatorAuth(listener(text), TOKEN, trusts_loopback=False)
+def test_without_trust_in_loopback_the_token_is_required_everywhere(text: str) -> None:
+    auth = OperatorAuth(listener(text), TOKEN, trusts_loopback=False)
     for host in (b"localhost:8420", b"127.0.0.1", b""):
-        assert access.rejection({b"host": host}) is TOKEN_REQUIRED
-        assert access.rejection({b"host": host, b"authorization": f"Bearer {OTHER}".encode()}) is TOKEN_REQUIRED
-        assert access.rejection({b"host": host, b"authorization": f"Bearer {TOKEN}".encode()}) is None
-        assert access.rejection({b"host": host, b"authorization": basic(f"me:{TOKEN}").encode()}) is None
-    assert access.log_suffix == ", and asks for the token"
+        assert auth.rejection({b"host": host}) is TOKEN_REQUIRED
+        assert auth.rejection({b"host": host, b"authorization": f"Bearer {OTHER}".encode()}) is TOKEN_REQUIRED
+        assert auth.rejection({b"host": host, b"authorization": f"Bearer {TOKEN}".encode()}) is None
+        assert auth.rejection({b"host": host, b"authorization": basic(f"me:{TOKEN}").encode()}) is None
+    assert not auth.is_open
 
 
-# ---- who is not from here, though the listener is
+# ---- requests from elsewhere on a loopback listener
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8420", "[::1]:8420", "[::1]", "localhost", "LocalHost.:1"])
-def test_a_visitor_who_asks_for_this_machine_is_from_here(host: str) -> None:
-    assert asked(HERE, host=host) is None
+def test_a_loopback_host_header_counts_as_local(host: str) -> None:
+    assert rejection(HERE, host=host) is None
 
 
 @pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
-def test_a_visitor_who_names_no_host_is_no_browser_and_from_here(address: Address) -> None:
+def test_a_request_without_host_counts_as_local(address: Address) -> None:
     assert OperatorAuth(address, TOKEN).rejection({}) is None
-    assert asked(address, host="") is None
+    assert rejection(address, host="") is None
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_a_visitor_who_names_no_host_is_no_browser_and_from_here(address: Addres
         "localhost, attacker.example",
     ],
 )
-def test_a_page_whose_name_resolves_to_this_machine_is_from_elsewhere(host: str | bytes) -> None:
+def test_a_host_header_of_another_name_needs_the_token(host: str | bytes) -> None:
     for address in (HERE, UNIX):
-        assert asked(address, host=host) is TOKEN_REQUIRED
-        assert asked(address, None, host=host) is TOKEN_NOT_CONFIGURED
-        assert asked(address, host=host, authorization=f"Bearer {TOKEN}") is None
+        assert rejection(address, host=host) is TOKEN_REQUIRED
+        assert rejection(address, None, host=host) is TOKEN_NOT_CONFIGURED
+        assert rejection(address, host=host, authorization=f"Bearer {TOKEN}") is None
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ def test_a_page_whose_name_resolves_to_this_machine_is_from_elsewhere(host: str 
         ),
     ],
 )
-def test_a_host_that_is_none_is_not_this_machine(host: str) -> None:
-    assert asked(HERE, host=host) is TOKEN_REQUIRED
-    assert asked(UNIX, host=host) is TOKEN_REQUIRED
+def test_an_invalid_host_header_needs_the_token(host: str) -> None:
+    assert rejection(HERE, host=host) is TOKEN_REQUIRED
+    assert rejection(UNIX, host=host) is TOKEN_REQUIRED
 
 
-# ---- what a browser asks for on behalf of other pages
+# ---- cross-site requests of browsers
 
 
 @pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
@@ -164,40 +164,41 @@ def test_a_host_that_is_none_is_not_this_machine(host: str) -> None:
         ("same-origin", "document"),
     ],
 )
-def test_what_a_page_of_another_site_asks_for_is_asked_from_elsewhere(
-    address: Address, site: str, mode: str, dest: str
-) -> None:
-    signs = {"sec_fetch_site": site, "sec_fetch_mode": mode, "sec_fetch_dest": dest}
-    assert asked(address, **signs) is TOKEN_REQUIRED
-    assert asked(address, None, **signs) is TOKEN_NOT_CONFIGURED
-    assert asked(address, **signs, authorization=f"Bearer {TOKEN}") is None
+def test_a_cross_site_request_needs_the_token(address: Address, site: str, mode: str, dest: str) -> None:
+    fetch_headers = {"sec_fetch_site": site, "sec_fetch_mode": mode, "sec_fetch_dest": dest}
+    assert rejection(address, **fetch_headers) is TOKEN_REQUIRED
+    assert rejection(address, None, **fetch_headers) is TOKEN_NOT_CONFIGURED
+    assert rejection(address, **fetch_headers, authorization=f"Bearer {TOKEN}") is None
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin"])
-def test_what_our_own_page_asks_for_or_a_person_types_in_is_asked_from_here(site: str) -> None:
-    assert asked(HERE, sec_fetch_site=site, sec_fetch_mode="cors", sec_fetch_dest="empty") is None
+def test_requests_of_our_page_and_of_the_address_bar_count_as_local(site: str) -> None:
+    assert rejection(HERE, sec_fetch_site=site, sec_fetch_mode="cors", sec_fetch_dest="empty") is None
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_a_link_on_a_page_of_another_site_may_be_followed(site: str) -> None:
-    assert asked(HERE, sec_fetch_site=site, sec_fetch_mode="navigate", sec_fetch_dest="document") is None
-    assert asked(ELSEWHERE, sec_fetch_site=site, sec_fetch_mode="navigate", sec_fetch_dest="document") is TOKEN_REQUIRED
+    assert rejection(HERE, sec_fetch_site=site, sec_fetch_mode="navigate", sec_fetch_dest="document") is None
+    assert (
+        rejection(ELSEWHERE, sec_fetch_site=site, sec_fetch_mode="navigate", sec_fetch_dest="document")
+        is TOKEN_REQUIRED
+    )
 
 
 @pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
-@pytest.mark.parametrize("sign", sorted(sign.decode() for sign in PROXY_HEADERS))
-def test_who_comes_through_a_proxy_is_from_elsewhere(address: Address, sign: str) -> None:
-    headers = {sign.replace("-", "_"): "127.0.0.1"}
-    assert asked(address, None, **headers) is TOKEN_NOT_CONFIGURED
-    assert asked(address, **headers) is TOKEN_REQUIRED
-    assert asked(address, **headers, authorization=f"Bearer {TOKEN}") is None
+@pytest.mark.parametrize("header", sorted(header.decode() for header in PROXY_HEADERS))
+def test_a_request_with_a_proxy_header_needs_the_token(address: Address, header: str) -> None:
+    headers = {header.replace("-", "_"): "127.0.0.1"}
+    assert rejection(address, None, **headers) is TOKEN_NOT_CONFIGURED
+    assert rejection(address, **headers) is TOKEN_REQUIRED
+    assert rejection(address, **headers, authorization=f"Bearer {TOKEN}") is None
 
 
-def test_what_is_looked_at_is_kept_of_a_request() -> None:
+def test_the_server_retains_the_headers_that_decide() -> None:
     assert PROXY_HEADERS | FETCH_METADATA_HEADERS | {b"authorization", b"host"} <= RETAINED_HEADERS
 
 
-# ---- by the token
+# ---- tokens
 
 
 @pytest.mark.parametrize(
@@ -207,14 +208,14 @@ def test_what_is_looked_at_is_kept_of_a_request() -> None:
         f"bearer {TOKEN}",
         f"BEARER   {TOKEN} ",
         basic(f":{TOKEN}"),
-        basic(f"anybody:{TOKEN}"),
-        basic(f"anybody:{TOKEN}").replace("Basic", "basic"),
+        basic(f"user:{TOKEN}"),
+        basic(f"user:{TOKEN}").replace("Basic", "basic"),
         basic(f"Jürgen:{TOKEN}"),
         basic(b"\xff:" + TOKEN.encode()),
     ],
 )
-def test_the_token_is_taken_as_bearer_or_as_a_password(given: str) -> None:
-    assert asked(ELSEWHERE, authorization=given) is None
+def test_the_token_is_accepted_as_bearer_or_as_basic_password(given: str) -> None:
+    assert rejection(ELSEWHERE, authorization=given) is None
 
 
 @pytest.mark.parametrize(
@@ -245,11 +246,11 @@ def test_the_token_is_taken_as_bearer_or_as_a_password(given: str) -> None:
         b"Bearer \xff\xfe",
     ],
 )
-def test_anything_else_is_no_token(given: str | bytes) -> None:
-    assert asked(ELSEWHERE, authorization=given) is TOKEN_REQUIRED
+def test_anything_else_is_rejected(given: str | bytes) -> None:
+    assert rejection(ELSEWHERE, authorization=given) is TOKEN_REQUIRED
 
 
-def test_the_token_is_compared_without_telling_how_much_of_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 
     def compare(one: bytes, other: bytes) -> bool:
@@ -257,56 +258,49 @@ def test_the_token_is_compared_without_telling_how_much_of_it_is_right(monkeypat
         return False
 
     monkeypatch.setattr("hmac.compare_digest", compare)
-    assert asked(ELSEWHERE, authorization=f"Bearer {TOKEN}") is TOKEN_REQUIRED
+    assert rejection(ELSEWHERE, authorization=f"Bearer {TOKEN}") is TOKEN_REQUIRED
     assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
 
-# ---- what is said
+# ---- responses and log
 
 
-def test_who_lacks_the_token_is_told_both_ways_to_give_it() -> None:
+def test_a_missing_token_is_answered_with_both_schemes() -> None:
     assert TOKEN_REQUIRED.code == 401
-    ways = [value for name, value in TOKEN_REQUIRED.headers if name == "WWW-Authenticate"]
-    assert ways == ['Basic realm="svcnode operator", charset="UTF-8"', 'Bearer realm="svcnode operator"']
+    schemes = [value for name, value in TOKEN_REQUIRED.headers if name == "WWW-Authenticate"]
+    assert schemes == ['Basic realm="svcnode operator", charset="UTF-8"', 'Bearer realm="svcnode operator"']
 
 
-def test_where_no_token_is_set_the_way_to_mend_that_is_told() -> None:
+def test_without_a_configured_token_the_response_names_the_key() -> None:
     assert TOKEN_NOT_CONFIGURED.code == 403
-    assert "set operator_token in [security]" in json.loads(TOKEN_NOT_CONFIGURED.body)["message"]
+    assert "operator_token" in json.loads(TOKEN_NOT_CONFIGURED.body)["message"]
     assert "WWW-Authenticate" not in dict(TOKEN_NOT_CONFIGURED.headers)
 
 
-@pytest.mark.parametrize("refusal", [TOKEN_REQUIRED, TOKEN_NOT_CONFIGURED])
-def test_a_refusal_is_kept_by_nobody(refusal: Response) -> None:
-    assert dict(refusal.headers)["Cache-Control"] == "no-store"
+@pytest.mark.parametrize("response", [TOKEN_REQUIRED, TOKEN_NOT_CONFIGURED])
+def test_a_rejection_is_not_cached(response: Response) -> None:
+    assert dict(response.headers)["Cache-Control"] == "no-store"
 
 
-def test_the_token_is_not_shown() -> None:
+def test_the_token_is_not_in_the_repr() -> None:
     assert TOKEN not in repr(OperatorAuth(ELSEWHERE, TOKEN))
 
 
 @pytest.mark.parametrize(
-    ("address", "token", "spoken"),
-    [
-        (HERE, None, ""),
-        (UNIX, TOKEN, ""),
-        (ELSEWHERE, TOKEN, ", and asks for the token"),
-        (
-            ELSEWHERE,
-            None,
-            ", but not served there: set operator_token in [security] to see it, or operator = false in [server]",
-        ),
-    ],
+    ("address", "token", "is_open"),
+    [(HERE, None, True), (UNIX, TOKEN, True), (ELSEWHERE, TOKEN, False), (ELSEWHERE, None, False)],
 )
-def test_the_log_says_what_is_asked_of_visitors(address: Address, token: str | None, spoken: str) -> None:
-    assert OperatorAuth(address, token).log_suffix == spoken
+def test_the_log_has_a_note_where_the_page_is_not_open(address: Address, token: str | None, is_open: bool) -> None:
+    auth = OperatorAuth(address, token)
+    assert auth.is_open is is_open
+    assert (auth.log_suffix == "") is is_open
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.255.0.9", "::1", "0:0:0:0:0:0:0:1", "localhost", "localhost."])
-def test_loopback_is_known_by_all_its_names(host: str) -> None:
+def test_all_names_of_loopback_are_recognised(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["", "128.0.0.1", "::2", "local", "localhost.example", "127.0.0.1 ", "127.1"])
-def test_what_only_looks_like_loopback_is_not(host: str) -> None:
+def test_similar_names_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)

@@ -1,4 +1,4 @@
-"""One word about the node or a service, as a picture that anybody can read and nobody can break out of."""
+"""Badges show the health of the node or the status of a service, and escape every text."""
 
 from __future__ import annotations
 
@@ -15,117 +15,116 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def scene() -> OperatorHarness:
-    made = OperatorHarness()
-    made.node.register("db", name="Ledger database").up()
-    made.node.register("indexer", impact="none").down("out of disk")
-    made.node.register("storage", impact="none").initializing("loading")
-    return made
+def harness() -> OperatorHarness:
+    harness = OperatorHarness()
+    harness.node.register("db", name="Ledger database").up()
+    harness.node.register("indexer", impact="none").down("out of disk")
+    harness.node.register("storage", impact="none").initializing("loading")
+    return harness
 
 
-def drawn(scene: OperatorHarness, name: str, query: str = "") -> ET.Element:
-    answer = scene.request(badge, name, query)
-    assert answer.code == 200
-    assert dict(answer.headers)["Content-Type"] == "image/svg+xml"
-    return ET.fromstring(answer.body)
+def badge_of(harness: OperatorHarness, name: str, query: str = "") -> ET.Element:
+    response = harness.request(badge, name, query)
+    assert response.code == 200
+    assert dict(response.headers)["Content-Type"] == "image/svg+xml"
+    return ET.fromstring(response.body)
 
 
-def words(picture: ET.Element) -> list[str | None]:
-    return [text.text for text in picture.iter(f"{SVG}text")]
+def texts(image: ET.Element) -> list[str | None]:
+    return [text.text for text in image.iter(f"{SVG}text")]
 
 
-def test_a_service_is_told_by_its_name_and_status(scene: OperatorHarness) -> None:
-    assert words(drawn(scene, "db.svg")) == ["Ledger database", "Up"]
-    assert words(drawn(scene, "indexer.svg")) == ["indexer", "Down"]
-    assert words(drawn(scene, "storage.svg")) == ["storage", "Initializing"]
+def test_a_service_badge_shows_name_and_status(harness: OperatorHarness) -> None:
+    assert texts(badge_of(harness, "db.svg")) == ["Ledger database", "Up"]
+    assert texts(badge_of(harness, "indexer.svg")) == ["indexer", "Down"]
+    assert texts(badge_of(harness, "storage.svg")) == ["storage", "Initializing"]
 
 
-def test_the_node_is_told_by_its_name_and_health(scene: OperatorHarness) -> None:
-    assert words(drawn(scene, "node.svg")) == ["validator-7", "healthy"]
-    scene.node.register("other")
-    assert words(drawn(scene, "node.svg")) == ["validator-7", "partial"]
-    scene.node.set_issue("no key")
-    assert words(drawn(scene, "node.svg")) == ["validator-7", "unhealthy"]
+def test_the_node_badge_shows_name_and_health(harness: OperatorHarness) -> None:
+    assert texts(badge_of(harness, "node.svg")) == ["validator-7", "healthy"]
+    harness.node.register("other")
+    assert texts(badge_of(harness, "node.svg")) == ["validator-7", "partial"]
+    harness.node.set_issue("no key")
+    assert texts(badge_of(harness, "node.svg")) == ["validator-7", "unhealthy"]
 
 
-def test_a_service_called_node_has_a_picture_too(scene: OperatorHarness) -> None:
-    assert scene.request(badge, "node.svg", "service") is SERVICE_NOT_FOUND
-    scene.node.register("node", name="Execution client").down("gone")
-    assert words(drawn(scene, "node.svg")) == ["validator-7", "partial"]
-    assert words(drawn(scene, "node.svg", "service")) == ["Execution client", "Down"]
+def test_a_service_with_the_id_node_has_a_badge_too(harness: OperatorHarness) -> None:
+    assert harness.request(badge, "node.svg", "service") is SERVICE_NOT_FOUND
+    harness.node.register("node", name="Execution client").down("gone")
+    assert texts(badge_of(harness, "node.svg")) == ["validator-7", "partial"]
+    assert texts(badge_of(harness, "node.svg", "service")) == ["Execution client", "Down"]
 
 
-def test_the_three_have_colours_of_their_own(scene: OperatorHarness) -> None:
+def test_each_status_has_its_own_colour(harness: OperatorHarness) -> None:
     fills = {
-        drawn(scene, name).findall(f"{SVG}rect")[1].get("fill") for name in ("db.svg", "indexer.svg", "storage.svg")
+        badge_of(harness, name).findall(f"{SVG}rect")[1].get("fill")
+        for name in ("db.svg", "indexer.svg", "storage.svg")
     }
     assert len(fills) == 3
 
 
-def test_who_cannot_see_it_can_hear_it(scene: OperatorHarness) -> None:
-    picture = drawn(scene, "db.svg")
-    assert picture.get("role") == "img"
-    assert picture.get("aria-label") == "Ledger database: Up"
-    title = picture.find(f"{SVG}title")
+def test_a_screen_reader_gets_the_text(harness: OperatorHarness) -> None:
+    image = badge_of(harness, "db.svg")
+    assert image.get("role") == "img"
+    assert image.get("aria-label") == "Ledger database: Up"
+    title = image.find(f"{SVG}title")
     assert title is not None
     assert title.text == "Ledger database: Up"
 
 
 @pytest.mark.parametrize("name", ["nothing.svg", ".svg"])
-def test_an_unknown_id_is_not_found(scene: OperatorHarness, name: str) -> None:
-    assert scene.request(badge, name) is SERVICE_NOT_FOUND
+def test_an_unknown_id_is_not_found(harness: OperatorHarness, name: str) -> None:
+    assert harness.request(badge, name) is SERVICE_NOT_FOUND
 
 
 @pytest.mark.parametrize("name", ["db", "node", "db.png", "db.svg.png", "db.SVG"])
-def test_what_is_not_called_a_picture_is_not_found(scene: OperatorHarness, name: str) -> None:
-    assert scene.request(badge, name) is NOT_FOUND
+def test_a_name_without_the_suffix_is_not_found(harness: OperatorHarness, name: str) -> None:
+    assert harness.request(badge, name) is NOT_FOUND
 
 
 @pytest.mark.parametrize(
     "service_id", ["a/b", "a.svg", "naïve db", "%2F", "...", "<script>", "\"&'", "数据库", "a" * 256]
 )
-def test_an_id_may_hold_any_character(scene: OperatorHarness, service_id: str) -> None:
-    scene.node.register(service_id).up()
-    assert drawn(scene, f"{service_id}.svg").get("aria-label") == f"{service_id}: Up"
+def test_an_id_may_hold_any_character(harness: OperatorHarness, service_id: str) -> None:
+    harness.node.register(service_id).up()
+    assert badge_of(harness, f"{service_id}.svg").get("aria-label") == f"{service_id}: Up"
 
 
 @pytest.mark.parametrize(
     "name", ["<script>alert(1)</script>", '"/><script/>', "a & b", "]]>", "a\u202eb", "\ufffe", "x\u2028"]
 )
-def test_a_name_is_shown_and_not_obeyed(scene: OperatorHarness, name: str) -> None:
-    scene.node.register("odd", name=name).up()
-    picture = drawn(scene, "odd.svg")
-    assert {element.tag for element in picture.iter()} == {
-        f"{SVG}{tag}" for tag in ("svg", "title", "rect", "g", "text")
-    }
+def test_markup_in_a_name_is_escaped(harness: OperatorHarness, name: str) -> None:
+    harness.node.register("odd", name=name).up()
+    image = badge_of(harness, "odd.svg")
+    assert {element.tag for element in image.iter()} == {f"{SVG}{tag}" for tag in ("svg", "title", "rect", "g", "text")}
     if name.isprintable():
-        assert words(picture) == [name, "Up"]
+        assert texts(image) == [name, "Up"]
 
 
-def test_a_picture_that_is_opened_by_itself_may_load_and_run_nothing(scene: OperatorHarness) -> None:
-    headers = dict(scene.request(badge, "db.svg").headers)
+def test_a_badge_opened_on_its_own_cannot_load_or_run_anything(harness: OperatorHarness) -> None:
+    headers = dict(harness.request(badge, "db.svg").headers)
     assert headers["Content-Security-Policy"] == "default-src 'none'"
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_a_long_name_is_cut_and_told_in_full(scene: OperatorHarness) -> None:
-    scene.node.register("long", name="a" * 200).up()
-    picture = drawn(scene, "long.svg")
-    assert words(picture) == ["a" * 39 + "…", "Up"]
-    assert picture.get("aria-label") == "a" * 200 + ": Up"
+def test_a_long_name_is_truncated_but_read_out_in_full(harness: OperatorHarness) -> None:
+    harness.node.register("long", name="a" * 200).up()
+    image = badge_of(harness, "long.svg")
+    assert texts(image) == ["a" * 39 + "…", "Up"]
+    assert image.get("aria-label") == "a" * 200 + ": Up"
 
 
-def test_the_more_there_is_to_say_the_wider_it_is() -> None:
+def test_wider_characters_make_a_wider_badge() -> None:
     widths = [
         int(ET.fromstring(svg(text, "Up", "#000")).get("width", "0")) for text in ("iiii", "aaaa", "MMMM", "数据库数")
     ]
     assert widths == sorted(set(widths))
 
 
-def test_silence_is_judged_when_the_picture_is_asked_for(scene: OperatorHarness) -> None:
-    scene.node.register("beat", ttl="5s").up()
-    scene.clock.advance(6)
-    assert words(drawn(scene, "beat.svg")) == ["beat", "Down"]
-    scene.record("beat", Verdict.ready())
-    assert words(drawn(scene, "beat.svg")) == ["beat", "Up"]
+def test_evidence_expires_at_the_moment_of_the_request(harness: OperatorHarness) -> None:
+    harness.node.register("heartbeat", ttl="5s").up()
+    harness.clock.advance(6)
+    assert texts(badge_of(harness, "heartbeat.svg")) == ["heartbeat", "Down"]
+    harness.record("heartbeat", Verdict.ready())
+    assert texts(badge_of(harness, "heartbeat.svg")) == ["heartbeat", "Up"]

@@ -1,4 +1,4 @@
-"""What `/details` says: the whole truth of a service at one moment, without a secret in it."""
+"""`/details` publishes state, reason, code and evidence of the services, without secrets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from svcnode.api.spec import SERVICE_NOT_FOUND
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
+from svcnode.core.state_machine import initial_state
 from svcnode.operator import details
 from svcnode.operator.details import Now, all_details, details_of_one, node_details, services_details
 from svcnode.version import __version__
@@ -23,11 +24,22 @@ if TYPE_CHECKING:
     from svcnode.api.spec import Response
 
 READY = Verdict.ready()
-REFUSED = Verdict.failed("connection refused: db:5432")
+REFUSED = Verdict.failed("connection refused: db:5432", code=ReasonCode.CONNECTION_REFUSED)
 
 FIELDS = [
-    *("id", "name", "description", "impact", "kind", "probe", "status", "health", "reason", "since", "since_s"),
-    *("counters", "policy", "schedule", "evidence", "last_ready", "expires_in_s", "next_check_in_s", "registered_s"),
+    *("id", "name", "description", "impact", "kind", "probe", "status", "health", "code", "reason"),
+    *(
+        "since",
+        "since_s",
+        "counters",
+        "policy",
+        "schedule",
+        "evidence",
+        "last_ready",
+        "expires_in_s",
+        "next_check_in_s",
+        "registered_s",
+    ),
     *("checks", "transitions", "attempts"),
 ]
 NODE_FIELDS = [
@@ -37,9 +49,9 @@ NODE_FIELDS = [
 
 
 @pytest.fixture
-def scene() -> OperatorHarness:
-    made = OperatorHarness()
-    made.node.register(
+def harness() -> OperatorHarness:
+    harness = OperatorHarness()
+    harness.node.register(
         "db",
         name="Ledger",
         description="Holds the ledger",
@@ -47,23 +59,23 @@ def scene() -> OperatorHarness:
         impact="critical",
         max_latency="2s",
     )
-    made.node.register("indexer")
-    return made
+    harness.node.register("indexer")
+    return harness
 
 
-def asked(scene: OperatorHarness, query: str = "") -> Any:
-    answer = scene.request(all_details, query=query)
-    assert answer.code == 200
-    assert dict(answer.headers)["Content-Type"] == "application/json"
-    return json.loads(answer.body)
+def document(harness: OperatorHarness, query: str = "") -> Any:
+    response = harness.request(all_details, query=query)
+    assert response.code == 200
+    assert dict(response.headers)["Content-Type"] == "application/json"
+    return json.loads(response.body)
 
 
 # ---- one service
 
 
-def test_a_service_that_was_just_registered(scene: OperatorHarness) -> None:
-    scene.clock.advance(0.5)
-    assert scene.details("db") == {
+def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
+    harness.clock.advance(0.5)
+    assert harness.details("db") == {
         "id": "db",
         "name": "Ledger",
         "description": "Holds the ledger",
@@ -72,7 +84,8 @@ def test_a_service_that_was_just_registered(scene: OperatorHarness) -> None:
         "probe": "tcp://db:5432",
         "status": "Initializing",
         "health": 206,
-        "reason": "no evidence yet",
+        "code": "no_evidence",
+        "reason": initial_state(0.0).reason,
         "since": "2027-01-15T08:00:00.000Z",
         "since_s": 0.5,
         "counters": {"ready_in_a_row": 0, "failures_in_a_row": 0},
@@ -89,21 +102,22 @@ def test_a_service_that_was_just_registered(scene: OperatorHarness) -> None:
     }
 
 
-def test_the_fields_stand_in_an_order_that_can_be_read(scene: OperatorHarness) -> None:
-    assert list(scene.details("db")) == FIELDS
-    assert list(asked(scene)["services"][0]) == FIELDS[:-1]
-    assert list(asked(scene)["node"]) == NODE_FIELDS
+def test_the_order_of_the_fields_is_fixed(harness: OperatorHarness) -> None:
+    assert list(harness.details("db")) == FIELDS
+    assert list(document(harness)["services"][0]) == FIELDS[:-1]
+    assert list(document(harness)["node"]) == NODE_FIELDS
 
 
-def test_what_was_seen_is_told_with_its_time_and_what_it_took(scene: OperatorHarness) -> None:
-    scene.record("db", READY, interval_s=10, duration_s=0.0021)
-    scene.record("db", REFUSED, interval_s=2, duration_s=0.0005)
-    details = scene.details("db")
+def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHarness) -> None:
+    harness.record("db", READY, interval_s=10, duration_s=0.0021)
+    harness.record("db", REFUSED, interval_s=2, duration_s=0.0005)
+    details = harness.details("db")
     assert details["status"] == "Up"
     assert details["counters"] == {"ready_in_a_row": 0, "failures_in_a_row": 1}
     assert details["evidence"] == {
         "verdict": "failed",
-        "reason": "connection refused: db:5432",
+        "code": "connection_refused",
+        "reason": REFUSED.reason,
         "at": "2027-01-15T08:00:10.000Z",
         "age_s": 2.0,
         "duration_ms": 0.5,
@@ -112,236 +126,239 @@ def test_what_was_seen_is_told_with_its_time_and_what_it_took(scene: OperatorHar
     assert details["expires_in_s"] == 21.0
     assert details["checks"] == {"ready": 1, "not_ready": 0, "failed": 1, "unknown": 0}
     assert details["transitions"] == 1
-    assert [(one["verdict"], one["age_s"], one["status"]) for one in details["attempts"]] == [
-        ("failed", 2.0, "Up"),
-        ("ready", 12.0, "Up"),
+    assert [(one["verdict"], one["code"], one["age_s"], one["status"]) for one in details["attempts"]] == [
+        ("failed", "connection_refused", 2.0, "Up"),
+        ("ready", "ok", 12.0, "Up"),
     ]
 
 
-def test_what_told_nothing_is_the_newest_evidence_as_well(scene: OperatorHarness) -> None:
-    scene.record("db", READY, Verdict.unknown("no files left"), interval_s=1)
-    details = scene.details("db")
+def test_an_unknown_verdict_is_the_latest_evidence_as_well(harness: OperatorHarness) -> None:
+    harness.record("db", READY, Verdict.unknown("no files left"), interval_s=1)
+    details = harness.details("db")
     assert details["evidence"]["verdict"] == "unknown"
     assert details["last_ready"]["age_s"] == 2.0
 
 
-def test_twenty_attempts_are_told_the_newest_first(scene: OperatorHarness) -> None:
-    scene.record("db", *[READY] * 25, interval_s=1)
-    ages = [one["age_s"] for one in scene.details("db")["attempts"]]
+def test_there_are_twenty_attempts_the_latest_first(harness: OperatorHarness) -> None:
+    harness.record("db", *[READY] * 25, interval_s=1)
+    ages = [one["age_s"] for one in harness.details("db")["attempts"]]
     assert ages == [float(age) for age in range(1, 21)]
 
 
-def test_silence_is_judged_at_the_moment_of_asking(scene: OperatorHarness) -> None:
-    scene.record("db", READY, interval_s=40)
-    details = scene.details("db")
+def test_evidence_expires_at_the_moment_of_the_request(harness: OperatorHarness) -> None:
+    harness.record("db", READY, interval_s=40)
+    details = harness.details("db")
     assert (details["status"], details["health"]) == ("Initializing", 206)
-    assert details["reason"] == "no fresh success for 33 s"
+    assert details["code"] == "stale"
     assert details["since_s"] == 7.0
 
 
-def test_a_service_that_a_program_reports_for_has_no_schedule(scene: OperatorHarness) -> None:
-    scene.record("indexer", Verdict.failed("out of disk"))
-    details = scene.details("indexer")
+def test_a_service_that_a_program_reports_for_has_no_schedule(harness: OperatorHarness) -> None:
+    harness.record("indexer", Verdict.failed("out of disk"))
+    details = harness.details("indexer")
     assert (details["kind"], details["probe"], details["schedule"]) == ("reported", None, None)
     assert (details["status"], details["reason"]) == ("Down", "out of disk")
 
 
-def test_of_a_fixed_status_nothing_is_told_as_if_somebody_had_looked(scene: OperatorHarness) -> None:
-    scene.record("indexer", Verdict.ready("set in the configuration", code=ReasonCode.FIXED), interval_s=5)
-    details = scene.details("indexer")
+def test_a_fixed_status_has_no_evidence_and_no_checks(harness: OperatorHarness) -> None:
+    harness.record("indexer", Verdict.ready("set in the configuration", code=ReasonCode.FIXED), interval_s=5)
+    details = harness.details("indexer")
     assert (details["kind"], details["probe"], details["schedule"]) == ("fixed", None, None)
-    assert (details["status"], details["reason"]) == ("Up", "set in the configuration")
+    assert (details["status"], details["code"]) == ("Up", "fixed")
     assert (details["evidence"], details["last_ready"], details["attempts"]) == (None, None, [])
     assert (sum(details["checks"].values()), details["transitions"]) == (0, 0)
 
 
-def test_a_service_that_a_function_looks_at_has_no_url(scene: OperatorHarness) -> None:
-    scene.node.check("cache")(lambda: None)
-    details = scene.details("cache")
+def test_a_function_probe_has_no_url(harness: OperatorHarness) -> None:
+    harness.node.check("cache")(lambda: None)
+    details = harness.details("cache")
     assert (details["kind"], details["probe"]) == ("function", None)
     assert details["schedule"]["interval_s"] == 10.0
 
 
-def test_an_unknown_id_is_not_found(scene: OperatorHarness) -> None:
-    assert scene.request(details_of_one, "nothing") is SERVICE_NOT_FOUND
+def test_an_unknown_id_is_not_found(harness: OperatorHarness) -> None:
+    assert harness.request(details_of_one, "nothing") is SERVICE_NOT_FOUND
 
 
-def test_one_service_is_answered_as_json(scene: OperatorHarness) -> None:
-    answer = scene.request(details_of_one, "db")
-    assert answer.code == 200
-    assert json.loads(answer.body)["attempts"] == []
-    assert dict(answer.headers)["Cache-Control"] == "no-store"
+def test_one_service_is_returned_as_json(harness: OperatorHarness) -> None:
+    response = harness.request(details_of_one, "db")
+    assert response.code == 200
+    assert json.loads(response.body)["attempts"] == []
+    assert dict(response.headers)["Cache-Control"] == "no-store"
 
 
 # ---- all of them
 
 
-def test_the_node_is_told_with_all_its_services(scene: OperatorHarness) -> None:
-    scene.record("db", *[REFUSED] * 20, interval_s=2)
-    told = asked(scene)
-    assert [service["id"] for service in told["services"]] == ["db", "indexer"]
-    node = told["node"]
+def test_the_document_has_the_node_and_all_services(harness: OperatorHarness) -> None:
+    harness.record("db", *[REFUSED] * 20, interval_s=2)
+    result = document(harness)
+    assert [service["id"] for service in result["services"]] == ["db", "indexer"]
+    node = result["node"]
     assert (node["name"], node["version"], node["spec_version"]) == ("validator-7", "v1.4.2", "v0.0.1")
     assert node["svcnode"] == __version__
-    assert (node["health"], node["health_reason"]) == (503, "db is Down, and critical")
+    assert node["health"] == 503
+    assert "db" in node["health_reason"]
     assert (node["history_problem"], node["reload_problem"]) == (None, None)
 
 
 @pytest.mark.parametrize("jitter_s", [0.0, 0.0021, -1.0])
-def test_the_start_is_told_as_one_and_the_same_moment(
-    jitter_s: float, scene: OperatorHarness, monkeypatch: pytest.MonkeyPatch
+def test_the_start_time_does_not_change_with_small_clock_differences(
+    jitter_s: float, harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.clock.advance(90.0)
+    harness.clock.advance(90.0)
     monkeypatch.setattr(details, "time", lambda: STARTED_AT_S + 90.0 + jitter_s)
-    node = node_details(scene.context)
+    node = node_details(harness.context)
     assert (node["started"], node["uptime_s"]) == ("2027-01-15T08:00:00.000Z", 90.0)
 
 
 @pytest.mark.parametrize(
     ("set_by_s", "started"), [(3600.0, "2027-01-15T09:00:00.000Z"), (-86_400.0, "2027-01-14T08:00:00.000Z")]
 )
-def test_a_clock_on_the_wall_that_is_set_changes_when_the_node_began_and_not_for_how_long_it_runs(
-    set_by_s: float, started: str, scene: OperatorHarness, monkeypatch: pytest.MonkeyPatch
+def test_setting_the_wall_clock_changes_the_start_time_but_not_the_uptime(
+    set_by_s: float, started: str, harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.clock.advance(90.0)
+    harness.clock.advance(90.0)
     monkeypatch.setattr(details, "time", lambda: STARTED_AT_S + 90.0 + set_by_s)
-    node = node_details(scene.context)
+    node = node_details(harness.context)
     assert (node["started"], node["uptime_s"]) == (started, 90.0)
 
 
-def test_what_the_program_says_of_the_node_is_told() -> None:
-    scene = OperatorHarness(starting=True)
-    scene.node.set_issue("no key")
-    scene.node.drain()
-    node = asked(scene)["node"]
+def test_conditions_of_the_node_are_published() -> None:
+    harness = OperatorHarness(starting=True)
+    harness.node.set_issue("no key")
+    harness.node.drain()
+    node = document(harness)["node"]
     assert (node["starting"], node["draining"], node["issues"]) == (True, True, ["no key"])
-    assert node["health_reason"] == "it is draining, to shut down; its program reports an issue: no key"
+    assert "no key" in node["health_reason"]
 
 
-def test_what_is_wrong_with_the_node_itself_is_told(scene: OperatorHarness) -> None:
-    scene.history.problem = "the disk is full"
-    scene.process_stats.record_reload("services.db: what?")
-    node = asked(scene)["node"]
+def test_problems_of_history_and_reload_are_published(harness: OperatorHarness) -> None:
+    harness.history.problem = "the disk is full"
+    harness.process_stats.record_reload("services.db: what?")
+    node = document(harness)["node"]
     assert (node["history_problem"], node["reload_problem"]) == ("the disk is full", "services.db: what?")
 
 
 @pytest.mark.parametrize("query", [b"", b"id=db"])
-def test_a_reload_that_failed_is_told_at_once(scene: OperatorHarness, query: bytes) -> None:
-    async def story() -> list[str | None]:
-        visit = OperatorRequest("GET", b"/details", query)
-        told = [await all_details(scene.context, visit, "")]
+def test_a_failed_reload_is_published_at_once(harness: OperatorHarness, query: bytes) -> None:
+    async def scenario() -> list[str | None]:
+        request = OperatorRequest("GET", b"/details", query)
+        result = [await all_details(harness.context, request, "")]
         for problem in ("services.db: what?", ""):
-            scene.process_stats.record_reload(problem)
-            told.append(await all_details(scene.context, visit, ""))
-        return [json.loads(answer.body)["node"]["reload_problem"] for answer in told]
+            harness.process_stats.record_reload(problem)
+            result.append(await all_details(harness.context, request, ""))
+        return [json.loads(response.body)["node"]["reload_problem"] for response in result]
 
-    assert asyncio.run(story()) == [None, "services.db: what?", None]
-
-
-def test_the_last_event_is_named_for_those_who_follow(scene: OperatorHarness) -> None:
-    scene.history.last_id = 17
-    assert asked(scene)["node"]["last_event_id"] == 17
+    assert asyncio.run(scenario()) == [None, "services.db: what?", None]
 
 
-def test_some_can_be_asked_for_and_unknown_ones_are_left_out(scene: OperatorHarness) -> None:
-    told = asked(scene, "id=indexer&id=nothing&id=db&id=db")
-    assert [service["id"] for service in told["services"]] == ["indexer", "db"]
-    assert told["node"]["name"] == "validator-7"
+def test_the_id_of_the_last_event_is_published(harness: OperatorHarness) -> None:
+    harness.history.last_id = 17
+    assert document(harness)["node"]["last_event_id"] == 17
+
+
+def test_services_can_be_selected_by_id(harness: OperatorHarness) -> None:
+    result = document(harness, "id=indexer&id=nothing&id=db&id=db")
+    assert [service["id"] for service in result["services"]] == ["indexer", "db"]
+    assert result["node"]["name"] == "validator-7"
 
 
 @pytest.mark.parametrize("selection", ["", "id=db&"])
 @pytest.mark.parametrize(("value", "is_wanted"), [("1", True), ("true", True), ("0", False), ("", False)])
-def test_attempts_are_told_on_demand(scene: OperatorHarness, selection: str, value: str, *, is_wanted: bool) -> None:
-    assert ("attempts" in asked(scene, f"{selection}attempts={value}")["services"][0]) is is_wanted
+def test_attempts_are_included_on_request(
+    harness: OperatorHarness, selection: str, value: str, *, is_wanted: bool
+) -> None:
+    assert ("attempts" in document(harness, f"{selection}attempts={value}")["services"][0]) is is_wanted
 
 
 def test_a_node_without_services_has_none() -> None:
-    assert asked(OperatorHarness())["services"] == []
+    assert document(OperatorHarness())["services"] == []
 
 
-def test_some_that_are_asked_for_come_with_the_health_of_now(scene: OperatorHarness) -> None:
-    """Whoever was just told of a change by an event must not be told of what was before it."""
+def test_selected_services_come_with_the_current_health(harness: OperatorHarness) -> None:
+    """A client that received an event must not get an older health."""
 
-    async def story() -> list[int]:
-        visit = OperatorRequest("GET", b"/details", b"id=db")
-        told = [await all_details(scene.context, visit, "")]
-        scene.node.set_issue("no key")
-        told.append(await all_details(scene.context, visit, ""))
-        return [json.loads(answer.body)["node"]["health"] for answer in told]
+    async def scenario() -> list[int]:
+        request = OperatorRequest("GET", b"/details", b"id=db")
+        result = [await all_details(harness.context, request, "")]
+        harness.node.set_issue("no key")
+        result.append(await all_details(harness.context, request, ""))
+        return [json.loads(response.body)["node"]["health"] for response in result]
 
-    assert asyncio.run(story()) == [206, 503]
+    assert asyncio.run(scenario()) == [206, 503]
 
 
-def test_all_of_them_are_made_once_for_those_who_ask_within_a_second(scene: OperatorHarness) -> None:
-    async def story() -> tuple[Response, Response]:
-        visit = OperatorRequest("GET", b"/details")
-        return await all_details(scene.context, visit, ""), await all_details(scene.context, visit, "")
+def test_requests_within_a_second_share_one_response(harness: OperatorHarness) -> None:
+    async def scenario() -> tuple[Response, Response]:
+        request = OperatorRequest("GET", b"/details")
+        return await all_details(harness.context, request, ""), await all_details(harness.context, request, "")
 
-    first, second = asyncio.run(story())
+    first, second = asyncio.run(scenario())
     assert first is second
 
 
-# ---- whatever is said, and whoever comes and goes
+# ---- secrets, odd text and concurrency
 
 
-def test_secrets_are_told_nowhere(scene: OperatorHarness) -> None:
+def test_secrets_are_redacted_everywhere(harness: OperatorHarness) -> None:
     register_secret("hunter2-hunter2")
-    scene.node.register("pg", probe="tcp://db:1")
-    scene.node.register("web", probe="http://me:hunter2-hunter2@db/?key=hunter2-hunter2")
-    scene.record("web", Verdict.failed("no: hunter2-hunter2"))
-    scene.record("pg", Verdict.unknown("no: hunter2-hunter2"))
-    scene.node.set_issue("lost hunter2-hunter2")
-    scene.process_stats.record_reload("bad: hunter2-hunter2")
-    scene.history.problem = "bad: hunter2-hunter2"
+    harness.node.register("pg", probe="tcp://db:1")
+    harness.node.register("web", probe="http://me:hunter2-hunter2@db/?key=hunter2-hunter2")
+    harness.record("web", Verdict.failed("no: hunter2-hunter2"))
+    harness.record("pg", Verdict.unknown("no: hunter2-hunter2"))
+    harness.node.set_issue("lost hunter2-hunter2")
+    harness.process_stats.record_reload("bad: hunter2-hunter2")
+    harness.history.problem = "bad: hunter2-hunter2"
     for query in ("", "attempts=1", "id=web&id=pg&attempts=1"):
-        assert b"hunter2" not in scene.request(all_details, query=query).body
-    assert b"hunter2" not in scene.request(details_of_one, "web").body
-    assert scene.details("web")["probe"] == "http://me:***@db/?***"
-    assert scene.details("web")["reason"] == "no: ***"
+        assert b"hunter2" not in harness.request(all_details, query=query).body
+    assert b"hunter2" not in harness.request(details_of_one, "web").body
+    assert harness.details("web")["probe"] == "http://me:***@db/?***"
+    assert harness.details("web")["reason"] == "no: ***"
 
 
-def test_half_a_character_in_a_reason_does_not_spoil_the_answer(scene: OperatorHarness) -> None:
-    scene.record("indexer", Verdict.failed("caf\udce9"))
-    assert json.loads(scene.request(details_of_one, "indexer").body)["reason"] == "caf?"
-    assert asked(scene)["services"][1]["reason"] == "caf?"
+def test_a_lone_surrogate_in_a_reason_is_replaced(harness: OperatorHarness) -> None:
+    harness.record("indexer", Verdict.failed("caf\udce9"))
+    assert json.loads(harness.request(details_of_one, "indexer").body)["reason"] == "caf?"
+    assert document(harness)["services"][1]["reason"] == "caf?"
 
 
-def test_services_that_go_while_one_is_reading_break_nothing(scene: OperatorHarness) -> None:
-    reading = services_details(scene.node, scene.check_stats, with_attempts=True)
+def test_a_service_may_be_deregistered_during_iteration(harness: OperatorHarness) -> None:
+    reading = services_details(harness.node, harness.check_stats, with_attempts=True)
     assert next(reading)["id"] == "db"
-    scene.node.deregister("indexer")
-    assert [service["id"] for service in reading] == ["indexer"]  # as of the moment when the reading began
-    assert list(services_details(scene.node, scene.check_stats, ["indexer"])) == []
+    harness.node.deregister("indexer")
+    assert [service["id"] for service in reading] == ["indexer"]  # a snapshot from before
+    assert list(services_details(harness.node, harness.check_stats, ["indexer"])) == []
 
 
-def test_reports_that_come_from_other_threads_meanwhile_break_nothing() -> None:
-    scene = OperatorHarness()
-    scene.node.register("db", probe="tcp://db:1")
-    is_over = threading.Event()
+def test_reports_from_other_threads_do_not_break_a_reader() -> None:
+    harness = OperatorHarness()
+    harness.node.register("db", probe="tcp://db:1")
+    is_done = threading.Event()
 
     def churn() -> None:
-        while not is_over.is_set():
-            scene.node.record("db", READY)
-            scene.node.register("passing", probe="tcp://db:2")
-            scene.node.record("passing", REFUSED)
-            scene.node.deregister("passing")
+        while not is_done.is_set():
+            harness.node.record("db", READY)
+            harness.node.register("passing", probe="tcp://db:2")
+            harness.node.record("passing", REFUSED)
+            harness.node.deregister("passing")
 
     thread = threading.Thread(target=churn)
     thread.start()
     try:
         for _ in range(300):
-            for service in services_details(scene.node, scene.check_stats, with_attempts=True):
+            for service in services_details(harness.node, harness.check_stats, with_attempts=True):
                 assert len(service["attempts"]) <= 20
     finally:
-        is_over.set()
+        is_done.set()
         thread.join()
 
 
-def test_a_clock_that_was_set_back_makes_no_negative_ages(scene: OperatorHarness) -> None:
-    scene.record("db", READY)
-    (details, _) = services_details(scene.node, scene.check_stats, now=Now(-5.0, 0.0))
+def test_ages_are_never_negative(harness: OperatorHarness) -> None:
+    harness.record("db", READY)
+    (details, _) = services_details(harness.node, harness.check_stats, now=Now(-5.0, 0.0))
     assert details["since_s"] == details["registered_s"] == 0.0
 
 
-def test_every_verdict_has_a_count(scene: OperatorHarness) -> None:
-    assert set(scene.details("db")["checks"]) == {outcome.value for outcome in Outcome}
+def test_every_verdict_has_a_count(harness: OperatorHarness) -> None:
+    assert set(harness.details("db")["checks"]) == {outcome.value for outcome in Outcome}

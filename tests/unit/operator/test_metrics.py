@@ -1,4 +1,4 @@
-"""Every number at /metrics after reports that are known."""
+"""Every metric after known reports."""
 
 from __future__ import annotations
 
@@ -15,42 +15,44 @@ from prometheus_client.parser import text_string_to_metric_families as families_
 
 from svcnode import Node, Verdict
 from svcnode.api.app import OperatorRequest
+from svcnode.core.codes import ReasonCode
 from svcnode.notify.model import DeliveryStats
-from svcnode.operator import collector, metrics
-from svcnode.operator.collector import NodeCollector, build_registry
+from svcnode.operator import metrics
 from svcnode.operator.context import OperatorContext, ProcessStats
-from svcnode.stats import CheckStats
+from svcnode.operator.metrics import NodeCollector, build_registry
+from svcnode.stats import MAX_CUSTOM_CODES, CheckStats
 from svcnode.version import __version__
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
 
-READY, SYNCING = Verdict.ready(), Verdict.not_ready("syncing")
-REFUSED, BLIND = Verdict.failed("refused"), Verdict.unknown("no file descriptors")
+READY, SYNCING = Verdict.ready(), Verdict.not_ready("syncing", code=ReasonCode.SYNCING)
+REFUSED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
+UNKNOWN = Verdict.unknown("no file descriptors", code=ReasonCode.RESOURCE_EXHAUSTED)
 TCP = "tcp://127.0.0.1:1"
-BEGAN_S = 1_000.0
+START_S = 1_000.0
 
 
-class Bench:
-    """A node, all that stands around it, and a clock that stands still until it is told to go on."""
+class MetricsHarness:
+    """A node with its context and a virtual clock."""
 
     def __init__(self) -> None:
-        self.clock = VirtualClock(BEGAN_S)
+        self.clock = VirtualClock(START_S)
         self.node = Node("validator-7", version="v1.4.2", clock=self.clock)
-        self.around: Any = SimpleNamespace(
+        self.parts: Any = SimpleNamespace(
             history=SimpleNamespace(is_healthy=True),
-            events=SimpleNamespace(reader_count=0),
-            vitals=ProcessStats(),
-            notices=DeliveryStats(),
+            events=SimpleNamespace(stream_count=0),
+            process_stats=ProcessStats(),
+            delivery_stats=DeliveryStats(),
         )
-        self.context = OperatorContext(node=self.node, check_stats=CheckStats(self.node), **vars(self.around))
+        self.context = OperatorContext(node=self.node, check_stats=CheckStats(self.node), **vars(self.parts))
 
     def value(self, name: str, /, **labels: str) -> float | None:
         return build_registry(self.context).get_sample_value(name, labels)
 
     def values(self, name: str, label: str, /, **labels: str) -> dict[str, float]:
-        """By one of its labels, those series that have all of the others."""
+        """The series that have these labels, by one more label."""
         return {
             sample.labels[label]: sample.value
             for family in NodeCollector(self.context).collect()
@@ -61,13 +63,13 @@ class Bench:
     def service_ids(self, name: str) -> list[str]:
         return list(self.values(name, "service_id"))
 
-    async def ask(self, accept: bytes = b"") -> Response:
+    async def get(self, accept: bytes = b"") -> Response:
         return await metrics.metrics(self.context, OperatorRequest("GET", b"/metrics", headers={b"accept": accept}), "")
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> MetricsHarness:
+    return MetricsHarness()
 
 
 # ---- the node
@@ -77,207 +79,230 @@ def bench() -> Bench:
     ("verdict", "health", "code"), [(READY, "healthy", 200), (SYNCING, "partial", 206), (REFUSED, "unhealthy", 503)]
 )
 def test_the_health_of_the_node_is_one_state_of_a_set_and_one_number(
-    bench: Bench, verdict: Verdict, health: str, code: int
+    harness: MetricsHarness, verdict: Verdict, health: str, code: int
 ) -> None:
-    bench.node.register("ledger", impact="critical").report(verdict)
+    harness.node.register("ledger", impact="critical").report(verdict)
     states = {"healthy": 0.0, "partial": 0.0, "unhealthy": 0.0, health: 1.0}
-    assert bench.values("svcnode_node_health", "health") == states
-    assert bench.value("svcnode_node_health_code") == code
+    assert harness.values("svcnode_node_health", "health") == states
+    assert harness.value("svcnode_node_health_code") == code
 
 
-def test_the_node_says_who_it_is_and_what_it_runs_on(bench: Bench) -> None:
-    assert bench.value("svcnode_node_info", name="validator-7", version="v1.4.2", spec_version="v0.0.1") == 1
-    assert bench.values("svcnode_build_info", "version") == {__version__: 1}
+def test_node_and_build_have_info_metrics(harness: MetricsHarness) -> None:
+    assert harness.value("svcnode_node_info", name="validator-7", version="v1.4.2", spec_version="v0.0.1") == 1
+    assert harness.values("svcnode_build_info", "version") == {__version__: 1}
 
 
-def test_what_the_program_says_of_the_node_is_shown(bench: Bench) -> None:
-    bench.node.set_issue("out of keys")
-    bench.node.set_issue("out of gas")
-    bench.node.drain()
-    assert bench.value("svcnode_node_issues") == 2
-    assert bench.value("svcnode_node_draining") == 1
-    assert bench.value("svcnode_node_starting") == 0
+def test_conditions_of_the_node_have_metrics(harness: MetricsHarness) -> None:
+    harness.node.set_issue("out of keys")
+    harness.node.set_issue("out of gas")
+    harness.node.drain()
+    assert harness.value("svcnode_node_issues") == 2
+    assert harness.value("svcnode_node_draining") == 1
+    assert harness.value("svcnode_node_starting") == 0
 
 
-def test_changes_of_health_are_counted(bench: Bench) -> None:
-    ledger = bench.node.register("ledger")  # 200 to 206
+def test_changes_of_health_are_counted(harness: MetricsHarness) -> None:
+    ledger = harness.node.register("ledger")  # 200 to 206
     ledger.up()
     ledger.down()
-    assert bench.value("svcnode_node_transitions_total") == 3
+    assert harness.value("svcnode_node_transitions_total") == 3
 
 
 # ---- services
 
 
 @pytest.mark.parametrize(("verdict", "status"), [(READY, "Up"), (SYNCING, "Initializing"), (REFUSED, "Down")])
-def test_the_status_of_a_service_is_one_state_of_a_set(bench: Bench, verdict: Verdict, status: str) -> None:
-    bench.node.register("ledger").report(verdict)
+def test_the_status_of_a_service_is_one_state_of_a_set(harness: MetricsHarness, verdict: Verdict, status: str) -> None:
+    harness.node.register("ledger").report(verdict)
     states = {"Up": 0.0, "Initializing": 0.0, "Down": 0.0, status: 1.0}
-    assert bench.values("svcnode_service_status", "status", service_id="ledger") == states
+    assert harness.values("svcnode_service_status", "status", service_id="ledger") == states
 
 
-def test_a_service_that_nobody_looks_at_any_more_does_not_stay_up(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP, stale_after="30s")
-    bench.node.record("ledger", READY)
-    bench.clock.advance(31)
-    assert bench.value("svcnode_service_status", service_id="ledger", status="Up") == 0
-    assert bench.value("svcnode_service_status", service_id="ledger", status="Initializing") == 1
+def test_a_service_with_stale_evidence_is_not_up(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP, stale_after="30s")
+    harness.node.record("ledger", READY)
+    harness.clock.advance(31)
+    assert harness.value("svcnode_service_status", service_id="ledger", status="Up") == 0
+    assert harness.value("svcnode_service_status", service_id="ledger", status="Initializing") == 1
 
 
-def test_what_a_service_is_stands_in_one_place(bench: Bench) -> None:
-    bench.node.register("ledger", name="Ledger database", impact="critical", probe=TCP)
-    bench.node.register("indexer", name="Indexer")
+def test_a_service_has_an_info_metric(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", name="Ledger database", impact="critical", probe=TCP)
+    harness.node.register("indexer", name="Indexer")
     about = {"service_id": "ledger", "name": "Ledger database", "impact": "critical", "kind": "tcp"}
-    assert bench.value("svcnode_service_info", **about) == 1
-    assert bench.values("svcnode_service_info", "kind", service_id="indexer") == {"reported": 1}
+    assert harness.value("svcnode_service_info", **about) == 1
+    assert harness.values("svcnode_service_info", "kind", service_id="indexer") == {"reported": 1}
 
 
-def test_services_are_counted_by_status_and_weight(bench: Bench) -> None:
-    bench.node.register("a", impact="critical").up()
-    bench.node.register("b").up()
-    bench.node.register("c").up()
-    bench.node.register("d", impact="none").down()
-    counted = bench.values("svcnode_services", "impact", status="Up")
+def test_services_are_counted_by_status_and_impact(harness: MetricsHarness) -> None:
+    harness.node.register("a", impact="critical").up()
+    harness.node.register("b").up()
+    harness.node.register("c").up()
+    harness.node.register("d", impact="none").down()
+    counted = harness.values("svcnode_services", "impact", status="Up")
     assert counted == {"critical": 1, "partial": 2, "none": 0}
-    assert bench.value("svcnode_services", impact="none", status="Down") == 1
+    assert harness.value("svcnode_services", impact="none", status="Down") == 1
 
 
-def test_the_age_of_the_newest_success_grows_through_failures(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP)
-    assert bench.service_ids("svcnode_service_success_age_seconds") == []
-    bench.node.record("ledger", READY)
-    bench.clock.advance(5)
-    bench.node.record("ledger", REFUSED)
-    bench.clock.advance(2)
-    assert bench.value("svcnode_service_success_age_seconds", service_id="ledger") == 7
-    assert bench.value("svcnode_service_evidence_age_seconds", service_id="ledger") == 2
+def test_the_age_of_the_newest_success_grows_through_failures(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP)
+    assert harness.service_ids("svcnode_service_success_age_seconds") == []
+    harness.node.record("ledger", READY)
+    harness.clock.advance(5)
+    harness.node.record("ledger", REFUSED)
+    harness.clock.advance(2)
+    assert harness.value("svcnode_service_success_age_seconds", service_id="ledger") == 7
+    assert harness.value("svcnode_service_evidence_age_seconds", service_id="ledger") == 2
 
 
-def test_a_look_that_learned_nothing_leaves_evidence_as_old_as_it_is(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP)
-    bench.clock.advance(5)
-    bench.node.record("ledger", BLIND)
-    bench.clock.advance(2)
-    assert bench.value("svcnode_service_evidence_age_seconds", service_id="ledger") == 7
+def test_an_unknown_verdict_does_not_renew_the_evidence(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP)
+    harness.clock.advance(5)
+    harness.node.record("ledger", UNKNOWN)
+    harness.clock.advance(2)
+    assert harness.value("svcnode_service_evidence_age_seconds", service_id="ledger") == 7
 
 
-def test_how_old_evidence_may_become_is_shown_where_there_is_a_limit(bench: Bench) -> None:
-    bench.node.register("looked-at", probe=TCP, stale_after="45s")
-    bench.node.register("beating", ttl="20s")
-    bench.node.register("reported")
-    limits = bench.values("svcnode_service_evidence_max_age_seconds", "service_id")
-    assert limits == {"looked-at": 45, "beating": 20}
+def test_the_maximum_age_of_evidence_has_a_series_only_with_a_limit(harness: MetricsHarness) -> None:
+    harness.node.register("probed", probe=TCP, stale_after="45s")
+    harness.node.register("heartbeat", ttl="20s")
+    harness.node.register("reported")
+    limits = harness.values("svcnode_service_evidence_max_age_seconds", "service_id")
+    assert limits == {"probed": 45, "heartbeat": 20}
 
 
-def test_looks_are_counted_by_verdict(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP)
-    for verdict in (READY, READY, READY, SYNCING, REFUSED, REFUSED, BLIND):
-        bench.node.record("ledger", verdict)
-    bench.node.register("cache")
-    looks = bench.values("svcnode_checks_total", "verdict", service_id="ledger")
-    assert looks == {"ready": 3, "not_ready": 1, "failed": 2, "unknown": 1}
-    assert set(bench.values("svcnode_checks_total", "verdict", service_id="cache").values()) == {0}
+def test_checks_are_counted_by_verdict(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP)
+    for verdict in (READY, READY, READY, SYNCING, REFUSED, REFUSED, UNKNOWN):
+        harness.node.record("ledger", verdict)
+    harness.node.register("cache")
+    checks = harness.values("svcnode_checks_total", "verdict", service_id="ledger")
+    assert checks == {"ready": 3, "not_ready": 1, "failed": 2, "unknown": 1}
+    assert set(harness.values("svcnode_checks_total", "verdict", service_id="cache").values()) == {0}
 
 
-def test_changes_of_status_are_counted_by_service(bench: Bench) -> None:
-    ledger = bench.node.register("ledger")
-    bench.node.register("cache").up()
+def test_failures_are_counted_by_reason_code(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP)
+    harness.node.register("cache", probe=TCP)
+    for verdict in (READY, SYNCING, REFUSED, REFUSED, UNKNOWN, Verdict.failed("no", code="x_quota")):
+        harness.node.record("ledger", verdict)
+    harness.node.record("cache", REFUSED)
+    assert harness.values("svcnode_check_failures_total", "code") == {
+        "connection_refused": 3,
+        "resource_exhausted": 1,
+        "syncing": 1,
+        "x_quota": 1,
+    }
+
+
+def test_the_number_of_failure_codes_is_bounded(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP)
+    for number in range(MAX_CUSTOM_CODES + 10):
+        harness.node.record("ledger", Verdict.failed("no", code=f"x_{number}"))
+    counts = harness.values("svcnode_check_failures_total", "code")
+    assert len(counts) == MAX_CUSTOM_CODES + 1
+    assert (counts["x_0"], counts["other"]) == (1, 10)
+
+
+def test_changes_of_status_are_counted_by_service(harness: MetricsHarness) -> None:
+    ledger = harness.node.register("ledger")
+    harness.node.register("cache").up()
     for verdict in (READY, READY, REFUSED, READY):
         ledger.report(verdict)
-    assert bench.values("svcnode_service_transitions_total", "service_id") == {"ledger": 3, "cache": 1}
+    assert harness.values("svcnode_service_transitions_total", "service_id") == {"ledger": 3, "cache": 1}
 
 
-def test_the_duration_of_the_latest_look_is_shown_for_what_is_looked_at(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP)
-    bench.node.register("cache", probe=TCP)
-    bench.node.register("indexer").up()
-    bench.node.record("ledger", READY, duration_s=0.2)
-    bench.node.record("ledger", REFUSED, duration_s=0.03)
-    assert bench.values("svcnode_service_check_duration_seconds", "service_id") == {"ledger": 0.03}
+def test_the_duration_of_the_latest_check_has_a_series_only_for_probed_services(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP)
+    harness.node.register("cache", probe=TCP)
+    harness.node.register("indexer").up()
+    harness.node.record("ledger", READY, duration_s=0.2)
+    harness.node.record("ledger", REFUSED, duration_s=0.03)
+    assert harness.values("svcnode_service_check_duration_seconds", "service_id") == {"ledger": 0.03}
 
 
-def test_durations_are_a_histogram_by_kind_and_not_by_service(bench: Bench) -> None:
+def test_durations_are_a_histogram_by_kind_and_not_by_service(harness: MetricsHarness) -> None:
     for service_id in ("a", "b"):
-        bench.node.register(service_id, probe=TCP)
-        bench.node.record(service_id, READY, duration_s=0.003)
-    bench.node.record("a", REFUSED, duration_s=60.0)
-    bench.node.register("c", probe="file:/run/done")
-    bench.node.register("reported").up()
-    buckets = bench.values("svcnode_check_duration_seconds_bucket", "le", kind="tcp")
+        harness.node.register(service_id, probe=TCP)
+        harness.node.record(service_id, READY, duration_s=0.003)
+    harness.node.record("a", REFUSED, duration_s=60.0)
+    harness.node.register("c", probe="file:/run/done")
+    harness.node.register("reported").up()
+    buckets = harness.values("svcnode_check_duration_seconds_bucket", "le", kind="tcp")
     assert (buckets["0.0025"], buckets["0.005"], buckets["10.0"], buckets["+Inf"]) == (0, 2, 2, 3)
-    assert bench.values("svcnode_check_duration_seconds_count", "kind") == {"tcp": 3, "file": 0}
-    assert bench.value("svcnode_check_duration_seconds_sum", kind="tcp") == pytest.approx(60.006)
+    assert harness.values("svcnode_check_duration_seconds_count", "kind") == {"tcp": 3, "file": 0}
+    assert harness.value("svcnode_check_duration_seconds_sum", kind="tcp") == pytest.approx(60.006)
 
 
-def test_a_service_that_has_gone_has_no_series(bench: Bench) -> None:
-    bench.node.register("ledger", probe=TCP)
-    bench.node.record("ledger", READY)
-    bench.node.deregister("ledger")
-    assert b"ledger" not in asyncio.run(bench.ask()).body
+def test_a_deregistered_service_has_no_series(harness: MetricsHarness) -> None:
+    harness.node.register("ledger", probe=TCP)
+    harness.node.record("ledger", READY)
+    harness.node.deregister("ledger")
+    assert b"ledger" not in asyncio.run(harness.get()).body
 
 
 def test_services_beyond_the_limit_are_counted_but_have_no_series(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    harness: MetricsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "MAX_SERVICES", 2)
+    monkeypatch.setattr(metrics, "MAX_SERVICES", 2)
     for service_id in ("c", "a", "b"):
-        bench.node.register(service_id).up()
-    assert bench.service_ids("svcnode_service_info") == ["c", "a"]
-    assert "b" not in bench.service_ids("svcnode_checks_total")
-    assert bench.value("svcnode_services_omitted") == 1
-    assert bench.value("svcnode_services", impact="partial", status="Up") == 3
+        harness.node.register(service_id).up()
+    assert harness.service_ids("svcnode_service_info") == ["c", "a"]
+    assert "b" not in harness.service_ids("svcnode_checks_total")
+    assert harness.value("svcnode_services_omitted") == 1
+    assert harness.value("svcnode_services", impact="partial", status="Up") == 3
 
 
-def test_with_fewer_services_nothing_is_left_out(bench: Bench) -> None:
-    bench.node.register("ledger")
-    assert bench.value("svcnode_services_omitted") == 0
+def test_below_the_limit_no_service_is_omitted(harness: MetricsHarness) -> None:
+    harness.node.register("ledger")
+    assert harness.value("svcnode_services_omitted") == 0
 
 
 # ---- the process
 
 
-def test_a_failed_reload_shows_until_the_next_good_one(bench: Bench) -> None:
-    vitals = bench.context.process_stats
+def test_a_failed_reload_shows_until_the_next_success(harness: MetricsHarness) -> None:
+    process = harness.context.process_stats
     read_at_s = "svcnode_config_last_reload_success_timestamp_seconds"
-    assert bench.value(read_at_s) == vitals.started_at_s
-    vitals.record_reload("svcnode.toml:3: unknown key")
-    assert bench.value("svcnode_config_last_reload_successful") == 0
-    assert bench.value(read_at_s) == vitals.started_at_s
-    vitals.record_reload()
-    assert bench.value("svcnode_config_last_reload_successful") == 1
-    assert bench.value(read_at_s) == vitals.reloaded_at_s
-    assert bench.values("svcnode_config_reloads_total", "result") == {"success": 1, "failure": 1}
+    assert harness.value(read_at_s) == process.started_at_s
+    process.record_reload("svcnode.toml:3: unknown key")
+    assert harness.value("svcnode_config_last_reload_successful") == 0
+    assert harness.value(read_at_s) == process.started_at_s
+    process.record_reload()
+    assert harness.value("svcnode_config_last_reload_successful") == 1
+    assert harness.value(read_at_s) == process.reloaded_at_s
+    assert harness.values("svcnode_config_reloads_total", "result") == {"success": 1, "failure": 1}
 
 
-def test_lag_readers_and_history_are_shown(bench: Bench) -> None:
-    assert bench.value("svcnode_history_healthy") == 1
-    bench.around.history.is_healthy = False
-    bench.around.events.stream_count = 3
-    bench.context.process_stats.loop_lag_s = 0.125
-    assert bench.value("svcnode_history_healthy") == 0
-    assert bench.value("svcnode_event_streams") == 3
-    assert bench.value("svcnode_event_loop_lag_seconds") == 0.125
+def test_lag_streams_and_history_have_metrics(harness: MetricsHarness) -> None:
+    assert harness.value("svcnode_history_healthy") == 1
+    harness.parts.history.is_healthy = False
+    harness.parts.events.stream_count = 3
+    harness.context.process_stats.loop_lag_s = 0.125
+    assert harness.value("svcnode_history_healthy") == 0
+    assert harness.value("svcnode_event_streams") == 3
+    assert harness.value("svcnode_event_loop_lag_seconds") == 0.125
 
 
-def test_it_is_shown_what_became_of_messages_and_how_many_wait(bench: Bench) -> None:
-    notices = bench.context.delivery_stats
-    notices.sent, notices.failed, notices.dropped, notices.queued = 5, 40, 2, 3
-    assert bench.values("svcnode_notifications_total", "result") == {"delivered": 5, "dropped": 2}
-    assert bench.value("svcnode_notification_requests_failed_total") == 40
-    assert bench.value("svcnode_notifications_queue_length") == 3
+def test_notifications_are_counted_by_result(harness: MetricsHarness) -> None:
+    delivery = harness.context.delivery_stats
+    delivery.sent, delivery.failed, delivery.dropped, delivery.queued = 5, 40, 2, 3
+    assert harness.values("svcnode_notifications_total", "result") == {"delivered": 5, "dropped": 2}
+    assert harness.value("svcnode_notification_requests_failed_total") == 40
+    assert harness.value("svcnode_notifications_queue_length") == 3
 
 
-def test_where_nobody_is_told_no_message_is_lost_and_none_waits(bench: Bench) -> None:
-    assert bench.values("svcnode_notifications_total", "result") == {"delivered": 0, "dropped": 0}
+def test_without_notifications_all_counts_are_zero(harness: MetricsHarness) -> None:
+    assert harness.values("svcnode_notifications_total", "result") == {"delivered": 0, "dropped": 0}
     assert (
-        bench.value("svcnode_notification_requests_failed_total")
-        == bench.value("svcnode_notifications_queue_length")
+        harness.value("svcnode_notification_requests_failed_total")
+        == harness.value("svcnode_notifications_queue_length")
         == 0
     )
 
 
-def test_the_process_is_measured_without_the_registry_that_others_may_use(bench: Bench) -> None:
-    body = asyncio.run(bench.ask()).body
+def test_process_metrics_do_not_use_the_default_registry(harness: MetricsHarness) -> None:
+    body = asyncio.run(harness.get()).body
     assert b"process_resident_memory_bytes" in body
     assert b"python_info" not in body
 
@@ -288,9 +313,9 @@ ODD = 'quote " backslash \\ brace } <script> ü 😀'
 
 
 @pytest.mark.parametrize(("accept", "read"), [("", families_in), (metrics.OPENMETRICS_TYPE, families_in_open_metrics)])
-def test_ids_and_names_may_hold_any_character(bench: Bench, accept: str, read: Any) -> None:
-    bench.node.register(ODD, name="\u2028 and \u202e")
-    text = asyncio.run(bench.ask(accept.encode())).body.decode()
+def test_ids_and_names_may_hold_any_character(harness: MetricsHarness, accept: str, read: Any) -> None:
+    harness.node.register(ODD, name="\u2028 and \u202e")
+    text = asyncio.run(harness.get(accept.encode())).body.decode()
     (info,) = [sample for family in read(text) for sample in family.samples if sample.name == "svcnode_service_info"]
     assert (info.labels["service_id"], info.labels["name"]) == (ODD, "\u2028 and \u202e")
 
@@ -314,33 +339,33 @@ def test_ids_and_names_may_hold_any_character(bench: Bench, accept: str, read: A
         (";,;=,", False),
     ],
 )
-def test_open_metrics_are_for_those_who_take_them(bench: Bench, accept: str, is_open: bool) -> None:
-    answer = asyncio.run(bench.ask(accept.encode()))
-    content_type = dict(answer.headers)["Content-Type"]
+def test_openmetrics_is_sent_to_clients_that_accept_it(harness: MetricsHarness, accept: str, is_open: bool) -> None:
+    response = asyncio.run(harness.get(accept.encode()))
+    content_type = dict(response.headers)["Content-Type"]
     if is_open:
         assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     else:
         assert content_type == "text/plain; version=0.0.4; charset=utf-8"
-    assert answer.body.endswith(b"# EOF\n") == is_open
+    assert response.body.endswith(b"# EOF\n") == is_open
 
 
-def test_it_is_made_once_for_all_who_ask_at_once(bench: Bench) -> None:
+def test_concurrent_scrapes_share_one_response(harness: MetricsHarness) -> None:
     async def three() -> tuple[Response, Response, Response]:
-        return await asyncio.gather(bench.ask(), bench.ask(), bench.ask(metrics.OPENMETRICS_TYPE.encode()))
+        return await asyncio.gather(harness.get(), harness.get(), harness.get(metrics.OPENMETRICS_TYPE.encode()))
 
     first, second, another = asyncio.run(three())
     assert first is second
     assert another.headers != first.headers
 
 
-def test_it_is_made_on_a_thread_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    makers: list[int] = []
-    monkeypatch.setattr(metrics, "_made", lambda *_, **__: makers.append(threading.get_ident()))
-    asyncio.run(bench.ask())
-    assert len(makers) == 1
-    assert threading.get_ident() not in makers
+def test_the_response_is_made_in_a_thread(harness: MetricsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(metrics, "_make_response", lambda *_, **__: threads.append(threading.get_ident()))
+    asyncio.run(harness.get())
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
-def test_the_library_is_not_loaded_before_somebody_asks() -> None:
-    script = "import sys, svcnode.operator.metrics; sys.exit('prometheus_client' in sys.modules)"
+def test_importing_the_agent_does_not_load_the_prometheus_library() -> None:
+    script = "import sys, svcnode.agent; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

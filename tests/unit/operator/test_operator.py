@@ -1,4 +1,4 @@
-"""Which path leads to which handler, and what is refused before one is asked."""
+"""Routing of the operator endpoints, and the requests rejected before a handler runs."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, Operator
 
 HERE = Address(scheme="http", host="127.0.0.1", port=8420)
 ELSEWHERE = Address(scheme="http", host="0.0.0.0", port=8420)
-DESK: Any = object()
+CONTEXT: Any = object()
 
 
 @pytest.fixture
-def came_to(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Path and name of every handler that is asked; none of the real ones is."""
-    came: list[tuple[str, str]] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Path and name of every handler call; the handlers are fakes."""
+    calls: list[tuple[str, str]] = []
 
     def handler_of(path: str) -> Any:
-        async def handler(desk: object, visit: OperatorRequest, name: str) -> Response:
-            assert desk is DESK
-            came.append((path, name))
+        async def handler(context: object, request: OperatorRequest, name: str) -> Response:
+            assert context is CONTEXT
+            calls.append((path, name))
             return Response(200)
 
         return handler
 
     monkeypatch.setattr(operator, "_handlers", {path: handler_of(path) for path in ROUTES})
-    return came
+    return calls
 
 
-def surface(address: Address = HERE, token: str | None = None) -> OperatorApp:
-    return OperatorApp(DESK, OperatorAuth(address, token))
+def app(address: Address = HERE, token: str | None = None) -> OperatorApp:
+    return OperatorApp(CONTEXT, OperatorAuth(address, token))
 
 
-def ours(answer: Response) -> Response:
-    """As it is said by the surface: for its own pages alone."""
-    return replace(answer, headers=(*answer.headers, ("Cross-Origin-Resource-Policy", "same-origin")))
+def same_origin(response: Response) -> Response:
+    """The response with the header that the app adds to every response."""
+    return replace(response, headers=(*response.headers, ("Cross-Origin-Resource-Policy", "same-origin")))
 
 
-def answered(path: str | bytes) -> Response:
+def get(path: str | bytes) -> Response:
     raw = path.encode() if isinstance(path, str) else path
-    return cast("Answer", asyncio.run(cast("Any", surface().handle(OperatorRequest("GET", raw)))))
+    return cast("Response", asyncio.run(cast("Any", app().handle(OperatorRequest("GET", raw)))))
 
 
-# ---- what is taken from the interface
+# ---- paths of the app and of the interface
 
 
 @pytest.mark.parametrize(
     "path",
     ["/", "//", "//x", "/?", "/events", "/%65vents", "/details", "/details/", "/details/a/b", "/static/no", "/badge"],
 )
-def test_what_is_its_own_or_below_it_is_taken(path: str) -> None:
-    assert surface().matches(path.partition("?")[0].encode())
+def test_the_app_takes_its_paths_and_everything_below_them(path: str) -> None:
+    assert app().matches(path.partition("?")[0].encode())
 
 
 @pytest.mark.parametrize(
@@ -74,15 +74,15 @@ def test_what_is_its_own_or_below_it_is_taken(path: str) -> None:
         *("/Events", "/event", "/eventss", "/favicon.ico", "events", "", "*", "/%ff", "/%ff/events", "x/events"),
     ],
 )
-def test_everything_else_is_left_to_the_interface(path: str) -> None:
-    assert not surface().matches(path.encode())
+def test_other_paths_are_left_to_the_interface(path: str) -> None:
+    assert not app().matches(path.encode())
 
 
-def test_every_path_that_leads_somewhere_is_taken() -> None:
-    assert all(surface().matches(path.encode()) for path in ROUTES)
+def test_every_route_is_taken() -> None:
+    assert all(app().matches(path.encode()) for path in ROUTES)
 
 
-# ---- which handler
+# ---- routes
 
 
 @pytest.mark.parametrize(
@@ -103,31 +103,29 @@ def test_every_path_that_leads_somewhere_is_taken() -> None:
         ("/history", "/history", ""),
     ],
 )
-def test_a_path_leads_to_its_handler_with_the_name_decoded_once(
-    path: str, route: str, name: str, came_to: list[tuple[str, str]]
-) -> None:
-    assert answered(path).code == 200
-    assert came_to == [(route, name)]
+def test_a_handler_gets_the_name_decoded_once(path: str, route: str, name: str, calls: list[tuple[str, str]]) -> None:
+    assert get(path).code == 200
+    assert calls == [(route, name)]
 
 
 @pytest.mark.parametrize(
     "path", ["//", "/details/", "/details/a/b", "/details/%ff", "/history/x", "/badge", "/static", "/events/", "//x"]
 )
-def test_what_is_below_but_leads_nowhere_is_not_found(path: str, came_to: list[tuple[str, str]]) -> None:
-    assert answered(path) == ours(NOT_FOUND)
-    assert came_to == []
+def test_a_path_without_a_handler_is_not_found(path: str, calls: list[tuple[str, str]]) -> None:
+    assert get(path) == same_origin(NOT_FOUND)
+    assert calls == []
 
 
 @pytest.mark.parametrize("target", ROUTES.values(), ids=list(ROUTES))
-def test_every_route_has_a_handler_of_the_right_shape(target: str) -> None:
+def test_every_route_names_a_handler_with_the_three_parameters(target: str) -> None:
     module, _, name = target.partition(":")
     handler = getattr(import_module(f"svcnode.operator.{module}"), name)
     assert inspect.iscoroutinefunction(handler)
-    assert list(inspect.signature(handler).parameters) == ["desk", "visit", "name"]
+    assert list(inspect.signature(handler).parameters) == ["context", "request", "name"]
 
 
-def test_a_handler_is_loaded_when_it_is_first_asked_for_and_then_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def page(desk: object, visit: OperatorRequest, name: str) -> Response:
+def test_a_handler_is_loaded_on_the_first_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def page(context: object, request: OperatorRequest, name: str) -> Response:
         return Response(200)
 
     loaded: list[str] = []
@@ -138,49 +136,49 @@ def test_a_handler_is_loaded_when_it_is_first_asked_for_and_then_kept(monkeypatc
 
     monkeypatch.setattr(operator, "_handlers", {})
     monkeypatch.setattr(operator, "import_module", load)
-    assert [answered("/").code for _ in range(3)] == [200] * 3
+    assert [get("/").code for _ in range(3)] == [200] * 3
     assert loaded == ["svcnode.operator.page"]
 
 
-def test_a_node_that_nobody_looks_at_loads_no_handler() -> None:
-    modules = sorted({target.partition(":")[0] for target in ROUTES.values()} - {"events"})  # whose hub runs always
+def test_importing_the_agent_loads_no_handler() -> None:
+    modules = sorted({target.partition(":")[0] for target in ROUTES.values()})
     code = f"import sys, svcnode.agent; print([m for m in {modules} if f'svcnode.operator.{{m}}' in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"
 
 
-# ---- what is refused
+# ---- rejections
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW", "get"])
-def test_only_get_and_head_are_answered(method: str) -> None:
-    assert surface().rejection(OperatorRequest(method, b"/")) == ours(METHOD_NOT_ALLOWED)
+def test_other_methods_are_not_allowed(method: str) -> None:
+    assert app().rejection(OperatorRequest(method, b"/")) == same_origin(METHOD_NOT_ALLOWED)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_get_and_head_are(method: str) -> None:
-    assert surface().rejection(OperatorRequest(method, b"/")) is None
+def test_get_and_head_are_allowed(method: str) -> None:
+    assert app().rejection(OperatorRequest(method, b"/")) is None
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "BREW"])
 @pytest.mark.parametrize("path", [*ROUTES, "/details/", "/static/none.js", "//"])
-def test_without_the_token_nothing_at_all_can_be_learned(method: str, path: str) -> None:
-    assert surface(ELSEWHERE, "a-token-of-some-length").rejection(OperatorRequest(method, path.encode())) == ours(
+def test_without_the_token_every_path_and_method_gets_the_same_response(method: str, path: str) -> None:
+    assert app(ELSEWHERE, "a-token-of-some-length").rejection(OperatorRequest(method, path.encode())) == same_origin(
         TOKEN_REQUIRED
     )
-    assert surface(ELSEWHERE).rejection(OperatorRequest(method, path.encode())) == ours(TOKEN_NOT_CONFIGURED)
+    assert app(ELSEWHERE).rejection(OperatorRequest(method, path.encode())) == same_origin(TOKEN_NOT_CONFIGURED)
 
 
-# ---- what is said with every answer
+# ---- headers of every response
 
 
-def test_no_answer_may_be_shown_by_a_page_of_another_site(
-    came_to: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+def test_every_response_forbids_embedding_by_other_sites(
+    calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert all(answered(path.format(name="x")) == ours(Response(200)) for path in ROUTES)
+    assert all(get(path.format(name="x")) == same_origin(Response(200)) for path in ROUTES)
 
-    async def stream(desk: object, visit: OperatorRequest, name: str) -> StreamingResponse:
+    async def stream(context: object, request: OperatorRequest, name: str) -> StreamingResponse:
         return StreamingResponse(Response(200), cast("Any", None))
 
     monkeypatch.setattr(operator, "_handlers", {"/events": stream})
-    assert cast("Any", answered("/events")).head == ours(Response(200))
+    assert cast("Any", get("/events")).head == same_origin(Response(200))

@@ -1,4 +1,4 @@
-"""The page as it comes from the server: complete, true and escaped without a line of JavaScript."""
+"""The HTML page from the server is complete and escaped without JavaScript."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from svcnode.api.app import OperatorRequest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
+from svcnode.core.state_machine import initial_state
 from svcnode.history.records import HOURS, Bucket
 from svcnode.operator import page
 from svcnode.operator.page import STATIC_FILES, read_static
@@ -27,8 +28,8 @@ SCRIPT = "<script>alert(1)</script>"
 HOSTILE = f"""{SCRIPT}"'&amp;\N{GRINNING FACE}\N{ARABIC LETTER AIN}$name ${{name}}"""
 
 
-class Reader(HTMLParser):
-    """What a browser would make of it, as far as the tests ask."""
+class ParsedPage(HTMLParser):
+    """The parts of the page that the tests check."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -63,65 +64,66 @@ class Reader(HTMLParser):
         return [attributes[name] for found, attributes in self.tags if found == tag and name in attributes]
 
 
-class PagedScene(OperatorHarness):
-    """With a history that says what it is told to say."""
+class PageHarness(OperatorHarness):
+    """With a fake history."""
 
-    def __init__(self, **words: Any) -> None:
-        super().__init__(**words)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.buckets: dict[str, list[Bucket]] = {}
-        self.queries: list[tuple[list[str], str]] = []
-        self.history.buckets = self._bars
+        self.history_queries: list[tuple[list[str], str]] = []
+        self.history.buckets = self._buckets
 
-    async def _bars(self, service_ids: Sequence[str], span: Any) -> dict[str, list[Bucket]]:
-        self.queries.append((list(service_ids), span.name))
+    async def _buckets(self, service_ids: Sequence[str], resolution: Any) -> dict[str, list[Bucket]]:
+        self.history_queries.append((list(service_ids), resolution.name))
         return {service_id: self.buckets.get(service_id, []) for service_id in service_ids}
 
     @property
     def page(self) -> str:
-        """Made anew, however soon it is asked for again."""
+        """Rendered for every call, without the shared result."""
         self.context = replace(self.context, single_flight=SingleFlight())
         return self.request(page.page).body.decode()
 
-    def read(self) -> Reader:
-        return Reader(self.page)
+    def parse(self) -> ParsedPage:
+        return ParsedPage(self.page)
 
 
 @pytest.fixture
-def scene() -> PagedScene:
-    return PagedScene()
+def harness() -> PageHarness:
+    return PageHarness()
 
 
 # ---- the services
 
 
-def test_each_service_is_a_row_with_all_that_is_known_of_it(scene: PagedScene) -> None:
-    scene.node.register("db", name="Ledger", probe="tcp://db:5432")
-    scene.record("db", Verdict.ready("accepts"), duration_s=0.0042)
-    scene.buckets["db"] = [Bucket(0, up_s=3590.0, down_s=10.0), Bucket(3600, up_s=1800.0)]
-    scene.clock.advance(75)
-    assert scene.read().rows == [
-        ["Ledger db", "Initializing", "42 s", "no fresh success for 33 s", "1 min ago", "4.2 ms", "99.81 %"]
+def test_each_service_is_a_row(harness: PageHarness) -> None:
+    harness.node.register("db", name="Ledger", probe="tcp://db:5432")
+    harness.record("db", Verdict.ready("accepts"), duration_s=0.0042)
+    harness.buckets["db"] = [Bucket(0, up_s=3590.0, down_s=10.0), Bucket(3600, up_s=1800.0)]
+    harness.clock.advance(75)
+    _, state = harness.node.find("db") or pytest.fail("not registered")
+    assert harness.parse().rows == [
+        ["Ledger db", "Initializing", "42 s", state.reason, "1 min ago", "4.2 ms", "99.81 %"]
     ]
-    assert scene.queries == [(["db"], HOURS.name)]
+    assert harness.history_queries == [(["db"], HOURS.name)]
 
 
-def test_what_nobody_looks_at_has_no_latency_and_what_was_never_seen_has_no_look(scene: PagedScene) -> None:
-    scene.node.register("reported").up("said so")
-    scene.node.register("new", probe="tcp://db:5432")
-    new, reported = scene.read().rows
-    assert reported == ["reported reported", "Up", "0 s", "said so", "0 s ago", page.EMPTY_CELL, page.EMPTY_CELL]
-    assert new == ["new new", "Initializing", "0 s", "no evidence yet", *3 * [page.EMPTY_CELL]]
+def test_a_reported_service_has_no_latency_and_a_new_one_no_check(harness: PageHarness) -> None:
+    harness.node.register("reported").up("warm")
+    harness.node.register("new", probe="tcp://db:5432")
+    new, reported = harness.parse().rows
+    assert reported == ["reported reported", "Up", "0 s", "warm", "0 s ago", page.EMPTY_CELL, page.EMPTY_CELL]
+    assert new == ["new new", "Initializing", "0 s", initial_state(0.0).reason, *3 * [page.EMPTY_CELL]]
 
 
-def test_a_fixed_status_has_no_look_and_is_neither_available_nor_not(scene: PagedScene) -> None:
-    scene.node.register("fixed").report(Verdict.ready("set in the configuration", code=ReasonCode.FIXED))
-    scene.buckets["fixed"] = [Bucket(0, up_s=3600.0)]
-    read = scene.read()
-    assert read.rows == [["fixed fixed", "Up", "0 s", "set in the configuration", *3 * [page.EMPTY_CELL]]]
-    assert read.attributes("tr", "data-fixed") == [None]
+def test_a_fixed_status_has_no_check_latency_or_availability(harness: PageHarness) -> None:
+    harness.node.register("fixed").report(Verdict.ready("fixed", code=ReasonCode.FIXED))
+    harness.buckets["fixed"] = [Bucket(0, up_s=3600.0)]
+    parsed = harness.parse()
+    assert parsed.rows == [["fixed fixed", "Up", "0 s", "fixed", *3 * [page.EMPTY_CELL]]]
+    assert parsed.attributes("tr", "data-fixed") == [None]
 
 
-def test_trouble_comes_first_and_otherwise_the_order_of_the_node(scene: PagedScene) -> None:
+def test_rows_are_sorted_by_status_and_then_by_the_order_of_the_node(harness: PageHarness) -> None:
     for name, verdict in {
         "a": READY,
         "b": Verdict.failed("no"),
@@ -129,131 +131,134 @@ def test_trouble_comes_first_and_otherwise_the_order_of_the_node(scene: PagedSce
         "d": Verdict.not_ready("soon"),
         "e": Verdict.failed("no"),
     }.items():
-        scene.node.register(name).report(verdict)
-    assert [row[0].split()[0] for row in scene.read().rows] == ["b", "e", "d", "a", "c"]
-    assert [int(order or 0) for order in scene.read().attributes("tr", "data-order")] == [1, 4, 3, 0, 2]
+        harness.node.register(name).report(verdict)
+    assert [row[0].split()[0] for row in harness.parse().rows] == ["b", "e", "d", "a", "c"]
+    assert [int(order or 0) for order in harness.parse().attributes("tr", "data-order")] == [1, 4, 3, 0, 2]
 
 
-def test_many_services_stand_in_chunks(scene: PagedScene) -> None:
+def test_rows_are_grouped_in_chunks(harness: PageHarness) -> None:
     for number in range(2 * page.ROWS_PER_CHUNK + 1):
-        scene.node.register(f"svc-{number}")
-    chunks = re.findall(r'<tbody role="rowgroup" class="chunk">(.*?)</tbody>', scene.page, re.DOTALL)
+        harness.node.register(f"svc-{number}")
+    chunks = re.findall(r'<tbody role="rowgroup" class="chunk">(.*?)</tbody>', harness.page, re.DOTALL)
     assert [chunk.count("<tr") for chunk in chunks] == [page.ROWS_PER_CHUNK, page.ROWS_PER_CHUNK, 1]
 
 
-def test_a_node_without_services_says_so(scene: PagedScene) -> None:
-    assert '<p id="none" class="empty">No services are registered.</p>' in scene.page
-    scene.node.register("db")
-    assert '<p id="none" class="empty" hidden>' in scene.page
+def test_a_note_appears_only_without_services(harness: PageHarness) -> None:
+    assert '<p id="no-services" class="empty">' in harness.page
+    harness.node.register("db")
+    assert '<p id="no-services" class="empty" hidden>' in harness.page
 
 
-def test_whoever_follows_the_events_from_the_page_on_misses_nothing(
-    scene: PagedScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The id of the last event is read before the services are."""
-    scene.node.register("db")
-    scene.history.last_id = 41
-    probe_config = scene.node.probe_config
+def test_the_last_event_id_is_read_before_the_services(harness: PageHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.node.register("db")
+    harness.history.last_id = 41
+    probe_config = harness.node.probe_config
 
-    def change_meanwhile(service_id: str) -> Any:
-        scene.history.last_id = 42
+    def change_during_rendering(service_id: str) -> Any:
+        harness.history.last_id = 42
         return probe_config(service_id)
 
-    monkeypatch.setattr(scene.node, "probe_config", change_meanwhile)  # which is called while the rows are made
-    assert scene.read().attributes("main", "data-event") == ["41"]
+    monkeypatch.setattr(harness.node, "probe_config", change_during_rendering)  # called while the rows are rendered
+    assert harness.parse().attributes("main", "data-event") == ["41"]
 
 
 # ---- the node
 
 
 @pytest.mark.parametrize(
-    ("verdict", "code", "name", "word"),
+    ("verdict", "code", "name", "headline"),
     [
         (READY, "200", "healthy", "● Healthy"),
         (Verdict.not_ready("soon"), "206", "partial", "◐ Partially healthy"),
         (Verdict.failed("no"), "503", "unhealthy", "✖ Unhealthy"),
     ],
 )
-def test_health_is_said_in_the_title_the_icon_and_first_of_all(
-    verdict: Verdict, code: str, name: str, word: str, scene: PagedScene
+def test_title_icon_and_headline_show_the_health(
+    verdict: Verdict, code: str, name: str, headline: str, harness: PageHarness
 ) -> None:
-    sign, said = word.split(" ", 1)
-    scene.node.register("db").report(verdict)
-    text, read = scene.page, scene.read()
-    assert f"<title>{sign} validator-7: {said.lower()}</title>" in text
-    assert read.attributes("main", "data-health") == [name]
-    assert read.attributes("main", "data-code") == [code]
-    assert f'<span id="word">{said}</span>' in text
-    assert f"static/{name}.svg" in read.attributes("link", "href")
+    symbol, label = headline.split(" ", 1)
+    harness.node.register("db").report(verdict)
+    text, parsed = harness.page, harness.parse()
+    assert f"<title>{symbol} validator-7: {label.lower()}</title>" in text
+    assert parsed.attributes("main", "data-health") == [name]
+    assert parsed.attributes("main", "data-health-code") == [code]
+    assert f'<span id="health-label">{label}</span>' in text
+    assert f"static/{name}.svg" in parsed.attributes("link", "href")
     assert text.index("<h1>") < text.index("<table")
 
 
-def test_counts_by_status_are_shown(scene: PagedScene) -> None:
-    scene.node.register("a").up()
-    scene.node.register("b").up()
-    scene.node.register("c").down("no")
-    words = re.sub(r"\s+", " ", scene.read().text)
-    assert "All 3 Down 1 Initializing 0 Up 2" in words
+def test_counts_by_status_are_shown(harness: PageHarness) -> None:
+    harness.node.register("a").up()
+    harness.node.register("b").up()
+    harness.node.register("c").down("no")
+    counts = re.findall(r'value="(\w*)"[^>]*><span>\w+ <b>(\d+)</b>', harness.page)
+    assert counts == [("", "3"), ("Down", "1"), ("Initializing", "0"), ("Up", "2")]
 
 
-def test_trouble_with_history_and_configuration_is_shown(scene: PagedScene) -> None:
-    assert 'class="notice" dir' not in scene.page
-    scene.history.problem = f"the disk is full {SCRIPT}"
-    scene.process_stats.record_reload("services.db: what?")
-    text = scene.page
-    assert '<p class="notice" dir="auto">History: the disk is full &lt;script&gt;' in text
-    assert "The configuration was not reloaded, the old one is in force: services.db: what?" in text
+def test_problems_of_history_and_reload_are_notices(harness: PageHarness) -> None:
+    assert 'class="notice" dir' not in harness.page
+    harness.history.problem = f"the disk is full {SCRIPT}"
+    harness.process_stats.record_reload("services.db: what?")
+    text = harness.page
+    notices = re.findall(r'<p class="notice" dir="auto">(.*?)</p>', text)
+    assert len(notices) == 2
+    assert "the disk is full &lt;script&gt;" in notices[0]
+    assert notices[1].endswith(": services.db: what?")
 
 
-# ---- what others wrote
+# ---- text from outside
 
 
-def test_what_others_wrote_is_text_wherever_it_stands() -> None:
-    scene = PagedScene()
-    scene.node.set_identity(name=HOSTILE, version="v1")
-    scene.node.register(HOSTILE, name=HOSTILE, description=HOSTILE).down(HOSTILE)
-    scene.node.set_issue(HOSTILE)
-    scene.history.problem = HOSTILE
-    text, read = scene.page, scene.read()
+def test_text_from_outside_is_escaped_everywhere() -> None:
+    harness = PageHarness()
+    harness.node.set_identity(name=HOSTILE, version="v1")
+    harness.node.register(HOSTILE, name=HOSTILE, description=HOSTILE).down(HOSTILE)
+    harness.node.set_issue(HOSTILE)
+    harness.history.problem = HOSTILE
+    text, parsed = harness.page, harness.parse()
     assert text.count("<script") == 1  # the page's own
-    assert read.rows[0][0] == f"{HOSTILE} {HOSTILE}"
-    assert read.rows[0][3] == HOSTILE
-    assert read.attributes("tr", "data-id") == [HOSTILE]
-    assert read.attributes("main", "data-name") == [HOSTILE]
+    assert parsed.rows[0][0] == f"{HOSTILE} {HOSTILE}"
+    assert parsed.rows[0][3] == HOSTILE
+    assert parsed.attributes("tr", "data-id") == [HOSTILE]
+    assert parsed.attributes("main", "data-name") == [HOSTILE]
     assert f"● {HOSTILE}: " not in text  # it is not healthy
-    assert f"✖ {HOSTILE}: unhealthy" in read.text
+    assert f"✖ {HOSTILE}: unhealthy" in parsed.text
 
 
-HIDING, SEEN = "a\u202eb\u200bc\xa0\U000e0041", r"a\u202eb\u200bc\xa0\U000e0041"
+INVISIBLE_TEXT, ESCAPED_TEXT = "a\u202eb\u200bc\xa0\U000e0041", r"a\u202eb\u200bc\xa0\U000e0041"
 
 
-def test_what_hides_or_turns_text_around_is_shown_instead() -> None:
-    scene = PagedScene()
-    scene.node.set_identity(name=HIDING, version="v1")
-    scene.node.register(HIDING, name=HIDING).down(f"{HIDING}\x1b\n")
-    scene.node.set_issue(HIDING)
-    scene.history.problem = HIDING
-    read = scene.read()
-    assert read.rows[0][0] == f"{SEEN} {SEEN}"
-    assert read.rows[0][3] == SEEN + r"\x1b\n"
-    assert f"✖ {SEEN}: unhealthy" in read.text
-    assert f"History: {SEEN}" in read.text
-    assert not {"\u202e", "\u200b", "\x1b", "\xa0", "\U000e0041"} & set(read.text)
-    assert read.attributes("tr", "data-id") == [HIDING], "what the script compares stays as it is"
-    assert read.attributes("main", "data-name") == [HIDING]
+def test_invisible_characters_are_shown_as_escapes() -> None:
+    harness = PageHarness()
+    harness.node.set_identity(name=INVISIBLE_TEXT, version="v1")
+    harness.node.register(INVISIBLE_TEXT, name=INVISIBLE_TEXT).down(f"{INVISIBLE_TEXT}\x1b\n")
+    harness.node.set_issue(INVISIBLE_TEXT)
+    harness.history.problem = INVISIBLE_TEXT
+    parsed = harness.parse()
+    assert parsed.rows[0][0] == f"{ESCAPED_TEXT} {ESCAPED_TEXT}"
+    assert parsed.rows[0][3] == ESCAPED_TEXT + r"\x1b\n"
+    assert f"✖ {ESCAPED_TEXT}: unhealthy" in parsed.text
+    assert f": {ESCAPED_TEXT}" in parsed.text
+    assert not {"\u202e", "\u200b", "\x1b", "\xa0", "\U000e0041"} & set(parsed.text)
+    assert parsed.attributes("tr", "data-id") == [INVISIBLE_TEXT]
+    assert parsed.attributes("main", "data-name") == [INVISIBLE_TEXT]
 
 
-def test_what_kept_looks_from_counting_is_the_reason_where_none_has_counted(scene: PagedScene) -> None:
+def test_before_the_first_evidence_the_reason_is_that_of_a_check_that_could_not_run(harness: PageHarness) -> None:
+    not_started = Verdict.unknown("cannot run /nonexistent/prog", code=ReasonCode.COMMAND_NOT_STARTED)
+    syncing = Verdict.not_ready("syncing", code=ReasonCode.SYNCING)
     for name in ("a", "b", "c"):
-        scene.node.register(name, probe="tcp://db:5432")
-    scene.record("a", Verdict.unknown("cannot run /nonexistent/prog"))
-    scene.record("b", Verdict.not_ready("syncing"), Verdict.unknown("cannot run /nonexistent/prog"))
-    scene.record("c", Verdict.unknown(""))
-    assert [row[3] for row in scene.read().rows] == ["cannot run /nonexistent/prog", "syncing", page.NO_EVIDENCE]
+        harness.node.register(name, probe="tcp://db:5432")
+    harness.record("a", not_started)
+    harness.record("b", syncing, not_started)
+    harness.record("c", Verdict.unknown("", code=ReasonCode.PROBE_ERROR))
+    parsed = harness.parse()
+    assert [row[3] for row in parsed.rows] == [not_started.reason, syncing.reason, initial_state(0.0).reason]
+    assert parsed.attributes("tr", "data-code") == ["command_not_started", "syncing", "no_evidence"]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "formatted"),
     [
         ("x" * 64, "x" * 64),
         ("x" * 65, f"{'x' * 48}…"),
@@ -262,37 +267,37 @@ def test_what_kept_looks_from_counting_is_the_reason_where_none_has_counted(scen
         ("," * 256, f"{',' * 48}…,"),
     ],
 )
-def test_what_parts_a_word_that_is_cut_from_the_next_stays(text: str, words: str) -> None:
-    assert page.shorten_words(text) == words
+def test_punctuation_after_a_truncated_word_stays(text: str, formatted: str) -> None:
+    assert page.shorten_words(text) == formatted
 
 
-def test_a_word_that_would_fill_the_headline_is_cut_there_and_nowhere_else(scene: PagedScene) -> None:
+def test_a_long_id_is_truncated_in_the_headline_only(harness: PageHarness) -> None:
     long_id = "x" * 256
-    scene.node.register(long_id, impact="critical").down("no")
-    text = scene.page
-    (why,) = re.findall(r'<p id="why"[^>]*>(.*?)</p>', text)
-    assert f"{48 * 'x'}… is Down" in why
-    assert 49 * "x" not in why
-    assert scene.read().rows[0][0] == f"{long_id} {long_id}"
+    harness.node.register(long_id, impact="critical").down("no")
+    text = harness.page
+    (reason,) = re.findall(r'<p id="health-reason"[^>]*>(.*?)</p>', text)
+    assert f"{48 * 'x'}…" in reason
+    assert 49 * "x" not in reason
+    assert harness.parse().rows[0][0] == f"{long_id} {long_id}"
 
 
-def test_a_short_id_is_not_broken_at_its_hyphens(scene: PagedScene) -> None:
+def test_a_short_id_is_not_broken_at_its_hyphens(harness: PageHarness) -> None:
     for name in ("db-1-replica", "a b-c", "much-too-long-for-one-line"):
-        scene.node.register(name)
-    assert re.findall(r'class="nowrap">([^<]*)<', scene.page) == ["db-1-replica"]
+        harness.node.register(name)
+    assert re.findall(r'class="nowrap">([^<]*)<', harness.page) == ["db-1-replica"]
 
 
-def test_an_id_in_a_link_leads_back_to_that_id(scene: PagedScene) -> None:
-    scene.node.register("a/b?c=d&e#f %2F..")
-    (link,) = [href for href in scene.read().attributes("a", "href") if href and href.startswith("details?")]
+def test_the_link_of_a_row_has_the_id_percent_encoded(harness: PageHarness) -> None:
+    harness.node.register("a/b?c=d&e#f %2F..")
+    (link,) = [href for href in harness.parse().attributes("a", "href") if href and href.startswith("details?")]
     assert link == "details?attempts=1&id=a%2Fb%3Fc%3Dd%26e%23f%20%252F.."
 
 
-# ---- what a browser is told
+# ---- headers and links
 
 
-def test_nothing_may_come_from_elsewhere_or_stand_inline(scene: PagedScene) -> None:
-    headers = dict(scene.request(page.page).headers)
+def test_the_policy_forbids_other_origins_and_inline_code(harness: PageHarness) -> None:
+    headers = dict(harness.request(page.page).headers)
     assert headers["Content-Type"] == "text/html; charset=utf-8"
     assert headers["Cache-Control"] == "no-store"
     assert headers["Referrer-Policy"] == "no-referrer"
@@ -300,37 +305,39 @@ def test_nothing_may_come_from_elsewhere_or_stand_inline(scene: PagedScene) -> N
     assert policy[0] == "default-src 'none'"
     assert {"frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'", "script-src 'self'"} < set(policy)
     assert not any(word in " ".join(policy) for word in ("unsafe", "*", "data:", "http"))
-    read = scene.read()
-    assert not [tag for tag, attributes in read.tags if any(name.startswith(("on", "style")) for name in attributes)]
-    assert not [tag for tag, _ in read.tags if tag in ("style", "iframe", "object", "embed", "base", "form")]
+    parsed = harness.parse()
+    assert not [tag for tag, attributes in parsed.tags if any(name.startswith(("on", "style")) for name in attributes)]
+    assert not [tag for tag, _ in parsed.tags if tag in ("style", "iframe", "object", "embed", "base", "form")]
 
 
-def test_all_that_is_needed_is_beside_the_page_wherever_that_is(scene: PagedScene) -> None:
-    """A proxy may show the page below a path of its own."""
-    read = scene.read()
-    named = [*read.attributes("link", "href"), *read.attributes("script", "src"), *read.attributes("a", "href")]
-    assert not [one for one in named if one is None or one.startswith("/") or ":" in one]
-    assert {one.removeprefix("static/") for one in named if one and one.startswith("static/")} <= set(STATIC_FILES)
+def test_all_links_are_relative(harness: PageHarness) -> None:
+    """A proxy may serve the page below another path."""
+    parsed = harness.parse()
+    urls = [*parsed.attributes("link", "href"), *parsed.attributes("script", "src"), *parsed.attributes("a", "href")]
+    assert not [one for one in urls if one is None or one.startswith("/") or ":" in one]
+    assert {one.removeprefix("static/") for one in urls if one and one.startswith("static/")} <= set(STATIC_FILES)
     script = b"".join(read_static(name) for name in STATIC_FILES if name.endswith(".js")).decode()
     assert set(re.findall(r'from "\./(.*?)"', script)) <= set(STATIC_FILES)
 
 
-def test_the_page_is_made_once_for_all_who_ask_within_a_second(scene: PagedScene) -> None:
-    scene.node.register("db")
+def test_requests_within_a_second_share_one_page(harness: PageHarness) -> None:
+    harness.node.register("db")
 
-    async def ask_often() -> set[bytes]:
-        answers = await asyncio.gather(*(page.page(scene.context, OperatorRequest("GET", b"/"), "") for _ in range(50)))
-        return {answer.body for answer in answers}
+    async def request_often() -> set[bytes]:
+        responses = await asyncio.gather(
+            *(page.page(harness.context, OperatorRequest("GET", b"/"), "") for _ in range(50))
+        )
+        return {response.body for response in responses}
 
-    assert len(asyncio.run(ask_often())) == 1
-    assert len(scene.queries) == 1
+    assert len(asyncio.run(request_often())) == 1
+    assert len(harness.history_queries) == 1
 
 
-# ---- in words
+# ---- formatting
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "formatted"),
     [
         (0, "0 s"),
         (59.99, "59 s"),
@@ -343,27 +350,27 @@ def test_the_page_is_made_once_for_all_who_ask_within_a_second(scene: PagedScene
         (200_000, "2 d 7 h"),
     ],
 )
-def test_a_duration_has_at_most_two_units(seconds: float, words: str) -> None:
-    assert page.format_duration(seconds) == words
+def test_a_duration_has_at_most_two_units(seconds: float, formatted: str) -> None:
+    assert page.format_duration(seconds) == formatted
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "words"),
+    ("milliseconds", "formatted"),
     [(0.04, "0.0 ms"), (9.94, "9.9 ms"), (9.96, "10 ms"), (999.4, "999 ms"), (999.6, "1.0 s"), (12_345, "12.3 s")],
 )
-def test_a_latency_has_the_digits_that_matter(milliseconds: float, words: str) -> None:
-    assert page.format_latency(milliseconds) == words
+def test_a_latency_has_the_digits_that_matter(milliseconds: float, formatted: str) -> None:
+    assert page.format_latency(milliseconds) == formatted
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
+    ("share", "formatted"),
     [(1.0, "100 %"), (0.999999, "99.99 %"), (0.5, "50.00 %"), (0.00001, "0.00 %"), (0.0, "0 %")],
 )
-def test_what_was_down_for_a_second_was_not_up_all_the_time(share: float, words: str) -> None:
-    assert page.format_percent(share) == words
+def test_a_percentage_is_rounded_down(share: float, formatted: str) -> None:
+    assert page.format_percent(share) == formatted
 
 
-def test_time_that_nobody_knows_of_is_neither_up_nor_down() -> None:
+def test_unknown_time_does_not_count_for_availability() -> None:
     assert page.availability([Bucket(0), Bucket(3600, up_s=30.0, initializing_s=10.0)]) == 0.75
     assert page.availability([Bucket(0), Bucket(3600)]) is None
     assert page.availability([]) is None

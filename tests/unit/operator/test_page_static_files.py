@@ -1,4 +1,4 @@
-"""The files that the page is made of, and nothing beside them."""
+"""Only the listed static files are served."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.operator_context import OperatorHarness
 
 
 @pytest.mark.parametrize("name", STATIC_FILES)
-def test_each_file_comes_whole_with_its_type(name: str) -> None:
-    answer = OperatorHarness().request(static_file, name)
-    headers = dict(answer.headers)
-    assert answer.code == 200
-    assert answer.body == read_static(name)
+def test_each_file_is_served_with_its_type(name: str) -> None:
+    response = OperatorHarness().request(static_file, name)
+    headers = dict(response.headers)
+    assert response.code == 200
+    assert response.body == read_static(name)
     assert headers["Content-Type"].startswith(
         {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}[name.rpartition(".")[2]]
     )
@@ -26,17 +26,17 @@ def test_each_file_comes_whole_with_its_type(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["page.html", "", ".", "..", "../page.py", "/etc/passwd", "page.js/", "PAGE.JS", "x\0"]
 )
-def test_nothing_else_is_served(name: str) -> None:
+def test_other_names_are_not_found(name: str) -> None:
     assert OperatorHarness().request(static_file, name) is NOT_FOUND
 
 
-def test_every_file_is_listed_but_the_template() -> None:
+def test_every_file_but_the_template_is_listed() -> None:
     folder = resources.files("svcnode.operator").joinpath("static")
     assert {file.name for file in folder.iterdir()} == {*STATIC_FILES, "page.html"}
 
 
 @pytest.mark.parametrize("name", STATIC_FILES)
-def test_no_file_asks_for_anything_from_elsewhere(name: str) -> None:
+def test_no_file_loads_anything_from_other_hosts(name: str) -> None:
     text = (
         read_static(name)
         .decode()

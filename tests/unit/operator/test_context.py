@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from svcnode.operator.context import LAG_SAMPLE_INTERVAL_S, LAG_WINDOW_S, ProcessStats, measure_loop_lag
+from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def measured_lag() -> AsyncIterator[ProcessStats]:
+    stats = ProcessStats()
+    task = asyncio.create_task(measure_loop_lag(stats, _loop().clock))
+    yield stats
+    task.cancel()
+
+
+def _loop() -> VirtualTimeLoop:
+    return cast("VirtualTimeLoop", asyncio.get_running_loop())
+
+
+def block_loop(duration_s: float) -> None:
+    _loop().clock.advance(duration_s)
+
+
+@in_virtual_time
+async def test_an_idle_loop_has_no_lag() -> None:
+    async with measured_lag() as stats:
+        await asyncio.sleep(3 * LAG_WINDOW_S)
+        assert stats.loop_lag_s == pytest.approx(0, abs=1e-6)
+
+
+@in_virtual_time
+async def test_blocking_the_loop_makes_it_late() -> None:
+    async with measured_lag() as stats:
+        await asyncio.sleep(LAG_SAMPLE_INTERVAL_S / 2)
+        block_loop(0.5)
+        await asyncio.sleep(LAG_SAMPLE_INTERVAL_S)
+        assert stats.loop_lag_s == pytest.approx(0.5 - LAG_SAMPLE_INTERVAL_S / 2)
+
+
+@in_virtual_time
+async def test_the_maximum_is_kept_for_one_window_and_dropped_after_two() -> None:
+    async with measured_lag() as stats:
+        await asyncio.sleep(LAG_WINDOW_S / 2)
+        block_loop(2)
+        await asyncio.sleep(LAG_SAMPLE_INTERVAL_S)
+        block_loop(1)
+        await asyncio.sleep(LAG_WINDOW_S)
+        assert stats.loop_lag_s > 1
+        await asyncio.sleep(LAG_WINDOW_S)
+        assert stats.loop_lag_s < 0.1
+
+
+@in_virtual_time
+async def test_the_measurement_ends_when_cancelled() -> None:
+    task = asyncio.create_task(measure_loop_lag(ProcessStats(), _loop().clock))
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
