@@ -70,7 +70,7 @@ def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> No
             raise source.error((*path, key), f"unknown key{suggestion(key, known)}")
         _check(inner, known[key], (*path, key), source)
     for key in sorted(table.__required_keys__ - value.keys()):
-        raise source.error(path, f"missing key {key}")
+        raise source.error(path, f'missing key "{key}"')
 
 
 def _check_choice(value: object, choices: tuple[str, ...], path: KeyPath, source: Source) -> None:

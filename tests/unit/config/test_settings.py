@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import re
 import socket
 from contextlib import suppress
 from dataclasses import fields
@@ -61,31 +60,37 @@ def the_service(file: Path, text: str, environ: Mapping[str, str] | None = None)
     return service
 
 
-# ---- with nothing said
+def refused_key(file: Path, text: str, environ: Mapping[str, str] | None = None) -> str | None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(file, text, environ)
+    return caught.value.key
 
 
-def test_with_nothing_said_the_node_answers_for_its_own_store_on_loopback() -> None:
+# ---- defaults
+
+
+def test_by_default_the_node_probes_its_own_store_and_listens_on_loopback() -> None:
     store = Path("/home/me/.local/state/svcnode/store.db")
-    said_nothing = load(None, {"HOME": "/home/me"})
-    assert said_nothing.node_name == socket.gethostname()
-    assert said_nothing.node_version == f"v{__version__}"
-    assert said_nothing.listen == (Address(scheme="http", host="127.0.0.1", port=8420),)
-    assert said_nothing.prefixes == ("/svc",)
-    assert said_nothing.drain_s is None
-    assert said_nothing.tls is None
-    assert said_nothing.operator == OperatorSettings(listen=None, token=None)
-    assert said_nothing.history == HistorySettings(
+    defaults = load(None, {"HOME": "/home/me"})
+    assert defaults.node_name == socket.gethostname()
+    assert defaults.node_version == f"v{__version__}"
+    assert defaults.listen == (Address(scheme="http", host="127.0.0.1", port=8420),)
+    assert defaults.prefixes == ("/svc",)
+    assert defaults.drain_s is None
+    assert defaults.tls is None
+    assert defaults.operator == OperatorSettings(listen=None, token=None)
+    assert defaults.history == HistorySettings(
         path=store.with_name("history.db"), max_age_s=400 * 86_400.0, max_bytes=256 * 1024**2
     )
-    assert (said_nothing.log_level, said_nothing.log_format) == ("info", "auto")
-    assert said_nothing.store_path == store
-    assert said_nothing.uses_store
-    (service,) = said_nothing.services
+    assert (defaults.log_level, defaults.log_format) == ("info", "auto")
+    assert defaults.store_path == store
+    assert defaults.uses_store
+    (service,) = defaults.services
     assert (service.id, service.status) == ("store", None)
     assert service.definition.probe_config == ProbeConfig(SqliteProbe.for_path(store, STORE_APPLICATION_ID), Schedule())
 
 
-def test_an_empty_file_says_nothing(file: Path) -> None:
+def test_an_empty_file_gives_the_defaults(file: Path) -> None:
     assert loaded(file, "") == load(None, {})
 
 
@@ -99,87 +104,85 @@ def test_an_empty_file_says_nothing(file: Path) -> None:
         ({"SVCNODE_STORE_PATH": "here.db", "STATE_DIRECTORY": "/var/lib/svcnode"}, "here.db"),
     ],
 )
-def test_the_store_is_where_the_machine_keeps_state(environ: dict[str, str], path: str) -> None:
+def test_the_store_is_in_the_state_folder(environ: dict[str, str], path: str) -> None:
     assert load(None, environ).store_path == Path(path)
 
 
-def nobody(_: int) -> NoReturn:
+def no_such_user(_: int) -> NoReturn:
     raise KeyError("uid not found")
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}])
-def test_without_home_the_password_database_says_where_that_is(environ: dict[str, str]) -> None:
+def test_without_home_the_password_database_gives_the_home_folder(environ: dict[str, str]) -> None:
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     assert load(None, environ).store_path == home / ".local/state/svcnode/store.db"
 
 
-def test_without_any_home_a_place_for_what_is_kept_must_be_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
-    with pytest.raises(ConfigError, match=r"^store\.path: is not set, and there is no home folder to keep it in: "):
-        loaded(file, "")
+def test_without_a_home_folder_the_paths_must_be_set(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", no_such_user)
+    assert refused_key(file, "") == "store.path"
     service = '[[services]]\nid = "db"\nstatus = "Up"\n'
-    with pytest.raises(ConfigError, match=r"^history\.path: is not set, .*; name a file here"):
-        loaded(file, service)
+    assert refused_key(file, service) == "history.path"
     assert loaded(file, f"[history]\nkeep = false\n{service}").history is None
     assert loaded(file, '[history]\npath = "a.db"\n[store]\npath = "b.db"').store_path == Path("b.db")
 
 
-def test_history_is_kept_beside_the_store() -> None:
+def test_history_is_in_the_folder_of_the_store() -> None:
     for environ in ({"STATE_DIRECTORY": "/var/lib/svcnode"}, {"XDG_STATE_HOME": "/state"}, {"HOME": "/root"}, {}):
         loads = load(None, environ)
         assert loads.history is not None
         assert loads.history.path == loads.store_path.with_name("history.db")
 
 
-def test_a_store_is_looked_at_as_the_defaults_say(file: Path) -> None:
+def test_the_defaults_apply_to_the_store(file: Path) -> None:
     service = the_service(file, '[defaults]\ninterval = "500ms"\nfall = 1\nstart_period = "0s"\n')
     assert service.definition.probe_config is not None
     assert service.definition.probe_config.schedule == Schedule(interval_s=0.5, timeout_s=0.25)
     assert service.definition.service.policy == Policy(fall=1, start_period_s=0.0, stale_after_s=1.75)
 
 
-def test_a_node_with_a_service_of_its_own_does_not_answer_for_its_store(file: Path) -> None:
+def test_a_node_with_services_does_not_probe_its_store(file: Path) -> None:
     loads = loaded(file, '[[services]]\nid = "db"\nstatus = "Up"\n')
     assert not loads.uses_store
     assert [service.id for service in loads.services] == ["db"]
 
 
-# ---- which file
+# ---- finding the file
 
 
-def test_the_file_that_was_named_is_read_even_if_it_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_given_file_is_used_even_if_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "svcnode.toml").touch()
     assert find_file(Path("no.toml")) == Path("no.toml")
 
 
-def test_a_file_in_this_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_file(None) is None
     (tmp_path / "svcnode.toml").touch()
     assert find_file(None) == Path("svcnode.toml")
 
 
-def test_a_file_that_leads_nowhere_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dangling_link_counts_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("svcnode.toml").symlink_to("gone.toml")
     assert find_file(None) == Path("svcnode.toml")
 
 
-def test_where_nobody_can_tell_whether_there_is_a_file_to_read_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_examined_counts_as_a_file_and_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = Path("x" * 300) / "svcnode.toml"
     monkeypatch.setattr("svcnode.config.DEFAULT_FILE", hidden)
     assert find_file(None) == hidden
-    with pytest.raises(ConfigError, match=r"^cannot read the configuration: file name too long \("):
+    with pytest.raises(ConfigError) as caught:
         load(find_file(None), {})
+    assert caught.value.file == hidden
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 # ---- services
 
 
-def test_a_service_is_what_its_table_says(file: Path) -> None:
+def test_a_service_has_the_values_of_its_table(file: Path) -> None:
     text = """
         [[services]]
         id = "db-1"
@@ -205,20 +208,20 @@ def test_a_service_is_what_its_table_says(file: Path) -> None:
     assert service.status is None
 
 
-def test_a_service_needs_few_words(file: Path) -> None:
+def test_a_service_needs_only_an_id_and_a_probe(file: Path) -> None:
     about = the_service(file, '[[services]]\nid = "db"\nprobe = "sqlite:a.db"\n').definition.service
     assert (about.name, about.description, about.impact) == ("db", "", Impact.PARTIAL)
     assert about.policy == Policy(stale_after_s=33.0)
 
 
-def test_a_service_with_a_fixed_status_is_not_looked_at(file: Path) -> None:
+def test_a_service_with_a_fixed_status_is_not_probed(file: Path) -> None:
     service = the_service(file, '[[services]]\nid = "db"\nstatus = "Initializing"\n')
     assert service.status is Status.INITIALIZING
     assert service.definition.probe_config is None
     assert service.definition.service.policy == REPORTED_POLICY
 
 
-def test_the_weight_of_all_services_can_be_said_once(file: Path) -> None:
+def test_the_impact_has_a_default_for_all_services(file: Path) -> None:
     text = (
         '[defaults]\nimpact = "critical"\n[[services]]\nid = "a"\nprobe = "sqlite:a"\n'
         '[[services]]\nid = "b"\nstatus = "Up"\nimpact = "none"\n[[services]]\nid = "c"\nstatus = "Up"\n'
@@ -228,7 +231,7 @@ def test_the_weight_of_all_services_can_be_said_once(file: Path) -> None:
     assert impacts == [Impact.CRITICAL, Impact.NONE, Impact.CRITICAL]
 
 
-def test_the_words_of_a_service_win_over_the_defaults(file: Path) -> None:
+def test_the_values_of_a_service_override_the_defaults(file: Path) -> None:
     text = '[defaults]\ninterval = "2s"\nfall = 7\n[[services]]\nid = "a"\nprobe = "sqlite:a"\ninterval = "4s"\n'
     service = the_service(file, text, {"SVCNODE_DEFAULTS_RISE": "9"})
     assert service.definition.probe_config is not None
@@ -261,11 +264,11 @@ HTTP = """
     ],
     ids=["inline", "dotted", "table"],
 )
-def test_a_probe_with_options_is_a_table_however_it_is_written(text: str, file: Path) -> None:
-    watch = the_service(file, f"{HTTP}{text}\n").definition.probe_config
-    assert watch is not None
+def test_a_probe_with_options_may_be_written_as_any_kind_of_table(text: str, file: Path) -> None:
+    probe_config = the_service(file, f"{HTTP}{text}\n").definition.probe_config
+    assert probe_config is not None
     url = Url(scheme="http", host="127.0.0.1", path="/health")
-    assert watch.probe == HttpProbe(url, redirects=2, headers=(("X-Key", "a"),))
+    assert probe_config.probe == HttpProbe(url, redirects=2, headers=(("X-Key", "a"),))
 
 
 def test_a_url_alone_is_a_probe_without_options(file: Path) -> None:
@@ -274,7 +277,7 @@ def test_a_url_alone_is_a_probe_without_options(file: Path) -> None:
     assert as_string == as_table
 
 
-def test_words_that_stand_elsewhere_are_put_in_their_places(file: Path) -> None:
+def test_variables_and_secret_files_are_inserted(file: Path) -> None:
     secret = file.with_name("token.txt")
     secret.write_text("let-me-in-by-the-file\n")
     text = f"""{HTTP}
@@ -283,19 +286,19 @@ def test_words_that_stand_elsewhere_are_put_in_their_places(file: Path) -> None:
         bearer = {{ file = "{secret}" }}
         headers = {{ X-Key = "${{API_KEY}}" }}
     """
-    watch = the_service(
+    probe_config = the_service(
         file, text, {"API_HOST": "127.0.0.1", "API_KEY": "let-me-in-by-the-header"}
     ).definition.probe_config
-    assert watch is not None
-    assert watch.probe == HttpProbe(
+    assert probe_config is not None
+    assert probe_config.probe == HttpProbe(
         Url(scheme="http", host="127.0.0.1", path="/health"),
         bearer="let-me-in-by-the-file",
         headers=(("X-Key", "let-me-in-by-the-header"),),
     )
-    assert "let-me-in" not in repr(watch)
+    assert "let-me-in" not in repr(probe_config)
 
 
-def test_a_heartbeat_is_not_looked_for(file: Path) -> None:
+def test_a_heartbeat_is_not_probed(file: Path) -> None:
     definition = the_service(file, f'{HTTP}probe = "heartbeat:30s"\ninterval = "1s"\nfall = 7\n').definition
     assert definition.probe_config is None
     assert definition.service.policy == Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=30.0)
@@ -305,19 +308,19 @@ EXEC = '[[services]]\nid = "own"\nprobe = "exec:/bin/true"\n'
 
 
 @pytest.mark.parametrize(
-    ("said", "environ"),
+    ("given_text", "environ"),
     [
         ("allow_exec = true", {}),
         ("", {"SVCNODE_SECURITY_ALLOW_EXEC": "true"}),
         ("allow_exec = false", {"SVCNODE_SECURITY_ALLOW_EXEC": "true"}),
     ],
 )
-def test_a_program_is_a_probe_where_that_is_allowed(said: str, environ: dict[str, str], file: Path) -> None:
-    assert the_service(file, f"[security]\n{said}\n{EXEC}", environ).id == "own"
+def test_an_exec_probe_is_accepted_if_allowed(given_text: str, environ: dict[str, str], file: Path) -> None:
+    assert the_service(file, f"[security]\n{given_text}\n{EXEC}", environ).id == "own"
 
 
 @pytest.mark.parametrize(
-    ("said", "environ"),
+    ("given_text", "environ"),
     [
         ("", {}),
         ("allow_exec = false", {}),
@@ -325,21 +328,18 @@ def test_a_program_is_a_probe_where_that_is_allowed(said: str, environ: dict[str
         ("allow_exec = true", {"SVCNODE_SECURITY_ALLOW_EXEC": "false"}),
     ],
 )
-def test_a_program_is_no_probe_where_that_is_not_allowed(said: str, environ: dict[str, str], file: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^services\.own\.probe: exec probes run programs on this machine; to allow"):
-        loaded(file, f"[security]\n{said}\n{EXEC}", environ)
+def test_an_exec_probe_is_refused_unless_allowed(given_text: str, environ: dict[str, str], file: Path) -> None:
+    assert refused_key(file, f"[security]\n{given_text}\n{EXEC}", environ) == "services.own.probe"
 
 
 @pytest.mark.parametrize("text", ["True", "yes", "1", "on", " true", ""])
-def test_in_the_environment_too_it_is_allowed_by_true_alone(text: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_only_true_in_the_environment_allows_exec(text: str) -> None:
+    with pytest.raises(ConfigError, match="SVCNODE_SECURITY_ALLOW_EXEC") as caught:
         load(None, {"SVCNODE_SECURITY_ALLOW_EXEC": text})
-    assert str(refused.value) == (
-        "security.allow_exec: must be true or false, not a string (environment variable SVCNODE_SECURITY_ALLOW_EXEC)"
-    )
+    assert caught.value.key == "security.allow_exec"
 
 
-def test_a_slow_success_and_a_pending_change_have_measures_of_their_own(file: Path) -> None:
+def test_max_latency_and_transition_interval_can_be_set(file: Path) -> None:
     text = """
         [defaults]
         interval = "8s"
@@ -354,37 +354,43 @@ def test_a_slow_success_and_a_pending_change_have_measures_of_their_own(file: Pa
         transition_interval = "8s"
         max_latency = "1s"
     """
-    watches = [service.definition.probe_config for service in loaded(file, text).services]
-    assert [(watch.schedule.transition_interval_s, watch.max_latency_s) for watch in watches if watch] == [
+    probe_configs = [service.definition.probe_config for service in loaded(file, text).services]
+    assert [
+        (probe_config.schedule.transition_interval_s, probe_config.max_latency_s)
+        for probe_config in probe_configs
+        if probe_config
+    ] == [
         (2.0, 0.5),
         (8.0, 1.0),
     ]
 
 
-def test_without_a_word_there_is_no_limit_to_a_success_and_a_pending_change_is_a_fifth(file: Path) -> None:
-    watch = the_service(file, '[[services]]\nid = "a"\nprobe = "file:/a"\ninterval = "5s"\n').definition.probe_config
-    assert watch is not None
-    assert watch.max_latency_s is None
-    assert watch.schedule.wait_s(is_change_pending=True) == 1.0
+def test_by_default_there_is_no_max_latency_and_the_transition_interval_is_a_fifth(file: Path) -> None:
+    probe_config = the_service(
+        file, '[[services]]\nid = "a"\nprobe = "file:/a"\ninterval = "5s"\n'
+    ).definition.probe_config
+    assert probe_config is not None
+    assert probe_config.max_latency_s is None
+    assert probe_config.schedule.wait_s(is_change_pending=True) == 1.0
 
 
 # ---- addresses and prefixes
 
 
-@pytest.mark.parametrize("said", ['"127.0.0.1:1, [::1]:2 ,unix:/a"', '["127.0.0.1:1", "[::1]:2", "unix:/a"]'])
-def test_several_addresses_are_a_list_or_have_commas_between_them(said: str, file: Path) -> None:
-    assert loaded(file, f"[server]\nlisten = {said}\n").listen == (
+@pytest.mark.parametrize("given_text", ['"127.0.0.1:1, [::1]:2 ,unix:/a"', '["127.0.0.1:1", "[::1]:2", "unix:/a"]'])
+def test_several_addresses_are_a_list_or_separated_by_commas(given_text: str, file: Path) -> None:
+    assert loaded(file, f"[server]\nlisten = {given_text}\n").listen == (
         Address(scheme="http", host="127.0.0.1", port=1),
         Address(scheme="http", host="::1", port=2),
         Address(scheme="unix", path="/a"),
     )
 
 
-def test_in_a_list_a_comma_belongs_to_the_path(file: Path) -> None:
+def test_in_a_list_a_comma_is_part_of_the_path(file: Path) -> None:
     assert loaded(file, '[server]\nlisten = ["unix:/a,b"]\n').listen == (Address(scheme="unix", path="/a,b"),)
 
 
-def test_lists_in_the_environment_have_commas_between_their_items() -> None:
+def test_lists_in_the_environment_are_separated_by_commas() -> None:
     environ = {"SVCNODE_SERVER_LISTEN": "127.0.0.1:1,[::1]:2", "SVCNODE_SERVER_PREFIX": "/svc, /eigen/"}
     loads = load(None, environ)
     assert [str(address) for address in loads.listen] == ["http://127.0.0.1:1", "http://[::1]:2"]
@@ -392,7 +398,7 @@ def test_lists_in_the_environment_have_commas_between_their_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "environ", "flags", "changed_by"),
+    ("text", "environ", "flags", "set_by"),
     [
         ("", {}, (), None),
         ('[server]\nlisten = "127.0.0.1:1"', {}, (), "listen in [server]"),
@@ -400,19 +406,19 @@ def test_lists_in_the_environment_have_commas_between_their_items() -> None:
         ('[server]\nlisten = "127.0.0.1:1"', {}, (Override(("server", "listen"), ["a:2"], "--listen"),), "--listen"),
     ],
 )
-def test_it_is_known_what_to_change_to_listen_elsewhere(
-    text: str, environ: dict[str, str], flags: tuple[Override, ...], changed_by: str | None, file: Path
+def test_set_by_names_the_option_variable_or_key_of_an_address(
+    text: str, environ: dict[str, str], flags: tuple[Override, ...], set_by: str | None, file: Path
 ) -> None:
     loads = loaded(file, text, {"HOME": "/home/me", **environ}, *flags)
-    assert loads.set_by(loads.listen[0]) == changed_by
+    assert loads.set_by(loads.listen[0]) == set_by
 
 
-def test_the_operator_surface_is_moved_by_a_key_of_its_own(file: Path) -> None:
+def test_set_by_names_the_key_of_the_operator_surface(file: Path) -> None:
     loads = loaded(file, '[server]\noperator_listen = "127.0.0.1:1"', {"HOME": "/home/me"})
     assert [loads.set_by(address) for address in loads.all_listen_addresses] == [None, "operator_listen in [server]"]
 
 
-def test_two_free_ports_may_speak_two_things(file: Path) -> None:
+def test_two_random_ports_may_have_different_schemes(file: Path) -> None:
     text = (
         '[server]\nlisten = ["http://127.0.0.1:0", "https://127.0.0.1:0"]\n'
         f'tls = {{ certificate = "{file}", key = "{file}" }}\n'
@@ -420,7 +426,7 @@ def test_two_free_ports_may_speak_two_things(file: Path) -> None:
     assert [address.scheme for address in loaded(file, text).listen] == ["http", "https"]
 
 
-def test_with_a_certificate_an_address_speaks_tls_unless_it_says_otherwise(file: Path) -> None:
+def test_with_a_certificate_an_address_without_a_scheme_uses_tls(file: Path) -> None:
     text = f"""
         [server]
         listen = ["127.0.0.1:1", "http://127.0.0.1:2", "unix:/a"]
@@ -445,49 +451,45 @@ def operator_of(settings: Settings) -> OperatorSettings:
     return settings.operator
 
 
-def test_the_operator_surface_is_wherever_the_interface_is(file: Path) -> None:
+def test_by_default_the_operator_surface_is_at_the_addresses_of_the_interface(file: Path) -> None:
     loads = loaded(file, '[server]\nlisten = ["127.0.0.1:1", "unix:/a"]\n')
     assert loads.operator == OperatorSettings(listen=None, token=None)
     assert loads.all_listen_addresses == loads.listen
 
 
-def test_the_operator_surface_can_have_a_listener_of_its_own(file: Path) -> None:
+def test_the_operator_surface_can_have_its_own_address(file: Path) -> None:
     loads = loaded(file, '[server]\noperator_listen = "0.0.0.0:9000"\n')
     assert operator_of(loads).listen == (OWN,)
     assert loads.all_listen_addresses == (*loads.listen, OWN)
 
 
-def test_without_an_operator_surface_its_listener_is_not_listened_on(file: Path) -> None:
+def test_without_an_operator_surface_its_address_is_not_used(file: Path) -> None:
     loads = loaded(file, '[server]\noperator = false\noperator_listen = "0.0.0.0:9000"\n')
     assert loads.operator is None
     assert loads.all_listen_addresses == loads.listen
 
 
-def test_the_operator_surface_alone_may_speak_tls(file: Path) -> None:
+def test_only_the_operator_surface_may_use_tls(file: Path) -> None:
     tls = f'tls = {{ certificate = "{file}", key = "{file}" }}'
     text = f'[server]\nlisten = "http://127.0.0.1:1"\noperator_listen = "0.0.0.0:9000"\n{tls}\n'
     (own,) = operator_of(loaded(file, text)).listen or ()
     assert own.scheme == "https"
-    with pytest.raises(ConfigError, match="no address here would speak TLS"):
-        loaded(file, text.replace("operator_listen", "operator = false\noperator_listen"))
+    assert refused_key(file, text.replace("operator_listen", "operator = false\noperator_listen")) == "server.listen"
 
 
 @pytest.mark.parametrize("name", RESERVED_SEGMENTS)
-def test_a_prefix_may_be_where_the_operator_surface_would_be_only_without_that(name: str, file: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=rf'^server\.prefix: "/{name}" is where the operator pages are; choose another'
-    ):
-        loaded(file, f'[server]\nprefix = "/{name}"\n')
+def test_a_prefix_with_a_path_of_the_operator_surface_needs_operator_false(name: str, file: Path) -> None:
+    assert refused_key(file, f'[server]\nprefix = "/{name}"\n') == "server.prefix"
     assert loaded(file, f'[server]\nprefix = "/{name}"\noperator = false\n').prefixes == (f"/{name}",)
     assert loaded(file, f'[server]\nprefix = "/{name}s"\n').prefixes == (f"/{name}s",)
 
 
-def test_every_path_of_the_operator_surface_is_kept_from_prefixes() -> None:
+def test_every_path_of_the_operator_surface_is_reserved() -> None:
     assert set(RESERVED_SEGMENTS) == {path.split("/")[1] for path in ROUTES} - {""}
 
 
 @pytest.mark.parametrize(
-    ("said", "environ"),
+    ("given_text", "environ"),
     [
         (f'operator_token = "{TOKEN}"', {}),
         ('operator_token = "${OPERATOR}"', {"OPERATOR": TOKEN}),
@@ -496,12 +498,12 @@ def test_every_path_of_the_operator_surface_is_kept_from_prefixes() -> None:
         ("", {"SVCNODE_SECURITY_OPERATOR_TOKEN": "${OPERATOR}", "OPERATOR": TOKEN}),
     ],
 )
-def test_the_token_may_stand_elsewhere_and_is_never_shown(
-    said: str, environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_token_may_come_from_a_variable_or_file_and_is_never_shown(
+    given_text: str, environ: dict[str, str], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(file.parent)
     Path("token.txt").write_text(f"{TOKEN}\n")
-    loads = loaded(file, f"[security]\n{said}\n", environ)
+    loads = loaded(file, f"[security]\n{given_text}\n", environ)
     assert operator_of(loads).token == TOKEN
     assert TOKEN not in repr(loads)
     assert redacted(f"it is {TOKEN}") == "it is ***"
@@ -510,56 +512,56 @@ def test_the_token_may_stand_elsewhere_and_is_never_shown(
 @pytest.mark.parametrize(
     "token", ["", "short", "x" * 15, "x" * 15 + " ", "x" * 15 + "ä", "x" * 15 + ":", "x" * 20 + "\n"]
 )
-def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused_without_being_shown(token: str) -> None:
-    with pytest.raises(ConfigError, match=r"^security\.operator_token: a token has 16 characters or more") as refused:
+def test_a_short_or_invalid_token_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         load(None, {"SVCNODE_SECURITY_OPERATOR_TOKEN": token})
-    assert not token or token not in str(refused.value)
+    assert caught.value.key == "security.operator_token"
+    assert not token or token not in str(caught.value)
 
 
-def test_a_token_of_sixteen_characters_will_do() -> None:
+def test_a_token_of_sixteen_characters_is_accepted() -> None:
     assert operator_of(load(None, {"SVCNODE_SECURITY_OPERATOR_TOKEN": "-._~+/=xXyY01234"})).token == "-._~+/=xXyY01234"
 
 
-@pytest.mark.parametrize(("said", "trusts_loopback"), [("", True), ("true", True), ("false", False)])
-def test_loopback_is_trusted_unless_it_is_said_not_to_be(said: str, trusts_loopback: bool, file: Path) -> None:
-    trust = f"trust_loopback = {said}\n" if said else ""
+@pytest.mark.parametrize(("given_text", "trusts_loopback"), [("", True), ("true", True), ("false", False)])
+def test_loopback_is_trusted_by_default(given_text: str, trusts_loopback: bool, file: Path) -> None:
+    trust = f"trust_loopback = {given_text}\n" if given_text else ""
     loads = loaded(file, f'[security]\noperator_token = "{TOKEN}"\n{trust}')
     assert operator_of(loads).trusts_loopback is trusts_loopback
 
 
-def test_the_environment_may_say_that_loopback_is_not_to_be_trusted(file: Path) -> None:
+def test_without_trust_in_loopback_a_token_is_required(file: Path) -> None:
     not_trusted = {"SVCNODE_SECURITY_TRUST_LOOPBACK": "false"}
     assert not operator_of(loaded(file, f'[security]\noperator_token = "{TOKEN}"\n', not_trusted)).trusts_loopback
-    with pytest.raises(ConfigError, match=r"no token .*\(environment variable SVCNODE_SECURITY_TRUST_LOOPBACK\)$"):
-        loaded(file, "", not_trusted)
+    assert refused_key(file, "", not_trusted) == "security.trust_loopback"
 
 
-def test_without_an_operator_surface_no_token_is_needed_to_guard_it(file: Path) -> None:
+def test_without_an_operator_surface_no_token_is_required(file: Path) -> None:
     assert loaded(file, "[server]\noperator = false\n[security]\ntrust_loopback = false\n").operator is None
 
 
-def test_history_is_kept_as_long_and_as_large_as_is_said(file: Path) -> None:
+def test_history_has_the_configured_limits(file: Path) -> None:
     loads = loaded(file, '[history]\npath = "h.db"\nmax_age = "1h"\nmax_size = "1MiB"\n')
     assert loads.history == HistorySettings(path=Path("h.db"), max_age_s=3600.0, max_bytes=1024**2)
 
 
 @pytest.mark.parametrize("environ", [{}, {"SVCNODE_HISTORY_PATH": "h.db"}])
-def test_history_need_not_be_kept(environ: dict[str, str], file: Path) -> None:
+def test_history_can_be_turned_off(environ: dict[str, str], file: Path) -> None:
     assert loaded(file, "[history]\nkeep = false\n", environ).history is None
 
 
-# ---- who wins
+# ---- precedence
 
 
-def test_a_flag_wins_over_the_environment_and_the_environment_over_the_file(file: Path) -> None:
+def test_an_option_overrides_the_environment_which_overrides_the_file(file: Path) -> None:
     text = '[node]\nname = "file"\nversion = "v1"\n[log]\nlevel = "debug"\n'
     environ = {"SVCNODE_NODE_VERSION": "v2", "SVCNODE_LOG_LEVEL": "warning"}
     loads = loaded(file, text, environ, Override(("log", "level"), "error", "--log-level"))
     assert (loads.node_name, loads.node_version, loads.log_level) == ("file", "v2", "error")
 
 
-def test_a_wrong_value_is_blamed_on_whoever_said_it(file: Path) -> None:
-    with pytest.raises(ConfigError, match=r'such as "5s" \(--drain\)$'):
+def test_an_error_names_the_source_of_the_value(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\(--drain\)$"):
         loaded(
             file,
             '[server]\ndrain = "1s"\n',
@@ -572,7 +574,7 @@ def test_a_wrong_value_is_blamed_on_whoever_said_it(file: Path) -> None:
 
 
 LETTERS = st.characters(exclude_categories=("Cs", "Cc"))
-WORDS = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text not in DOT_SEGMENTS)
+NAMES = st.text(LETTERS, min_size=1, max_size=12).filter(lambda text: text not in DOT_SEGMENTS)
 DURATIONS = st.builds(
     lambda number, unit: f"{number}{unit}", st.integers(1, 999), st.sampled_from(["ms", "s", "m", "h"])
 )
@@ -591,9 +593,9 @@ POLICIES: dict[str, st.SearchStrategy[Any]] = {
     "start_period": DURATIONS,
     "stale_after": st.integers(25, 168).map("{}h".format),  # longer than any interval below
 }
-# What has to stay below the interval or the timeout has tests of its own; this much is below all of them.
+# max_latency must be below the timeout: these values are below all of them.
 INTERVALS = DURATIONS.filter(lambda text: seconds(text) <= MAX_INTERVAL_S)
-LOOKS = POLICIES | {"interval": INTERVALS, "max_latency": st.sampled_from(["0.1ms", "0.25ms"])}
+SCHEDULES = POLICIES | {"interval": INTERVALS, "max_latency": st.sampled_from(["0.1ms", "0.25ms"])}
 
 
 def tables(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -619,19 +621,19 @@ SIZES = st.builds(lambda number, unit: f"{number}{unit}", st.integers(1, 99), st
 STATUSES = st.integers(200, 399) | st.sampled_from(["2xx", "200-204"])
 HTTP_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "headers": st.dictionaries(st.text("XYab-", min_size=1, max_size=5), LINES, max_size=2),
-    "bearer": st.sampled_from(["", "a-bearer-token"]),  # what is secret once is hidden in every later test
+    "bearer": st.sampled_from(["", "a-bearer-token"]),  # a registered secret is redacted in every later example
     "proxy": st.builds(lambda host, port: f"http://{host}:{port}", HOSTS, PORTS),
 }
 
 
 def kind(*schemes: str, **options: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Tables of a kind that names a host."""
+    """Tables of a kind with a host."""
     urls = st.builds(lambda scheme, host, port: f"{scheme}://{host}:{port}", st.sampled_from(schemes), HOSTS, PORTS)
     return st.builds(lambda url, table: {"url": url} | table, urls, tables(**options))
 
 
 def local_kind(scheme: str, **options: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Tables of a kind that names a path."""
+    """Tables of a kind with a path."""
     return st.builds(lambda path, table: {"url": f"{scheme}:{path}"} | table, PATHS, tables(**options))
 
 
@@ -674,19 +676,19 @@ PROBES = st.one_of(
 
 
 SERVICES = st.builds(
-    lambda service_id, words, how: {"id": service_id} | words | how,
+    lambda service_id, texts, how: {"id": service_id} | texts | how,
     st.text(LETTERS, min_size=1, max_size=256).filter(lambda text: text not in DOT_SEGMENTS),
     tables(
         name=st.text(LETTERS, max_size=9),
         description=st.text(LETTERS | st.sampled_from("\n\t"), max_size=9),
         impact=st.sampled_from(["critical", "partial", "none"]),
-        **LOOKS,
+        **SCHEDULES,
     ),
     st.fixed_dictionaries({"status": st.sampled_from(["Up", "Down", "Initializing"])})
     | st.fixed_dictionaries({"probe": PROBES | st.sampled_from(["sqlite:b%20c.db", "file:///d", "heartbeat:30s"])}),
 )
 CONFIGURATIONS = tables(
-    node=tables(name=WORDS, version=VERSIONS),
+    node=tables(name=NAMES, version=VERSIONS),
     server=tables(
         listen=st.lists(ADDRESSES, min_size=1, max_size=3, unique=True) | ADDRESSES,
         prefix=st.lists(PREFIXES, min_size=1, max_size=3) | PREFIXES,
@@ -701,7 +703,7 @@ CONFIGURATIONS = tables(
     ),
     store=tables(path=st.text("abc/._ ", min_size=1, max_size=9)),
     log=tables(level=st.sampled_from(["debug", "info", "warning", "error"]), format=st.sampled_from(["auto", "text"])),
-    defaults=tables(**LOOKS),
+    defaults=tables(**SCHEDULES),
     services=st.lists(SERVICES, max_size=4, unique_by=lambda service: service["id"]),
 )
 
@@ -709,7 +711,7 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def toml(value: object) -> str:
-    """A value as TOML has it on one line; JSON but for the tables and the one character that TOML refuses bare."""
+    """A value as TOML on one line: JSON, except for tables and one character that TOML requires to be escaped."""
     match value:
         case dict():
             return "{ " + ", ".join(f"{toml(key)} = {toml(inner)}" for key, inner in value.items()) + " }"
@@ -730,7 +732,7 @@ def seconds(duration: str) -> float:
 
 @generating
 @given(data=CONFIGURATIONS)
-def test_a_configuration_loads_to_what_it_says(data: dict[str, Any], file: Path) -> None:
+def test_the_settings_have_the_values_of_the_configuration(data: dict[str, Any], file: Path) -> None:
     data = data | {"security": {"allow_exec": True}}
     loads = loaded(file, document(data))
 
@@ -746,59 +748,64 @@ def test_a_configuration_loads_to_what_it_says(data: dict[str, Any], file: Path)
     assert (loads.log_level, loads.log_format) == (log.get("level", "info"), log.get("format", "auto"))
     if "path" in data.get("store", {}):
         assert loads.store_path == Path(data["store"]["path"])
-    _assert_remembers(loads, data.get("history", {}))
+    _assert_history(loads, data.get("history", {}))
     assert loads.uses_store is not bool(data.get("services"))
-    for service, said in zip(loads.services, data.get("services") or [{"id": "store", "probe": ""}], strict=True):
-        _assert_says(service, said, data.get("defaults", {}))
+    for service, given_text in zip(loads.services, data.get("services") or [{"id": "store", "probe": ""}], strict=True):
+        _assert_service(service, given_text, data.get("defaults", {}))
 
 
-def _assert_remembers(loads: Settings, said: dict[str, Any]) -> None:
-    if not said.get("keep", True):
+def _assert_history(loads: Settings, given_text: dict[str, Any]) -> None:
+    if not given_text.get("keep", True):
         assert loads.history is None
         return
     assert loads.history is not None
-    assert loads.history.max_age_s == seconds(said.get("max_age", "400d"))
-    assert loads.history.max_bytes == int(said.get("max_size", "256MiB").removesuffix("MiB")) * 1024**2
-    if "path" in said:
-        assert loads.history.path == Path(said["path"])
+    assert loads.history.max_age_s == seconds(given_text.get("max_age", "400d"))
+    assert loads.history.max_bytes == int(given_text.get("max_size", "256MiB").removesuffix("MiB")) * 1024**2
+    if "path" in given_text:
+        assert loads.history.path == Path(given_text["path"])
 
 
 def _all(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def _assert_says(service: ServiceSettings, said: dict[str, Any], defaults: dict[str, Any]) -> None:
-    about, watch = service.definition.service, service.definition.probe_config
-    assert about.id == said["id"]
+def _assert_service(service: ServiceSettings, given_text: dict[str, Any], defaults: dict[str, Any]) -> None:
+    about, probe_config = service.definition.service, service.definition.probe_config
+    assert about.id == given_text["id"]
     if about.id != "store":
-        assert (about.name, about.description) == (said.get("name", said["id"]), said.get("description", ""))
-    assert about.impact.value == said.get("impact", "partial")
-    if "status" in said:
-        assert service.status is Status(said["status"])
-        assert (watch, about.policy) == (None, REPORTED_POLICY)
+        assert (about.name, about.description) == (
+            given_text.get("name", given_text["id"]),
+            given_text.get("description", ""),
+        )
+    assert about.impact.value == given_text.get("impact", "partial")
+    if "status" in given_text:
+        assert service.status is Status(given_text["status"])
+        assert (probe_config, about.policy) == (None, REPORTED_POLICY)
         return
-    if said["probe"] == "heartbeat:30s":
-        assert (watch, about.policy.ttl_s) == (None, 30.0)
+    if given_text["probe"] == "heartbeat:30s":
+        assert (probe_config, about.policy.ttl_s) == (None, 30.0)
         return
-    assert watch is not None
-    if said["probe"]:
-        assert watch.probe == make_probe(said["probe"], allowed={"allow_exec"})
-    looks: dict[str, Any] = {"interval": "10s", "rise": 2, "fall": 3, "start_period": "30s"} | defaults
-    looks |= {key: value for key, value in said.items() if key in LOOKS}
-    interval_s = seconds(looks["interval"])
-    assert watch.schedule == Schedule(interval_s=interval_s, timeout_s=min(3.0, interval_s / 2))
-    assert watch.max_latency_s == (seconds(looks["max_latency"]) if "max_latency" in looks else None)
+    assert probe_config is not None
+    if given_text["probe"]:
+        assert probe_config.probe == make_probe(given_text["probe"], allowed={"allow_exec"})
+    options: dict[str, Any] = {"interval": "10s", "rise": 2, "fall": 3, "start_period": "30s"} | defaults
+    options |= {key: value for key, value in given_text.items() if key in SCHEDULES}
+    interval_s = seconds(options["interval"])
+    assert probe_config.schedule == Schedule(interval_s=interval_s, timeout_s=min(3.0, interval_s / 2))
+    assert probe_config.max_latency_s == (seconds(options["max_latency"]) if "max_latency" in options else None)
     assert about.policy == Policy(
-        rise=looks["rise"],
-        fall=looks["fall"],
-        start_period_s=seconds(looks["start_period"]),
-        stale_after_s=seconds(looks["stale_after"]) if "stale_after" in looks else watch.schedule.default_stale_after_s,
+        rise=options["rise"],
+        fall=options["fall"],
+        start_period_s=seconds(options["start_period"]),
+        stale_after_s=seconds(options["stale_after"])
+        if "stale_after" in options
+        else probe_config.schedule.default_stale_after_s,
     )
 
 
 @generating
 @given(raw=st.binary(max_size=40) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_whatever_the_file_holds_it_loads_or_is_refused(raw: bytes, file: Path) -> None:
+def test_any_file_is_loaded_or_refused(raw: bytes, file: Path) -> None:
     file.write_bytes(raw)
     with suppress(ConfigError):
         load(file, {})
@@ -837,11 +844,11 @@ ODDITIES = st.dictionaries(
 
 @generating
 @given(data=ODDITIES)
-def test_whatever_stands_in_a_table_it_loads_or_the_file_is_named(data: dict[str, Any], file: Path) -> None:
+def test_any_table_is_loaded_or_refused_with_the_file(data: dict[str, Any], file: Path) -> None:
     try:
         loaded(file, document(data))
     except ConfigError as exc:
-        assert str(file) in str(exc)  # noqa: PT017  being refused is only one of two good ends
+        assert exc.file == file  # noqa: PT017  both outcomes are valid
 
 
 URLS = [
@@ -860,7 +867,7 @@ URLS = [
 ]
 USED_KINDS: list[Any] = [_load_kind(url.partition(":")[0]) for url in URLS]
 OPTION_NAMES = sorted({field.name for one in USED_KINDS for field in fields(one) if field.init})
-# Short, since some would be secrets, and those are hidden in every later test.
+# Short: a registered secret is redacted in every later example.
 ODD_VALUES = st.recursive(
     st.text(max_size=3)
     | st.integers()
@@ -880,15 +887,15 @@ ODD_VALUES = st.recursive(
     url=st.sampled_from(URLS) | ODD_VALUES,
     options=st.dictionaries(st.sampled_from(OPTION_NAMES) | st.text(max_size=3), ODD_VALUES, max_size=3),
 )
-def test_whatever_options_a_probe_has_it_loads_or_the_service_is_named(
+def test_any_probe_options_are_loaded_or_refused_with_the_service(
     url: object, options: dict[str, Any], file: Path
 ) -> None:
     probe = {"url": url, **options}
     try:
         loaded(file, document({"security": {"allow_exec": True}, "services": [{"id": "db", "probe": probe}]}))
     except ConfigError as exc:
-        assert re.match(r"services\.db\.probe", str(exc))  # noqa: PT017  being refused is only one of two good ends
-        assert str(exc).endswith(f" ({file}:2)")  # noqa: PT017  as above
+        assert (exc.key or "").startswith("services.db.probe")  # noqa: PT017  both outcomes are valid
+        assert (exc.file, exc.line) == (file, 2)  # noqa: PT017  as above
 
 
 @generating
@@ -908,6 +915,6 @@ def test_whatever_options_a_probe_has_it_loads_or_the_service_is_named(
         st.text(max_size=12) | st.just("\udcff"),
     )
 )
-def test_whatever_the_environment_holds_it_loads_or_is_refused(environ: dict[str, str]) -> None:
+def test_any_environment_is_loaded_or_refused(environ: dict[str, str]) -> None:
     with suppress(ConfigError):
         load(None, environ)

@@ -57,7 +57,7 @@ status = "Up"              # 22
         (("services", 1, "status"), 22),
     ],
 )
-def test_a_key_stands_on_its_line(path: KeyPath, line: int) -> None:
+def test_a_key_has_its_line(path: KeyPath, line: int) -> None:
     assert TomlLines(TEXT).line_of(path) == line
 
 
@@ -70,12 +70,12 @@ def test_a_key_stands_on_its_line(path: KeyPath, line: int) -> None:
         (("node", "name", "x"), 2),
     ],
 )
-def test_a_key_without_a_line_of_its_own_is_placed_on_that_of_the_nearest_around_it(path: KeyPath, line: int) -> None:
+def test_a_key_inside_a_value_has_the_line_of_the_enclosing_key(path: KeyPath, line: int) -> None:
     assert TomlLines(TEXT).line_of(path) == line
 
 
 @pytest.mark.parametrize("path", [(), ("store",), ("not",), ("not a table",)])
-def test_what_is_not_there_has_no_line(path: KeyPath) -> None:
+def test_a_missing_key_has_no_line(path: KeyPath) -> None:
     assert TomlLines(TEXT).line_of(path) is None
 
 
@@ -102,18 +102,18 @@ def test_what_is_not_there_has_no_line(path: KeyPath) -> None:
         "[[x]]\n[x.y]\n[[x]]\n[x.y]",
     ],
 )
-def test_nothing_before_a_key_moves_it(before: str) -> None:
+def test_the_text_before_a_key_does_not_change_its_line(before: str) -> None:
     text = f"{before}\n[here]\nkey = 1\n"
-    tomllib.loads(text)  # what is not TOML proves nothing
+    tomllib.loads(text)  # the example must be valid TOML
     assert TomlLines(text).line_of(("here", "key")) == text.count("\n")
 
 
 @pytest.mark.parametrize("key", ['"name"', "'name'", '"na\\u006de"', '"\\U0000006eame"'])
-def test_a_key_is_known_however_it_is_quoted(key: str) -> None:
+def test_a_key_is_found_with_any_quoting(key: str) -> None:
     assert TomlLines(f"\n[ 'no.de' . {key} ]\n").line_of(("no.de", "name")) == 2
 
 
-def test_the_quotes_within_a_quoted_key_are_its_own() -> None:
+def test_quotes_inside_a_quoted_key_belong_to_the_key() -> None:
     lines = TomlLines("\"'a'\" = 1\n'\"a\"' = 2\na = 3\n")
     assert [lines.line_of((key,)) for key in ("'a'", '"a"', "a")] == [1, 2, 3]
 
@@ -135,7 +135,7 @@ class Draft:
         self.text += f"{statement}\n"
 
 
-# Everything that ends, opens or hides something in TOML, and what only looks as if it ended a line.
+# Everything that ends, opens or hides something in TOML, and line separators that TOML does not treat as line ends.
 ODD = st.sampled_from([*"\"'\\[]{}#=.,\t \u2028\x85", '"""', "'''", "[[x]]", "a = 1"])
 CHARACTERS = st.characters(exclude_categories=("Cs", "Cc"))
 LINE = st.lists(ODD | CHARACTERS, max_size=8).map("".join)
@@ -165,7 +165,7 @@ def array(values: list[str], comment: str) -> str:
 
 
 def inline_table(values: list[str]) -> str:
-    return "{ " + ", ".join(f"k{place} = {value}" for place, value in enumerate(values)) + " }"
+    return "{ " + ", ".join(f"k{index} = {value}" for index, value in enumerate(values)) + " }"
 
 
 ONE_LINE_VALUES = st.sampled_from(["1", "true", "2026-01-01"]) | LINE.map(quoted) | LINE.map(literal)
@@ -212,24 +212,24 @@ def documents(draw: st.DrawFn) -> Draft:
             draft.write((table,), f"[{key(table)}] # {draw(LINE)}")
             fill((table,), draw(names))
             continue
-        for place in range(draw(st.integers(1, 3))):
-            draft.write((table, place), f"[[ {key(table)} ]]")
+        for index in range(draw(st.integers(1, 3))):
+            draft.write((table, index), f"[[ {key(table)} ]]")
             inside = draw(names)
-            fill((table, place), inside)
+            fill((table, index), inside)
             inner = draw(NAMES)
             if inner not in inside:
-                draft.write((table, place, inner), f"[ {key(table)} . {key(inner)} ]")
-                fill((table, place, inner), draw(names))
+                draft.write((table, index, inner), f"[ {key(table)} . {key(inner)} ]")
+                fill((table, index, inner), draw(names))
     return draft
 
 
 @settings(deadline=None, max_examples=40)
 @given(documents())
-def test_every_key_of_a_document_is_found_on_the_line_that_first_names_it(draft: Draft) -> None:
+def test_every_key_of_a_document_has_the_first_line_that_contains_it(draft: Draft) -> None:
     data = tomllib.loads(draft.text)
     lines = TomlLines(draft.text)
     for path, line in draft.lines.items():
         value: Any = data
         for key in path:
-            value = value[key]  # the generator means what tomllib reads
+            value = value[key]  # the generated key exists
         assert lines.line_of(path) == line
