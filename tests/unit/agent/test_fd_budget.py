@@ -21,7 +21,7 @@ UNLIMITED = resource.RLIM_INFINITY
         (UNLIMITED, UNLIMITED, (4096, 1024), None),
     ],
 )
-def test_connections_and_looks_share_the_open_files(
+def test_connections_and_checks_share_the_file_descriptors(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, shares: tuple[int, int], raised_to: int | None
 ) -> None:
     raised: list[tuple[int, int]] = []

@@ -1,26 +1,25 @@
-"""The services of the configuration: what a change of it does to the node, and what is said of that."""
-
 from __future__ import annotations
 
 import logging
 
 import pytest
 
-from svcnode.agent.services import ConfiguredServices
+from svcnode.agent.services import ConfigDiff, ConfiguredServices
 from svcnode.config import ServiceSettings
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
 from svcnode.definition import define
 from svcnode.node import Node
 
 
-class World:
+class Setup:
     def __init__(self) -> None:
         self.node = Node("validator-7", version="v1")
         self.services = ConfiguredServices(self.node)
         self.changes: list[tuple[ChangeKind, str | None]] = []
-        self.node.subscribe(self._heard)
+        self.node.subscribe(self._record)
 
-    def _heard(self, change: Change) -> None:
+    def _record(self, change: Change) -> None:
         self.changes.append((change.kind, change.service_id))
 
     @property
@@ -29,8 +28,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def setup() -> Setup:
+    return Setup()
 
 
 def probed(service_id: str, name: str = "") -> ServiceSettings:
@@ -41,12 +40,12 @@ def fixed(service_id: str, status: Status = Status.UP) -> ServiceSettings:
     return ServiceSettings(definition=define(service_id), status=status)
 
 
-def test_services_come_change_and_go(world: World) -> None:
-    world.services.apply([probed("a"), probed("b")])
-    world.changes.clear()
-    world.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN)])
-    assert world.statuses == {"b": Status.INITIALIZING, "c": Status.DOWN}
-    assert world.changes == [
+def test_services_are_added_replaced_and_removed_in_this_order(setup: Setup) -> None:
+    setup.services.apply([probed("a"), probed("b")])
+    setup.changes.clear()
+    setup.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN)])
+    assert setup.statuses == {"b": Status.INITIALIZING, "c": Status.DOWN}
+    assert setup.changes == [
         (ChangeKind.REPLACED, "b"),
         (ChangeKind.REGISTERED, "c"),
         (ChangeKind.STATUS, "c"),
@@ -54,55 +53,50 @@ def test_services_come_change_and_go(world: World) -> None:
     ]
 
 
-def test_what_has_not_changed_is_left_alone(world: World) -> None:
+def test_unchanged_services_are_not_touched(setup: Setup) -> None:
     services = [probed("a"), fixed("b")]
-    world.services.apply(services)
-    world.changes.clear()
-    world.services.apply(services)
-    assert not world.changes
+    setup.services.apply(services)
+    setup.changes.clear()
+    setup.services.apply(services)
+    assert not setup.changes
 
 
-def test_what_a_change_came_to_is_told_by_id(world: World) -> None:
-    first = world.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
-    assert str(first) == "added a, b, c, d"
-    second = world.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
-    assert str(second) == "removed a; added e; changed b, c"
+def test_the_diff_has_the_ids_of_removed_added_and_changed_services(setup: Setup) -> None:
+    first = setup.services.apply([probed("a"), probed("b"), fixed("c"), fixed("d")])
+    assert first == ConfigDiff(added=("a", "b", "c", "d"))
+    second = setup.services.apply([probed("b", "Ledger"), fixed("c", Status.DOWN), fixed("d"), probed("e")])
+    assert second == ConfigDiff(removed=("a",), added=("e",), changed=("b", "c"))
     assert second.counts == {"removed": 1, "added": 1, "changed": 2}
 
 
-def test_that_no_service_has_changed_is_told_as_well(world: World) -> None:
+def test_another_order_of_services_is_no_change(setup: Setup) -> None:
     services = [probed("a"), fixed("b")]
-    world.services.apply(services)
-    assert str(world.services.apply(reversed(services))) == "no service changed"
+    setup.services.apply(services)
+    assert setup.services.apply(reversed(services)) == ConfigDiff()
 
 
-def test_of_many_services_a_few_are_named_and_the_others_counted(world: World) -> None:
-    world.services.apply([fixed(f"s{number}") for number in range(5)])
-    changed = world.services.apply([fixed(f"t{number}") for number in range(1000)])
-    assert str(changed) == "removed s0, s1, s2, s3, s4; added t0, t1, t2, t3, t4 and 995 more"
-    assert changed.counts == {"removed": 5, "added": 1000, "changed": 0}
-
-
-def test_a_change_that_failed_half_way_is_taken_up_where_it_ended(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.services.apply([probed("old")])
+def test_after_an_error_the_next_attempt_applies_the_rest(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup.services.apply([probed("old")])
     wanted = [probed("a"), fixed("b"), probed("c")]
     with monkeypatch.context() as patched:
-        patched.setattr(world.node, "report", _fail)
+        patched.setattr(setup.node, "report", _fail)
         with pytest.raises(MemoryError):
-            world.services.apply(wanted)
-    assert world.statuses.keys() == {"old", "a", "b"}
-    world.services.apply(wanted)
-    assert world.statuses == {"a": Status.INITIALIZING, "b": Status.UP, "c": Status.INITIALIZING}
+            setup.services.apply(wanted)
+    assert setup.statuses.keys() == {"old", "a", "b"}
+    setup.services.apply(wanted)
+    assert setup.statuses == {"a": Status.INITIALIZING, "b": Status.UP, "c": Status.INITIALIZING}
 
 
 def _fail(*_: object) -> None:
     raise MemoryError
 
 
-def test_services_of_fixed_status_are_told_together_and_when_they_change(
-    world: World, caplog: pytest.LogCaptureFixture
+def fields_of(records: list[logging.LogRecord], *names: str) -> list[tuple[object, ...]]:
+    return [tuple(getattr(record, name, None) for name in names) for record in records]
+
+
+def test_services_with_a_fixed_status_are_logged_in_one_line_when_they_change(
+    setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "svcnode")
     for services in (
@@ -111,24 +105,46 @@ def test_services_of_fixed_status_are_told_together_and_when_they_change(
         [fixed("a")],
         [],
     ):
-        world.services.apply(services)
-    told = [message for message in caplog.messages if "set in the configuration" in message]
-    assert told == [
-        "3 services have a status that is set in the configuration: 2 Up, 1 Down",
-        "1 service has a status that is set in the configuration: 1 Up",
-        "no services have a status that is set in the configuration",
-    ]
+        setup.services.apply(services)
+    lines = [line for line in fields_of(caplog.records, "event", "services") if line[0] != "node_health"]
+    assert lines == [("fixed_status", 3), ("fixed_status", 1), ("fixed_status", 0)]
 
 
-def test_a_service_that_goes_down_is_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.services.apply([probed("db")])
+def test_a_status_change_is_logged_with_its_fields(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.services.apply([probed("db")])
     caplog.set_level(logging.INFO, "svcnode")
-    world.node.record("db", Verdict.ready())
+    setup.node.record("db", Verdict.ready())
     for _ in range(3):
-        world.node.record("db", Verdict.failed("refused"))
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", "service db is Up, was Initializing"),
-        ("INFO", "node health is 200, was 206"),
-        ("WARNING", "service db is Down, was Up: refused"),
-        ("INFO", "node health is 503, was 200"),
+        setup.node.record("db", Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED))
+    fields = ("levelname", "event", "service", "status", "previous", "code", "reason", "node_health")
+    assert fields_of([record for record in caplog.records if vars(record)["event"] == "service_status"], *fields) == [
+        ("INFO", "service_status", "db", "Up", "Initializing", "ok", "", 200),
+        ("WARNING", "service_status", "db", "Down", "Up", "connection_refused", "refused", 503),
     ]
+
+
+def test_node_health_503_is_a_warning_and_recovery_is_not(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.services.apply([probed("db")])
+    caplog.set_level(logging.INFO, "svcnode")
+    for verdict in (Verdict.ready(), *[Verdict.failed("refused")] * 3, *[Verdict.ready()] * 2):
+        setup.node.record("db", verdict)
+    fields = ("levelname", "event", "previous", "node_health")
+    assert fields_of([record for record in caplog.records if vars(record)["event"] == "node_health"], *fields) == [
+        ("INFO", "node_health", 206, 200),
+        ("WARNING", "node_health", 200, 503),
+        ("INFO", "node_health", 503, 200),
+    ]
+
+
+def test_node_health_503_of_a_drain_is_not_a_warning(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "svcnode")
+    setup.node.drain()
+    assert fields_of(caplog.records, "levelname", "event", "node_health") == [("INFO", "node_health", 503)]
+
+
+def test_registrations_are_logged_at_debug(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "svcnode")
+    setup.services.apply([probed("db")])
+    setup.services.apply([])
+    lines = [line for line in fields_of(caplog.records, "levelname", "event", "service") if line[0] == "DEBUG"]
+    assert lines == [("DEBUG", "service_registered", "db"), ("DEBUG", "service_deregistered", "db")]

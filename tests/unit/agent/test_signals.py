@@ -1,5 +1,3 @@
-"""What the process is told by signals, and what it makes of that."""
-
 from __future__ import annotations
 
 import asyncio
@@ -15,39 +13,37 @@ from tests.support.virtual_time import in_virtual_time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @pytest.fixture(autouse=True)
 def _handlers_as_before() -> Iterator[None]:
-    before = [signal.getsignal(number) for number in HEEDED]
+    before = [signal.getsignal(number) for number in HANDLED]
     yield
-    for number, handler in zip(HEEDED, before, strict=True):
+    for number, handler in zip(HANDLED, before, strict=True):
         signal.signal(number, handler)
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether there is one, each time that somebody asks."""
-    answers: list[bool] = []
-    monkeypatch.setattr(module, "has_terminal", lambda: answers.pop(0))
-    return answers
+    """The results of the next calls of `has_terminal`."""
+    results: list[bool] = []
+    monkeypatch.setattr(module, "has_terminal", lambda: results.pop(0))
+    return results
 
 
 @pytest.mark.parametrize(
-    ("outlives_terminal", "has_terminal"),
+    ("ignore_hangup", "has_terminal"),
     [
         pytest.param(False, [False], id="no terminal"),
-        pytest.param(True, [], id="a terminal that does not matter"),
+        pytest.param(True, [], id="under nohup"),
         pytest.param(False, [True, True], id="a terminal that stays"),
     ],
 )
 @in_virtual_time
-async def test_a_hangup_asks_for_a_reload(
-    outlives_terminal: bool, has_terminal: list[bool], terminal: list[bool]
-) -> None:
+async def test_sighup_requests_a_reload(ignore_hangup: bool, has_terminal: list[bool], terminal: list[bool]) -> None:
     terminal += has_terminal
-    signals = Signals(ignore_hangup=outlives_terminal)
+    signals = Signals(ignore_hangup=ignore_hangup)
     with signals.installed():
         signal.raise_signal(signal.SIGHUP)
         await signals.reload_requested.wait()
@@ -55,7 +51,7 @@ async def test_a_hangup_asks_for_a_reload(
 
 
 @in_virtual_time
-async def test_the_end_of_its_terminal_asks_it_to_stop(terminal: list[bool]) -> None:
+async def test_sighup_of_a_closed_terminal_requests_a_stop(terminal: list[bool]) -> None:
     terminal += [True, False]
     signals = Signals(ignore_hangup=False)
     with signals.installed():
@@ -65,7 +61,7 @@ async def test_the_end_of_its_terminal_asks_it_to_stop(terminal: list[bool]) -> 
 
 
 @in_virtual_time
-async def test_one_signal_asks_to_stop_and_a_second_ends_it_at_once() -> None:
+async def test_the_second_stop_signal_cancels_the_task() -> None:
     signals = Signals(ignore_hangup=True)
 
     async def serve() -> None:
@@ -82,10 +78,10 @@ async def test_one_signal_asks_to_stop_and_a_second_ends_it_at_once() -> None:
 
 
 @in_virtual_time
-async def test_in_the_end_signals_do_what_they_do_in_any_program() -> None:
+async def test_the_default_handlers_are_restored() -> None:
     with Signals(ignore_hangup=True).installed():
         pass
-    assert [signal.getsignal(number) for number in HEEDED] == [
+    assert [signal.getsignal(number) for number in HANDLED] == [
         signal.SIG_DFL,
         signal.default_int_handler,
         signal.SIG_DFL,
