@@ -1,4 +1,4 @@
-"""Every change to every listener, once and in order."""
+"""Every listener is called once per change, in order; a listener that raises affects no other."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import threading
 
 import pytest
 
-from svcnode.core.model import Change, ChangeKind, Health
+from svcnode.core.model import Change, ChangeKind, Evidence, Health, Verdict
+from svcnode.core.state_machine import initial_state
 from svcnode.feed import ChangeFeed
+
+WAIT_TIMEOUT_S = 30.0
 
 
 def change(number: int) -> Change:
     return Change(kind=ChangeKind.NODE, at_s=float(number), health_before=Health.HEALTHY, health=Health.HEALTHY)
 
 
-def tell(feed: ChangeFeed, *numbers: int) -> None:
+def publish(feed: ChangeFeed, *numbers: int) -> None:
     for number in numbers:
         feed.append(change(number))
     feed.deliver()
@@ -23,114 +26,169 @@ def tell(feed: ChangeFeed, *numbers: int) -> None:
 
 class Listener:
     def __init__(self) -> None:
-        self.heard: list[float] = []
+        self.received: list[float] = []
 
     def __call__(self, change: Change) -> None:
-        self.heard.append(change.at_s)
+        self.received.append(change.at_s)
 
 
-def test_every_listener_hears_every_change_in_order() -> None:
+def test_every_listener_receives_every_change_in_order() -> None:
     feed, first, second = ChangeFeed(), Listener(), Listener()
     feed.subscribe(first)
     feed.subscribe(second)
-    tell(feed, 1, 2, 3)
-    assert first.heard == second.heard == [1, 2, 3]
+    publish(feed, 1, 2, 3)
+    assert first.received == second.received == [1, 2, 3]
 
 
-def test_nothing_is_told_twice() -> None:
+def test_no_change_is_delivered_twice() -> None:
     feed, listener = ChangeFeed(), Listener()
     feed.subscribe(listener)
-    tell(feed, 1)
+    publish(feed, 1)
     feed.deliver()
-    assert listener.heard == [1]
+    assert listener.received == [1]
 
 
-def test_a_feed_knows_whether_anybody_listens() -> None:
+def test_a_feed_knows_whether_it_has_listeners() -> None:
     feed = ChangeFeed()
     before = feed.has_listeners
     unsubscribe = feed.subscribe(Listener())
-    meanwhile = feed.has_listeners
+    during = feed.has_listeners
     unsubscribe()
-    assert (before, meanwhile, feed.has_listeners) == (False, True, False)
+    assert (before, during, feed.has_listeners) == (False, True, False)
 
 
-def test_unsubscribing_ends_one_listening_and_no_other() -> None:
-    feed, stays, leaves = ChangeFeed(), Listener(), Listener()
-    feed.subscribe(stays)
-    unsubscribe = feed.subscribe(leaves)
-    tell(feed, 1)
+def test_unsubscribing_ends_one_subscription_only() -> None:
+    feed, remaining, leaving = ChangeFeed(), Listener(), Listener()
+    feed.subscribe(remaining)
+    unsubscribe = feed.subscribe(leaving)
+    publish(feed, 1)
     unsubscribe()
     unsubscribe()
-    tell(feed, 2)
-    assert (stays.heard, leaves.heard) == ([1, 2], [1])
+    publish(feed, 2)
+    assert (remaining.received, leaving.received) == ([1, 2], [1])
 
 
-@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, GeneratorExit, SystemExit, BaseException])
-def test_whatever_a_listener_raises_is_logged_and_the_others_go_on(
+RAISED = [ValueError, asyncio.CancelledError, GeneratorExit, SystemExit, BaseException]
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_an_exception_of_a_listener_is_logged_and_the_others_are_called(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(change: Change) -> None:
-        raise error("not today")
+    def raise_error(change: Change) -> None:
+        raise error
 
     feed, listener = ChangeFeed(), Listener()
-    feed.subscribe(fails)
+    feed.subscribe(raise_error)
     feed.subscribe(listener)
-    tell(feed, 1, 2)
-    assert listener.heard == [1, 2]
+    publish(feed, 1, 2)
+    assert listener.received == [1, 2]
     assert [record.exc_info is not None for record in caplog.records] == [True, True]
 
 
-def test_a_change_made_by_a_listener_follows_the_one_it_answers() -> None:
+EVIDENCE = Evidence(Verdict.ready(), 1.0)
+STATE = initial_state(0.0)
+
+
+@pytest.mark.parametrize("error", RAISED)
+def test_an_exception_of_an_evidence_listener_is_logged_and_the_others_are_called(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    def raise_error(*_: object) -> None:
+        raise error
+
+    feed, received = ChangeFeed(), list[tuple[object, ...]]()
+    feed.subscribe(on_evidence=raise_error)
+    feed.subscribe(on_evidence=lambda *evidence: received.append(evidence))
+    feed.publish_evidence("db", EVIDENCE, STATE)
+    assert received == [("db", EVIDENCE, STATE)]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_a_subscription_to_evidence_receives_no_changes_and_ends_alone() -> None:
+    feed, received, other = ChangeFeed(), list[str](), list[str]()
+    unsubscribe = feed.subscribe(on_evidence=lambda service_id, *_: received.append(service_id))
+    feed.subscribe(on_evidence=lambda service_id, *_: other.append(service_id))
+    assert not feed.has_listeners
+    publish(feed, 1)
+    feed.publish_evidence("db-1", EVIDENCE, STATE)
+    unsubscribe()
+    feed.publish_evidence("db-2", EVIDENCE, STATE)
+    assert (received, other) == (["db-1"], ["db-1", "db-2"])
+
+
+def test_one_subscription_may_follow_changes_and_evidence() -> None:
+    feed, listener, received = ChangeFeed(), Listener(), list[str]()
+    unsubscribe = feed.subscribe(listener, on_evidence=lambda service_id, *_: received.append(service_id))
+    publish(feed, 1)
+    feed.publish_evidence("db", EVIDENCE, STATE)
+    unsubscribe()
+    publish(feed, 2)
+    feed.publish_evidence("db", EVIDENCE, STATE)
+    assert (listener.received, received) == ([1], ["db"])
+
+
+def test_a_ctrl_c_during_an_evidence_listener_is_raised() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    feed = ChangeFeed()
+    feed.subscribe(on_evidence=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        feed.publish_evidence("db", EVIDENCE, STATE)
+
+
+def test_a_change_that_a_listener_causes_is_delivered_after_the_current_one() -> None:
     feed, listener = ChangeFeed(), Listener()
 
-    def answers(change: Change) -> None:
+    def cause_another(change: Change) -> None:
         if change.at_s < 3:
-            tell(feed, int(change.at_s) + 1)
+            publish(feed, int(change.at_s) + 1)
 
-    feed.subscribe(answers)
+    feed.subscribe(cause_another)
     feed.subscribe(listener)
-    tell(feed, 1)
-    assert listener.heard == [1, 2, 3]
+    publish(feed, 1)
+    assert listener.received == [1, 2, 3]
 
 
-def test_who_subscribes_while_a_change_is_told_hears_the_next_one() -> None:
+def test_a_listener_subscribed_during_delivery_receives_the_next_change() -> None:
     feed, late = ChangeFeed(), Listener()
 
-    def brings_another(change: Change) -> None:
+    def subscribe_another(change: Change) -> None:
         if change.at_s == 1:
             feed.subscribe(late)
 
-    feed.subscribe(brings_another)
-    tell(feed, 1)
-    tell(feed, 2)
-    assert late.heard == [2]
+    feed.subscribe(subscribe_another)
+    publish(feed, 1)
+    publish(feed, 2)
+    assert late.received == [2]
 
 
-def test_a_change_that_comes_while_another_thread_delivers_is_taken_along() -> None:
+def test_a_change_published_while_another_thread_delivers_is_delivered_by_it() -> None:
     feed, listener = ChangeFeed(), Listener()
-    is_in_the_middle, may_go_on = threading.Event(), threading.Event()
+    is_delivering, may_continue = threading.Event(), threading.Event()
 
-    def dawdles(change: Change) -> None:
-        is_in_the_middle.set()
-        assert may_go_on.wait(10.0)
+    def wait(change: Change) -> None:
+        is_delivering.set()
+        assert may_continue.wait(WAIT_TIMEOUT_S)
 
-    feed.subscribe(dawdles)
+    feed.subscribe(wait)
     feed.subscribe(listener)
-    busy = threading.Thread(target=tell, args=(feed, 1))
+    busy = threading.Thread(target=publish, args=(feed, 1))
     busy.start()
-    assert is_in_the_middle.wait(10.0)
-    tell(feed, 2)  # returns at once: the other thread is told to tell
-    assert listener.heard == []
-    may_go_on.set()
-    busy.join(10.0)
-    assert listener.heard == [1, 2]
+    assert is_delivering.wait(WAIT_TIMEOUT_S)
+    publish(feed, 2)  # returns at once: the other thread delivers it
+    assert listener.received == []
+    may_continue.set()
+    busy.join(WAIT_TIMEOUT_S)
+    assert listener.received == [1, 2]
 
 
-def test_a_change_that_comes_just_before_the_delivery_ends_is_not_left_behind() -> None:
+def test_a_change_published_just_before_the_delivery_ends_is_delivered() -> None:
     feed, listener = ChangeFeed(), Listener()
 
     class InterruptedLock:
-        """Another thread brings a change when everything is told and the lock is still held."""
+        """Publishes a change after the last delivery, while the lock is still held, like another thread."""
 
         def __init__(self, lock: threading.Lock) -> None:
             self.acquire = lock.acquire
@@ -140,24 +198,24 @@ def test_a_change_that_comes_just_before_the_delivery_ends_is_not_left_behind() 
         def release(self) -> None:
             if not self._is_interrupted:
                 self._is_interrupted = True
-                tell(feed, 2)
+                publish(feed, 2)
             self._lock.release()
 
-    feed._delivery_lock = InterruptedLock(feed._delivery_lock)  # type: ignore[assignment]  # all of a lock that is needed
+    feed._delivery_lock = InterruptedLock(feed._delivery_lock)  # type: ignore[assignment]
     feed.subscribe(listener)
-    tell(feed, 1)
-    assert listener.heard == [1, 2]
+    publish(feed, 1)
+    assert listener.received == [1, 2]
 
 
-def test_a_ctrl_c_that_finds_a_listener_at_work_ends_the_program_as_ever_and_leaves_the_feed_usable() -> None:
-    def is_interrupted(change: Change) -> None:
+def test_a_ctrl_c_during_a_listener_is_raised_and_the_feed_stays_usable() -> None:
+    def interrupt(change: Change) -> None:
         if change.at_s == 1:
             raise KeyboardInterrupt
 
     feed, listener = ChangeFeed(), Listener()
-    feed.subscribe(is_interrupted)
+    feed.subscribe(interrupt)
     feed.subscribe(listener)
     with pytest.raises(KeyboardInterrupt):
-        tell(feed, 1)
-    tell(feed, 2)
-    assert listener.heard == [2]
+        publish(feed, 1)
+    publish(feed, 2)
+    assert listener.received == [2]

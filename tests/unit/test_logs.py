@@ -9,11 +9,14 @@ import re
 import select
 import sys
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode import logs
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Health, Status
+from svcnode.core.redaction import register_secret
 from svcnode.core.text import one_line
 from svcnode.logs import JsonFormatter, TextFormatter, configure, flush_logs, set_format, set_level
 
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DEADLINE_S = 10.0
+WAIT_TIMEOUT_S = 30.0
 
 
 @pytest.fixture(autouse=True)
 def root() -> Iterator[logging.Logger]:
-    """The root logger as it was before."""
+    """Restores the root logger."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield root
@@ -34,29 +37,29 @@ def root() -> Iterator[logging.Logger]:
     root.setLevel(level)
 
 
-def record(message: str, *arguments: object, level: int = logging.INFO, **more: object) -> logging.LogRecord:
-    made = logging.LogRecord("svcnode.server", level, __file__, 1, message, arguments, None)
-    made.created, made.msecs = 1_767_225_600.25, 250.0  # 2026-01-01
-    vars(made).update(more)
-    return made
+def record(message: str, *arguments: object, level: int = logging.INFO, **extra: object) -> logging.LogRecord:
+    record = logging.LogRecord("svcnode.server", level, __file__, 1, message, arguments, None)
+    record.created, record.msecs = 1_767_225_600.25, 250.0  # 2026-01-01
+    vars(record).update(extra)
+    return record
 
 
 def fail() -> None:
     raise ValueError("out of\ndisk")
 
 
-def with_exception(made: logging.LogRecord) -> logging.LogRecord:
+def with_exception(record: logging.LogRecord) -> logging.LogRecord:
     try:
         fail()
     except ValueError:
-        made.exc_info = sys.exc_info()
-    return made
+        record.exc_info = sys.exc_info()
+    return record
 
 
 # ---- JSON
 
 
-def test_a_json_line_says_when_how_bad_who_and_what() -> None:
+def test_a_json_line_has_time_level_logger_and_message() -> None:
     entry = json.loads(JsonFormatter().format(record("%d of %s", 3, "db", level=logging.WARNING)))
     assert entry == {
         "time": "2026-01-01T00:00:00.250+00:00",
@@ -66,12 +69,49 @@ def test_a_json_line_says_when_how_bad_who_and_what() -> None:
     }
 
 
-def test_what_is_logged_for_machines_stands_beside_the_message() -> None:
+def test_extra_fields_follow_the_message() -> None:
     entry = json.loads(JsonFormatter().format(record("m", service="db", seconds=1.5, odd=ValueError("x"))))
     assert {key: entry[key] for key in ("service", "seconds", "odd")} == {"service": "db", "seconds": 1.5, "odd": "x"}
 
 
-def test_json_is_one_line_whatever_is_said() -> None:
+def test_the_fields_of_a_status_change_have_plain_values_in_a_fixed_order() -> None:
+    fields: dict[str, Any] = {
+        "extra": 1,
+        "node_health": Health.UNHEALTHY,
+        "reason": "refused",
+        "code": ReasonCode.CONNECTION_REFUSED,
+        "previous": Status.UP,
+        "status": Status.DOWN,
+        "service": "db",
+        "event": "status_changed",
+    }
+    entry = json.loads(JsonFormatter().format(record("m", **fields)))
+    assert list(entry.items())[4:] == [
+        ("event", "status_changed"),
+        ("service", "db"),
+        ("status", "Down"),
+        ("previous", "Up"),
+        ("code", "connection_refused"),
+        ("reason", "refused"),
+        ("node_health", 503),
+        ("extra", 1),
+    ]
+
+
+def test_extra_fields_contain_no_secret() -> None:
+    register_secret("hunter2")
+    line = JsonFormatter().format(record("m", reason="wrong: hunter2", event="hunter2", other=["hunter2"]))
+    assert "hunter2" not in line
+    assert json.loads(line)["reason"] == "wrong: ***"
+
+
+def test_an_extra_field_does_not_replace_a_standard_one() -> None:
+    entry = json.loads(JsonFormatter().format(record("m", time="now", logger="other")))
+    assert entry["logger"] == "svcnode.server"
+    assert entry["time"].startswith("2026-01-01")
+
+
+def test_a_json_entry_is_one_line() -> None:
     line = JsonFormatter().format(with_exception(record("a\nb\u2028 ä")))
     assert "\n" not in line
     entry = json.loads(line)
@@ -82,103 +122,103 @@ def test_json_is_one_line_whatever_is_said() -> None:
 # ---- text
 
 
-def test_a_text_line_is_for_people() -> None:
+def test_a_text_line_has_time_level_and_message() -> None:
     line = TextFormatter().format(record("service %s is %s", "db", "Down", level=logging.WARNING))
     assert re.fullmatch(r"\d\d:\d\d:\d\d warning service db is Down", line)
 
 
 @pytest.mark.parametrize("odd", ["\n", "\r", "\x1b[2J", "\x9b", "\u2028", "\u202e", "\udcff"])
-def test_a_message_can_neither_break_its_line_nor_steer_the_terminal(odd: str) -> None:
+def test_a_message_cannot_break_its_line_or_control_the_terminal(odd: str) -> None:
     line = TextFormatter().format(record("reason: %s", odd))
     assert line.isprintable()
     assert line.endswith("reason: " + one_line(odd))
 
 
-def test_a_traceback_follows_the_line() -> None:
+def test_a_traceback_follows_the_message() -> None:
     first, *rest = TextFormatter().format(with_exception(record("it failed"))).splitlines()
     assert first.endswith("it failed")
     assert rest[0] == "Traceback (most recent call last):"
 
 
-def test_formatting_leaves_the_record_to_others_as_it_was() -> None:
-    made = record("m")
-    TextFormatter().format(made)
-    assert made.levelname == "INFO"
+def test_formatting_does_not_change_the_record() -> None:
+    formatted = record("m")
+    TextFormatter().format(formatted)
+    assert formatted.levelname == "INFO"
 
 
-def test_one_line_leaves_what_can_be_seen() -> None:
+def test_one_line_keeps_printable_characters() -> None:
     assert one_line("naïve 値 🙂 \\n") == "naïve 値 🙂 \\n"
     assert one_line("a\nb\x1b\x00\xad") == "a\\nb\\x1b\\x00\\xad"
 
 
-# ---- choosing
+# ---- formats
 
 
-class Outlet:
-    """What is written to a descriptor, be it a pipe or a terminal; nobody reads it but who asks."""
+class LogPipe:
+    """The read end of a pipe or terminal that the log is written to."""
 
     def __init__(self, *, is_terminal: bool = False) -> None:
-        self._stderr, self.descriptor = pty.openpty() if is_terminal else os.pipe()
-        os.set_blocking(self._stderr, False)
+        self._reader, self.descriptor = pty.openpty() if is_terminal else os.pipe()
+        os.set_blocking(self._reader, False)
 
     def close(self) -> None:
-        os.close(self._stderr)
+        os.close(self._reader)
         os.close(self.descriptor)
 
     @property
     def text(self) -> str:
-        """All that has been logged since it was last asked for."""
-        flush_logs(DEADLINE_S)
+        """The lines since the last read."""
+        flush_logs(WAIT_TIMEOUT_S)
         return self.read()
 
     def read(self, count: int = 65536) -> str:
         try:
-            return os.read(self._stderr, count).decode()
+            return os.read(self._reader, count).decode()
         except BlockingIOError:
             return ""
 
-    def write_body(self) -> None:
-        """As a reader does that reads no more."""
+    def fill(self) -> None:
+        """Fill the buffer of the pipe, like a reader that has stopped reading."""
         os.set_blocking(self.descriptor, False)
         with suppress(BlockingIOError):
             while os.write(self.descriptor, b"-" * 4096):
                 pass
         os.set_blocking(self.descriptor, True)
 
-    def read_to_the_end(self) -> str:
-        """All that waits, too."""
+    def read_until_end(self) -> str:
+        """Everything until the line "the end"."""
         read = ""
         while not read.endswith("the end\n"):
-            read += self.read_when_there_is_some()
+            read += self.read_when_ready()
         return read
 
-    def read_when_there_is_some(self) -> str:
-        assert select.select([self._stderr], [], [], DEADLINE_S)[0]
+    def read_when_ready(self) -> str:
+        assert select.select([self._reader], [], [], WAIT_TIMEOUT_S)[0]
         return self.read()
 
 
 @pytest.fixture
-def pipe() -> Iterator[Outlet]:
-    with closing(Outlet()) as outlet:
-        yield outlet
+def pipe() -> Iterator[LogPipe]:
+    with closing(LogPipe()) as pipe:
+        yield pipe
 
 
 @pytest.mark.parametrize(
-    ("style", "is_terminal", "is_json"),
+    ("log_format", "is_terminal", "is_json"),
     [("auto", False, True), ("auto", True, False), ("text", False, False), ("json", True, True)],
 )
-def test_logs_are_text_on_a_terminal_and_json_elsewhere_unless_chosen(
-    style: str, is_terminal: bool, is_json: bool
+def test_logs_are_text_on_a_terminal_and_json_elsewhere_unless_a_format_is_set(
+    log_format: str, is_terminal: bool, is_json: bool
 ) -> None:
-    with closing(Outlet(is_terminal=is_terminal)) as outlet:
-        configure("info", style, outlet.descriptor)
+    with closing(LogPipe(is_terminal=is_terminal)) as pipe:
+        configure("info", log_format, pipe.descriptor)
         logging.getLogger("svcnode").info("hello")
-        text = outlet.text
+        text = pipe.text
     assert text.startswith("{") is is_json
     assert text.count("\n") == 1
 
 
-def test_setting_up_again_does_not_say_everything_twice(pipe: Outlet) -> None:
+def test_configuring_twice_does_not_log_twice(pipe: LogPipe) -> None:
     configure("info", "text", pipe.descriptor)
     configure("info", "text", pipe.descriptor)
     logging.getLogger("svcnode").info("hello")
@@ -188,21 +228,21 @@ def test_setting_up_again_does_not_say_everything_twice(pipe: Outlet) -> None:
 def test_logs_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     configure("info", "text")
     logging.getLogger("svcnode").info("hello")
-    flush_logs(DEADLINE_S)
-    said = capfd.readouterr()
-    assert "hello" in said.err
-    assert said.out == ""
+    flush_logs(WAIT_TIMEOUT_S)
+    output = capfd.readouterr()
+    assert "hello" in output.err
+    assert output.out == ""
 
 
-def test_the_level_can_be_changed_while_running(pipe: Outlet) -> None:
+def test_the_level_can_be_changed_while_running(pipe: LogPipe) -> None:
     configure("warning", "text", pipe.descriptor)
-    logging.getLogger("svcnode").info("unheard")
+    logging.getLogger("svcnode").info("dropped")
     set_level("debug")
-    logging.getLogger("svcnode").debug("heard")
-    assert re.fullmatch(r"\S+ debug   heard\n", pipe.text)
+    logging.getLogger("svcnode").debug("written")
+    assert re.fullmatch(r"\S+ debug   written\n", pipe.text)
 
 
-def test_the_style_can_be_changed_while_running(pipe: Outlet) -> None:
+def test_the_format_can_be_changed_while_running(pipe: LogPipe) -> None:
     configure("info", "auto", pipe.descriptor)
     logging.getLogger("svcnode").info("one")
     set_format("text")
@@ -210,52 +250,52 @@ def test_the_style_can_be_changed_while_running(pipe: Outlet) -> None:
     assert re.fullmatch(r"\{.*\}\n\S+ info    two\n", pipe.text)
 
 
-def test_what_no_encoding_can_hold_is_written_as_its_number(pipe: Outlet) -> None:
+def test_a_surrogate_is_escaped(pipe: LogPipe) -> None:
     configure("info", "json", pipe.descriptor)
     logging.getLogger("svcnode").info("\udcff")
     assert json.loads(pipe.text)["message"] == "\udcff"
 
 
-# ---- a reader that does not read
+# ---- a reader that has stopped reading
 
 
-def test_logging_goes_on_while_nobody_reads_and_all_lines_come_out_in_their_order(pipe: Outlet) -> None:
+def test_lines_are_buffered_while_the_log_is_not_read_and_written_in_order(pipe: LogPipe) -> None:
     configure("info", "text", pipe.descriptor)
-    pipe.write_body()
+    pipe.fill()
     for number in range(1000):
         logging.getLogger("svcnode").info("line %d", number)
     logging.getLogger("svcnode").info("the end")
-    numbers = re.findall(r"line (\d+)\n", pipe.read_to_the_end())
+    numbers = re.findall(r"line (\d+)\n", pipe.read_until_end())
     assert numbers == [str(number) for number in range(1000)]
 
 
-def test_lines_that_find_no_room_are_lost_and_counted_where_they_would_have_been(
-    pipe: Outlet, monkeypatch: pytest.MonkeyPatch
+def test_lines_beyond_the_buffer_are_lost_and_counted_at_their_position(
+    pipe: LogPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "MAX_BUFFERED_BYTES", 10_000)
     configure("info", "text", pipe.descriptor)
-    pipe.write_body()
+    pipe.fill()
     for number in range(1000):
         logging.getLogger("svcnode").info("line %d", number)
     read = ""
     while "lost" not in read:
-        read += pipe.read_when_there_is_some()
+        read += pipe.read_when_ready()
     logging.getLogger("svcnode").info("the end")
-    read += pipe.read_to_the_end()
-    *kept, told, end = re.findall(r"(?:info    |warning )(.*)\n", read)
-    assert kept == [f"line {number}" for number in range(len(kept))]
-    assert 300 < len(kept) < 900
-    assert told == f"{1000 - len(kept)} lines were lost here: the log could not be written, or nobody read it"
+    read += pipe.read_until_end()
+    *written, notice, end = re.findall(r"(?:info    |warning )(.*)\n", read)
+    assert written == [f"line {number}" for number in range(len(written))]
+    assert 300 < len(written) < 900
+    assert notice.startswith(f"{1000 - len(written)} ")
     assert end == "the end"
 
 
-def test_who_waits_for_the_last_lines_waits_no_longer_than_told(pipe: Outlet) -> None:
+def test_flushing_ends_after_the_timeout(pipe: LogPipe) -> None:
     configure("info", "text", pipe.descriptor)
-    pipe.write_body()
+    pipe.fill()
     logging.getLogger("svcnode").info("the end")
     flush_logs(timeout_s=0.01)
     assert "the end" not in pipe.read()
-    pipe.read_to_the_end()
+    pipe.read_until_end()
 
 
 def test_a_line_that_cannot_be_written_is_counted_when_the_next_one_can(
@@ -263,27 +303,27 @@ def test_a_line_that_cannot_be_written_is_counted_when_the_next_one_can(
 ) -> None:
     write, is_full = os.write, True
 
-    def write_if_there_is_room(descriptor: int, text: bytes) -> int:
+    def write_unless_full(descriptor: int, text: bytes) -> int:
         if is_full:
             raise OSError(errno.ENOSPC, "no space left")
         return write(descriptor, text)
 
-    monkeypatch.setattr(os, "write", write_if_there_is_room)
+    monkeypatch.setattr(os, "write", write_unless_full)
     with (tmp_path / "log").open("wb") as file:
         configure("info", "text", file.fileno())
         logging.getLogger("svcnode").info("one")
-        flush_logs(DEADLINE_S)
+        flush_logs(WAIT_TIMEOUT_S)
         is_full = False
         logging.getLogger("svcnode").info("two")
-        flush_logs(DEADLINE_S)
-    said = re.findall(r"(?:info    |warning )(.*)\n", (tmp_path / "log").read_text())
-    assert said == ["1 line was lost here: the log could not be written, or nobody read it", "two"]
+        flush_logs(WAIT_TIMEOUT_S)
+    levels = re.findall(r"(info|warning) +(\S+)", (tmp_path / "log").read_text())
+    assert levels == [("warning", "1"), ("info", "two")]
 
 
-def test_a_stream_that_somebody_made_non_blocking_loses_nothing(pipe: Outlet) -> None:
+def test_a_non_blocking_stream_loses_no_lines(pipe: LogPipe) -> None:
     configure("info", "text", pipe.descriptor)
-    pipe.write_body()
+    pipe.fill()
     os.set_blocking(pipe.descriptor, False)
     logging.getLogger("svcnode").info("one")
     logging.getLogger("svcnode").info("the end")
-    assert re.search(r"one\n.* the end\n$", pipe.read_to_the_end())
+    assert re.search(r"one\n.* the end\n$", pipe.read_until_end())
