@@ -157,7 +157,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.counting = threading.Lock()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """On the thread of the connection, so that nobody else waits for a handshake."""
+        """In the thread of the connection, so that no other connection waits for a handshake."""
         if self.tls is None:
             super().finish_request(request, client_address)
             return
@@ -165,7 +165,7 @@ class _Server(socketserver.ThreadingTCPServer):
             super().finish_request(encrypted, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever judges may go away at any time."""
+        """The checker may close a connection at any time."""
 
 
 class _Handler(socketserver.StreamRequestHandler):

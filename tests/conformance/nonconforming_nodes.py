@@ -331,7 +331,7 @@ class AnIdIsEmpty(ConformingNode):
 
 @violates("services-ids-in-paths")
 class AnIdIsDots(ConformingNode):
-    """And whoever stands before it tidies paths."""
+    """And a proxy in front of it normalizes paths."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every check against a node that is right in everything but what it demands: that one fails, and no other."""
+"""Each check fails on the node that violates its requirement, and no other check fails there."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def failed(report: Report) -> list[str]:
     return [result.check.name for result in report.failed()]
 
 
-def test_a_node_that_is_right_in_everything_passes_every_check() -> None:
+def test_a_conforming_node_passes_every_check() -> None:
     report = run_conformance(ConformingNode())
     assert [result for result in report.results if result.outcome is not CheckOutcome.PASSED] == []
     assert [result.check for result in report.results] == list(CHECKS)
     assert report.conforms()
 
 
-@pytest.mark.parametrize("breakage", [pytest.param(one, id=f"{one.check}: {one.name}") for one in DEFECTS])
-def test_what_is_broken_fails_its_own_check_and_no_other(breakage: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
-    if breakage.check == "health-latency":
-        monkeypatch.setattr(health, "QUICK_S", 0.2)
-    report = run_conformance(breakage.node())
-    assert failed(report) == [breakage.check], report.failed()
+@pytest.mark.parametrize("defect", [pytest.param(one, id=f"{one.check}: {one.name}") for one in DEFECTS])
+def test_a_defect_fails_its_own_check_and_no_other(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    if defect.check == "health-latency":
+        monkeypatch.setattr(health, "MAX_LATENCY_S", 0.2)
+    report = run_conformance(defect.node())
+    assert failed(report) == [defect.check], report.failed()
     (result,) = report.failed()
     for finding in result.findings:
         assert str(finding.request).split(" ")[1].startswith("/svc/")
@@ -42,5 +42,5 @@ def test_what_is_broken_fails_its_own_check_and_no_other(breakage: Defect, monke
         assert finding.actual
 
 
-def test_every_check_has_a_broken_node() -> None:
-    assert {breakage.check for breakage in DEFECTS} == {check.name for check in CHECKS}
+def test_every_check_has_a_nonconforming_node() -> None:
+    assert {defect.check for defect in DEFECTS} == {check.name for check in CHECKS}

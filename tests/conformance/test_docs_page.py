@@ -1,4 +1,4 @@
-"""The page about it says what is so, and what it shows works."""
+"""docs/conform.md agrees with the code, and its examples work."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def test_the_page_has_every_check_as_it_is() -> None:
+def test_the_page_lists_every_check() -> None:
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\S+) \| (\w+) \| (.*) \|$", PAGE, re.MULTILINE)
     assert rows == [(check.name, check.clause, check.level.value, check.requirement) for check in CHECKS]
 
 
-def test_the_page_has_a_section_for_every_subject() -> None:
+def test_the_page_has_a_section_for_every_group() -> None:
     _, _, checks = PAGE.partition("## All checks")
     assert re.findall(r"^### (.*)$", checks, re.MULTILINE) == [title.capitalize() for title in GROUPS]
 
 
-def test_what_the_page_shows_of_a_failure_is_what_is_printed() -> None:
+def test_the_example_report_is_the_printed_one() -> None:
     node = HealthIsStatic()
     node.services = [service("db", "Up"), service("storage", "Down")]
     with NodeServer(node.respond) as server:
@@ -47,7 +47,7 @@ def test_what_the_page_shows_of_a_failure_is_what_is_printed() -> None:
     assert printed.replace(server.url, "http://127.0.0.1:8420") + "\n" == shown
 
 
-def test_what_the_page_shows_of_an_interruption_is_what_is_printed() -> None:
+def test_the_example_of_an_interruption_is_the_printed_one() -> None:
     with NodeServer(ConformingNode().respond) as server:
         report = stopped_at("version-supported-on-identity", server)
     *_, stopped, conclusion = map(plain_text, report_lines(report, Level.SHOULD))
@@ -56,13 +56,13 @@ def test_what_the_page_shows_of_an_interruption_is_what_is_printed() -> None:
 
 
 @pytest.mark.parametrize("block", blocks("python"))
-def test_the_tests_that_the_page_shows_are_collected_once_per_check(block: str, tmp_path: Path) -> None:
+def test_the_pytest_examples_are_collected_once_per_check(block: str, tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(block)
     ended = run_pytest(tmp_path, "--collect-only", "-q")
     assert ended.stdout.count("::test_node[") == len(CHECKS), ended.stdout + ended.stderr
 
 
-def test_the_workflow_is_yaml_and_its_command_is_understood() -> None:
+def test_the_workflow_is_yaml_and_its_command_parses() -> None:
     yaml = pytest.importorskip("yaml")
     workflow = yaml.safe_load(ACTION.read_text())
     steps = workflow["jobs"]["conform"]["steps"]
@@ -70,11 +70,11 @@ def test_the_workflow_is_yaml_and_its_command_is_understood() -> None:
     (command,) = (step["run"] for step in steps if step.get("run", "").startswith("svcnode "))
     arguments = build_parser().parse_args(shlex.split(command)[1:])
     assert arguments.url == "http://127.0.0.1:8420"
-    kept = next(step for step in steps if step.get("uses", "").startswith("actions/upload-artifact"))
-    assert kept["with"]["path"] == arguments.junit
+    upload = next(step for step in steps if step.get("uses", "").startswith("actions/upload-artifact"))
+    assert upload["with"]["path"] == arguments.junit
 
 
-def test_the_first_commands_are_five_lines_and_the_last_but_one_is_understood() -> None:
+def test_the_first_example_has_five_lines_and_its_command_parses() -> None:
     first = blocks("sh")[0].splitlines()
     assert len(first) == 5
     assert build_parser().parse_args(shlex.split(first[3])[1:]).url == "http://127.0.0.1:8420"

@@ -80,7 +80,7 @@ def test_the_agent_passes_all_levels_under_another_prefix(tmp_path: Path) -> Non
 
 
 def test_the_agent_with_nothing_configured_fails_nothing(tmp_path: Path) -> None:
-    """Its one service is Up, so that some things cannot be seen."""
+    """Its one service is Up, so some checks do not apply."""
     with Agent(tmp_path, "--listen", "127.0.0.1:0") as agent:
         agent.wait_until(lambda: agent.health() == 200)
         report = check_node(f"http://127.0.0.1:{agent.port}", timeout_s=TIMEOUT_S)
