@@ -1,17 +1,15 @@
-"""Tells people: one message for each change of the node, or of a critical service.
+"""Notifications: one message for each change of the node's health or of a critical service.
 
-rules.py      what is worth a message, and when: changes in, news out
-thing.py      the node, or one service: what is so, what was told, what is to be told of it, and when
-flapping.py   what changes too often
-incidents.py  what was told and is not over, also over a restart
-news.py       what one message says
-digest.py     the same in words for people, and in fields for programs
-targets.py    who is told: webhooks, and whatever Apprise knows
-sending.py    outboxes: bounded, patient, one for each target
-memory.py     what is not over, and what was lost, as a text that outlives the process
-notifier.py   follows a node, and brings the others together
-notices.py    what became of the messages, in numbers
-settings.py   what the configuration says
+engine.py       decides which changes are notified, and when
+alert_state.py  the node or one service: its health, the last notified health, and when the next notification is due
+flapping.py     detects too many changes
+model.py        the values: changes, notifications, incidents, statistics
+message.py      a notification as text for people and as fields for programs
+targets.py      webhooks and Apprise URLs
+dispatcher.py   a bounded queue with retries for each target
+persistence.py  open incidents and lost messages, saved across restarts
+notifier.py     follows a node and connects the other modules
+settings.py     the [notify] section of the configuration
 
-The first six wait for nothing and send nothing: time is passed in.
+engine, alert_state, flapping, model and message do no I/O; the caller passes the time in.
 """

@@ -1,9 +1,7 @@
-"""What is worth a message, and when: changes in, news out. Time is passed in; nothing here waits, and nothing is sent.
+"""The alert engine: changes of a node in, notifications out. The caller passes the time in; there is no I/O.
 
-The first change that is to be told opens a group; at its end everything that differs from what was told last is told in
-one message. So after every message, what was told is the truth.
-
-What is to be told of each thing, and when, it knows itself: see thing.py.
+The first change that causes a notification starts a group. At the end of the group, one notification contains every
+difference from the last notified state, so after each notification the notified state is the true state.
 """
 
 from __future__ import annotations
@@ -27,18 +25,16 @@ if TYPE_CHECKING:
 
 
 class AlertEngine:
-    """Follows the changes of one node, and says when there is something to tell, and what."""
-
-    def __init__(self, manners: AlertPolicy, now_s: float) -> None:
-        self._policy = manners
+    def __init__(self, policy: AlertPolicy, now_s: float) -> None:
+        self._policy = policy
         self._node = AlertState(None, now_s)
         self._services: dict[str, AlertState] = {}
         self._issues: tuple[str, ...] = ()
-        # Those that count and are not Up; and of these, those for which a start is no excuse.
+        # The counted services that are not Up, and of these the ones that are not starting.
         self._not_up: dict[str, AlertState] = {}
         self._failing: set[str] = set()
         self._pending: dict[str | None, AlertState] = {}
-        self.due_at_s = math.inf  # there is nothing to tell before then
+        self.due_at_s = math.inf  # no notification is due before this time
 
     def start(
         self,
@@ -47,14 +43,14 @@ class AlertEngine:
         issues: tuple[str, ...],
         now_s: float,
     ) -> None:
-        """What is so when we begin; what is Down has not been told by anybody."""
+        """Set the initial state. A service that is Down counts as not notified."""
         self._issues = issues
         for service, state in services:
             self._register(service, state, now_s)
         self._update_node(health, now_s)
 
     def record_change(self, change: Change, service: Service | None, issues: tuple[str, ...]) -> None:
-        """`service` as it is defined now, where the change is about its definition."""
+        """`service` is the current definition, if the change is a registration or a replacement."""
         self._issues = issues
         match change.kind:
             case ChangeKind.REGISTERED | ChangeKind.REPLACED if service is not None and change.after is not None:
@@ -65,42 +61,42 @@ class AlertEngine:
                 self._update_service(self._services[change.service_id], change.after, change.at_s)
         self._update_node(change.health, change.at_s)
 
-    def set_policy(self, manners: AlertPolicy, now_s: float) -> None:
-        """Other manners from now on, also for what waits to be told."""
-        self._policy = manners
-        for thing in (*self._services.values(), self._node):
-            if thing.is_pending and not thing.is_settling:
-                self._schedule(thing, now_s)
+    def set_policy(self, policy: AlertPolicy, now_s: float) -> None:
+        """Apply a new policy, also to pending changes."""
+        self._policy = policy
+        for alert in (*self._services.values(), self._node):
+            if alert.is_pending and not alert.is_settling:
+                self._schedule(alert, now_s)
 
     def take_due(self, now_s: float) -> Notification | None:
-        """What is to be told now, if anything; from then on it counts as told."""
-        return self._take(now_s, is_due=any(thing.due_at_s <= now_s for thing in self._pending.values()))
+        """The notification that is due, if any; its changes are then marked as notified."""
+        return self._take(now_s, is_due=any(alert.due_at_s <= now_s for alert in self._pending.values()))
 
     def take_all(self, now_s: float) -> Notification | None:
-        """At the end: also what was held back."""
-        held_back = (thing for thing in self._pending.values() if not thing.is_settling)
-        return self._take(now_s, is_due=any(thing.due_at_s < math.inf for thing in held_back))
+        """The last notification before shutdown: also the changes that are not due yet."""
+        waiting = (alert for alert in self._pending.values() if not alert.is_settling)
+        return self._take(now_s, is_due=any(alert.due_at_s < math.inf for alert in waiting))
 
-    # ---- over a restart
+    # ---- across a restart
 
     def restore(self, incidents: Iterable[Incident], now_s: float) -> None:
-        """What a process before this one told; what was told since it ended stands."""
+        """Continue the incidents of the previous process, except where this process has sent a notification already."""
         for incident in incidents:
             service = incident.service
-            is_watched = service is None or service.id in self._services
-            thing = self._node if service is None else self._alert_for(service, now_s)
-            if thing.was_notified:
+            is_registered = service is None or service.id in self._services
+            alert = self._node if service is None else self._alert_for(service, now_s)
+            if alert.was_notified:
                 continue
-            thing.restore(incident)
-            self._schedule(thing, now_s)
-            if service is not None and not is_watched:
+            alert.restore(incident)
+            self._schedule(alert, now_s)
+            if service is not None and not is_registered:
                 self._deregister(service.id, now_s)
 
     def incidents(self) -> dict[str | None, Incident]:
-        """There is an end to them, since they are asked for after every message."""
-        things = chain([self._node], self._services.values())
-        known = ((thing.key, incident) for thing in things if (incident := thing.incident) is not None)
-        return dict(islice(known, MAX_INCIDENTS))
+        """The open incidents, at most MAX_INCIDENTS: they are saved after every notification."""
+        alerts = chain([self._node], self._services.values())
+        found = ((alert.key, incident) for alert in alerts if (incident := alert.incident) is not None)
+        return dict(islice(found, MAX_INCIDENTS))
 
     # ---- changes in
 
@@ -110,35 +106,35 @@ class AlertEngine:
         return self._services[service.id]
 
     def _register(self, service: Service, state: ServiceState, now_s: float) -> None:
-        thing = self._alert_for(service, now_s)
-        thing.service, thing.is_removed = service, False
-        if state.last_evidence_at_s is None:  # nobody has seen it yet, or another probe looks at it now
-            thing.is_starting = True
-        self._update_service(thing, state, now_s)
+        alert = self._alert_for(service, now_s)
+        alert.service, alert.is_removed = service, False
+        if state.last_evidence_at_s is None:  # no check has finished since the registration or the new probe
+            alert.is_starting = True
+        self._update_service(alert, state, now_s)
 
     def _deregister(self, service_id: str, now_s: float) -> None:
-        thing = self._services.get(service_id)
-        if thing is None:
+        alert = self._services.get(service_id)
+        if alert is None:
             return
         self._track_not_up(service_id, None)
-        if thing.incident is None:
+        if alert.incident is None:
             self._discard(service_id)
             return
-        thing.remove(now_s)
-        self._schedule(thing, now_s)
+        alert.remove(now_s)
+        self._schedule(alert, now_s)
 
     def _discard(self, service_id: str) -> None:
         del self._services[service_id]
         self._pending.pop(service_id, None)
 
-    def _update_service(self, thing: AlertState, state: ServiceState, now_s: float) -> None:
-        assert thing.service is not None, "the node is seen elsewhere"
-        service = thing.service
-        thing.is_starting = thing.is_starting and state.status is Status.INITIALIZING
+    def _update_service(self, alert: AlertState, state: ServiceState, now_s: float) -> None:
+        assert alert.service is not None, "_update_node updates the node"
+        service = alert.service
+        alert.is_starting = alert.is_starting and state.status is Status.INITIALIZING
         is_counted = service.impact is not Impact.NONE and state.status is not Status.UP
-        self._track_not_up(service.id, thing if is_counted else None)
-        thing.update(service_health(state.status), state.reason, state.since_s, now_s)
-        self._schedule(thing, now_s)
+        self._track_not_up(service.id, alert if is_counted else None)
+        alert.update(service_health(state.status), state.reason, str(state.code), state.since_s, now_s)
+        self._schedule(alert, now_s)
 
     def _track_not_up(self, service_id: str, not_up: AlertState | None) -> None:
         self._not_up.pop(service_id, None)
@@ -150,60 +146,60 @@ class AlertEngine:
 
     def _update_node(self, health: Health, now_s: float) -> None:
         self._node.is_starting = not (self._failing or self._issues)
-        if self._node.update(health, "", now_s, now_s) or self._node.is_unconfirmed:
+        if self._node.update(health, "", None, now_s, now_s) or self._node.is_unconfirmed:
             self._schedule(self._node, now_s)
 
-    def _schedule(self, thing: AlertState, now_s: float) -> None:
-        if self._policy.has_own_alert(thing.service):
-            thing.schedule(self._policy, now_s)
+    def _schedule(self, alert: AlertState, now_s: float) -> None:
+        if self._policy.has_own_alert(alert.service):
+            alert.schedule(self._policy, now_s)
         else:
-            thing.schedule_with_others(is_any_due=self._node.due_at_s < math.inf)
-        if thing.is_pending and self._policy.is_reported(thing.service):
-            self._pending[thing.key] = thing
+            alert.schedule_with_others(is_any_due=self._node.due_at_s < math.inf)
+        if alert.is_pending and self._policy.is_reported(alert.service):
+            self._pending[alert.key] = alert
         else:
-            self._pending.pop(thing.key, None)
-        self.due_at_s = min(self.due_at_s, thing.due_at_s)
+            self._pending.pop(alert.key, None)
+        self.due_at_s = min(self.due_at_s, alert.due_at_s)
 
-    # ---- news out
+    # ---- notifications out
 
     def _take(self, now_s: float, *, is_due: bool) -> Notification | None:
-        news = self._notify_pending(now_s) if is_due else None
-        self.due_at_s = min((thing.due_at_s for thing in self._pending.values()), default=math.inf)
-        return news
+        notification = self._notify_pending(now_s) if is_due else None
+        self.due_at_s = min((alert.due_at_s for alert in self._pending.values()), default=math.inf)
+        return notification
 
     def _notify_pending(self, now_s: float) -> Notification:
-        # Every message says how the node is, so one that starts cannot be said to be as it was told before a restart.
+        # Every notification contains the health of the node, so it must not show the health from before a restart.
         if self._node.update_to_published(now_s):
             self._pending[None] = self._node
-        told = {key: one for key, one in self._pending.items() if not one.is_settling or one.due_at_s <= now_s}
-        news = self._build_notification(told, now_s)
-        for key, thing in told.items():
-            self._mark_notified(key, thing, now_s)
+        notified = {key: one for key, one in self._pending.items() if not one.is_settling or one.due_at_s <= now_s}
+        notification = self._build_notification(notified, now_s)
+        for key, alert in notified.items():
+            self._mark_notified(key, alert, now_s)
         self._node.mark_start_notified()
-        return news
+        return notification
 
-    def _build_notification(self, told: dict[str | None, AlertState], now_s: float) -> Notification:
-        """Thousands may have changed: what is not told one by one has no item made of it."""
-        services = [thing for key, thing in told.items() if key is not None]
-        worst = heapq.nsmallest(MAX_LISTED_SERVICES, services, key=_by_severity)
+    def _build_notification(self, notified: dict[str | None, AlertState], now_s: float) -> Notification:
+        """Builds changes only for the listed services, since thousands may have changed."""
+        services = [alert for key, alert in notified.items() if key is not None]
+        listed = heapq.nsmallest(MAX_LISTED_SERVICES, services, key=_by_severity)
         return Notification(
             at_s=now_s,
             health=self._node.health,
-            node=self._node.to_change(now_s) if None in told else None,
-            services=tuple(thing.to_change(now_s) for thing in worst),
-            truncated_services=len(services) - len(worst),
+            node=self._node.to_change(now_s) if None in notified else None,
+            services=tuple(alert.to_change(now_s) for alert in listed),
+            truncated_services=len(services) - len(listed),
             issues=self._issues,
-            not_up=tuple(thing.service for key, thing in self._not_up.items() if thing.service and key not in told),
+            not_up=tuple(alert.service for key, alert in self._not_up.items() if alert.service and key not in notified),
         )
 
-    def _mark_notified(self, key: str | None, thing: AlertState, now_s: float) -> None:
-        thing.mark_notified(now_s)
-        if thing.is_removed and key is not None:
+    def _mark_notified(self, key: str | None, alert: AlertState, now_s: float) -> None:
+        alert.mark_notified(now_s)
+        if alert.is_removed and key is not None:
             self._discard(key)
-        elif not thing.is_settling:
+        elif not alert.is_settling:
             del self._pending[key]
 
 
-def _by_severity(thing: AlertState) -> tuple[int, bool, str]:
-    assert thing.service is not None, "the node stands apart"
-    return -thing.effective_health, thing.service.impact is not Impact.CRITICAL, thing.service.id
+def _by_severity(alert: AlertState) -> tuple[int, bool, str]:
+    assert alert.service is not None, "the node is not in the list"
+    return -alert.effective_health, alert.service.impact is not Impact.CRITICAL, alert.service.id

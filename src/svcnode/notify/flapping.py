@@ -1,7 +1,7 @@
-"""What changes too often is told once as flapping, and once when it has kept still for a while.
+"""Detects flapping: too many changes are notified once as flapping, and once after a time without changes.
 
-Changes are counted, not weighed: each was decided by several looks in a row already, and a count is what a person can
-check.
+Changes are counted, not weighted: a change of status already takes several checks in a row, and an operator can verify
+a count.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-FLAP_THRESHOLD = 6  # moments of change, within
+FLAP_THRESHOLD = 6  # changes within the window
 FLAP_WINDOW_S = 600.0
-COALESCE_S = 5.0  # a node that falls or rises in steps, with one service after the other, changes once
+COALESCE_S = 5.0  # changes within this time count as one: a node that goes down service by service changes once
 SETTLED_AFTER_S = 300.0  # without a change
 
 
 class FlapState(Enum):
     STABLE = 0
-    STARTED = 1
+    STARTED = 1  # flapping, not notified yet
     NOTIFIED = 2
 
 
 class FlapDetector:
-    """How often one thing changes, and what was told of that."""
-
     def __init__(self, now_s: float) -> None:
         self.state = FlapState.STABLE
         self._changed_at_s = now_s
@@ -31,7 +29,7 @@ class FlapDetector:
 
     @property
     def change_count(self) -> int:
-        """Of change, and no more than it takes."""
+        """The number of recent changes, at most FLAP_THRESHOLD."""
         return len(self._change_times_s)
 
     @property
@@ -40,7 +38,7 @@ class FlapDetector:
 
     @property
     def settles_at_s(self) -> float:
-        """Unless it changes before."""
+        """When flapping ends, unless there is another change."""
         return self._changed_at_s + SETTLED_AFTER_S
 
     def record_change(self, now_s: float) -> None:
@@ -49,7 +47,7 @@ class FlapDetector:
             self._change_times_s.append(now_s)
 
     def evaluate(self, now_s: float) -> FlapState:
-        """What has begun is to be told, however long that takes."""
+        """Update and return the state. STARTED lasts until it is notified."""
         if (
             self.state is FlapState.STABLE
             and self.change_count == FLAP_THRESHOLD

@@ -1,4 +1,4 @@
-"""From news to a message: words for people, and fields for programs. The fields are stable: docs/notify.md has them."""
+"""A notification as a message: text for people, and fields for programs. docs/notify.md documents the fields."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from svcnode.core.model import Identity, Service
     from svcnode.notify.model import AlertChange, Notification
 
-MAX_NAMES = 10  # as many are named that are not Up, beside those
+MAX_NAMES = 10  # of unchanged services that are not Up
 MAX_REASON_CHARS = 300
 
-NotifyType = Literal["failure", "warning", "success", "info"]
+NotifyType = Literal["failure", "warning", "success", "info"]  # the types of Apprise
 
 _HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partially healthy", Health.UNHEALTHY: "unhealthy"}
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
+_FIRING = (ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.ONGOING, ChangeType.RECURRED)
+_RESOLVED = (ChangeType.RECOVERED, ChangeType.SETTLED, ChangeType.REMOVED)
+_UNITS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Ready for any target. What was lost on the way to one of them is added for that one."""
+    """One message for all targets. The number of lost messages differs per target and is added at delivery."""
 
     title: str
     lines: tuple[str, ...]
@@ -40,45 +43,44 @@ class Message:
         return "\n".join([*self.lines, *_lost_lines(lost)])
 
     def document(self, lost: int = 0) -> dict[str, Any]:
-        """What a webhook gets; `text` is all that a chat needs."""
+        """The JSON of a webhook. `text` contains the whole message for a chat."""
         text = "\n".join([self.title, *(f"- {line}" for line in (*self.lines, *_lost_lines(lost)))])
         return {"text": text, **self.fields, "lost": lost}
 
 
 def _lost_lines(lost: int) -> Iterator[str]:
     if lost:
-        yield f"{lost} earlier {'messages were' if lost > 1 else 'message was'} lost on the way to you"
+        yield f"{lost} earlier {'messages were' if lost > 1 else 'message was'} not delivered"
 
 
 def build_message(
-    news: Notification, identity: Identity, message_id: str, to_wall: Callable[[float], float]
+    notification: Notification, identity: Identity, message_id: str, to_wall: Callable[[float], float]
 ) -> Message:
-    """`to_wall` makes seconds of the wall clock from a reading of the node's clock."""
+    """`to_wall` converts a time of the node's monotonic clock to wall-clock time."""
     name = sanitize(identity.node_name)
-    is_whole_news = news.node is None and len(news.services) == 1
-    title = f"{name}: {_service_line(news.services[0])}" if is_whole_news else _title(name, news)
+    is_one_service = notification.node is None and len(notification.services) == 1
+    title = f"{name}: {_service_line(notification.services[0])}" if is_one_service else _title(name, notification)
     return Message(
         title=title,
-        lines=tuple(_lines(news, () if is_whole_news else news.services)),
-        notify_type=_notify_type(news),
+        lines=tuple(_lines(notification, () if is_one_service else notification.services)),
+        notify_type=_notify_type(notification),
         fields={
             "id": message_id,
             "kind": "change",
-            "at": iso_time(to_wall(news.at_s)),
-            "node": _node_fields(news, identity),
-            "services": [_service_fields(item, to_wall) for item in news.services],
-            "truncated_services": news.truncated_services,
-            "not_up": [service.id for service in news.not_up[:MAX_LISTED_SERVICES]],
+            "at": iso_time(to_wall(notification.at_s)),
+            "node": _node_fields(notification, identity),
+            "services": [_service_fields(change, to_wall) for change in notification.services],
+            "truncated_services": notification.truncated_services,
+            "not_up": [service.id for service in notification.not_up[:MAX_LISTED_SERVICES]],
         },
     )
 
 
 def build_test_message(identity: Identity, message_id: str, at_s: float) -> Message:
-    """What `svcnode notify-test` sends; it says the same to people and programs: nothing has happened."""
-    name = sanitize(identity.node_name)
+    """The message of `svcnode notify-test`, with the same fields as a real one."""
     return Message(
-        title=f"{name}: this is a test",
-        lines=("svcnode notify-test was called to see whether messages arrive. Nothing has happened.",),
+        title=f"{sanitize(identity.node_name)}: test message",
+        lines=("Sent by svcnode notify-test. No status has changed.",),
         notify_type="info",
         fields={
             "id": message_id,
@@ -89,8 +91,11 @@ def build_test_message(identity: Identity, message_id: str, at_s: float) -> Mess
                 "version": identity.node_version,
                 "health": None,
                 "health_before": None,
-            }
-            | {"change": None, "duration_s": None, "duration_is_upper_bound": False, "issues": []},
+                "change": None,
+                "duration_s": None,
+                "duration_is_upper_bound": False,
+                "issues": [],
+            },
             "services": [],
             "truncated_services": 0,
             "not_up": [],
@@ -98,102 +103,97 @@ def build_test_message(identity: Identity, message_id: str, at_s: float) -> Mess
     )
 
 
-# ---- for people
+# ---- text for people
 
 
-def _title(name: str, news: Notification) -> str:
-    if news.node is None:
-        return f"{name}: {len(news.services) + news.truncated_services} services have changed"
-    node, is_, was = news.node, _health_text(news.health), _health_text(news.node.before)
+def _title(name: str, notification: Notification) -> str:
+    if notification.node is None:
+        return f"{name}: {len(notification.services) + notification.truncated_services} services changed"
+    node, now, before = notification.node, _health_text(notification.health), _health_text(notification.node.before)
     match node.change_type:
         case ChangeType.WORSE | ChangeType.BETTER | ChangeType.REMOVED:
-            return f"{name} is {is_}" + (f", was {was}" if was else "")
+            return f"{name} is {now}" + (f", was {before}" if before else "")
         case ChangeType.RECOVERED:
-            return f"{name} has recovered: {is_} after {_duration_text(node)}{_change_count_text(node)}"
+            return f"{name} has recovered: {now} after {_duration_text(node)}{_change_count_text(node)}"
         case ChangeType.TRANSIENT:
-            return f"{name} was {_health_text(node.worst)} for {format_duration(node.duration_s)}, and is {is_}"
+            return f"{name} was {_health_text(node.worst)} for {format_duration(node.duration_s)}, now {now}"
         case ChangeType.FLAPPING:
-            return (
-                f"{name} is flapping: it changed {node.changes} times in {format_duration(node.duration_s)}, now {is_}"
-            )
+            return f"{name} is flapping: {node.changes} changes in {format_duration(node.duration_s)}, now {now}"
         case ChangeType.SETTLED | ChangeType.ONGOING | ChangeType.RECURRED:
-            return f"{name} {_unchanged_text(node, is_)}"
+            return f"{name} {_unchanged_text(node, now)}"
         case _:
             assert_never(node.change_type)
 
 
-def _lines(news: Notification, told: Sequence[AlertChange]) -> Iterator[str]:
-    yield from (f"issue: {sanitize(issue)}" for issue in news.issues)
-    yield from map(_service_line, told)
-    if news.truncated_services:
-        yield f"and {news.truncated_services} more services have changed"
-    if news.not_up:
-        yield f"{'also' if news.services else 'services'} not Up: {_service_list(news.not_up)}"
-    if news.node is None:
-        yield f"the node is {_health_text(news.health)}, as before"
-    items = [item for item in (news.node, *news.services) if item is not None]
-    if any(item.change_type is ChangeType.FLAPPING for item in items):
-        yield f"what flaps is told again once it has not changed for {format_duration(SETTLED_AFTER_S)}"
-    if any(item.duration_is_upper_bound and item.change_type is ChangeType.RECOVERED for item in items):
-        yield "svcnode was restarted meanwhile, so it may have recovered sooner"
-    if any(item.change_type in (ChangeType.ONGOING, ChangeType.RECURRED) for item in items):
-        yield "svcnode was restarted meanwhile, and you may have been told before"
+def _lines(notification: Notification, services: Sequence[AlertChange]) -> Iterator[str]:
+    yield from (f"issue: {sanitize(issue)}" for issue in notification.issues)
+    yield from map(_service_line, services)
+    if notification.truncated_services:
+        yield f"{notification.truncated_services} more services changed"
+    if notification.not_up:
+        yield f"{'also' if notification.services else 'services'} not Up: {_service_list(notification.not_up)}"
+    if notification.node is None:
+        yield f"node health unchanged: {_health_text(notification.health)}"
+    changes = _all_changes(notification)
+    if any(change.change_type is ChangeType.FLAPPING for change in changes):
+        yield f"next message about it after {format_duration(SETTLED_AFTER_S)} without a change"
+    if any(change.duration_is_upper_bound and change.change_type is ChangeType.RECOVERED for change in changes):
+        yield "svcnode was restarted in between; the recovery may have been earlier"
+    if any(change.change_type in (ChangeType.ONGOING, ChangeType.RECURRED) for change in changes):
+        yield "svcnode was restarted; you may have received this before"
 
 
-def _service_line(item: AlertChange) -> str:
-    assert item.service is not None, "the node is in the title"
-    what, is_ = _service_label(item.service), _STATUS_BY_HEALTH[item.health].value
-    why = f": {sanitize(item.reason)}" if item.reason and item.health is not Health.HEALTHY else ""
-    match item.change_type:
+def _all_changes(notification: Notification) -> list[AlertChange]:
+    return [change for change in (notification.node, *notification.services) if change is not None]
+
+
+def _service_line(change: AlertChange) -> str:
+    assert change.service is not None, "the node is in the title"
+    label, now = _service_label(change.service), _STATUS_BY_HEALTH[change.health].value
+    reason = f": {sanitize(change.reason)}" if change.reason and change.health is not Health.HEALTHY else ""
+    match change.change_type:
         case ChangeType.WORSE | ChangeType.BETTER:
-            was = (
-                ", and has not been Up yet" if item.before is None else f", was {_STATUS_BY_HEALTH[item.before].value}"
-            )
-            return f"{what} is {is_}{was}{why}"
+            before = " and was never Up" if change.before is None else f", was {_STATUS_BY_HEALTH[change.before].value}"
+            return f"{label} is {now}{before}{reason}"
         case ChangeType.RECOVERED:
-            return f"{what} has recovered: {is_} after {_duration_text(item)}{_change_count_text(item)}"
+            return f"{label} has recovered: {now} after {_duration_text(change)}{_change_count_text(change)}"
         case ChangeType.TRANSIENT:
-            why = f": {sanitize(item.reason)}" if item.reason else ""
-            return f"{what} was {_STATUS_BY_HEALTH[item.worst].value} for {format_duration(item.duration_s)}, and is {is_} again{why}"
+            reason = f": {sanitize(change.reason)}" if change.reason else ""
+            worst = _STATUS_BY_HEALTH[change.worst].value
+            return f"{label} was {worst} for {format_duration(change.duration_s)}, now {now}{reason}"
         case ChangeType.FLAPPING:
-            return f"{what} is flapping: it changed {item.changes} times in {format_duration(item.duration_s)}, now {is_}{why}"
+            duration = format_duration(change.duration_s)
+            return f"{label} is flapping: {change.changes} changes in {duration}, now {now}{reason}"
         case ChangeType.SETTLED | ChangeType.ONGOING | ChangeType.RECURRED:
-            return f"{what} {_unchanged_text(item, is_)}{why}"
+            return f"{label} {_unchanged_text(change, now)}{reason}"
         case ChangeType.REMOVED:
-            return (
-                f"{what} is no longer watched; it was told as {_STATUS_BY_HEALTH[item.before or Health.HEALTHY].value}"
-            )
+            last = _STATUS_BY_HEALTH[change.before or Health.HEALTHY].value
+            return f"{label} is no longer monitored; last notified as {last}"
         case _:
-            assert_never(item.change_type)
+            assert_never(change.change_type)
 
 
-def _unchanged_text(item: AlertChange, is_: str) -> str:
-    lasted = format_duration(item.duration_s)
-    if item.change_type is ChangeType.RECURRED:
-        return f"is {is_} again, for {lasted}"
-    return (
-        f"is still {is_}, after {lasted}"
-        if item.change_type is ChangeType.ONGOING
-        else f"has settled: {is_} for {lasted}"
-    )
+def _unchanged_text(change: AlertChange, now: str) -> str:
+    duration = format_duration(change.duration_s)
+    if change.change_type is ChangeType.RECURRED:
+        return f"is {now} again for {duration}"
+    if change.change_type is ChangeType.ONGOING:
+        return f"is still {now} after {duration}"
+    return f"stopped flapping: {now} for {duration}"
 
 
-def _duration_text(item: AlertChange) -> str:
-    return (
-        f"at most {format_duration(item.duration_s)}"
-        if item.duration_is_upper_bound
-        else format_duration(item.duration_s)
-    )
+def _duration_text(change: AlertChange) -> str:
+    return ("at most " if change.duration_is_upper_bound else "") + format_duration(change.duration_s)
 
 
-def _change_count_text(item: AlertChange) -> str:
-    """Two changes are a way there and back."""
-    return f", with {item.changes} changes" if item.changes > 2 else ""
+def _change_count_text(change: AlertChange) -> str:
+    """Two changes, down and up, are the normal case."""
+    return f", with {change.changes} changes" if change.changes > 2 else ""
 
 
 def _service_label(service: Service) -> str:
-    own_name = f" ({sanitize(service.name)})" if service.name not in ("", service.id) else ""
-    return sanitize(service.id) + own_name
+    name = f" ({sanitize(service.name)})" if service.name not in ("", service.id) else ""
+    return sanitize(service.id) + name
 
 
 def _service_list(services: Sequence[Service]) -> str:
@@ -208,7 +208,7 @@ def _health_text(health: Health | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """The two largest units, as people say it."""
+    """The two largest units."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     total = round(seconds)
@@ -219,61 +219,55 @@ def format_duration(seconds: float) -> str:
     return f"{total}s"
 
 
-_UNITS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
-
-
 def sanitize(text: str) -> str:
-    """Fit to be sent: one line, not endless, and without secrets."""
+    """One line without secrets, of limited length."""
     text = one_line(redacted(text))
     return text if len(text) <= MAX_REASON_CHARS else f"{text[: MAX_REASON_CHARS - 1]}…"
 
 
-# ---- for programs
+# ---- fields for programs
 
 
-def _node_fields(news: Notification, identity: Identity) -> dict[str, Any]:
-    node = news.node
+def _node_fields(notification: Notification, identity: Identity) -> dict[str, Any]:
+    node = notification.node
     return {
         "name": identity.node_name,
         "version": identity.node_version,
-        "health": int(news.health),
+        "health": int(notification.health),
         "health_before": None if node is None or node.before is None else int(node.before),
         "change": None if node is None else node.change_type.value,
         "duration_s": None if node is None else _duration_field(node),
         "duration_is_upper_bound": node is not None and node.duration_is_upper_bound,
-        "issues": [sanitize(issue) for issue in news.issues],
+        "issues": [sanitize(issue) for issue in notification.issues],
     }
 
 
-def _service_fields(item: AlertChange, to_wall: Callable[[float], float]) -> dict[str, Any]:
-    assert item.service is not None, "the node has fields of its own"
+def _service_fields(change: AlertChange, to_wall: Callable[[float], float]) -> dict[str, Any]:
+    assert change.service is not None, "the node has its own fields"
     return {
-        "id": item.service.id,
-        "name": sanitize(item.service.name),
-        "impact": item.service.impact.value,
-        "change": item.change_type.value,
-        "status": None if item.change_type is ChangeType.REMOVED else _STATUS_BY_HEALTH[item.health].value,
-        "status_before": None if item.before is None else _STATUS_BY_HEALTH[item.before].value,
-        "reason": sanitize(item.reason),
-        "since": iso_time(to_wall(item.since_s)),
-        "duration_s": _duration_field(item),
-        "duration_is_upper_bound": item.duration_is_upper_bound,
-        "changes": item.changes,
+        "id": change.service.id,
+        "name": sanitize(change.service.name),
+        "impact": change.service.impact.value,
+        "change": change.change_type.value,
+        "status": None if change.change_type is ChangeType.REMOVED else _STATUS_BY_HEALTH[change.health].value,
+        "status_before": None if change.before is None else _STATUS_BY_HEALTH[change.before].value,
+        "reason": sanitize(change.reason),
+        "code": change.code,
+        "since": iso_time(to_wall(change.since_s)),
+        "duration_s": _duration_field(change),
+        "duration_is_upper_bound": change.duration_is_upper_bound,
+        "changes": change.changes,
     }
 
 
-def _duration_field(item: AlertChange) -> float | None:
-    return None if item.change_type in (ChangeType.WORSE, ChangeType.BETTER) else round(item.duration_s, 3)
+def _duration_field(change: AlertChange) -> float | None:
+    return None if change.change_type in (ChangeType.WORSE, ChangeType.BETTER) else round(change.duration_s, 3)
 
 
-def _notify_type(news: Notification) -> NotifyType:
-    items = [item for item in (news.node, *news.services) if item is not None]
-    if any(item.change_type in _PROBLEM_CHANGES for item in items):
-        return "failure" if news.health is Health.UNHEALTHY else "warning"
-    if news.health is Health.HEALTHY and all(item.change_type in _RESOLVED_CHANGES for item in items):
+def _notify_type(notification: Notification) -> NotifyType:
+    changes = _all_changes(notification)
+    if any(change.change_type in _FIRING for change in changes):
+        return "failure" if notification.health is Health.UNHEALTHY else "warning"
+    if notification.health is Health.HEALTHY and all(change.change_type in _RESOLVED for change in changes):
         return "success"
-    return "info" if news.health is Health.HEALTHY else "warning"
-
-
-_PROBLEM_CHANGES = (ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.ONGOING, ChangeType.RECURRED)
-_RESOLVED_CHANGES = (ChangeType.RECOVERED, ChangeType.SETTLED, ChangeType.REMOVED)
+    return "info" if notification.health is Health.HEALTHY else "warning"

@@ -1,11 +1,10 @@
-"""What one message says, before it is put into words.
+"""The values of notifications: changes, notifications, incidents and delivery statistics.
 
-What was told and is not over: whoever was told waits to hear the end of it, also over a restart.
+An incident is a problem that was notified and is not resolved. Incidents are saved across restarts, so that every
+target that was notified of a problem is also notified of its end. After a restart, a confirmed incident is notified
+only when it changes; an unconfirmed one is notified once more, with its current health.
 
-After one, what all are certain to have been told is news again when it changes. What they are not is told once more, as
-what it is by then.
-
-How the telling fares, for whoever wants to know; apart from it, since it is there also where nobody is told.
+This module imports the standard library only: every node loads it for DeliveryStats, also without notifications.
 """
 
 from __future__ import annotations
@@ -21,89 +20,89 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Health, Service
 
-MAX_LISTED_SERVICES = 20  # services in one message
+MAX_LISTED_SERVICES = 20  # per notification
+MAX_INCIDENTS = 1000  # that are saved
 
 
 class ChangeType(Enum):
-    """What became of a thing since it was last told."""
+    """A change of the node or of a service since its last notification."""
 
     WORSE = "worse"
-    BETTER = "better"
+    BETTER = "better"  # but not healthy
     RECOVERED = "recovered"
-    TRANSIENT = "transient"  # it was worse for a moment, and is as it was
+    TRANSIENT = "transient"  # worse for a short time, now as before
     FLAPPING = "flapping"
-    SETTLED = "settled"
-    REMOVED = "removed"  # nobody watches it any more
-    ONGOING = "ongoing"  # as it was before a restart, which not all may have been told
-    RECURRED = "recurred"  # the same, but it was well after what some were told
+    SETTLED = "settled"  # stopped flapping
+    REMOVED = "removed"  # the service is no longer registered
+    ONGOING = "ongoing"  # unchanged since before a restart; sent again because a target may not have received it
+    RECURRED = "recurred"  # like ONGOING, but it was healthy after the last notification that a target received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertChange:
-    """What is told of one thing. The status of a service is told by the health that goes with it."""
+    """One change in a notification. The status of a service is given as the health that belongs to it."""
 
-    service: Service | None  # None: it is the node
+    service: Service | None  # None: the node
     change_type: ChangeType
     health: Health
-    before: Health | None  # what was told last; None for a service that was never Up
-    worst: Health  # since then
+    before: Health | None  # the last notified health; None for a service that was never Up
+    worst: Health  # since the last notification
     reason: str
+    code: str | None = None  # the reason code; None for the node, and if it is not known
     since_s: float
-    duration_s: float  # the trouble that is over; with flapping, the changes; once settled, the standing ongoing
+    duration_s: float  # of the problem; if flapping, of the changes; if settled, since the last change
     changes: int
-    duration_is_upper_bound: bool = False  # it may have been over sooner, while nobody watched
+    duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
     at_s: float
     health: Health
-    node: AlertChange | None  # None: its health is as it was told
-    services: tuple[AlertChange, ...]  # the worst, and they first
-    truncated_services: int = 0  # that have changed as well
+    node: AlertChange | None  # None: the health of the node has not changed
+    services: tuple[AlertChange, ...]  # the most severe first
+    truncated_services: int = 0  # changed services that are not listed
     issues: tuple[str, ...]
-    not_up: tuple[Service, ...]  # those that count, and have not changed
-
-
-MAX_INCIDENTS = 1000  # that are remembered
+    not_up: tuple[Service, ...]  # counted services that are not Up and have not changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """Somebody was told that a thing is not well, and not yet that it is."""
+    """A problem that was notified and is not resolved."""
 
-    service: Service | None  # None: it is the node
+    service: Service | None  # None: the node
     notified_health: Health
-    since_s: float  # when it was last well
-    is_confirmed: bool  # that all were told
-    is_recurrence: bool = False  # it was well after what some were told last
+    since_s: float  # when it was last healthy
+    is_confirmed: bool  # every target has received it
+    is_recurrence: bool = False  # it was healthy after the last notification that a target received
 
 
-Incidents = Mapping[str | None, Incident]  # by id; that of the node is None
+Incidents = Mapping[str | None, Incident]  # by service id; None is the node
 
 
-def open_incidents(posted: Incidents, taken: Sequence[Incidents]) -> list[Incident]:
-    """What is not over for all: as it was last posted, and as each target took it last.
+def open_incidents(dispatched: Incidents, delivered: Sequence[Incidents]) -> list[Incident]:
+    """The incidents that are open for at least one target: as last dispatched, and as last delivered to each target.
 
-    What is on its way may never arrive: sure is only what every target took just so, and has not changed since.
+    A queued message may never be delivered, so an incident is confirmed only if every target received it in its
+    current form.
     """
-    keys = dict.fromkeys(chain(posted, *taken))
-    return [_combined(posted.get(key), [incidents.get(key) for incidents in taken]) for key in keys]
+    keys = dict.fromkeys(chain(dispatched, *delivered))
+    return [_combined(dispatched.get(key), [incidents.get(key) for incidents in delivered]) for key in keys]
 
 
-def _combined(posted: Incident | None, taken: Sequence[Incident | None]) -> Incident:
-    if posted is not None and all(one == posted for one in taken):
-        return posted
-    known = [one for one in taken if one is not None]
-    # What is over, but not for all, has lasted the longest for whoever was told first.
-    last = posted or min(known, key=lambda one: one.since_s)
-    is_again = any(one.is_recurrence or one.since_s < last.since_s for one in known)
-    return replace(last, is_confirmed=False, is_recurrence=is_again)
+def _combined(dispatched: Incident | None, delivered: Sequence[Incident | None]) -> Incident:
+    if dispatched is not None and all(one == dispatched for one in delivered):
+        return dispatched
+    received = [one for one in delivered if one is not None]
+    # If it is resolved but not for all targets, the earliest start gives the longest duration.
+    last = dispatched or min(received, key=lambda one: one.since_s)
+    is_recurrence = any(one.is_recurrence or one.since_s < last.since_s for one in received)
+    return replace(last, is_confirmed=False, is_recurrence=is_recurrence)
 
 
 @dataclass(slots=True)
 class DeliveryStats:
-    """What became of messages, counted once for each target that they were for."""
+    """Counts each message once per target."""
 
     sent: int = 0
     failed: int = 0  # attempts

@@ -1,4 +1,4 @@
-"""Follows a node, and tells people. All of it happens on the event loop, in the moments that others leave."""
+"""Follows a node and sends notifications. Everything but the callback of the node runs on the event loop."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _DEFINITION_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED)
 
 
 class Notifier:
-    """Tells of changes for as long as its `async with` block runs; without settings, nobody."""
+    """Sends notifications while its `async with` block runs. Without settings it sends none."""
 
     def __init__(
         self,
         node: Node,
         settings: NotifySettings | None,
-        notices: DeliveryStats,
+        stats: DeliveryStats,
         *,
         storage: StateStorage | None = None,
         wall_clock: Callable[[], float] = time.time,
@@ -46,12 +46,12 @@ class Notifier:
         self._initial_settings = settings
         self._storage = storage
         self._wall_clock = wall_clock
-        self._dispatcher = Dispatcher(notices, self._save_state)
+        self._dispatcher = Dispatcher(stats, self._save_state)
         self._restore_task: asyncio.Task[None] | None = None
         self._engine: AlertEngine | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_s = math.inf  # when the rules are asked again whether there is something to tell
+        self._timer_at_s = math.inf  # when the timer asks the engine for the next notification
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -65,17 +65,20 @@ class Notifier:
     ) -> None:
         self.flush()
         if self._restore_task is not None:
-            self._restore_task.cancel()  # and stays, so that what it would have read is not written over
+            self._restore_task.cancel()  # the attribute stays set, so that the unread state is not overwritten
         if exc_type is None:
             await self._dispatcher.close()
         else:
             self._dispatcher.abandon()
 
     def apply(self, settings: NotifySettings | None) -> None:
-        """Go on with other settings; what waits to be told or sent is kept."""
+        """Apply new settings. Pending changes and queued messages are kept."""
         targets = () if settings is None else settings.targets
         if self._dispatcher.set_targets(targets):
-            log.info("changes are told to %s", ", ".join(target.name for target in targets) or "nobody")
+            if targets:
+                log.info("notification targets: %s", ", ".join(target.name for target in targets))
+            else:
+                log.info("no notification targets are configured")
         if settings is None or not settings.targets:
             self._stop_following()
             self._clear_state()
@@ -88,7 +91,7 @@ class Notifier:
         self._set_timer()
 
     def flush(self) -> None:
-        """Say what was held back, and nothing of what is still to come: stopping on purpose is no news."""
+        """Send the pending changes and stop following the node: a planned stop is not notified."""
         self._notify(is_final=True)
         self._stop_following()
 
@@ -100,7 +103,7 @@ class Notifier:
         self._timer, self._timer_at_s = None, math.inf
 
     def _on_change(self, change: Change) -> None:
-        # Called on whichever thread made the change.
+        # Called in the thread that made the change.
         condition = self._node.condition
         if condition.draining:
             return
@@ -115,7 +118,7 @@ class Notifier:
     def _set_timer(self) -> None:
         due_at_s = math.inf if self._engine is None else self._engine.due_at_s
         if due_at_s >= self._timer_at_s:
-            return  # the question that is set for then will find nothing to tell yet, and be set anew
+            return  # the current timer fires earlier, and sets the next one
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at_s = due_at_s
@@ -130,27 +133,27 @@ class Notifier:
         if self._engine is None:
             return
         now_s = self._node.now_s()
-        news = self._engine.take_all(now_s) if is_final else self._engine.take_due(now_s)
-        if news is not None:
+        notification = self._engine.take_all(now_s) if is_final else self._engine.take_due(now_s)
+        if notification is not None:
             to_wall = self._wall_clock() - now_s
             message_id = os.urandom(8).hex()
-            message = build_message(news, self._node.identity, message_id, lambda at_s: at_s + to_wall)
+            message = build_message(notification, self._node.identity, message_id, lambda at_s: at_s + to_wall)
             self._dispatcher.dispatch(message, self._engine.incidents())
             self._save_state()
 
-    # ---- over a restart
+    # ---- across a restart
 
-    async def _restore(self, memory: StateStorage) -> None:
-        """The file may take its time; until then, what comes is told as if nothing had been told before."""
-        text = await memory.load_state()
+    async def _restore(self, storage: StateStorage) -> None:
+        """Loading may take long; until then, changes are notified as if there were no saved state."""
+        text = await storage.load_state()
         if self._engine is None:
-            return  # it is the end
+            return  # stopped
         self._restore_task = None
         now_s, wall_s = self._node.now_s(), self._wall_clock()
-        before = from_json(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
-        self._engine.restore(before.incidents, now_s)
+        saved = from_json(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
+        self._engine.restore(saved.incidents, now_s)
         self._set_timer()
-        self._dispatcher.restore(self._engine.incidents(), before.lost)
+        self._dispatcher.restore(self._engine.incidents(), saved.lost)
         self._save_state()
 
     def _clear_state(self) -> None:
@@ -162,6 +165,6 @@ class Notifier:
 
     def _save_state(self) -> None:
         if self._storage is None or self._restore_task is not None:
-            return  # nothing is written over what is still to be read
+            return  # do not overwrite the state before it is loaded
         to_wall = self._wall_clock() - self._node.now_s()
         self._storage.save_state(to_json(self._dispatcher.state, lambda at_s: at_s + to_wall))

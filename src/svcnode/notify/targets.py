@@ -1,7 +1,7 @@
-"""Who is told: webhooks, and whatever Apprise knows. Each is made from what the configuration says of it.
+"""Notification targets: webhooks and Apprise URLs, built from the configuration.
 
-A target is shown by its name, which holds no secret: of the address of a webhook the path and the query are often its
-key, and of an Apprise URL any part may be one.
+A target is shown by its name, which contains no secret: the path and the query of a webhook often contain its key, and
+any part of an Apprise URL may be one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from svcnode.notify.message import Message
 
-MIN_KEY_CHARS = 16  # a shorter word of a path is more often a name
+MIN_KEY_CHARS = 16  # a shorter segment of a webhook's path is more often a name than a key
 MIN_PART_CHARS = 8  # of an Apprise URL
 
 _PROBE_ONLY_OPTIONS = ("min_cert_days", "reuse")
@@ -44,7 +44,7 @@ class NotificationTarget(Protocol):
     def name(self) -> str: ...
 
     async def deliver(self, message: Message, lost: int) -> str | None:
-        """One attempt; returns why it failed, or None. The caller sets the deadline."""
+        """One attempt; returns the error, or None. The caller sets the deadline."""
 
 
 # ---- webhooks
@@ -52,7 +52,7 @@ class NotificationTarget(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Webhook:
-    """Posts JSON; any 2xx is success, and a redirect is none."""
+    """Posts JSON. Any 2xx response is success; redirects are not followed."""
 
     options: Http1Client
 
@@ -69,47 +69,47 @@ class Webhook:
             self.options.url.target, method="POST", body=body, content_type="application/json"
         )
         try:
-            answer = await self.options.send(request)
+            response = await self.options.send(request)
         except OSError as exc:
             return connection_error_text(exc)
-        return None if 200 <= answer.status < 300 else f"it answered {answer.status}"
+        return None if 200 <= response.status < 300 else f"HTTP {response.status}"
 
 
 def webhook_from(given: object, environ: Mapping[str, str]) -> Webhook:
-    """From a URL, or a table with a URL and the options of HTTP and TLS that probes have as well."""
+    """From a URL, or from a table with a URL and the HTTP and TLS options of probes."""
     if not isinstance(given, dict) or given.keys() == {"file"}:
         given = {"url": given}
-    words: dict[str, Any] = dict(given)
-    if "url" not in words:
-        raise InvalidValueError('a webhook has a url: { url = "https://…", headers = { … } }')
-    url = Url.parse(_resolved_url(words.pop("url"), environ))
+    table: dict[str, Any] = dict(given)
+    if "url" not in table:
+        raise InvalidValueError('missing url; write { url = "https://…", headers = { … } }')
+    url = Url.parse(_resolved_url(table.pop("url"), environ))
     if url.scheme not in DEFAULT_PORTS:
-        others = 'for others, set apprise = ["…"]'
-        raise InvalidValueError(f'a webhook is an http:// or https:// URL, not "{url.scheme}"; {others}')
+        hint = 'for other services set apprise = ["…"]'
+        raise InvalidValueError(f'unsupported scheme "{url.scheme}"; a webhook needs http:// or https://; {hint}')
     _register_secret_parts(f"{url.path}?{url.query}", r"[/?&=]", MIN_KEY_CHARS)
-    for name, value in words.items():
+    for name, value in table.items():
         if name in _PROBE_ONLY_OPTIONS:
-            raise OptionError(name, "is for probes, and has no meaning here")
+            raise OptionError(name, "applies to probes only; remove it")
         try:
-            words[name] = interpolate(value, environ)
+            table[name] = interpolate(value, environ)
         except InvalidValueError as exc:
             raise OptionError(name, str(exc)) from exc
-    options = Http1Client(url, **parse_options(Http1Client, words))
-    options.build_request(url.target)  # what could never be sent is refused at once
+    options = Http1Client(url, **parse_options(Http1Client, table))
+    options.build_request(url.target)  # raises an error if the request cannot be built
     return Webhook(options)
 
 
 def _resolved_url(given: object, environ: Mapping[str, str]) -> str:
     if not isinstance(given, str | dict):
-        raise InvalidValueError(f'a URL is a string, or {{ file = "…" }} that names its file, not {type_name(given)}')
+        raise InvalidValueError(f'must be a string or {{ file = "…" }}, not {type_name(given)}')
     return interpolate_url(given, environ)
 
 
-def _register_secret_parts(text: str, between: str, min_chars: int) -> None:
-    for word in re.split(between, text):
-        if len(word) >= min_chars:
-            register_secret(word)
-            register_secret(unquote(word))
+def _register_secret_parts(text: str, separators: str, min_chars: int) -> None:
+    for part in re.split(separators, text):
+        if len(part) >= min_chars:
+            register_secret(part)
+            register_secret(unquote(part))
 
 
 # ---- Apprise
@@ -117,7 +117,7 @@ def _register_secret_parts(text: str, between: str, min_chars: int) -> None:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AppriseTarget:
-    """One Apprise URL. It is called in a thread; one that does not return is not called again before it does."""
+    """One Apprise URL. It is called in a thread, and not again before the previous call has returned."""
 
     url: str
     _apprise: Apprise = field(compare=False)
@@ -132,30 +132,30 @@ class AppriseTarget:
 
     async def deliver(self, message: Message, lost: int) -> str | None:
         if self._thread.is_busy:
-            return "the previous attempt has not returned yet"
+            return "the previous attempt is still running"
         return await self._thread.call(partial(self._notify, message, lost))
 
     def _notify(self, message: Message, lost: int) -> str | None:
-        with _AppriseLogCapture() as overheard:
+        with _AppriseLogCapture() as capture:
             is_sent = self._apprise.notify(
                 title=message.title, body=message.body(lost), notify_type=message.notify_type, body_format="text"
             )
-        return None if is_sent else overheard.reason
+        return None if is_sent else capture.reason
 
 
 def apprise_from(given: object, environ: Mapping[str, str]) -> AppriseTarget:
     url = _resolved_url(given, environ)
     scheme, _, rest = url.partition("://")
     if not rest or not re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme):
-        raise InvalidValueError("not an Apprise URL, which has the form scheme://…")
+        raise InvalidValueError("invalid Apprise URL; write scheme://…")
     _register_apprise_secrets(url, rest)
     _silence_apprise()
-    with warnings.catch_warnings():  # which it gives away when it loads what it needs, all of it at the first URL
+    with warnings.catch_warnings():  # of the plugins, which Apprise imports at the first URL
         warnings.simplefilter("ignore")
         apprise = _apprise()
         is_usable = apprise.add(url)
     if not is_usable:
-        raise InvalidValueError(f"Apprise cannot use it: unknown scheme, or not what {scheme}:// needs")
+        raise InvalidValueError(f"Apprise rejects this {scheme}:// URL: unknown scheme or missing parts")
     return AppriseTarget(url, apprise)
 
 
@@ -174,16 +174,16 @@ def _scheme(url: str) -> str:
 def _register_apprise_secrets(url: str, rest: str) -> None:
     register_secret(url)
     register_secret(rest)
-    beginning, _, path = rest.partition("/")
-    user, _, host = beginning.rpartition("@")
-    place = host.partition(":")[0]
-    # In the place of the host there is often a key, but a real host is no secret, and others may be looked at there.
-    is_host = "." in place or place in ("localhost", "") or host.startswith("[")
+    authority, _, path = rest.partition("/")
+    user, _, host_port = authority.rpartition("@")
+    host = host_port.partition(":")[0]
+    # Many Apprise URLs have a key instead of a host. A real host is not redacted: services may run on it.
+    is_host = "." in host or host in ("localhost", "") or host_port.startswith("[")
     _register_secret_parts("/".join([user, path] if is_host else [rest]), r"[:/?&=#@,]", MIN_PART_CHARS)
 
 
 def _silence_apprise() -> None:
-    """What is to be said of an attempt, we say; what it calls would log addresses with the keys in them."""
+    """Keep the log lines of Apprise and its libraries out of our log: they contain URLs with keys."""
     apprise = logging.getLogger("apprise")
     apprise.propagate = False
     apprise.setLevel(logging.WARNING)
@@ -194,12 +194,12 @@ def _silence_apprise() -> None:
 
 
 class _AppriseLogCapture(logging.Handler):
-    """Why Apprise failed in this thread, which it says in its log only. Numbers are taken from there, and no text."""
+    """Finds out why Apprise failed in this thread. Only its log says so; only the HTTP status is taken from it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._thread_id = threading.get_ident()
-        self.reason = "Apprise could not deliver it"
+        self.reason = "Apprise reported a failure"
 
     def __enter__(self) -> _AppriseLogCapture:
         logging.getLogger("apprise").addHandler(self)
@@ -211,8 +211,8 @@ class _AppriseLogCapture(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.thread != self._thread_id:
             return
-        said = record.getMessage()
-        if found := re.search(r"\berror=([1-5][0-9][0-9])\b", said):
-            self.reason = f"it answered {found[1]}"
-        elif "onnection error" in said:
-            self.reason = "it cannot be reached"
+        text = record.getMessage()
+        if found := re.search(r"\berror=([1-5][0-9][0-9])\b", text):
+            self.reason = f"HTTP {found[1]}"
+        elif "onnection error" in text:
+            self.reason = "cannot connect"

@@ -1,4 +1,4 @@
-"""Messages on their way, in virtual time: an outage of a day takes milliseconds."""
+"""Delivery and retries, in virtual time: an outage of a day takes milliseconds."""
 
 from __future__ import annotations
 
@@ -28,398 +28,396 @@ if TYPE_CHECKING:
 
 
 class Receiver:
-    """A target in the hands of a test."""
+    """A target that a test controls."""
 
     def __init__(self, name: str = "receiver") -> None:
         self.name = name
         self.error: str | None = None
-        self.is_hung = False
+        self.is_hanging = False
         self.is_broken = False
         self.attempts: list[tuple[float, str]] = []
-        self.taken: list[str] = []
+        self.received: list[str] = []
         self.lost: list[int] = []
 
     async def deliver(self, message: Message, lost: int) -> str | None:
         self.attempts.append((asyncio.get_running_loop().time(), message.title))
-        if self.is_hung:
+        if self.is_hanging:
             await asyncio.sleep(1e9)
         if self.is_broken:
-            raise RuntimeError("of its own")
+            raise RuntimeError("bug")
         if self.error is None:
-            self.taken.append(message.title)
+            self.received.append(message.title)
             self.lost.append(lost)
         return self.error
 
 
-class Other(Receiver):
-    """A target of another kind."""
+class OtherReceiver(Receiver):
+    """A target of another type."""
 
 
 def message(title: str) -> Message:
     return Message(title=title, lines=(), notify_type="info")
 
 
-def sender_to(*targets: Receiver) -> tuple[Dispatcher, DeliveryStats]:
-    notices = DeliveryStats()
-    sender = Dispatcher(notices)
-    sender.set_targets(targets)
-    return sender, notices
+def dispatcher_to(*targets: Receiver) -> tuple[Dispatcher, DeliveryStats]:
+    stats = DeliveryStats()
+    dispatcher = Dispatcher(stats)
+    dispatcher.set_targets(targets)
+    return dispatcher, stats
 
 
-def post(sender: Dispatcher, titles: Sequence[str]) -> None:
+def dispatch_all(dispatcher: Dispatcher, titles: Sequence[str]) -> None:
     for title in titles:
-        sender.dispatch(message(title), {})
+        dispatcher.dispatch(message(title), {})
 
 
-def pauses(receiver: Receiver) -> list[float]:
+def delays_s(receiver: Receiver) -> list[float]:
     times = [at_s for at_s, _ in receiver.attempts]
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-# ---- trying again
+# ---- retries
 
 
 @in_virtual_time
-async def test_messages_arrive_in_their_order() -> None:
+async def test_messages_arrive_in_order() -> None:
     receiver = Receiver()
-    sender, notices = sender_to(receiver)
-    post(sender, "abc")
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, "abc")
     await asyncio.sleep(1)
-    assert receiver.taken == ["a", "b", "c"]
-    assert notices == DeliveryStats(sent=3)
-    await sender.close()
+    assert receiver.received == ["a", "b", "c"]
+    assert stats == DeliveryStats(sent=3)
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_what_was_not_taken_is_tried_again_with_growing_pauses() -> None:
+async def test_a_failed_delivery_is_retried_with_increasing_delays() -> None:
     receiver = Receiver()
-    receiver.error = "it answered 500"
-    sender, notices = sender_to(receiver)
-    post(sender, "ab")
+    receiver.error = "HTTP 500"
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, "ab")
     await asyncio.sleep(3600)
-    assert pauses(receiver)[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, MAX_BACKOFF_S]
-    assert set(pauses(receiver)[10:]) == {MAX_BACKOFF_S}
-    assert {title for _, title in receiver.attempts} == {"a"}, "the order is kept"
+    assert delays_s(receiver)[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, MAX_BACKOFF_S]
+    assert set(delays_s(receiver)[10:]) == {MAX_BACKOFF_S}
+    assert {title for _, title in receiver.attempts} == {"a"}, "in order"
     receiver.error = None
     await asyncio.sleep(MAX_BACKOFF_S)
-    assert receiver.taken == ["a", "b"]
-    assert (notices.sent, notices.failed, notices.dropped, notices.queued) == (2, len(receiver.attempts) - 2, 0, 0)
-    await sender.close()
+    assert receiver.received == ["a", "b"]
+    assert (stats.sent, stats.failed, stats.dropped, stats.queued) == (2, len(receiver.attempts) - 2, 0, 0)
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_new_messages_do_not_cut_a_pause_short() -> None:
+async def test_a_new_message_does_not_shorten_the_delay() -> None:
     receiver = Receiver()
     receiver.error = "refused"
-    sender, _ = sender_to(receiver)
+    dispatcher, _ = dispatcher_to(receiver)
     for number in range(50):
-        post(sender, [str(number)])
+        dispatch_all(dispatcher, [str(number)])
         await asyncio.sleep(0.01)
     assert len(receiver.attempts) == 1
-    await sender.close()
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_an_attempt_has_a_deadline() -> None:
+async def test_an_attempt_has_a_timeout() -> None:
     receiver = Receiver()
-    receiver.is_hung = True
-    sender, notices = sender_to(receiver)
-    post(sender, "a")
+    receiver.is_hanging = True
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, "a")
     await asyncio.sleep(DELIVERY_TIMEOUT_S + 0.5)
-    assert notices.failed == 1
-    receiver.is_hung = False
+    assert stats.failed == 1
+    receiver.is_hanging = False
     await asyncio.sleep(1)
-    assert receiver.taken == ["a"]
-    await sender.close()
+    assert receiver.received == ["a"]
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_a_target_that_raises_is_tried_again() -> None:
+async def test_a_target_that_raises_is_retried() -> None:
     receiver = Receiver()
     receiver.is_broken = True
-    sender, notices = sender_to(receiver)
-    post(sender, "a")
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, "a")
     await asyncio.sleep(0.5)
     receiver.is_broken = False
     await asyncio.sleep(1)
-    assert (receiver.taken, notices.failed) == (["a"], 1)
+    assert (receiver.received, stats.failed) == (["a"], 1)
     assert await try_deliver(receiver, message("b")) is None
     receiver.is_broken = True
-    assert await try_deliver(receiver, message("b")) == "RuntimeError: of its own"
-    await sender.close()
+    assert await try_deliver(receiver, message("b")) is not None
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_a_slow_target_does_not_keep_another_waiting() -> None:
-    slow, quick = Receiver("slow"), Receiver("quick")
-    slow.is_hung = True
-    sender, _ = sender_to(slow, quick)
-    post(sender, "abc")
+async def test_a_slow_target_does_not_delay_another() -> None:
+    slow, fast = Receiver("slow"), Receiver("fast")
+    slow.is_hanging = True
+    dispatcher, _ = dispatcher_to(slow, fast)
+    dispatch_all(dispatcher, "abc")
     await asyncio.sleep(0.01)
-    assert quick.taken == ["a", "b", "c"]
-    await sender.close()
+    assert fast.received == ["a", "b", "c"]
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_a_message_is_given_up_after_a_day_and_the_next_one_says_so() -> None:
+async def test_a_message_is_dropped_after_a_day_and_the_next_one_counts_it_as_lost() -> None:
     receiver = Receiver()
     receiver.error = "refused"
-    sender, notices = sender_to(receiver)
-    post(sender, "a")
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, "a")
     await asyncio.sleep(MAX_MESSAGE_AGE_S + MAX_BACKOFF_S)
-    assert (notices.dropped, notices.queued) == (1, 0)
+    assert (stats.dropped, stats.queued) == (1, 0)
     receiver.error = None
-    post(sender, "bc")
+    dispatch_all(dispatcher, "bc")
     await asyncio.sleep(1)
     assert receiver.lost == [1, 0]
-    await sender.close()
+    await dispatcher.close()
 
 
-def test_an_outage_is_one_line_in_the_log_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     @in_virtual_time
-    async def story() -> None:
+    async def scenario() -> None:
         receiver = Receiver("https://hooks.example.com")
-        receiver.error = "it answered 500"
-        sender, _ = sender_to(receiver)
-        post(sender, "a")
+        receiver.error = "HTTP 500"
+        dispatcher, _ = dispatcher_to(receiver)
+        dispatch_all(dispatcher, "a")
         await asyncio.sleep(3600)
         receiver.error = None
         await asyncio.sleep(3600)
-        await sender.close()
+        await dispatcher.close()
 
     with caplog.at_level(logging.INFO):
-        story()
-    assert caplog.messages == [
-        "a message to https://hooks.example.com was not delivered: it answered 500",
-        "messages to https://hooks.example.com are delivered again, after 20 failures",
+        scenario()
+    assert [(record.levelname, record.args) for record in caplog.records] == [
+        ("WARNING", ("https://hooks.example.com", "HTTP 500")),
+        ("INFO", ("https://hooks.example.com", 20)),
     ]
 
 
-# ---- the bound
+# ---- the limit of the queue
 
 
 @in_virtual_time
-async def test_when_too_many_wait_the_oldest_goes_and_the_next_message_says_how_many() -> None:
+async def test_a_full_queue_drops_the_oldest_message_and_the_next_one_counts_the_lost() -> None:
     receiver = Receiver()
     receiver.error = "refused"
-    sender, notices = sender_to(receiver)
-    post(sender, [str(number) for number in range(MAX_QUEUED + 20)])
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, [str(number) for number in range(MAX_QUEUED + 20)])
     await asyncio.sleep(0.5)
-    assert (notices.dropped, notices.queued) == (20, MAX_QUEUED)
+    assert (stats.dropped, stats.queued) == (20, MAX_QUEUED)
     receiver.error = None
     await asyncio.sleep(10)
-    assert receiver.taken == [str(number) for number in range(20, MAX_QUEUED + 20)]
+    assert receiver.received == [str(number) for number in range(20, MAX_QUEUED + 20)]
     assert receiver.lost == [20] + [0] * (MAX_QUEUED - 1)
-    await sender.close()
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_a_message_that_is_on_its_way_is_not_the_one_that_goes() -> None:
+async def test_a_message_that_is_being_sent_is_not_dropped() -> None:
     receiver = Receiver()
-    receiver.is_hung = True
-    sender, notices = sender_to(receiver)
-    post(sender, ["first"])
+    receiver.is_hanging = True
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, ["first"])
     await asyncio.sleep(0.1)
-    receiver.is_hung = False
-    post(sender, [str(number) for number in range(MAX_QUEUED)])
+    receiver.is_hanging = False
+    dispatch_all(dispatcher, [str(number) for number in range(MAX_QUEUED)])
     await asyncio.sleep(2 * DELIVERY_TIMEOUT_S)
-    assert receiver.taken[:2] == ["first", "1"]
-    assert notices.dropped == 1
-    await sender.close()
+    assert receiver.received[:2] == ["first", "1"]
+    assert stats.dropped == 1
+    await dispatcher.close()
 
 
-# ---- other targets
+# ---- new targets
 
 
 @in_virtual_time
-async def test_what_waits_for_a_target_that_stays_is_kept() -> None:
-    receiver, other = Receiver(), Other()
+async def test_a_target_that_stays_keeps_its_queue() -> None:
+    receiver, other = Receiver(), OtherReceiver()
     receiver.error = other.error = "refused"
-    sender, notices = sender_to(receiver, other)
-    post(sender, "ab")
+    dispatcher, stats = dispatcher_to(receiver, other)
+    dispatch_all(dispatcher, "ab")
     await asyncio.sleep(0.5)
     new = Receiver("new")
-    sender.set_targets([new, receiver, other])
+    dispatcher.set_targets([new, receiver, other])
     receiver.error = other.error = None
     await asyncio.sleep(10)
-    assert receiver.taken == other.taken == ["a", "b"]
-    assert not new.taken, "it was not there when they were sent"
-    assert not notices.dropped
-    await sender.close()
+    assert receiver.received == other.received == ["a", "b"]
+    assert not new.received, "it was added after they were dispatched"
+    assert not stats.dropped
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_what_waits_for_a_target_that_was_mended_is_tried_at_once() -> None:
-    wrong, other = Receiver("wrong"), Other()
-    wrong.error = "it answered 404"
-    sender, notices = sender_to(other, wrong)
-    post(sender, "ab")
+async def test_the_queue_of_a_changed_target_is_retried_at_once() -> None:
+    wrong, other = Receiver("wrong"), OtherReceiver()
+    wrong.error = "HTTP 404"
+    dispatcher, stats = dispatcher_to(other, wrong)
+    dispatch_all(dispatcher, "ab")
     await asyncio.sleep(600)
     right = Receiver("right")
-    sender.set_targets([right, other])
+    dispatcher.set_targets([right, other])
     await asyncio.sleep(0.1)
-    assert right.taken == ["a", "b"]
-    assert other.taken == ["a", "b"]
-    assert not notices.dropped
-    await sender.close()
+    assert right.received == ["a", "b"]
+    assert other.received == ["a", "b"]
+    assert not stats.dropped
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_what_waits_for_a_target_that_is_gone_is_lost_and_counted() -> None:
-    receiver, other = Receiver(), Other()
+async def test_the_queue_of_a_removed_target_is_dropped_and_counted() -> None:
+    receiver, other = Receiver(), OtherReceiver()
     receiver.error = "refused"
-    sender, notices = sender_to(receiver, other)
-    post(sender, "ab")
+    dispatcher, stats = dispatcher_to(receiver, other)
+    dispatch_all(dispatcher, "ab")
     await asyncio.sleep(0.5)
-    sender.set_targets([other])
+    dispatcher.set_targets([other])
     attempts = len(receiver.attempts)
     await asyncio.sleep(600)
-    assert (notices.dropped, notices.queued) == (2, 0)
+    assert (stats.dropped, stats.queued) == (2, 0)
     assert len(receiver.attempts) == attempts
-    await sender.close()
+    await dispatcher.close()
 
 
-def test_a_target_that_is_gone_with_one_message_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_queue_of_a_removed_target_is_logged_with_its_size(caplog: pytest.LogCaptureFixture) -> None:
     @in_virtual_time
-    async def story() -> None:
+    async def scenario() -> None:
         receiver = Receiver("https://hooks.example.com")
-        receiver.is_hung = True
-        sender, _ = sender_to(receiver)
-        post(sender, "a")
+        receiver.is_hanging = True
+        dispatcher, _ = dispatcher_to(receiver)
+        dispatch_all(dispatcher, "a")
         await asyncio.sleep(0.5)
-        sender.set_targets([])
+        dispatcher.set_targets([])
 
-    story()
-    assert caplog.messages == ["https://hooks.example.com is no longer told; 1 message for it is lost"]
-
-
-# ---- the end
+    scenario()
+    assert [record.args for record in caplog.records] == [("https://hooks.example.com", 1)]
 
 
-@pytest.mark.parametrize(("titles", "counted"), [("a", "1 message to chat was"), ("ab", "2 messages to chat were")])
-def test_what_was_left_at_the_end_is_counted_in_the_log(
-    titles: str, counted: str, caplog: pytest.LogCaptureFixture
-) -> None:
+# ---- shutdown
+
+
+@pytest.mark.parametrize("titles", ["a", "ab"])
+def test_undelivered_messages_are_counted_in_the_log_at_shutdown(titles: str, caplog: pytest.LogCaptureFixture) -> None:
     @in_virtual_time
-    async def story() -> None:
+    async def scenario() -> None:
         receiver = Receiver("chat")
-        receiver.is_hung = True
-        sender, _ = sender_to(receiver)
-        post(sender, titles)
-        await sender.close()
+        receiver.is_hanging = True
+        dispatcher, _ = dispatcher_to(receiver)
+        dispatch_all(dispatcher, titles)
+        await dispatcher.close()
 
-    story()
-    assert caplog.messages == [f"{counted} not delivered before the end"]
+    scenario()
+    assert [record.args for record in caplog.records] == [("chat", len(titles))]
 
 
 @in_virtual_time
-async def test_an_end_that_is_cut_short_leaves_no_attempt_behind() -> None:
+async def test_a_cancelled_close_leaves_no_message_queued() -> None:
     receiver = Receiver()
-    receiver.is_hung = True
-    sender, notices = sender_to(receiver)
-    post(sender, "ab")
-    closing = asyncio.create_task(sender.close())
+    receiver.is_hanging = True
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, "ab")
+    closing = asyncio.create_task(dispatcher.close())
     await asyncio.sleep(0.5)
     closing.cancel()
     await asyncio.wait([closing])
-    assert (notices.dropped, notices.queued) == (2, 0)
+    assert (stats.dropped, stats.queued) == (2, 0)
 
 
 @in_virtual_time
-async def test_at_the_end_what_is_left_is_tried_once() -> None:
+async def test_close_tries_each_queued_message_once() -> None:
     receiver, dead = Receiver(), Receiver("dead")
     receiver.error = dead.error = "refused"
-    sender, notices = sender_to(receiver, dead)
-    post(sender, "abc")
+    dispatcher, stats = dispatcher_to(receiver, dead)
+    dispatch_all(dispatcher, "abc")
     await asyncio.sleep(0.5)
     receiver.error = None
-    await sender.close()
-    assert receiver.taken == ["a", "b", "c"]
+    await dispatcher.close()
+    assert receiver.received == ["a", "b", "c"]
     assert [title for _, title in dead.attempts] == ["a", "a", "b", "c"]
-    assert (notices.sent, notices.dropped, notices.queued) == (3, 3, 0)
+    assert (stats.sent, stats.dropped, stats.queued) == (3, 3, 0)
 
 
 @in_virtual_time
-async def test_the_end_does_not_wait_for_a_target_that_hangs() -> None:
+async def test_close_does_not_wait_for_a_hanging_target() -> None:
     receiver = Receiver()
-    receiver.is_hung = True
-    sender, notices = sender_to(receiver)
-    post(sender, "abc")
+    receiver.is_hanging = True
+    dispatcher, stats = dispatcher_to(receiver)
+    dispatch_all(dispatcher, "abc")
     loop = asyncio.get_running_loop()
     await asyncio.sleep(1)
-    began_s = loop.time()
-    await sender.close()
-    assert loop.time() - began_s == CLOSE_TIMEOUT_S
-    assert (notices.dropped, notices.queued) == (3, 0)
+    started_s = loop.time()
+    await dispatcher.close()
+    assert loop.time() - started_s == CLOSE_TIMEOUT_S
+    assert (stats.dropped, stats.queued) == (3, 0)
 
 
 @in_virtual_time
-async def test_the_end_does_not_wait_when_there_is_nothing_to_send() -> None:
-    sender, _ = sender_to(Receiver(), Receiver())
+async def test_close_does_not_wait_if_the_queues_are_empty() -> None:
+    dispatcher, _ = dispatcher_to(Receiver(), Receiver())
     loop = asyncio.get_running_loop()
     await asyncio.sleep(1)
-    await sender.close()
+    await dispatcher.close()
     assert loop.time() == 1
-    nobody, _ = sender_to()
-    await nobody.close()
+    empty, _ = dispatcher_to()
+    await empty.close()
 
 
-# ---- what is not over
+# ---- open incidents
 
 
-def is_down(service_id: str) -> dict[str | None, Incident]:
+def down_incident(service_id: str) -> dict[str | None, Incident]:
     service = Service(id=service_id, name="", description="")
     return {service_id: Incident(service=service, notified_health=Health.UNHEALTHY, since_s=0.0, is_confirmed=True)}
 
 
-def is_sure(sender: Dispatcher) -> dict[str, bool]:
-    return {one.service.id: one.is_confirmed for one in sender.state.incidents if one.service}
+def confirmed(dispatcher: Dispatcher) -> dict[str, bool]:
+    return {one.service.id: one.is_confirmed for one in dispatcher.state.incidents if one.service}
 
 
 @in_virtual_time
-async def test_what_one_target_was_told_and_another_was_not_is_not_over_before_that_one_took_the_end() -> None:
-    receiver, deaf = Receiver(), Receiver()
-    sender, _ = sender_to(receiver, deaf)
-    deaf.error = "refused"
-    sender.dispatch(message("it is Down"), is_down("db"))
+async def test_an_incident_stays_open_until_its_recovery_is_delivered() -> None:
+    receiver, failing = Receiver(), Receiver()
+    dispatcher, _ = dispatcher_to(receiver, failing)
+    failing.error = "refused"
+    dispatcher.dispatch(message("Down"), down_incident("db"))
     await asyncio.sleep(1)
-    assert is_sure(sender) == {"db": False}
+    assert confirmed(dispatcher) == {"db": False}
     receiver.error = "refused"
-    sender.dispatch(message("it has recovered"), {})
+    dispatcher.dispatch(message("recovered"), {})
     await asyncio.sleep(1)
-    assert is_sure(sender) == {"db": False}
+    assert confirmed(dispatcher) == {"db": False}
     receiver.error = None
     await asyncio.sleep(60)
-    assert is_sure(sender) == {}, "the other one has never heard of it"
-    await sender.close()
+    assert confirmed(dispatcher) == {}, "the other target never received it"
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_what_is_recalled_while_a_message_waits_is_not_over_by_that() -> None:
+async def test_a_restored_incident_is_not_resolved_by_a_queued_message() -> None:
     receiver = Receiver()
-    sender, _ = sender_to(receiver)
+    dispatcher, _ = dispatcher_to(receiver)
     receiver.error = "refused"
-    sender.dispatch(message("the queue is Down"), is_down("queue"))
+    dispatcher.dispatch(message("queue Down"), down_incident("queue"))
     await asyncio.sleep(1)
-    sender.restore({**is_down("queue"), **is_down("db")}, [])
-    assert is_sure(sender) == {"queue": False, "db": True}
+    dispatcher.restore({**down_incident("queue"), **down_incident("db")}, [])
+    assert confirmed(dispatcher) == {"queue": False, "db": True}
     receiver.error = None
     await asyncio.sleep(60)
-    assert is_sure(sender) == {"queue": True, "db": True}
+    assert confirmed(dispatcher) == {"queue": True, "db": True}
     receiver.error = "refused"
-    sender.dispatch(message("db has recovered"), is_down("queue"))
+    dispatcher.dispatch(message("db recovered"), down_incident("queue"))
     await asyncio.sleep(1)
-    assert is_sure(sender) == {"queue": True, "db": False}
-    await sender.close()
+    assert confirmed(dispatcher) == {"queue": True, "db": False}
+    await dispatcher.close()
 
 
 @in_virtual_time
-async def test_a_target_that_is_no_longer_told_leaves_nothing_unsure() -> None:
-    receiver, deaf = Receiver(), Receiver()
-    sender, _ = sender_to(receiver, deaf)
-    deaf.error = "refused"
-    sender.dispatch(message("it is Down"), is_down("db"))
+async def test_a_removed_target_does_not_keep_an_incident_unconfirmed() -> None:
+    receiver, failing = Receiver(), Receiver()
+    dispatcher, _ = dispatcher_to(receiver, failing)
+    failing.error = "refused"
+    dispatcher.dispatch(message("Down"), down_incident("db"))
     await asyncio.sleep(1)
-    sender.set_targets([receiver])
-    assert is_sure(sender) == {"db": True}
-    await sender.close()
+    dispatcher.set_targets([receiver])
+    assert confirmed(dispatcher) == {"db": True}
+    await dispatcher.close()

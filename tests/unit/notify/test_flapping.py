@@ -1,4 +1,4 @@
-"""What changes too often."""
+"""Flap detection."""
 
 from __future__ import annotations
 
@@ -7,74 +7,84 @@ import pytest
 from svcnode.core.model import Health
 from svcnode.notify.flapping import FLAP_THRESHOLD, SETTLED_AFTER_S
 from svcnode.notify.model import ChangeType
-from tests.unit.notify.world import GROUP_S, World, flap, item, turns
+from tests.unit.notify.harness import GROUP_WAIT_S, Harness, change_of, change_types, flap
 
 
-def test_what_flaps_is_told_once_as_flapping_and_once_when_it_has_settled() -> None:
-    world = World()
-    world.add("db")
-    flap(world, times=100)
-    world.wait(3600)
-    assert [turns(news)["db"] for news in world.told] == [ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.SETTLED]
-    assert [turns(news)[None] for news in world.told] == [ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.SETTLED]
-    assert item(world.told[1], "db").changes == FLAP_THRESHOLD
-    assert item(world.last, "db").changes == 200
-    assert item(world.last, "db").health is Health.HEALTHY
-    assert item(world.last, "db").duration_s == pytest.approx(SETTLED_AFTER_S)
+def test_flapping_is_notified_once_and_once_more_when_it_has_settled() -> None:
+    harness = Harness()
+    harness.add("db")
+    flap(harness, times=100)
+    harness.wait(3600)
+    assert [change_types(notification)["db"] for notification in harness.notifications] == [
+        ChangeType.WORSE,
+        ChangeType.FLAPPING,
+        ChangeType.SETTLED,
+    ]
+    assert [change_types(notification)[None] for notification in harness.notifications] == [
+        ChangeType.WORSE,
+        ChangeType.FLAPPING,
+        ChangeType.SETTLED,
+    ]
+    assert change_of(harness.notifications[1], "db").changes == FLAP_THRESHOLD
+    assert change_of(harness.last, "db").changes == 200
+    assert change_of(harness.last, "db").health is Health.HEALTHY
+    assert change_of(harness.last, "db").duration_s == pytest.approx(SETTLED_AFTER_S)
 
 
-def test_what_settles_down_is_told_to_be_down() -> None:
-    world = World()
-    world.add("db")
-    flap(world, times=20)
-    world.down("db")
-    world.wait(3600)
-    assert turns(world.last) == {None: ChangeType.SETTLED, "db": ChangeType.SETTLED}
-    assert item(world.last, "db").health is Health.UNHEALTHY
-    world.up("db")
-    world.wait(60)
-    assert turns(world.last)["db"] is ChangeType.RECOVERED
+def test_a_service_that_settles_down_is_notified_as_down() -> None:
+    harness = Harness()
+    harness.add("db")
+    flap(harness, times=20)
+    harness.down("db")
+    harness.wait(3600)
+    assert change_types(harness.last) == {None: ChangeType.SETTLED, "db": ChangeType.SETTLED}
+    assert change_of(harness.last, "db").health is Health.UNHEALTHY
+    harness.up("db")
+    harness.wait(60)
+    assert change_types(harness.last)["db"] is ChangeType.RECOVERED
 
 
-def test_other_services_are_told_while_one_flaps() -> None:
-    world = World()
-    world.add("db", "queue")
-    flap(world, times=20)
-    before = len(world.told)
-    world.down("queue")
-    world.wait(GROUP_S)
-    assert turns(world.told[before]) == {"queue": ChangeType.WORSE}
-    assert world.last.health is Health.UNHEALTHY
+def test_other_services_are_notified_while_one_flaps() -> None:
+    harness = Harness()
+    harness.add("db", "queue")
+    flap(harness, times=20)
+    before = len(harness.notifications)
+    harness.down("queue")
+    harness.wait(GROUP_WAIT_S)
+    assert change_types(harness.notifications[before]) == {"queue": ChangeType.WORSE}
+    assert harness.last.health is Health.UNHEALTHY
 
 
 def test_slow_changes_are_not_flapping() -> None:
-    world = World()
-    world.add("db")
-    flap(world, times=20, every_s=130)
-    world.wait(3600)
-    assert not {turn for news in world.told for turn in turns(news).values()} & {
+    harness = Harness()
+    harness.add("db")
+    flap(harness, times=20, every_s=130)
+    harness.wait(3600)
+    assert not {
+        change_type for notification in harness.notifications for change_type in change_types(notification).values()
+    } & {
         ChangeType.FLAPPING,
         ChangeType.SETTLED,
     }
 
 
-def test_a_node_that_falls_and_rises_in_steps_does_not_flap() -> None:
-    world = World()
+def test_a_node_whose_services_change_one_after_another_does_not_flap() -> None:
+    harness = Harness()
     ids = [f"s{number}" for number in range(10)]
-    world.add(*ids, impact="partial")
+    harness.add(*ids, impact="partial")
     for _ in range(2):
-        world.down(*ids)
-        world.wait(120)
-        world.up(*ids)
-        world.wait(120)
-    world.wait(3600)
-    assert ChangeType.FLAPPING not in {turns(news).get(None) for news in world.told}
+        harness.down(*ids)
+        harness.wait(120)
+        harness.up(*ids)
+        harness.wait(120)
+    harness.wait(3600)
+    assert ChangeType.FLAPPING not in {change_types(notification).get(None) for notification in harness.notifications}
 
 
-def test_a_service_that_flaps_and_is_removed_is_told_as_removed() -> None:
-    world = World()
-    world.add("db")
-    flap(world, times=20)
-    world.node.deregister("db")
-    world.wait(3600)
-    assert ChangeType.REMOVED in {turns(news).get("db") for news in world.told}
+def test_a_flapping_service_that_is_removed_is_notified_as_removed() -> None:
+    harness = Harness()
+    harness.add("db")
+    flap(harness, times=20)
+    harness.node.deregister("db")
+    harness.wait(3600)
+    assert ChangeType.REMOVED in {change_types(notification).get("db") for notification in harness.notifications}

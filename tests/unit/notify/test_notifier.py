@@ -1,10 +1,10 @@
-"""A node and its outboxes brought together, in virtual time."""
+"""A node, its alert engine and the delivery of notifications, in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -19,23 +19,50 @@ if TYPE_CHECKING:
     from svcnode.notify.message import Message
 
 
+class NodeChange(NamedTuple):
+    """The fields of a message that are about the node."""
+
+    change: str | None
+    health: int
+    health_before: int | None
+    hours: int | None = None  # the duration
+    is_upper_bound: bool = False
+
+    @classmethod
+    def of(cls, message: Message) -> NodeChange:
+        node = message.fields["node"]
+        hours = None if node["duration_s"] is None else int(node["duration_s"] // 3600)
+        return cls(node["change"], node["health"], node["health_before"], hours, node["duration_is_upper_bound"])
+
+
+IS_DOWN = NodeChange("worse", 503, 200)
+IS_DOWN_AT_START = NodeChange("worse", 503, None)
+RECOVERED = NodeChange("recovered", 200, 503, 0)
+RECOVERED_DURING_RESTART = NodeChange("recovered", 200, 503, 1, is_upper_bound=True)
+ONGOING = NodeChange("ongoing", 503, 503, 1)
+
+
 class Receiver:
     name = "receiver"
 
     def __init__(self) -> None:
-        self.heard: list[tuple[float, str]] = []
+        self.attempts: list[tuple[float, NodeChange]] = []
         self.messages: list[Message] = []
         self.lost: list[int] = []
 
     async def deliver(self, message: Message, lost: int) -> str | None:
-        self.heard.append((asyncio.get_running_loop().time(), message.title))
+        self.attempts.append((asyncio.get_running_loop().time(), NodeChange.of(message)))
         self.messages.append(message)
         self.lost.append(lost)
         return None
 
+    @property
+    def changes(self) -> list[NodeChange]:
+        return [change for _, change in self.attempts]
 
-def settings_for(*targets: Receiver, manners: AlertPolicy | None = None) -> NotifySettings:
-    return NotifySettings(targets=targets, policy=manners or AlertPolicy())
+
+def settings_for(*targets: Receiver, policy: AlertPolicy | None = None) -> NotifySettings:
+    return NotifySettings(targets=targets, policy=policy or AlertPolicy())
 
 
 def node_and_db() -> tuple[Node, Handle]:
@@ -45,98 +72,95 @@ def node_and_db() -> tuple[Node, Handle]:
     return node, db
 
 
-IS_DOWN = "validator-7 is unhealthy (503), was healthy (200)"
-
-
 @in_virtual_time
-async def test_a_change_arrives_when_the_time_to_group_is_over() -> None:
+async def test_a_change_is_delivered_at_the_end_of_group_wait() -> None:
     node, db = node_and_db()
-    receiver, notices = Receiver(), DeliveryStats()
-    async with Notifier(node, settings_for(receiver), notices, wall_clock=lambda: 1_767_225_600.0) as _:
+    receiver, stats = Receiver(), DeliveryStats()
+    async with Notifier(node, settings_for(receiver), stats, wall_clock=lambda: 1_767_225_600.0) as _:
         await asyncio.sleep(100)
         db.down("refused")
         await asyncio.sleep(400)
         db.up()
         await asyncio.sleep(400)
-    recovered = "validator-7 has recovered: healthy (200) after 6m 40s"
-    assert receiver.heard == [(105.0, IS_DOWN), (505.0, recovered)]
-    assert notices.sent == 2
+    assert receiver.attempts == [(105.0, IS_DOWN), (505.0, RECOVERED)]
+    assert receiver.messages[1].fields["node"]["duration_s"] == 400
+    assert stats.sent == 2
     assert [message.fields["at"] for message in receiver.messages] == ["2026-01-01T00:00:00.000Z"] * 2
     first, second = (message.fields["id"] for message in receiver.messages)
     assert first != second
 
 
 @in_virtual_time
-async def test_changes_from_other_threads_are_heard() -> None:
+async def test_changes_from_other_threads_are_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()
     async with Notifier(node, settings_for(receiver), DeliveryStats()):
         await asyncio.to_thread(db.down, "refused")
         await asyncio.sleep(10)
-    assert [title for _, title in receiver.heard] == [IS_DOWN]
+    assert receiver.changes == [IS_DOWN]
 
 
 @in_virtual_time
-async def test_stopping_on_purpose_is_not_told() -> None:
+async def test_a_planned_stop_is_not_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()
     async with Notifier(node, settings_for(receiver), DeliveryStats()) as notifier:
         await asyncio.sleep(10)
         notifier.flush()
         node.drain()
-        db.down("stopped with everything else")
+        db.down("stopped")
         await asyncio.sleep(10)
-    assert not receiver.heard
+    assert not receiver.attempts
 
 
 @in_virtual_time
-async def test_a_node_that_somebody_else_drains_is_not_told() -> None:
+async def test_draining_is_not_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()
     async with Notifier(node, settings_for(receiver), DeliveryStats()):
         node.drain()
-        db.down("stopped with everything else")
+        db.down("stopped")
         await asyncio.sleep(1000)
-    assert not receiver.heard
+    assert not receiver.attempts
 
 
 @in_virtual_time
-async def test_what_was_held_back_is_sent_before_the_end() -> None:
+async def test_flush_sends_pending_changes() -> None:
     node, db = node_and_db()
     receiver = Receiver()
     async with Notifier(node, settings_for(receiver), DeliveryStats()) as notifier:
         db.down("refused")
         await asyncio.sleep(2)
         notifier.flush()
-    assert receiver.heard == [(2.0, IS_DOWN)]
+    assert receiver.attempts == [(2.0, IS_DOWN)]
 
 
 @in_virtual_time
-async def test_when_cut_off_it_ends_at_once() -> None:
+async def test_a_cancelled_notifier_ends_at_once() -> None:
     node, db = node_and_db()
-    notices = DeliveryStats()
+    stats = DeliveryStats()
 
-    class Hung(Receiver):
+    class HangingReceiver(Receiver):
         async def deliver(self, message: Message, lost: int) -> str | None:
             await asyncio.sleep(1e9)
             return None
 
-    async def story() -> None:
-        async with Notifier(node, settings_for(Hung()), notices):
+    async def scenario() -> None:
+        async with Notifier(node, settings_for(HangingReceiver()), stats):
             db.down("refused")
             await asyncio.sleep(1e9)
 
-    serving = asyncio.create_task(story())
+    task = asyncio.create_task(scenario())
     await asyncio.sleep(10)
-    serving.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await serving
+        await task
     assert asyncio.get_running_loop().time() == 10
-    assert notices.dropped == 1
+    assert stats.dropped == 1
 
 
 @in_virtual_time
-async def test_settings_can_change_come_and_go() -> None:
+async def test_settings_can_be_added_changed_and_removed() -> None:
     node, db = node_and_db()
     receiver = Receiver()
     async with Notifier(node, None, DeliveryStats()) as notifier:
@@ -144,23 +168,22 @@ async def test_settings_can_change_come_and_go() -> None:
         await asyncio.sleep(1000)
         notifier.apply(settings_for(receiver))
         await asyncio.sleep(10)
-        assert [title for _, title in receiver.heard] == ["validator-7 is unhealthy (503)"], "nobody had told so far"
+        assert receiver.changes == [IS_DOWN_AT_START]
         notifier.apply(settings_for(receiver, policy=AlertPolicy(resolve_delay_s=0, group_wait_s=1)))
         db.up()
         await asyncio.sleep(10)
-        assert receiver.heard[1:] == [(1011.0, "validator-7 has recovered: healthy (200) after 10s")], (
-            "as far as it knows"
-        )
+        assert receiver.attempts[1:] == [(1011.0, RECOVERED)]
+        assert receiver.messages[1].fields["node"]["duration_s"] == 10, "since the first settings"
         notifier.apply(None)
         db.down("refused")
         await asyncio.sleep(1000)
         notifier.apply(settings_for())
         await asyncio.sleep(1000)
-        assert len(receiver.heard) == 2
+        assert len(receiver.attempts) == 2
 
 
 @in_virtual_time
-async def test_what_is_registered_later_is_told_with_its_name_and_weight() -> None:
+async def test_a_service_registered_later_is_notified_with_its_definition() -> None:
     node, _ = node_and_db()
     receiver = Receiver()
     async with Notifier(node, settings_for(receiver), DeliveryStats()):
@@ -168,14 +191,23 @@ async def test_what_is_registered_later_is_told_with_its_name_and_weight() -> No
         node.register("extra", name="Extra", description="", impact="none").down("gone")
         await asyncio.sleep(10)
     (message,) = receiver.messages
-    assert message.lines == ("queue (Queue) is Down, and has not been Up yet: gone",)
+    (service,) = message.fields["services"]
+    assert {key: service[key] for key in ("id", "name", "impact", "status", "status_before", "reason", "code")} == {
+        "id": "queue",
+        "name": "Queue",
+        "impact": "critical",
+        "status": "Down",
+        "status_before": None,
+        "reason": "gone",
+        "code": "reported",
+    }
 
 
-# ---- over a restart
+# ---- across a restart
 
 
-class Notebook:
-    """A memory that outlives the notifier, and may take its time to be opened."""
+class FakeStorage:
+    """Storage that is shared by several notifiers and may open late."""
 
     def __init__(self) -> None:
         self.text: str | None = None
@@ -190,198 +222,192 @@ class Notebook:
         return self.text
 
 
-class Deaf(Receiver):
+class FailingReceiver(Receiver):
     async def deliver(self, message: Message, lost: int) -> str | None:
         await super().deliver(message, lost)
         return "refused"
 
 
-class Ailing(Deaf):
-    """Takes messages, until it does not."""
+class UnreliableReceiver(FailingReceiver):
+    """Accepts messages until a test sets `is_failing`, or up to a number."""
 
-    def __init__(self, name: str = "receiver", *, takes_at_most: int = 1000) -> None:
+    def __init__(self, name: str = "receiver", *, max_messages: int = 1000) -> None:
         super().__init__()
         self.name = name
-        self.is_deaf = False
-        self.takes_at_most = takes_at_most
+        self.is_failing = False
+        self.max_messages = max_messages
 
     async def deliver(self, message: Message, lost: int) -> str | None:
-        fault = await super().deliver(message, lost)
-        if self.is_deaf or self.takes_at_most == 0:
-            return fault
-        self.takes_at_most -= 1
+        error = await super().deliver(message, lost)
+        if self.is_failing or self.max_messages == 0:
+            return error
+        self.max_messages -= 1
         return None
 
 
-async def told_as_down(memory: Notebook, *receivers: Receiver, is_killed: bool = False) -> None:
-    """A node whose service goes down, and which stops after that."""
+async def notify_down(storage: FakeStorage, *receivers: Receiver, is_killed: bool = False) -> None:
+    """A process whose service goes down, and which stops after that."""
     node, db = node_and_db()
-    async with Notifier(node, settings_for(*receivers), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(*receivers), DeliveryStats(), storage=storage, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(10)
-        text = memory.text
+        text = storage.text
     if is_killed:
-        memory.text = text
+        storage.text = text
 
 
-async def titles_after(memory: Notebook, status: str | None, *others: Receiver) -> list[str]:
-    """What the next one tells, an hour later."""
+async def changes_after_restart(storage: FakeStorage, status: str | None, *others: Receiver) -> list[NodeChange]:
+    """The notifications of the next process, which starts an hour later."""
     await asyncio.sleep(3590)
     receiver = Receiver()
     node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
     if status is not None:
         node.register("db", name="Ledger", description="", impact="critical")
-    async with Notifier(node, settings_for(receiver, *others), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver, *others), DeliveryStats(), storage=storage, wall_clock=node.now_s):
         await asyncio.sleep(1)
         if status == "Up":
             node.handle("db").up()
         elif status == "Down":
             node.handle("db").down("refused")
         await asyncio.sleep(1000)
-    return [title for _, title in receiver.heard]
+    return receiver.changes
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize(
-    ("status", "titles"),
+    ("status", "changes"),
     [
         ("Down", []),
         ("Initializing", []),
-        ("Up", ["validator-7 has recovered: healthy (200) after at most 1h"]),
-        (None, ["validator-7 has recovered: healthy (200) after at most 1h"]),
+        ("Up", [RECOVERED_DURING_RESTART]),
+        (None, [RECOVERED_DURING_RESTART]),
     ],
 )
-def test_what_was_told_before_a_restart_is_known_after_it(
-    status: str | None, titles: list[str], is_killed: bool
-) -> None:
+def test_a_restart_continues_the_incidents(status: str | None, changes: list[NodeChange], is_killed: bool) -> None:
     @in_virtual_time
-    async def story() -> None:
-        memory = Notebook()
-        await told_as_down(memory, Receiver(), is_killed=is_killed)
-        assert await titles_after(memory, status) == titles
+    async def scenario() -> None:
+        storage = FakeStorage()
+        await notify_down(storage, Receiver(), is_killed=is_killed)
+        assert await changes_after_restart(storage, status) == changes
         if status == "Up":
-            assert await titles_after(memory, "Up") == [], "it is over, and that is known, too"
+            assert await changes_after_restart(storage, "Up") == [], "the recovery was saved, too"
 
-    story()
-
-
-@in_virtual_time
-async def test_what_did_not_reach_everybody_before_a_restart_is_told_once_more() -> None:
-    memory = Notebook()
-    await told_as_down(memory, Receiver(), Deaf())
-    assert await titles_after(memory, "Down") == ["validator-7 is still unhealthy (503), after 1h"]
-    assert await titles_after(memory, "Down") == []
+    scenario()
 
 
 @in_virtual_time
-async def test_the_end_of_it_that_did_not_arrive_before_a_restart_is_told_once_more() -> None:
-    memory, deaf = Notebook(), Deaf()
-    await told_as_down(memory, Receiver())
+async def test_an_incident_that_a_target_did_not_receive_is_notified_once_more() -> None:
+    storage = FakeStorage()
+    await notify_down(storage, Receiver(), FailingReceiver())
+    assert await changes_after_restart(storage, "Down") == [ONGOING]
+    assert await changes_after_restart(storage, "Down") == []
+
+
+@in_virtual_time
+async def test_an_undelivered_recovery_is_notified_once_more_after_a_restart() -> None:
+    storage, receiver = FakeStorage(), FailingReceiver()
+    await notify_down(storage, Receiver())
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(deaf), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
         await asyncio.sleep(10)
-    assert deaf.heard, "it has recovered"
-    (title,) = await titles_after(memory, "Up")
-    assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+    assert receiver.attempts
+    assert await changes_after_restart(storage, "Up") == [RECOVERED_DURING_RESTART]
 
 
 @in_virtual_time
-async def test_that_end_is_told_also_when_it_does_not_arrive_over_two_restarts() -> None:
-    memory = Notebook()
-    await told_as_down(memory, Receiver(), Deaf())
+async def test_an_undelivered_recovery_is_notified_after_two_restarts() -> None:
+    storage = FakeStorage()
+    await notify_down(storage, Receiver(), FailingReceiver())
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(Deaf()), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(FailingReceiver()), DeliveryStats(), storage=storage, wall_clock=node.now_s):
         await asyncio.sleep(10)
-    (title,) = await titles_after(memory, "Up")
-    assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+    assert await changes_after_restart(storage, "Up") == [RECOVERED_DURING_RESTART]
 
 
 @in_virtual_time
-async def test_while_a_target_takes_nothing_every_restart_tells_the_others_once_more_until_it_is_taken_out() -> None:
-    memory = Notebook()
-    await told_as_down(memory, Receiver(), Deaf())
-    assert await titles_after(memory, "Down", Deaf()) == ["validator-7 is still unhealthy (503), after 1h"]
-    assert len(await titles_after(memory, "Up", Deaf())) == 1
-    assert len(await titles_after(memory, "Up", Deaf())) == 1
-    assert len(await titles_after(memory, "Up")) == 1
-    assert await titles_after(memory, "Up") == []
+async def test_while_a_target_fails_every_restart_notifies_the_others_once_more() -> None:
+    storage = FakeStorage()
+    await notify_down(storage, Receiver(), FailingReceiver())
+    assert await changes_after_restart(storage, "Down", FailingReceiver()) == [ONGOING]
+    assert len(await changes_after_restart(storage, "Up", FailingReceiver())) == 1
+    assert len(await changes_after_restart(storage, "Up", FailingReceiver())) == 1
+    assert len(await changes_after_restart(storage, "Up")) == 1
+    assert await changes_after_restart(storage, "Up") == []
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_that_end_is_told_to_whoever_took_the_beginning_also_beside_one_that_never_takes_anything(
+def test_an_undelivered_recovery_is_notified_beside_a_target_that_always_fails(
     is_killed: bool,
 ) -> None:
     @in_virtual_time
-    async def story() -> None:
-        memory, receiver = Notebook(), Ailing()
+    async def scenario() -> None:
+        storage, receiver = FakeStorage(), UnreliableReceiver()
         node, db = node_and_db()
-        told = settings_for(receiver, Deaf())
-        async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
+        settings = settings_for(receiver, FailingReceiver())
+        async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
             db.down("refused")
             await asyncio.sleep(400)
-            receiver.is_deaf = True
+            receiver.is_failing = True
             db.up()
             await asyncio.sleep(10)
-            text = memory.text
-        memory.text = text if is_killed else memory.text
-        (title,) = await titles_after(memory, "Up")
-        assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+            text = storage.text
+        storage.text = text if is_killed else storage.text
+        assert await changes_after_restart(storage, "Up") == [RECOVERED_DURING_RESTART]
 
-    story()
+    scenario()
 
 
 @in_virtual_time
-async def test_that_end_is_told_also_when_it_waited_behind_the_beginning() -> None:
-    memory, receiver = Notebook(), Ailing(takes_at_most=1)
-    receiver.is_deaf = True
+async def test_a_recovery_queued_behind_its_problem_is_notified_after_a_restart() -> None:
+    storage, receiver = FakeStorage(), UnreliableReceiver(max_messages=1)
+    receiver.is_failing = True
     node, db = node_and_db()
-    told = settings_for(receiver, policy=AlertPolicy(resolve_delay_s=0))
-    async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    settings = settings_for(receiver, policy=AlertPolicy(resolve_delay_s=0))
+    async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(10)
         db.up()
         await asyncio.sleep(10)
-        receiver.is_deaf = False
+        receiver.is_failing = False
         await asyncio.sleep(60)
-    (title,) = await titles_after(memory, "Up")
-    assert title.startswith("validator-7 has recovered: healthy (200) after at most 1h")
+    assert await changes_after_restart(storage, "Up") == [RECOVERED_DURING_RESTART]
 
 
 @in_virtual_time
-async def test_what_everybody_took_is_over_and_what_one_never_heard_of_has_no_end_for_it() -> None:
-    memory = Notebook()
+async def test_an_incident_that_a_target_never_received_is_not_resolved_for_it() -> None:
+    storage = FakeStorage()
     node, db = node_and_db()
-    told = settings_for(Receiver(), Deaf(), policy=AlertPolicy(resolve_delay_s=0))
-    async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    settings = settings_for(Receiver(), FailingReceiver(), policy=AlertPolicy(resolve_delay_s=0))
+    async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(10)
         db.up()
         await asyncio.sleep(10)
-    assert await titles_after(memory, "Up") == []
+    assert await changes_after_restart(storage, "Up") == []
 
 
 @in_virtual_time
-async def test_what_began_before_a_target_was_added_is_not_told_again_for_its_sake() -> None:
-    memory, receiver = Notebook(), Receiver()
+async def test_an_open_incident_is_not_notified_again_for_a_new_target() -> None:
+    storage, receiver = FakeStorage(), Receiver()
     node, db = node_and_db()
     async with Notifier(
-        node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s
+        node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s
     ) as notifier:
         db.down("refused")
         await asyncio.sleep(10)
         notifier.apply(settings_for(receiver, Receiver()))
         await asyncio.sleep(10)
-    assert await titles_after(memory, "Down") == []
+    assert await changes_after_restart(storage, "Down") == []
 
 
 @in_virtual_time
-async def test_one_that_recovered_and_fell_since_everybody_was_told_is_down_again() -> None:
-    memory, receiver = Notebook(), Ailing()
+async def test_a_problem_after_an_undelivered_recovery_is_notified_as_recurred() -> None:
+    storage, receiver = FakeStorage(), UnreliableReceiver()
     node, db = node_and_db()
-    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
         db.down("refused")
         await asyncio.sleep(400)
-        receiver.is_deaf = True
+        receiver.is_failing = True
         db.up()
         await asyncio.sleep(400)
         db.down("refused")
@@ -389,112 +415,118 @@ async def test_one_that_recovered_and_fell_since_everybody_was_told_is_down_agai
     await asyncio.sleep(7 * 3600)
     node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
     db = node.register("db", name="Ledger", description="", impact="critical")
-    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
         await asyncio.sleep(1)
         db.down("refused")
         await asyncio.sleep(10)
-    assert receiver.heard[-1][1] == "validator-7 is unhealthy (503) again, for 7h", "which has not arrived, either"
-    assert await titles_after(memory, "Down") == ["validator-7 is unhealthy (503) again, for 8h"]
-    assert await titles_after(memory, "Down") == []
+    assert receiver.changes[-1] == NodeChange("recurred", 503, 503, 7), "this is not delivered, either"
+    assert await changes_after_restart(storage, "Down") == [NodeChange("recurred", 503, 503, 8)]
+    assert await changes_after_restart(storage, "Down") == []
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_what_was_lost_before_a_restart_is_told_by_the_next_message_to_whom_it_was_for(is_killed: bool) -> None:
+def test_lost_messages_are_counted_per_target_across_a_restart(is_killed: bool) -> None:
     @in_virtual_time
-    async def story() -> None:
-        memory = Notebook()
-        first, well, twin = Ailing("chat"), Ailing("mail"), Ailing("chat")
-        twin.is_deaf = True
+    async def scenario() -> None:
+        storage = FakeStorage()
+        first, other, same_name = UnreliableReceiver("chat"), UnreliableReceiver("mail"), UnreliableReceiver("chat")
+        same_name.is_failing = True
         node, db = node_and_db()
-        told = settings_for(first, well, twin, policy=AlertPolicy(resolve_delay_s=0))
-        async with Notifier(node, told, DeliveryStats(), storage=memory, wall_clock=node.now_s):
+        settings = settings_for(first, other, same_name, policy=AlertPolicy(resolve_delay_s=0))
+        async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
             db.down("refused")
             await asyncio.sleep(10)
-            first.is_deaf = True
+            first.is_failing = True
             db.up()
             await asyncio.sleep(10)
-            text = memory.text
-        memory.text = text if is_killed else memory.text
-        targets = (Ailing("mail"), Ailing("chat"), Ailing("chat"), Ailing("new"))
+            text = storage.text
+        storage.text = text if is_killed else storage.text
+        targets = (
+            UnreliableReceiver("mail"),
+            UnreliableReceiver("chat"),
+            UnreliableReceiver("chat"),
+            UnreliableReceiver("new"),
+        )
         node, _ = node_and_db()
-        async with Notifier(node, settings_for(*targets), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+        async with Notifier(node, settings_for(*targets), DeliveryStats(), storage=storage, wall_clock=node.now_s):
             await asyncio.sleep(60)
         assert [one.lost for one in targets] == [[0], [1], [2], [0]]
-        text = memory.text
+        text = storage.text
         assert text is not None
-        assert json.loads(text)["missed"] == [["mail", 0], ["chat", 0], ["chat", 0], ["new", 0]]
+        assert json.loads(text)["lost"] == [["mail", 0], ["chat", 0], ["chat", 0], ["new", 0]]
 
-    story()
-
-
-@in_virtual_time
-async def test_without_a_memory_it_is_told_as_if_it_were_new() -> None:
-    memory = Notebook()
-    await told_as_down(memory, Receiver())
-    assert await titles_after(Notebook(), "Down") == ["validator-7 is unhealthy (503)"]
-    assert await titles_after(Notebook(), "Up") == []
+    scenario()
 
 
 @in_virtual_time
-async def test_a_memory_that_takes_its_time_delays_nothing_and_is_not_written_over() -> None:
-    memory, receiver = Notebook(), Receiver()
-    await told_as_down(memory, Receiver())
-    before = memory.text
-    memory.is_open.clear()
+async def test_without_a_saved_state_an_incident_is_notified_as_new() -> None:
+    storage = FakeStorage()
+    await notify_down(storage, Receiver())
+    assert await changes_after_restart(FakeStorage(), "Down") == [IS_DOWN_AT_START]
+    assert await changes_after_restart(FakeStorage(), "Up") == []
+
+
+@in_virtual_time
+async def test_slow_storage_delays_no_notification_and_is_not_overwritten() -> None:
+    storage, receiver = FakeStorage(), Receiver()
+    await notify_down(storage, Receiver())
+    before = storage.text
+    storage.is_open.clear()
     node, _ = node_and_db()
     queue = node.register("queue", name="", description="", impact="critical")
     queue.down("refused")
-    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
         await asyncio.sleep(60)
-        assert [title for _, title in receiver.heard] == ["validator-7 is unhealthy (503)"]
-        assert memory.text == before
-        memory.is_open.set()
+        assert receiver.changes == [IS_DOWN_AT_START]
+        assert storage.text == before
+        storage.is_open.set()
         await asyncio.sleep(60)
-        assert receiver.messages[-1].title == "validator-7: db (Ledger) has recovered: Up after at most 10s"
-        assert memory.text != before
-        assert "queue" in str(memory.text)
+        (service,) = receiver.messages[-1].fields["services"]
+        assert [service[key] for key in ("id", "change", "duration_is_upper_bound")] == ["db", "recovered", True]
+        assert storage.text != before
+        assert "queue" in str(storage.text)
 
 
 @in_virtual_time
-async def test_when_nobody_is_to_be_told_any_more_it_is_forgotten_what_was() -> None:
-    memory, receiver = Notebook(), Receiver()
+async def test_without_targets_the_saved_state_is_cleared() -> None:
+    storage, receiver = FakeStorage(), Receiver()
     node, db = node_and_db()
     async with Notifier(
-        node, settings_for(receiver), DeliveryStats(), storage=memory, wall_clock=node.now_s
+        node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s
     ) as notifier:
         db.down("refused")
         await asyncio.sleep(10)
-        assert "db" in str(memory.text)
+        assert "db" in str(storage.text)
         notifier.apply(None)
-        assert memory.text == '{"incidents": [], "missed": []}'
+        assert storage.text == '{"incidents": [], "lost": []}'
 
 
 @in_virtual_time
-async def test_a_stop_before_the_memory_is_open_loses_nothing_of_it() -> None:
-    memory = Notebook()
-    await told_as_down(memory, Receiver())
-    memory.is_open.clear()
+async def test_a_stop_before_the_state_is_loaded_keeps_the_saved_state() -> None:
+    storage = FakeStorage()
+    await notify_down(storage, Receiver())
+    storage.is_open.clear()
     node, _ = node_and_db()
     async with Notifier(
-        node, settings_for(Receiver()), DeliveryStats(), storage=memory, wall_clock=node.now_s
+        node, settings_for(Receiver()), DeliveryStats(), storage=storage, wall_clock=node.now_s
     ) as notifier:
         notifier.flush()
-        memory.is_open.set()
+        storage.is_open.set()
         await asyncio.sleep(1)
-    assert await titles_after(memory, "Up") == ["validator-7 has recovered: healthy (200) after at most 1h"]
+    assert await changes_after_restart(storage, "Up") == [RECOVERED_DURING_RESTART]
 
 
 @in_virtual_time
-async def test_what_is_forgotten_before_the_memory_is_open_stays_forgotten() -> None:
-    memory = Notebook()
-    await told_as_down(memory, Receiver())
-    memory.is_open.clear()
+async def test_a_state_cleared_before_it_is_loaded_stays_cleared() -> None:
+    storage = FakeStorage()
+    await notify_down(storage, Receiver())
+    storage.is_open.clear()
     node, _ = node_and_db()
     async with Notifier(
-        node, settings_for(Receiver()), DeliveryStats(), storage=memory, wall_clock=node.now_s
+        node, settings_for(Receiver()), DeliveryStats(), storage=storage, wall_clock=node.now_s
     ) as notifier:
         await asyncio.sleep(1)
         notifier.apply(None)
-        memory.is_open.set()
+        storage.is_open.set()
         await asyncio.sleep(1)
-    assert await titles_after(memory, "Up") == []
+    assert await changes_after_restart(storage, "Up") == []

@@ -1,4 +1,4 @@
-"""What is kept of what was told, and how it is read again."""
+"""Saving and loading the notification state."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ DB = Service(id="db", name="Ledger \N{BLACK STAR}", description="", impact=Impac
 
 def incident(
     service: Service | None,
-    told: Health = Health.UNHEALTHY,
+    notified: Health = Health.UNHEALTHY,
     *,
     since_s: float = 100.0,
-    is_sure: bool = True,
-    is_again: bool = False,
+    is_confirmed: bool = True,
+    is_recurrence: bool = False,
 ) -> Incident:
     return Incident(
-        service=service, notified_health=told, since_s=since_s, is_confirmed=is_sure, is_recurrence=is_again
+        service=service,
+        notified_health=notified,
+        since_s=since_s,
+        is_confirmed=is_confirmed,
+        is_recurrence=is_recurrence,
     )
 
 
-def test_what_is_kept_is_read_as_it_was() -> None:
+def test_the_saved_state_is_loaded_unchanged() -> None:
     known = NotifyState(
         incidents=[incident(None), incident(DB, is_confirmed=False, is_recurrence=True)],
         lost=[LostMessages("https://hooks.example.com", 2), LostMessages("https://hooks.example.com", 0)],
@@ -33,7 +37,7 @@ def test_what_is_kept_is_read_as_it_was() -> None:
     assert from_json(text, lambda at_s: at_s - 1_767_225_600.0) == known
 
 
-def test_where_nothing_was_kept_nothing_is_known() -> None:
+def test_without_a_saved_state_the_state_is_empty() -> None:
     assert from_json(None, lambda at_s: at_s) == NotifyState()
 
 
@@ -41,7 +45,7 @@ def test_where_nothing_was_kept_nothing_is_known() -> None:
     "text",
     [
         "",
-        "nonsense",
+        "not JSON",
         "1",
         "[1]",
         "{}",
@@ -51,6 +55,6 @@ def test_where_nothing_was_kept_nothing_is_known() -> None:
         '{"incidents": [], "lost": [["https://hooks.example.com", "many"]]}',
     ],
 )
-def test_what_cannot_be_understood_is_as_good_as_nothing(text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_saved_state_is_logged_and_ignored(text: str, caplog: pytest.LogCaptureFixture) -> None:
     assert from_json(text, lambda at_s: at_s) == NotifyState()
-    assert "cannot be read, and may be told again" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

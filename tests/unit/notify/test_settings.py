@@ -1,4 +1,4 @@
-"""The [notify] table as the rest of the program sees it."""
+"""The [notify] section of the configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from svcnode.notify.settings import NotifySettings
 
 
-def loaded(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> NotifySettings | None:
+def load_settings(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> NotifySettings | None:
     file = folder / "svcnode.toml"
     file.write_text(text)
     return load(file, environ or {}).notify
@@ -28,19 +28,19 @@ def names(settings: NotifySettings | None) -> list[str]:
     return [target.name for target in settings.targets]
 
 
-def test_with_nothing_said_nobody_is_told(tmp_path: Path) -> None:
-    assert loaded(tmp_path, "") is None
+def test_without_a_notify_section_there_are_no_settings(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, "") is None
 
 
 def test_one_webhook_is_enough(tmp_path: Path) -> None:
-    settings = loaded(tmp_path, '[notify]\nwebhook = "https://a.example.com/x"')
+    settings = load_settings(tmp_path, '[notify]\nwebhook = "https://a.example.com/x"')
     assert names(settings) == ["https://a.example.com"]
     assert settings
     assert settings.policy == AlertPolicy(services="critical", group_wait_s=5, resolve_delay_s=300)
 
 
-def test_everything_can_be_said(tmp_path: Path) -> None:
-    settings = loaded(
+def test_every_key_can_be_set(tmp_path: Path) -> None:
+    settings = load_settings(
         tmp_path,
         """
         [notify]
@@ -53,7 +53,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         group_wait = "0s"
         resolve_delay = "1h"
         """,
-        {"KEY": "a-key-that-is-kept"},
+        {"KEY": "a-key-that-is-secret"},
     )
     assert names(settings) == ["https://a.example.com", "https://b.example.com", "json://***", "ntfy://***"]
     assert settings
@@ -63,24 +63,26 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
 
 def test_webhooks_can_be_tables_of_their_own(tmp_path: Path) -> None:
     tables = '[[notify.webhook]]\nurl = "https://a.example.com"\n[[notify.webhook]]\nurl = "https://b.example.com"\n'
-    assert names(loaded(tmp_path, tables)) == ["https://a.example.com", "https://b.example.com"]
+    assert names(load_settings(tmp_path, tables)) == ["https://a.example.com", "https://b.example.com"]
 
 
 def test_the_environment_can_name_one_of_each(tmp_path: Path) -> None:
     environ = {"SVCNODE_NOTIFY_WEBHOOK": "https://a.example.com/x,y", "SVCNODE_NOTIFY_APPRISE": "json://b.example.com"}
-    assert names(loaded(tmp_path, "", environ)) == ["https://a.example.com", "json://***"]
+    assert names(load_settings(tmp_path, "", environ)) == ["https://a.example.com", "json://***"]
 
 
-def test_an_address_that_stands_in_the_environment_is_not_shown_by_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
-        loaded(tmp_path, '[notify]\napprise = "${WHERE}"', {"WHERE": "slak://the-key-of-it/and-another-one"})
-    assert "key-of-it" not in str(refused.value)
-    assert "another" not in str(refused.value)
+def test_an_error_does_not_show_a_url_from_the_environment(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(
+            tmp_path, '[notify]\napprise = "${TARGET_URL}"', {"TARGET_URL": "slak://the-key-of-it/and-another-one"}
+        )
+    assert "key-of-it" not in str(caught.value)
+    assert "another" not in str(caught.value)
 
 
-def test_what_is_read_twice_is_equal_so_that_a_reload_keeps_it(tmp_path: Path) -> None:
+def test_settings_loaded_twice_are_equal_so_that_a_reload_keeps_the_targets(tmp_path: Path) -> None:
     text = '[notify]\nwebhook = { url = "https://a.example.com", bearer = "${K}" }\napprise = "json://b.example.com"'
-    first, second, other = (loaded(tmp_path, text, {"K": key}) for key in ("one-key", "one-key", "another-key"))
+    first, second, other = (load_settings(tmp_path, text, {"K": key}) for key in ("one-key", "one-key", "another-key"))
     assert first
     assert second
     assert other

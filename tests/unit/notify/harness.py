@@ -1,0 +1,109 @@
+"""A node with an alert engine in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from svcnode.core.model import Verdict
+from svcnode.definition import define
+from svcnode.node import Node
+from svcnode.notify.engine import AlertEngine
+from svcnode.notify.settings import AlertPolicy
+from svcnode.probes.function import FunctionProbe
+from tests.support.virtual_time import VirtualClock
+
+if TYPE_CHECKING:
+    from svcnode.core.model import Change
+    from svcnode.definition import Definition
+    from svcnode.notify.model import AlertChange, ChangeType, Notification
+
+ImpactName = Literal["critical", "partial", "none"]
+
+GROUP_WAIT_S, RESOLVE_DELAY_S = 5.0, 300.0
+POLICY = AlertPolicy(group_wait_s=GROUP_WAIT_S, resolve_delay_s=RESOLVE_DELAY_S)
+
+
+class Harness:
+    """A node whose services a test sets, and all notifications about it."""
+
+    def __init__(self, policy: AlertPolicy = POLICY, *, is_starting: bool = False) -> None:
+        self.clock = VirtualClock(1000.0)
+        self.node = Node("validator-7", version="v1.4.2", starting=is_starting, clock=self.clock)
+        self.engine = AlertEngine(policy, self.clock.now_s)
+        self.engine.start(self.node, self.node.health, (), self.clock.now_s)
+        self.notifications: list[Notification] = []
+        self.node.subscribe(self._on_change)
+
+    def _on_change(self, change: Change) -> None:
+        found = None if change.service_id is None else self.node.find(change.service_id)
+        self.engine.record_change(change, None if found is None else found[0], self.node.condition.issues)
+
+    def add(self, *service_ids: str, impact: ImpactName = "critical", up: bool = True) -> None:
+        for service_id in service_ids:
+            handle = self.node.register(service_id, name=service_id, description="", impact=impact)
+            if up:
+                handle.up()
+
+    def up(self, *service_ids: str) -> None:
+        for service_id in service_ids:
+            self.node.record(service_id, Verdict.ready())
+
+    def down(self, *service_ids: str, reason: str = "refused") -> None:
+        for service_id in service_ids:
+            self.node.handle(service_id).down(reason)
+
+    def starting(self, service_id: str, reason: str = "loading") -> None:
+        self.node.handle(service_id).initializing(reason)
+
+    def wait(self, seconds: float) -> None:
+        end_s = self.clock.now_s + seconds
+        while (next_s := min(self.engine.due_at_s, self.node.next_expiry_at_s)) <= end_s:
+            self.clock.now_s = max(self.clock.now_s, next_s)
+            self.node.expire_stale()
+            self._record(self.engine.take_due(self.clock.now_s))
+        self.clock.now_s = end_s
+
+    def stop(self) -> None:
+        self._record(self.engine.take_all(self.clock.now_s))
+
+    def _record(self, notification: Notification | None) -> None:
+        if notification is not None:
+            self.notifications.append(notification)
+
+    @property
+    def last(self) -> Notification:
+        return self.notifications[-1]
+
+
+def change_types(notification: Notification) -> dict[str | None, ChangeType]:
+    """The change types of a notification by service id; the node is None."""
+    changes = (*([notification.node] if notification.node else []), *notification.services)
+    return {change.service.id if change.service else None: change.change_type for change in changes}
+
+
+def change_of(notification: Notification, service_id: str) -> AlertChange:
+    (found,) = (one for one in notification.services if one.service and one.service.id == service_id)
+    return found
+
+
+def flap(harness: Harness, *, times: int, every_s: float = 30.0) -> None:
+    for _ in range(times):
+        harness.down("db")
+        harness.wait(every_s)
+        harness.up("db")
+        harness.wait(every_s)
+
+
+def definition_with_a_new_probe(service_id: str, impact: ImpactName = "critical") -> Definition:
+    """One check is enough for any status, and its evidence is valid for 7 days."""
+    return define(
+        service_id,
+        name=service_id,
+        description="",
+        impact=impact,
+        probe=FunctionProbe(lambda: None),
+        rise=1,
+        fall=1,
+        start_period="0s",
+        stale_after="7d",
+    )
