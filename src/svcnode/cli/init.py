@@ -156,7 +156,9 @@ def _result_text(probe: SelectedProbe) -> str:
     text = probe.verdict.outcome.value.replace("_", " ")
     if probe.verdict.reason:
         text += f": {probe.verdict.reason}"
-    return f"checks only that the port is open; {probe.preferred_probe}: {text}" if probe.preferred_probe else text
+    if probe.preferred_probe:
+        return f"checks only that the port is open; {probe.found.entry.kind} probe {text}"
+    return text
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:

@@ -60,7 +60,7 @@ def _selected_targets(notify: NotifySettings | None, wanted: int | None) -> dict
     if wanted is None:
         return numbered
     if wanted not in numbered:
-        raise InvalidValueError(f"--to: no target {wanted}; the targets are 1 to {len(numbered)}")
+        raise InvalidValueError(f"--to: no target {wanted}; number of targets: {len(numbered)}")
     return {wanted: numbered[wanted]}
 
 

@@ -1,0 +1,282 @@
+"""Help, errors and output of the commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.cli import COMMANDS, build_parser, load_command, main
+from svcnode.cli._args import CommandParser
+from svcnode.cli.explain import _response_error, _unknown_service_text
+from svcnode.cli.init import format_report
+from svcnode.cli.operator_url import OperatorUrl
+from svcnode.cli.probe import _format_full, _format_line, _ProbeResult
+from svcnode.core.address import parse_address
+from svcnode.core.model import Verdict
+from svcnode.demo.runner import introduction
+from svcnode.demo.scenario import LOOP_STEPS, STARTUP_STEPS
+from svcnode.discovery.catalog import CATALOG
+from svcnode.discovery.fingerprint import EmptyResponseError
+from svcnode.discovery.scan import FoundService, ScanResult, UnconfirmedPort, _failure, _mismatch
+from svcnode.discovery.select import SelectedProbe, select_probe
+from svcnode.discovery.template import render_config
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.trace import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Snapshot = Callable[[str, str], None]
+
+BY_KIND = {entry.kind: entry for entry in CATALOG}
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("SVCNODE_")]:
+        monkeypatch.delenv(name)
+
+
+# ---- help
+
+
+def help_text(parser: argparse.ArgumentParser) -> str:
+    """The texts of --help, without the layout of argparse, which differs between Python versions."""
+    lines = [parser.prog, "", parser.description or "", ""]
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction):
+            continue
+        name = ", ".join(action.option_strings) or str(action.metavar)
+        value = f" {action.metavar}" if action.option_strings and action.nargs != 0 and action.metavar else ""
+        lines.append(f"{name}{value}: {action.help}")
+    return "\n".join([*lines, "", parser.epilog or ""]).rstrip()
+
+
+def test_help_of_the_program(snapshot: Snapshot) -> None:
+    parser = build_parser()
+    commands = [f"{command.name}: {command.help}" for command in COMMANDS]
+    snapshot("help", "\n".join([parser.description or "", "", *commands]))
+
+
+@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
+def test_help_of_a_command(command: str, snapshot: Snapshot) -> None:
+    parser = CommandParser(prog=f"svcnode {command}")
+    load_command(command, parser)
+    snapshot(f"help_{command}", help_text(parser))
+
+
+# ---- errors
+
+
+ERRORS: dict[str, list[list[str]]] = {
+    "serve": [
+        ["-c", "/no/such.toml"],
+        ["-c", "."],
+        ["--service", "db"],
+        ["--service", "a=file:/a", "--service", "a=file:/b"],
+        ["--service", "db=tpc://127.0.0.1:1"],
+        ["--service", "db=exec:/bin/true"],
+        ["--listen", "8420"],
+        ["--drain", "5"],
+        ["--frobnicate"],
+    ],
+    "demo": [["--listen", "unix:/run/a.sock"], ["--speed", "21"], ["--speed", "fast"]],
+    "init": [
+        ["--port", "postgre=5433"],
+        ["--port", "5433"],
+        ["--port", "redis=0"],
+        ["--stdout", "a.toml"],
+        [""],
+        ["exists.toml"],
+    ],
+    "notify-test": [[], ["-c", "notify.toml", "--to", "7"]],
+    "probe": [
+        ["nothing"],
+        ["htp://127.0.0.1"],
+        ["http://127.0.0.1", "-o", "redirects"],
+        ["http://127.0.0.1", "-o", "redirect=1"],
+        ["http://127.0.0.1", "-o", "url=tcp:"],
+        ["file:/", "--timeout", "3"],
+        ["file:/", "--timeout", "0s"],
+        ["exec:/bin/true"],
+    ],
+    "status": [
+        [],
+        ["h:x"],
+        ["h", "--ca", "/no/such.pem"],
+        ["--from", "/no/such/file"],
+        ["--from", "/dev/zero"],
+        ["--from", "bytes"],
+        ["--from", "nodes"],
+    ],
+    "watch": [["h"], ["h", "--interval", "soon"]],
+    "explain": [
+        ["--url", "ftp://node"],
+        ["--url", "https://node", "--ca", "/no/such.pem"],
+        ["--url", "https://node", "--ca", "notify.toml"],
+        ["--token", "@/no/such"],
+        ["--token", "two words"],
+        ["", "--url", "127.0.0.1:1"],
+        ["\udce9", "--url", "127.0.0.1:1"],
+        ["-c", "off.toml"],
+        ["-c", "random.toml"],
+        ["-c", "none.toml"],
+        ["-c", "broken.toml"],
+    ],
+    "conform": [["http://127.0.0.1", "--json", "--junit", "-"], ["http://127.0.0.1", "--ca", ""], ["ftp://127.0.0.1"]],
+}
+FILES = {
+    "exists.toml": b"",
+    "notify.toml": b'[notify]\nwebhook = "https://hooks.example.com/a"\n',
+    "bytes": b"\xff\xfe",
+    "nodes": b"a\n\nftp://b\n",
+    "off.toml": b"[server]\noperator = false\n",
+    "random.toml": b'[server]\nlisten = "127.0.0.1:0"\n',
+    "none.toml": b"[server]\nlisten = []\n",
+    "broken.toml": b"[server]\nlisten = 9000\n",
+}
+
+
+@pytest.mark.parametrize("command", ERRORS)
+def test_errors_of_a_command(command: str, snapshot: Snapshot, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, content in FILES.items():
+        Path(name).write_bytes(content)
+    lines = []
+    for arguments in ERRORS[command]:
+        with suppress(SystemExit):
+            main([command, *arguments])
+        error = capsys.readouterr().err.splitlines()[-1]
+        lines += [ascii(" ".join(["svcnode", command, *arguments])), f"    {error}"]
+    snapshot(f"errors_{command}", "\n".join(lines))
+
+
+def test_errors_of_responses_to_explain(snapshot: Snapshot) -> None:
+    with_token = OperatorUrl(origin="http://node:8420", display="http://node:8420", authorization="Bearer x")
+    without = OperatorUrl(origin="http://node:8420", display="http://node:8420")
+    responses: list[tuple[int, object, OperatorUrl]] = [
+        (404, {"message": "Service not found"}, without),
+        (401, None, with_token),
+        (401, None, without),
+        (403, None, without),
+        (404, None, without),
+        (500, {"message": "Internal server error"}, without),
+        (200, [], without),
+    ]
+    lines = [f"{code}: {_response_error(code, document, url)}" for code, document, url in responses]
+    details = {"services": [{"id": "db-1"}, {"id": "cache"}]}
+    lines += [_unknown_service_text(service_id, details, without) for service_id in ("db1", "zzzz")]
+    lines.append(_unknown_service_text("db-1", {"services": []}, without))
+    snapshot("errors_of_responses_to_explain", "\n".join(lines))
+
+
+# ---- output
+
+
+CONFIGURATION = """
+[node]
+name = "validator-7"
+version = "v1.4.2"
+[[services]]
+id = "db"
+name = "Ledger"
+probe = "tcp://127.0.0.1:5432"
+impact = "critical"
+stale_after = "601s"
+[[services]]
+id = "indexer"
+probe = "heartbeat:30s"
+[[services]]
+id = "set"
+status = "Up"
+"""
+NEVER_CHANGES = ['status = "Up"', 'probe = "tcp://127.0.0.1:1"\nimpact = "none"']
+
+
+def test_output_of_check_config(snapshot: Snapshot, capsys: pytest.CaptureFixture[str]) -> None:
+    for service in NEVER_CHANGES:
+        Path("svcnode.toml").write_text(f'[node]\nname = "a"\n[[services]]\nid = "db"\n{service}\n')
+        assert main(["check-config"]) == 0
+    Path("svcnode.toml").write_text(CONFIGURATION)
+    assert main(["check-config"]) == 0
+    snapshot("output_of_check_config", capsys.readouterr().out)
+
+
+def test_output_of_probe(snapshot: Snapshot) -> None:
+    steps = [
+        Step("resolve", "localhost", 0.0123, is_done=True),
+        Step("connect", "::1", 0.0001, is_done=False),
+        Step("connect", "127.0.0.1", 0.0004, is_done=True),
+        Step("exchange", "", 0.1, is_done=False),
+    ]
+    noon = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
+    verdicts = [
+        Verdict.ready(),
+        Verdict.not_ready("starting"),
+        Verdict.failed("refused"),
+        Verdict.unknown("no resolver"),
+    ]
+    results = [_ProbeResult(at=noon, verdict=verdict, duration_s=0.1129, steps=steps) for verdict in verdicts]
+    url = "https://localhost"
+    snapshot(
+        "output_of_probe",
+        "\n".join([*(_format_full(url, result) for result in results[::2]), *(_format_line(url, r) for r in results)]),
+    )
+
+
+def selected(kind: str, verdict: Verdict) -> SelectedProbe:
+    entry = BY_KIND[kind]
+    return select_probe(FoundService(entry, TcpEndpoint.of("127.0.0.1", entry.ports[0])), verdict)
+
+
+def selected_probes() -> list[SelectedProbe]:
+    redis = FoundService(BY_KIND["redis"], TcpEndpoint.of("127.0.0.1", 6379))
+    without_driver = SelectedProbe(
+        found=redis,
+        probe="tcp://127.0.0.1:6379",
+        unavailable_reason='kind "redis" needs its driver: pip install "svcnode[redis]"',
+        preferred_probe="redis://:${REDIS_PASSWORD}@127.0.0.1:6379",
+    )
+    return [
+        selected("postgresql", Verdict.failed("no password supplied")),
+        without_driver,
+        selected("memcached", Verdict.ready()),
+        selected("mysql", Verdict.not_ready("starting")),
+        selected("ethereum", Verdict.not_ready("syncing")),
+    ]
+
+
+def test_report_of_init(snapshot: Snapshot) -> None:
+    probes = selected_probes()
+    nats, endpoint = BY_KIND["nats"], TcpEndpoint.of("127.0.0.1", 4222)
+    failures = [
+        _failure(TimeoutError(), nats, 1.0),
+        _failure(EmptyResponseError(), nats, 1.0),
+        _failure(ConnectionResetError(), nats, 1.0),
+        _failure(PermissionError(13, "permission denied"), nats, 1.0),
+        _mismatch(nats),
+        _mismatch(BY_KIND["ipfs"]),
+    ]
+    unconfirmed = tuple(UnconfirmedPort(nats, endpoint, reason, code) for reason, code in failures)
+    result = ScanResult(tuple(probe.found for probe in probes), unconfirmed)
+    snapshot("report_of_init", "\n".join([*format_report(result, probes), "", *format_report(ScanResult(), [])]))
+
+
+def test_file_of_init(snapshot: Snapshot) -> None:
+    snapshot("file_of_init", render_config("validator-7", 8421, selected_probes()))
+    snapshot("file_of_init_without_services", render_config("validator-7", 8420, []))
+
+
+def test_output_of_demo(snapshot: Snapshot) -> None:
+    texts = [
+        introduction(parse_address(f"{host}:8420", has_tls=False), token)
+        for host, token in (("127.0.0.1", None), ("0.0.0.0", "x"))
+    ]
+    steps = [f"{step.at_s:4g} s  {step.text}" for step in (*STARTUP_STEPS, *LOOP_STEPS)]
+    snapshot("output_of_demo", "\n".join([*texts, *steps]))
