@@ -214,11 +214,11 @@ def test_the_command_has_the_options_of_the_node() -> None:
 
 
 def test_the_command_for_a_list_of_arguments_shows_the_program_only() -> None:
-    program = make_probe({"url": "exec:", "argv": ["/bin/check", "secret words"]}, allowed={"allow_exec"})
+    program = make_probe({"url": "exec:", "argv": ["/bin/check", "secret argument"]}, allowed={"allow_exec"})
     service = scenario(Verdict.failed("no"), program)
     assert any(line.startswith("probe   exec:/bin/check …, ") for line in service.explain().about)
     assert """ svcnode probe exec: --allow-exec --option 'argv=["/bin/check", …]' (""" in service.hints[-1]
-    assert "secret words" not in "\n".join(service.explain().lines)
+    assert "secret argument" not in "\n".join(service.explain().lines)
 
 
 def test_a_function_has_no_command() -> None:

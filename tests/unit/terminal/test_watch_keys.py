@@ -1,4 +1,4 @@
-"""What a terminal sends, and which keys that are."""
+"""Bytes from a terminal as keys."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from svcnode.terminal.watch.keys import Key, KeyReader
         ("検".encode(), "検"),
     ],
 )
-def test_a_key_is_understood_in_one_piece_and_byte_by_byte(sent: bytes, key: Key | str) -> None:
+def test_a_key_is_read_in_one_piece_and_byte_by_byte(sent: bytes, key: Key | str) -> None:
     assert KeyReader().feed(sent) == [key]
     reader = KeyReader()
     assert [found for byte in sent for found in reader.feed(bytes([byte]))] == [key]
     assert not reader.is_pending
 
 
-def test_many_keys_may_come_at_once() -> None:
+def test_several_keys_may_arrive_at_once() -> None:
     assert KeyReader().feed(b"jj\x1b[B/a\r") == ["j", "j", Key.DOWN, "/", "a", Key.ENTER]
 
 
-def test_escape_is_decided_when_nothing_follows() -> None:
+def test_escape_is_a_key_if_nothing_follows() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b") == []
-    undecided = [reader.is_pending]
+    pending = [reader.is_pending]
     assert reader.flush() == [Key.ESCAPE]
-    assert [*undecided, reader.is_pending] == [True, False]
+    assert [*pending, reader.is_pending] == [True, False]
     assert reader.feed(b"[A") == ["[", "A"]
 
 
@@ -51,23 +51,23 @@ def test_escape_and_a_letter_are_two_keys() -> None:
     assert KeyReader().feed(b"\x1bq") == [Key.ESCAPE, "q"]
 
 
-def test_escape_twice_is_decided_once_and_waits_for_the_other() -> None:
+def test_the_second_of_two_escapes_is_pending() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b\x1b") == [Key.ESCAPE]
     assert reader.flush() == [Key.ESCAPE]
 
 
 @pytest.mark.parametrize("sent", [b"\x1b[24~", b"\x1b[200~", b"\x1b[<0;1;1M", b"\x1b[C", b"\x00\x01\x0c", b"\x1bOP"])
-def test_what_has_no_meaning_is_left_out_whole(sent: bytes) -> None:
+def test_unknown_sequences_are_ignored_as_a_whole(sent: bytes) -> None:
     assert KeyReader().feed(sent + b"q") == ["q"]
 
 
-def test_the_beginning_of_a_sequence_that_does_not_go_on_is_forgotten() -> None:
+def test_an_incomplete_sequence_is_dropped() -> None:
     reader = KeyReader()
     assert reader.feed(b"\x1b[1;") == []
     assert reader.flush() == []
     assert reader.feed(b"q") == ["q"]
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
+def test_invalid_utf_8_does_not_hide_the_next_key() -> None:
     assert KeyReader().feed(b"\xffq")[-1] == "q"

@@ -1,4 +1,4 @@
-"""Which rows are shown, in which order, and what keys do."""
+"""Rows, order, filter, selection, and the effect of keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 
 
-def look(name: str, health: Health = Health.HEALTHY, **statuses: Status | None) -> NodeSnapshot:
+def node(name: str, health: Health = Health.HEALTHY, **statuses: Status | None) -> NodeSnapshot:
     return NodeSnapshot(
         url=f"http://{name}:1",
         identity=Identity(node_name=name, spec_version="v0.0.1", node_version="v1.4.2"),
@@ -28,20 +28,20 @@ def look(name: str, health: Health = Health.HEALTHY, **statuses: Status | None) 
     )
 
 
-def lost(name: str, *reasons: str) -> NodeSnapshot:
+def unreachable(name: str, *reasons: str) -> NodeSnapshot:
     return NodeSnapshot(url=f"http://{name}:1", errors=tuple(map(UnreachableError, reasons or ("gone",))))
 
 
-class Shown:
-    """A view of nodes, and what can be seen through it."""
+class ViewHarness:
+    """A view of nodes, and its rows as short names."""
 
-    def __init__(self, *looks: NodeSnapshot, height: int = 20) -> None:
-        self.watch = WatchModel([one.url for one in looks], 2.0)
-        self.view = WatchView(self.watch)
+    def __init__(self, *snapshots: NodeSnapshot, height: int = 20) -> None:
+        self.model = WatchModel([snapshot.url for snapshot in snapshots], 2.0)
+        self.view = WatchView(self.model)
         self.height = height
         self.now_s = 0.0
-        for number, one in enumerate(looks):
-            self.watch.update(number, one, 0.0)
+        for number, snapshot in enumerate(snapshots):
+            self.model.update(number, snapshot, 0.0)
         self.view.page(WIDTH, height)
 
     @property
@@ -56,9 +56,9 @@ class Shown:
     def selected(self) -> str | None:
         return None if (row := self.page.selected) is None else _name(row)
 
-    def see(self, number: int, one: NodeSnapshot) -> None:
+    def update(self, number: int, snapshot: NodeSnapshot) -> None:
         self.now_s += 10
-        self.watch.update(number, one, self.now_s)
+        self.model.update(number, snapshot, self.now_s)
 
     def press(self, *keys: Key | str) -> list[str]:
         for key in keys:
@@ -77,76 +77,76 @@ def _name(row: Row) -> str:
     return row.node.url.removeprefix("http://").removesuffix(":1")
 
 
-def three() -> Shown:
-    return Shown(
-        look("b", Health.PARTIAL, db=Status.UP, indexer=Status.DOWN),
-        look("C", db=Status.UP),
-        lost("a"),
+def three() -> ViewHarness:
+    return ViewHarness(
+        node("b", Health.PARTIAL, db=Status.UP, indexer=Status.DOWN),
+        node("C", db=Status.UP),
+        unreachable("a"),
     )
 
 
-def many(count: int = 200, height: int = 20) -> Shown:
-    return Shown(*(look(f"n{number}", db=Status.UP) for number in range(count)), height=height)
+def many(count: int = 200, height: int = 20) -> ViewHarness:
+    return ViewHarness(*(node(f"n{number}", db=Status.UP) for number in range(count)), height=height)
 
 
-# ---- opening
+# ---- expanding
 
 
-def test_many_nodes_are_closed_and_one_alone_is_open() -> None:
+def test_many_nodes_are_collapsed_and_a_single_one_is_expanded() -> None:
     assert three().names == ["b", "C", "a"]
-    assert Shown(look("a", db=Status.UP, cache=Status.UP)).names == ["a", "- db", "- cache"]
+    assert ViewHarness(node("a", db=Status.UP, cache=Status.UP)).names == ["a", "- db", "- cache"]
 
 
-def test_enter_opens_what_is_selected_and_closes_it_again() -> None:
-    shown = three()
-    assert shown.press(Key.DOWN, Key.ENTER) == ["b", "- db", "- indexer", "C", "a"]
-    assert shown.selected == "b"
-    assert shown.press(Key.ENTER) == ["b", "C", "a"]
+def test_enter_expands_and_collapses_the_selected_node() -> None:
+    harness = three()
+    assert harness.press(Key.DOWN, Key.ENTER) == ["b", "- db", "- indexer", "C", "a"]
+    assert harness.selected == "b"
+    assert harness.press(Key.ENTER) == ["b", "C", "a"]
 
 
-def test_enter_on_a_service_closes_its_node() -> None:
-    shown = three()
-    shown.press(Key.ENTER, Key.DOWN, Key.DOWN)
-    assert shown.selected == "- indexer"
-    assert shown.press(Key.ENTER) == ["b", "C", "a"]
-    assert shown.selected == "b"
+def test_enter_on_a_service_collapses_its_node() -> None:
+    harness = three()
+    harness.press(Key.ENTER, Key.DOWN, Key.DOWN)
+    assert harness.selected == "- indexer"
+    assert harness.press(Key.ENTER) == ["b", "C", "a"]
+    assert harness.selected == "b"
 
 
-def test_an_open_node_says_why_and_what_was_tolerated_as_long_as_that_is() -> None:
+def test_an_expanded_node_shows_errors_and_deviations_in_wrapped_lines() -> None:
     error = UnexpectedResponseError("word " * 20)
-    one = NodeSnapshot(url="http://a:1", health=Health.HEALTHY, errors=(error, error), deviations=("a\x1bb",))
-    names = Shown(one).names
+    snapshot = NodeSnapshot(url="http://a:1", health=Health.HEALTHY, errors=(error, error), deviations=("a\x1bb",))
+    names = ViewHarness(snapshot).names
     assert len(names) == 6
     assert all(len(name) <= WIDTH - 2 for name in names)
-    assert names[-1] == "# deviations: a\\x1bb"
+    assert names[-1] == "# deviation: a\\x1bb"
 
 
-def test_an_open_node_that_says_200_beside_a_service_that_is_down_has_a_remark() -> None:
-    remark = "# remark: it says 200 although 1 of its services is not Up"
-    assert Shown(look("a", db=Status.DOWN)).names == ["a", remark, "- db"]
-    assert Shown(look("a", Health.PARTIAL, db=Status.DOWN)).names == ["a", "- db"]
+def test_an_expanded_node_with_200_beside_a_down_service_has_a_remark() -> None:
+    (first, remark, last) = ViewHarness(node("a", db=Status.DOWN)).names
+    assert (first, remark.partition(":")[0], last) == ("a", "# remark", "- db")
+    assert ViewHarness(node("a", Health.PARTIAL, db=Status.DOWN)).names == ["a", "- db"]
 
 
-def test_where_nothing_could_be_had_one_reason_is_enough() -> None:
-    assert Shown(lost("a", "gone", "gone too")).names == ["a", "# gone"]
+def test_without_data_only_the_first_error_is_shown() -> None:
+    assert ViewHarness(unreachable("a", "gone", "gone too")).names == ["a", "# gone"]
 
 
-def test_what_was_opened_at_the_lower_end_comes_into_sight() -> None:
-    shown = Shown(*(look(f"n{n}", a=Status.UP, b=Status.UP) for n in range(9)), height=5)
-    assert shown.press(Key.END, Key.ENTER) == ["n6", "n7", "n8", "- a", "- b"]
-    small = Shown(*(look(f"n{n}", a=Status.UP, b=Status.UP, c=Status.UP) for n in range(9)), height=2)
+def test_expanding_the_last_node_scrolls_to_its_rows() -> None:
+    harness = ViewHarness(*(node(f"n{n}", a=Status.UP, b=Status.UP) for n in range(9)), height=5)
+    assert harness.press(Key.END, Key.ENTER) == ["n6", "n7", "n8", "- a", "- b"]
+    small = ViewHarness(*(node(f"n{n}", a=Status.UP, b=Status.UP, c=Status.UP) for n in range(9)), height=2)
     assert small.press(Key.END, Key.ENTER) == ["n8", "- a"]
 
 
 # ---- order
 
 
-def test_s_goes_through_the_orders() -> None:
-    shown = three()
+def test_s_selects_the_next_order() -> None:
+    harness = three()
     orders = []
     for _ in SortOrder:
-        shown.press("s")
-        orders.append((shown.page.sort, shown.names))
+        harness.press("s")
+        orders.append((harness.page.sort, harness.names))
     assert orders == [
         (SortOrder.WORST, ["a", "b", "C"]),
         (SortOrder.NAME, ["a", "b", "C"]),
@@ -155,28 +155,28 @@ def test_s_goes_through_the_orders() -> None:
     ]
 
 
-def test_what_changed_last_is_first_and_what_did_not_change_stays_as_given() -> None:
-    shown = three()
-    shown.press("s", "s", "s")
-    shown.see(2, look("a", db=Status.UP))
-    assert shown.names == ["a", "b", "C"]
-    shown.see(1, look("C", db=Status.DOWN))
-    assert shown.names == ["C", "a", "b"]
+def test_the_last_change_is_first_and_unchanged_nodes_stay_as_given() -> None:
+    harness = three()
+    harness.press("s", "s", "s")
+    harness.update(2, node("a", db=Status.UP))
+    assert harness.names == ["a", "b", "C"]
+    harness.update(1, node("C", db=Status.DOWN))
+    assert harness.names == ["C", "a", "b"]
 
 
-def test_services_are_in_the_same_order() -> None:
-    shown = Shown(look("a", Health.PARTIAL, y=Status.UP, x=Status.INITIALIZING, z=Status.DOWN))
-    assert shown.names == ["a", "- y", "- x", "- z"]
-    assert shown.press("s") == ["a", "- z", "- x", "- y"]
-    assert shown.press("s") == ["a", "- x", "- y", "- z"]
-    shown.see(0, look("a", Health.PARTIAL, y=Status.DOWN, x=Status.INITIALIZING, z=Status.DOWN))
-    assert shown.press("s") == ["a", "- y", "- x", "- z"]
+def test_services_follow_the_same_order() -> None:
+    harness = ViewHarness(node("a", Health.PARTIAL, y=Status.UP, x=Status.INITIALIZING, z=Status.DOWN))
+    assert harness.names == ["a", "- y", "- x", "- z"]
+    assert harness.press("s") == ["a", "- z", "- x", "- y"]
+    assert harness.press("s") == ["a", "- x", "- y", "- z"]
+    harness.update(0, node("a", Health.PARTIAL, y=Status.DOWN, x=Status.INITIALIZING, z=Status.DOWN))
+    assert harness.press("s") == ["a", "- y", "- x", "- z"]
 
 
-def test_who_was_not_heard_of_is_neither_worst_nor_nameless() -> None:
-    watch = WatchModel(["http://b:1", "http://a:1"], 2.0)
-    watch.update(0, look("b"), 0.0)
-    view = WatchView(watch)
+def test_a_node_without_a_snapshot_is_last_by_health_and_sorted_by_its_address() -> None:
+    model = WatchModel(["http://b:1", "http://a:1"], 2.0)
+    model.update(0, node("b"), 0.0)
+    view = WatchView(model)
     view.press("s", WIDTH)
     assert [row.node.url for row in view.page(WIDTH, 9).rows] == ["http://b:1", "http://a:1"]
     view.press("s", WIDTH)
@@ -186,7 +186,7 @@ def test_who_was_not_heard_of_is_neither_worst_nor_nameless() -> None:
 # ---- filter
 
 
-def test_a_filter_finds_nodes_by_name_address_version_and_state() -> None:
+def test_a_filter_finds_nodes_by_name_url_version_and_state() -> None:
     for text, found in {"c:": ["C"], "A:1": ["a"], "V1.4": ["b", "C"], "unreach": ["a"], "zzz": []}.items():
         assert three().type(f"/{text}") == found
 
@@ -196,181 +196,181 @@ def test_a_filter_finds_services_and_shows_them_below_their_node() -> None:
     assert three().type("/db") == ["b", "- db", "C", "- db"]
 
 
-def test_while_a_filter_is_typed_letters_are_no_commands() -> None:
-    shown = three()
-    shown.type("/qs?j")
-    assert not shown.view.is_quit
-    assert (shown.page.filter, shown.page.is_typing, shown.page.sort) == ("qs?j", True, SortOrder.GIVEN)
+def test_letters_are_no_commands_while_a_filter_is_typed() -> None:
+    harness = three()
+    harness.type("/qs?j")
+    assert not harness.view.is_quit
+    assert (harness.page.filter, harness.page.is_typing, harness.page.sort) == ("qs?j", True, SortOrder.GIVEN)
 
 
-def test_enter_keeps_the_filter_and_escape_drops_it() -> None:
-    shown = three()
-    shown.type("/c:")
-    assert shown.press(Key.ENTER) == ["C"]
-    assert not shown.page.is_typing
-    assert shown.press("s") == ["C"]
-    assert shown.press(Key.ESCAPE) == ["a", "b", "C"]
-    shown.type("/c:")
-    assert shown.press(Key.ESCAPE) == ["a", "b", "C"]
-    assert not shown.page.is_typing
+def test_enter_keeps_the_filter_and_escape_clears_it() -> None:
+    harness = three()
+    harness.type("/c:")
+    assert harness.press(Key.ENTER) == ["C"]
+    assert not harness.page.is_typing
+    assert harness.press("s") == ["C"]
+    assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
+    harness.type("/c:")
+    assert harness.press(Key.ESCAPE) == ["a", "b", "C"]
+    assert not harness.page.is_typing
 
 
-def test_backspace_takes_a_letter_and_at_last_the_filter() -> None:
-    shown = three()
-    assert shown.press("/", "c", ":", "x", Key.BACKSPACE) == ["C"]
-    shown.press(Key.BACKSPACE, Key.BACKSPACE)
-    assert shown.page.is_typing
-    shown.press(Key.BACKSPACE)
-    assert not shown.page.is_typing
+def test_backspace_removes_a_letter_and_then_ends_the_filter() -> None:
+    harness = three()
+    assert harness.press("/", "c", ":", "x", Key.BACKSPACE) == ["C"]
+    harness.press(Key.BACKSPACE, Key.BACKSPACE)
+    assert harness.page.is_typing
+    harness.press(Key.BACKSPACE)
+    assert not harness.page.is_typing
 
 
 def test_arrows_move_while_a_filter_is_typed() -> None:
-    shown = three()
-    shown.press("/", "v", Key.DOWN, Key.DOWN)
-    assert shown.selected == "C"
+    harness = three()
+    harness.press("/", "v", Key.DOWN, Key.DOWN)
+    assert harness.selected == "C"
 
 
-def test_nothing_that_is_shown_can_be_opened_or_selected_when_nothing_is_found() -> None:
-    shown = three()
-    shown.press(Key.DOWN)
-    assert shown.type("/zzz") == []
-    assert shown.press(Key.ENTER, Key.ENTER, Key.DOWN, Key.END, Key.PAGE_UP) == []
-    assert shown.selected is None
+def test_without_rows_nothing_can_be_expanded_or_selected() -> None:
+    harness = three()
+    harness.press(Key.DOWN)
+    assert harness.type("/zzz") == []
+    assert harness.press(Key.ENTER, Key.ENTER, Key.DOWN, Key.END, Key.PAGE_UP) == []
+    assert harness.selected is None
 
 
-def test_a_filter_that_hides_the_selected_service_does_not_select_another() -> None:
-    shown = Shown(look("n", xq=Status.UP, q=Status.UP, z=Status.UP))
+def test_a_filter_that_hides_the_selected_service_selects_its_node_until_it_is_visible_again() -> None:
+    harness = ViewHarness(node("n", xq=Status.UP, q=Status.UP, z=Status.UP))
 
     def selected_after(*keys: Key | str) -> str | None:
-        shown.press(*keys)
-        return shown.selected
+        harness.press(*keys)
+        return harness.selected
 
     assert selected_after(Key.END) == "- z"
     assert selected_after("/", "q") == "n", "its node"
-    assert shown.names == ["n", "- xq", "- q"]
+    assert harness.names == ["n", "- xq", "- q"]
     assert selected_after(Key.BACKSPACE) == "- z"
     assert selected_after("z", "z") is None
     assert selected_after(Key.ESCAPE) == "- z"
 
 
-def test_a_selected_service_stays_selected_while_a_filter_still_shows_it() -> None:
-    shown = Shown(look("n", xq=Status.UP, z=Status.UP, q=Status.UP))
-    shown.press(Key.END)
-    assert shown.type("/q") == ["n", "- xq", "- q"]
-    assert shown.selected == "- q"
-    shown.press(Key.UP, Key.ESCAPE)
-    assert shown.selected == "- xq", "it was moved meanwhile"
+def test_a_selected_service_stays_selected_while_a_filter_shows_it() -> None:
+    harness = ViewHarness(node("n", xq=Status.UP, z=Status.UP, q=Status.UP))
+    harness.press(Key.END)
+    assert harness.type("/q") == ["n", "- xq", "- q"]
+    assert harness.selected == "- q"
+    harness.press(Key.UP, Key.ESCAPE)
+    assert harness.selected == "- xq", "it was moved before the filter was cleared"
 
 
-def test_a_service_that_only_a_filter_shows_leaves_the_selection_to_its_node() -> None:
-    shown = Shown(look("a", x=Status.UP, y=Status.DOWN), look("b"), look("c"))
-    shown.type("/down")
-    shown.press(Key.DOWN, Key.DOWN)
-    assert shown.selected == "- y"
-    assert shown.press(Key.ESCAPE) == ["a", "b", "c"]
-    assert shown.selected == "a"
+def test_the_selection_moves_to_the_node_when_its_service_is_hidden_again() -> None:
+    harness = ViewHarness(node("a", x=Status.UP, y=Status.DOWN), node("b"), node("c"))
+    harness.type("/down")
+    harness.press(Key.DOWN, Key.DOWN)
+    assert harness.selected == "- y"
+    assert harness.press(Key.ESCAPE) == ["a", "b", "c"]
+    assert harness.selected == "a"
 
 
 # ---- moving
 
 
-def test_nothing_is_selected_until_somebody_moves() -> None:
+def test_nothing_is_selected_before_the_first_move() -> None:
     assert many().selected is None
-    shown = many()
-    shown.press(Key.DOWN)
-    assert shown.selected == "n0"
-    shown.press("j", "j", "k")
-    assert shown.selected == "n1"
-    shown.press(Key.ESCAPE)
-    assert shown.selected is None
+    harness = many()
+    harness.press(Key.DOWN)
+    assert harness.selected == "n0"
+    harness.press("j", "j", "k")
+    assert harness.selected == "n1"
+    harness.press(Key.ESCAPE)
+    assert harness.selected is None
 
 
 def test_the_page_follows_the_selection() -> None:
-    shown = many()
-    assert shown.press(*[Key.DOWN] * 20)[-1] == "n19"
-    assert shown.press(Key.DOWN) == [f"n{n}" for n in range(1, 21)]
-    assert shown.press(*[Key.UP] * 19)[0] == "n1"
-    assert shown.press(Key.UP)[0] == "n0"
-    assert shown.press(Key.UP)[0] == "n0"
+    harness = many()
+    assert harness.press(*[Key.DOWN] * 20)[-1] == "n19"
+    assert harness.press(Key.DOWN) == [f"n{n}" for n in range(1, 21)]
+    assert harness.press(*[Key.UP] * 19)[0] == "n1"
+    assert harness.press(Key.UP)[0] == "n0"
+    assert harness.press(Key.UP)[0] == "n0"
 
 
 def test_pages_and_ends() -> None:
-    shown = many()
-    assert shown.press(Key.PAGE_DOWN)[-1] == "n20"
-    assert shown.press(Key.PAGE_DOWN)[-1] == "n40"
-    assert shown.press("G") == [f"n{n}" for n in range(180, 200)]
-    assert shown.press(Key.PAGE_DOWN)[-1] == "n199"
-    assert shown.press(Key.PAGE_UP)[0] == "n179"
-    assert shown.press("g") == [f"n{n}" for n in range(20)]
-    assert shown.selected == "n0"
+    harness = many()
+    assert harness.press(Key.PAGE_DOWN)[-1] == "n20"
+    assert harness.press(Key.PAGE_DOWN)[-1] == "n40"
+    assert harness.press("G") == [f"n{n}" for n in range(180, 200)]
+    assert harness.press(Key.PAGE_DOWN)[-1] == "n199"
+    assert harness.press(Key.PAGE_UP)[0] == "n179"
+    assert harness.press("g") == [f"n{n}" for n in range(20)]
+    assert harness.selected == "n0"
 
 
-def test_a_selection_stays_with_its_node_when_the_order_changes() -> None:
-    shown = many()
-    shown.press(Key.END, "s")
-    assert shown.selected == "n199"
-    assert "n199" in shown.names
-    shown.see(199, lost("n199"))
-    assert shown.names[0] == "n199"
-    assert shown.selected == "n199"
+def test_the_selection_stays_on_its_node_when_the_order_changes() -> None:
+    harness = many()
+    harness.press(Key.END, "s")
+    assert harness.selected == "n199"
+    assert "n199" in harness.names
+    harness.update(199, unreachable("n199"))
+    assert harness.names[0] == "n199"
+    assert harness.selected == "n199"
 
 
-def test_without_a_selection_the_page_stays_where_it_is() -> None:
-    shown = many()
-    shown.press("s")
-    shown.see(150, lost("n150"))
-    assert shown.names[:2] == ["n150", "n0"]
+def test_without_a_selection_the_page_does_not_scroll() -> None:
+    harness = many()
+    harness.press("s")
+    harness.update(150, unreachable("n150"))
+    assert harness.names[:2] == ["n150", "n0"]
 
 
-def test_a_selection_whose_row_is_gone_goes_to_the_one_in_its_place() -> None:
-    shown = Shown(look("a", x=Status.UP, y=Status.UP), look("b"))
-    shown.press(Key.ENTER, Key.DOWN)
-    assert shown.selected == "- x"
-    shown.see(0, look("a", y=Status.UP))
-    assert shown.selected == "- y"
+def test_the_selection_moves_to_the_next_row_when_its_row_disappears() -> None:
+    harness = ViewHarness(node("a", x=Status.UP, y=Status.UP), node("b"))
+    harness.press(Key.ENTER, Key.DOWN)
+    assert harness.selected == "- x"
+    harness.update(0, node("a", y=Status.UP))
+    assert harness.selected == "- y"
 
 
-def test_a_terminal_that_grows_shows_more_and_one_that_shrinks_keeps_the_selection() -> None:
-    shown = many()
-    shown.press(Key.END)
-    shown.height = 300
-    assert len(shown.names) == 200
-    shown.height = 3
-    assert shown.names == ["n197", "n198", "n199"]
-    shown.height = 0
-    assert shown.names == ["n199"]
+def test_a_larger_terminal_shows_more_rows_and_a_smaller_one_the_selected_row() -> None:
+    harness = many()
+    harness.press(Key.END)
+    harness.height = 300
+    assert len(harness.names) == 200
+    harness.height = 3
+    assert harness.names == ["n197", "n198", "n199"]
+    harness.height = 0
+    assert harness.names == ["n199"]
 
 
-# ---- help, and the end
+# ---- help and quitting
 
 
-def test_any_key_leaves_the_help_and_does_no_more() -> None:
-    shown = three()
-    shown.press("?")
-    helps = [shown.page.has_help]
-    shown.press("s")
-    assert [*helps, shown.page.has_help] == [True, False]
-    assert shown.page.sort is SortOrder.GIVEN
+def test_any_key_leaves_the_help_and_has_no_other_effect() -> None:
+    harness = three()
+    harness.press("?")
+    before = harness.page.has_help
+    harness.press("s")
+    assert (before, harness.page.has_help) == (True, False)
+    assert harness.page.sort is SortOrder.GIVEN
 
 
-def test_q_is_the_end_even_in_the_help() -> None:
+def test_q_quits_also_in_the_help() -> None:
     presses: list[list[Key | str]] = [["q"], ["?", "q"], ["/", "a", Key.ENTER, "q"]]
     for keys in presses:
-        shown = three()
-        shown.press(*keys[:-1])
-        ends = [shown.view.is_quit]
-        shown.press(keys[-1])
-        assert [*ends, shown.view.is_quit] == [False, True]
+        harness = three()
+        harness.press(*keys[:-1])
+        before = harness.view.is_quit
+        harness.press(keys[-1])
+        assert (before, harness.view.is_quit) == (False, True)
 
 
-def test_keys_without_a_meaning_do_nothing() -> None:
-    shown = three()
-    assert shown.press("x", "é", Key.BACKSPACE) == ["b", "C", "a"]
-    assert shown.selected is None
+def test_unknown_keys_do_nothing() -> None:
+    harness = three()
+    assert harness.press("x", "é", Key.BACKSPACE) == ["b", "C", "a"]
+    assert harness.selected is None
 
 
-def test_a_page_says_where_it_is() -> None:
-    shown = many()
-    shown.press(Key.END)
-    page = shown.page
+def test_a_page_has_its_position() -> None:
+    harness = many()
+    harness.press(Key.END)
+    page = harness.page
     assert (page.first, page.row_count, len(page.rows)) == (180, 200, 20)
