@@ -1,9 +1,10 @@
-"""Every limit of the server server, reached from both sides: over real sockets, under both event loops."""
+"""Every limit of the server, from both sides, over real sockets, under both event loops."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 import threading
 import time
@@ -14,10 +15,12 @@ import pytest
 
 from svcnode import Node
 from svcnode.api.app import Mount
-from svcnode.server import server as wire_module
+from svcnode.server import server as server_module
 from svcnode.server.connection import Connection
 from tests.support.http_server import (
     LONG_LIMITS,
+    LONG_S,
+    WAIT_TIMEOUT_S,
     RawClient,
     RawResponse,
     RunningServer,
@@ -42,12 +45,12 @@ SHORT_S = 0.12  # a limit that a test waits for
 
 @pytest.fixture(autouse=True)
 def _fast_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire_module, "TICK_S", 0.02)
+    monkeypatch.setattr(server_module, "TICK_S", 0.02)
 
 
 @pytest.fixture
 def serve(loop_name: str) -> Serve:
-    """The worked example under limits of which only the named ones are short."""
+    """The worked example, with long limits except for the given ones."""
 
     def start(
         node: Node | None = None, *, listener: socket.socket | None = None, **limits: Any
@@ -61,37 +64,34 @@ def serve(loop_name: str) -> Serve:
 
 @pytest.fixture
 def server(serve: Serve) -> Iterator[RunningServer]:
-    """The limits of time out of the way, those of size as they are by default."""
+    """Long time limits, default size limits."""
     with serve() as running:
         yield running
 
 
-def refused_with(answer: RawResponse) -> int:
-    """The code of a refusal that has everything a refusal should have."""
-    assert answer.header("Connection") == "close"
-    assert answer.header("Content-Type") == "application/json"
-    assert answer.header("Cache-Control") == "no-store"
-    body = json.loads(answer.body)
+def error_code(response: RawResponse) -> int:
+    """The code of a complete error response."""
+    assert response.header("Connection") == "close"
+    assert response.header("Content-Type") == "application/json"
+    assert response.header("Cache-Control") == "no-store"
+    body = json.loads(response.body)
     assert list(body) == ["message"]
     assert body["message"]
-    return answer.code
+    return response.code
 
 
 class Stopwatch:
+    """Checks only the lower bound. The upper bound holds because the other limits exceed the timeout of a test."""
+
     def __init__(self) -> None:
         self._started_s = time.monotonic()
 
-    @property
-    def passed_s(self) -> float:
-        return time.monotonic() - self._started_s
-
-    def is_about(self, expected_s: float) -> bool:
-        """Not before its time; how long after depends on the machine, too."""
-        return expected_s - 0.02 < self.passed_s < expected_s + 1.0
+    def has_passed(self, expected_s: float) -> bool:
+        return time.monotonic() - self._started_s > expected_s - 0.02
 
 
 def send_slowly(client: RawClient, data: bytes, every_s: float, stop: threading.Event) -> threading.Thread:
-    """Send one byte at a time until told to stop."""
+    """Send one byte at a time until `stop` is set."""
 
     def run() -> None:
         for byte in data:
@@ -107,7 +107,7 @@ def send_slowly(client: RawClient, data: bytes, every_s: float, stop: threading.
     return thread
 
 
-# ---- time to send a request
+# ---- receive_s
 
 
 HALF_BODY = request("/svc/node", "Content-Length: 500", method="POST") + b"x"
@@ -115,100 +115,95 @@ HALF_CHUNK = request("/svc/node", "Transfer-Encoding: chunked", method="POST", b
 
 
 @pytest.mark.parametrize("half", [DB[:1], DB[:-1], HALF_BODY, HALF_CHUNK], ids=["byte", "head", "body", "chunk"])
-def test_a_request_that_does_not_arrive_in_time_is_given_up(serve: Serve, half: bytes) -> None:
+def test_an_incomplete_request_is_answered_with_408(serve: Serve, half: bytes) -> None:
     with serve(receive_s=SHORT_S) as server, server.connect() as client:
         watch = Stopwatch()
         client.send(half)
-        assert refused_with(client.read()) == 408
-        assert watch.is_about(SHORT_S)
+        assert error_code(client.read()) == 408
+        assert watch.has_passed(SHORT_S)
         assert client.is_closed()
 
 
 @pytest.mark.parametrize("whole", [DB + b"x" * 99, HALF_BODY + b"x" * 99], ids=["head", "body"])
-def test_a_byte_now_and_then_does_not_extend_the_deadline(serve: Serve, whole: bytes) -> None:
+def test_single_bytes_do_not_extend_the_limit(serve: Serve, whole: bytes) -> None:
     stop = threading.Event()
     with serve(receive_s=SHORT_S) as server, server.connect() as client:
         watch = Stopwatch()
         sending = send_slowly(client, whole, 0.01, stop)
         try:
-            assert refused_with(client.read()) == 408
-            assert watch.is_about(SHORT_S)
+            assert error_code(client.read()) == 408
+            assert watch.has_passed(SHORT_S)
         finally:
             stop.set()
             sending.join()
 
 
-def test_the_deadline_of_a_later_request_begins_with_its_first_byte(serve: Serve) -> None:
+def test_the_limit_of_a_later_request_starts_with_its_first_byte(serve: Serve) -> None:
     with serve(receive_s=SHORT_S) as server, server.connect() as client:
         client.request(DB)
         time.sleep(2 * SHORT_S)
         watch = Stopwatch()
         client.send(DB[:5])
-        assert refused_with(client.read()) == 408
-        assert watch.is_about(SHORT_S)
+        assert error_code(client.read()) == 408
+        assert watch.has_passed(SHORT_S)
 
 
-@pytest.mark.parametrize("asked_before", [0, 1], ids=["first", "later"])
-def test_half_a_request_behind_a_whole_one_has_the_same_deadline(serve: Serve, asked_before: int) -> None:
+@pytest.mark.parametrize("requests_before", [0, 1], ids=["first", "later"])
+def test_an_incomplete_pipelined_request_has_the_same_limit(serve: Serve, requests_before: int) -> None:
     with serve(receive_s=SHORT_S) as server, server.connect() as client:
-        for _ in range(asked_before):
+        for _ in range(requests_before):
             client.request(DB)
         watch = Stopwatch()
         client.send(STORAGE + DB[:5])
         assert client.read().code == 206
-        assert refused_with(client.read()) == 408
-        assert watch.is_about(SHORT_S)
+        assert error_code(client.read()) == 408
+        assert watch.has_passed(SHORT_S)
 
 
-def test_each_request_has_its_own_deadline_even_if_the_client_never_pauses(serve: Serve) -> None:
-    with serve(receive_s=0.25) as server, server.connect() as client:
+def test_each_request_of_a_busy_client_has_its_own_limit(server: RunningServer) -> None:
+    with server.connect() as client:
         client.send(STORAGE[:20])
-        for _ in range(4):
-            time.sleep(0.1)
+        assert becomes_true(lambda: server.call(lambda: len(server.state.receiving)) == 1)
+        starts_s = set()
+        for _ in range(3):
+            starts_s.add(server.call(lambda: next(iter(server.state.receiving._added_at_s.values()))))
             client.send(STORAGE[20:] + STORAGE[:20])
             assert client.read().code == 206
+    assert len(starts_s) == 3
 
 
-def test_a_client_that_says_nothing_is_closed_without_a_word(serve: Serve) -> None:
+def test_a_silent_connection_is_closed_without_a_response(serve: Serve) -> None:
     with serve(receive_s=SHORT_S) as server, server.connect() as client:
         watch = Stopwatch()
         assert client.is_closed()
-        assert watch.is_about(SHORT_S)
+        assert watch.has_passed(SHORT_S)
         assert becomes_true(lambda: server.count() == 0)
 
 
-# ---- time to stay without a request
+# ---- idle_s
 
 
-@pytest.mark.parametrize("times", [1, 2], ids=["parsed", "remembered"])
+@pytest.mark.parametrize("times", [1, 2], ids=["parsed", "cached"])
 def test_a_keep_alive_connection_is_closed_when_idle(serve: Serve, times: int) -> None:
     with serve(idle_s=SHORT_S) as server, server.connect() as client:
         for _ in range(times):
             client.request(DB)
         watch = Stopwatch()
         assert client.is_closed()
-        assert watch.is_about(SHORT_S)
+        assert watch.has_passed(SHORT_S)
         assert becomes_true(lambda: server.count() == 0)
 
 
-def test_a_busy_connection_is_kept_for_ever(serve: Serve) -> None:
-    with serve(idle_s=0.2, receive_s=0.2) as server, server.connect() as client:
-        watch = Stopwatch()
-        while watch.passed_s < 0.5:
-            assert client.request(DB).code == 200
-            time.sleep(0.01)
-
-
-def test_a_neighbour_that_came_later_does_not_lengthen_an_idle_life(serve: Serve) -> None:
-    with serve(idle_s=0.4) as server, server.connect() as client, server.connect() as neighbour:
-        client.request(DB)
-        time.sleep(0.05)
-        client.request(DB)
-        watch = Stopwatch()
-        time.sleep(0.33)
-        neighbour.request(DB)
-        assert client.is_closed()
-        assert 0.38 < watch.passed_s < 0.68
+@pytest.mark.parametrize("times", [1, 2], ids=["parsed", "cached"])
+def test_every_request_renews_the_idle_limit_of_its_own_connection(server: RunningServer, times: int) -> None:
+    with server.connect() as client, server.connect() as other:
+        for one in (client, other):
+            assert one.request(DB).code == 200
+        before_s = time.monotonic()
+        for _ in range(times):
+            client.request(DB)
+        active_at_s = server.call(lambda: [one.active_at_s for one in server.state.idle.connections()])
+    assert sorted(active_s > before_s for active_s in active_at_s) == [False, True]
 
 
 # ---- sizes
@@ -223,7 +218,7 @@ def in_small_pieces(client: RawClient, data: bytes) -> None:
         for at in range(0, len(data), 997):
             client.send(data[at : at + 997])
     except (BrokenPipeError, ConnectionResetError):
-        pass  # what has been answered is there to be read all the same
+        pass  # the response can still be read
 
 
 def pipelined(client: RawClient, data: bytes) -> None:
@@ -240,7 +235,7 @@ def with_line_of(size: int) -> bytes:
 
 
 @each_way
-def test_a_request_line_may_have_8_kib_and_no_more(
+def test_a_request_line_of_more_than_8_kib_is_414(
     server: RunningServer, send: Callable[[RawClient, bytes], None]
 ) -> None:
     assert with_line_of(8192).index(b"\r\n") == 8192
@@ -249,7 +244,7 @@ def test_a_request_line_may_have_8_kib_and_no_more(
         assert client.read().code == 200
     with server.connect() as client:
         send(client, with_line_of(8193))
-        assert refused_with(client.read()) == 414
+        assert error_code(client.read()) == 414
 
 
 def with_head_of(size: int) -> bytes:
@@ -260,26 +255,24 @@ def with_head_of(size: int) -> bytes:
 
 
 @each_way
-def test_a_head_may_have_32_kib_and_no_more(server: RunningServer, send: Callable[[RawClient, bytes], None]) -> None:
+def test_a_head_of_more_than_32_kib_is_431(server: RunningServer, send: Callable[[RawClient, bytes], None]) -> None:
     with server.connect() as client:
         send(client, with_head_of(32 * 1024))
         assert client.read().code == 200
     with server.connect() as client:
         send(client, with_head_of(32 * 1024 + 1))
-        assert refused_with(client.read()) == 431
+        assert error_code(client.read()) == 431
 
 
 @each_way
-def test_a_head_may_have_a_hundred_headers_and_no_more(
-    server: RunningServer, send: Callable[[RawClient, bytes], None]
-) -> None:
+def test_more_than_100_headers_are_431(server: RunningServer, send: Callable[[RawClient, bytes], None]) -> None:
     headers = [f"X-{number}: {number}" for number in range(100)]  # beside Host
     with server.connect() as client:
         send(client, request("/svc/node", *headers[1:]))
         assert client.read().code == 200
     with server.connect() as client:
         send(client, request("/svc/node", *headers))
-        assert refused_with(client.read()) == 431
+        assert error_code(client.read()) == 431
 
 
 @pytest.mark.parametrize(
@@ -300,14 +293,14 @@ def test_a_head_may_have_a_hundred_headers_and_no_more(
         "header",
         "header name",
         "space before a header",
-        "header behind a request",
+        "header after a request",
         "trailer",
         "trailers",
         "chunk extension",
         "chunk size",
     ],
 )
-def test_what_never_ends_is_refused_before_it_fills_anything(
+def test_endless_input_is_rejected_before_it_fills_the_memory(
     serve: Serve, endless: bytes, piece: bytes, code: int
 ) -> None:
     with serve(body_bytes=4096) as server, server.connect() as client:
@@ -315,92 +308,87 @@ def test_what_never_ends_is_refused_before_it_fills_anything(
         if endless.startswith(DB):
             assert client.read().code == 200
         client.sock.settimeout(0.0)
-        answer, sent = b"", 0
-        while not answer and sent < 4_000_000:
-            try:
+        sent, is_answered = 0, False
+        while not is_answered and sent < 4_000_000:
+            readable, writable, _ = select.select([client.sock], [client.sock], [], WAIT_TIMEOUT_S)
+            is_answered = bool(readable)
+            if writable:
                 sent += client.sock.send(piece * (1000 // len(piece)))
-                answer = client.sock.recv(1, socket.MSG_PEEK)
-            except BlockingIOError:
-                time.sleep(0.0005)
-        client.sock.settimeout(5.0)
-        assert refused_with(client.read()) == code
+        client.sock.settimeout(WAIT_TIMEOUT_S)
+        assert error_code(client.read()) == code
 
 
-def test_a_body_may_have_64_kib_and_no_more(server: RunningServer) -> None:
+def test_a_body_of_more_than_64_kib_is_413(server: RunningServer) -> None:
     with server.connect() as client:
         assert client.request(request("/svc/node", body=b"x" * 65_536)).code == 200
-        assert refused_with(client.request(request("/svc/node", "Content-Length: 65537"))) == 413, (
-            "asked before it is sent"
-        )
+        assert error_code(client.request(request("/svc/node", "Content-Length: 65537"))) == 413
         assert client.is_closed()
 
 
-def test_a_chunked_body_may_have_64_kib_and_no_more(server: RunningServer) -> None:
+def test_a_chunked_body_of_more_than_64_kib_is_413(server: RunningServer) -> None:
     chunks = b"8000\r\n" + b"x" * 32_768 + b"\r\n"
     with server.connect() as client:
         client.send(request("/svc/node", "Transfer-Encoding: chunked", body=2 * chunks + b"0\r\n\r\n"))
         assert client.read().code == 200
         client.send(request("/svc/node", "Transfer-Encoding: chunked", body=2 * chunks + b"1\r\nx"))
-        assert refused_with(client.read()) == 413
+        assert error_code(client.read()) == 413
 
 
-def test_the_smallest_chunks_do_not_make_a_body_too_large(server: RunningServer) -> None:
+def test_chunks_of_one_byte_count_only_their_data(server: RunningServer) -> None:
     chunks = b"1\r\nx\r\n" * 65_536
     with server.connect() as client:
         client.send(request("/svc/node", "Transfer-Encoding: chunked", body=chunks + b"0\r\n\r\n"))
         assert client.read().code == 200
 
 
-def test_a_client_that_asks_first_is_not_invited_to_send_too_much(server: RunningServer) -> None:
+def test_a_body_announced_as_too_large_gets_413_instead_of_100(server: RunningServer) -> None:
     with server.connect() as client:
-        asked = request("/svc/node", "Expect: 100-continue", "Content-Length: 65537", method="POST")
-        assert refused_with(client.request(asked)) == 413
+        head = request("/svc/node", "Expect: 100-continue", "Content-Length: 65537", method="POST")
+        assert error_code(client.request(head)) == 413
 
 
-# ---- refusals
+# ---- error responses
 
 
-@pytest.mark.parametrize("refused", [b"\0nonsense\r\n\r\n", request("/svc/node", "Content-Length: 99999999")])
-def test_a_client_that_is_still_sending_can_read_why_it_was_refused(server: RunningServer, refused: bytes) -> None:
+@pytest.mark.parametrize("rejected", [b"\0invalid\r\n\r\n", request("/svc/node", "Content-Length: 99999999")])
+def test_a_client_that_is_still_sending_can_read_the_error(server: RunningServer, rejected: bytes) -> None:
     with server.connect() as client:
-        client.send(refused)
+        client.send(rejected)
         server.wait_for_reads()
         for _ in range(50):
-            client.send(b"x" * 100_000)  # a reset would end this, and take the answer with it
-        assert refused_with(client.read()) in (400, 413)
+            client.send(b"x" * 100_000)  # a reset would fail this and discard the response
+        assert error_code(client.read()) in (400, 413)
         assert client.is_closed()
     assert becomes_true(lambda: server.count() == 0)
 
 
-def test_a_refused_client_is_not_listened_to_for_ever(serve: Serve) -> None:
+def test_a_client_that_keeps_sending_after_an_error_is_disconnected(serve: Serve) -> None:
     stop = threading.Event()
     with serve(linger_s=SHORT_S) as server, server.connect() as client:
-        assert refused_with(client.request(b"\0nonsense\r\n\r\n")) == 400
-        sending = send_slowly(client, b"x" * 500, 0.01, stop)
-        watch = Stopwatch()
+        assert error_code(client.request(b"\0invalid\r\n\r\n")) == 400
+        sending = send_slowly(client, b"x" * 100_000, 0.01, stop)
         try:
             assert becomes_true(lambda: server.count() == 0)
-            assert watch.passed_s < 1.0
         finally:
             stop.set()
             sending.join()
 
 
-def test_nothing_that_follows_a_refusal_is_answered(server: RunningServer) -> None:
+def test_requests_after_an_error_are_not_answered(server: RunningServer) -> None:
     with server.connect() as client:
         client.request(DB)
-        assert client.request(b"\0nonsense\r\n\r\n").code == 400
+        assert client.request(b"\0invalid\r\n\r\n").code == 400
         client.send(DB)
         assert client.is_closed()
 
 
-# ---- the number of connections
+# ---- the limit of connections
 
 
-def test_the_longest_idle_makes_place_for_a_newcomer(serve: Serve) -> None:
+def test_a_full_server_closes_the_longest_idle_connection(serve: Serve) -> None:
     with serve(connections=3) as server:
         first, second, third = (server.connect() for _ in range(3))
-        for client in (first, second, third, first):  # so the second is the longest idle now
+        for client in (first, second, third, first):  # the second is now the longest idle
             assert client.request(DB).code == 200
         fourth = server.connect()
         assert fourth.request(DB).code == 200
@@ -417,20 +405,20 @@ def test_the_longest_idle_makes_place_for_a_newcomer(serve: Serve) -> None:
             client.sock.close()
 
 
-def test_who_is_in_the_middle_of_a_request_goes_after_all_who_idle(serve: Serve) -> None:
+def test_a_full_server_closes_idle_connections_before_busy_ones(serve: Serve) -> None:
     with serve(connections=2) as server:
-        in_the_middle, idle = server.connect(), server.connect()
-        in_the_middle.send(DB[:20])
+        busy, idle = server.connect(), server.connect()
+        busy.send(DB[:20])
         assert idle.request(DB).code == 200
-        with server.connect() as newcomer:
-            assert newcomer.request(DB).code == 200
+        with server.connect() as new:
+            assert new.request(DB).code == 200
             assert idle.is_closed()
-            assert in_the_middle.request(DB[20:]).code == 200
-        in_the_middle.sock.close()
+            assert busy.request(DB[20:]).code == 200
+        busy.sock.close()
         idle.sock.close()
 
 
-def test_silent_connections_cannot_keep_others_out(serve: Serve) -> None:
+def test_silent_connections_do_not_block_others(serve: Serve) -> None:
     with serve(connections=3) as server:
         silent = [server.connect() for _ in range(20)]
         assert server.request(DB).code == 200
@@ -441,17 +429,17 @@ def test_silent_connections_cannot_keep_others_out(serve: Serve) -> None:
             client.sock.close()
 
 
-def test_who_does_not_read_makes_place_too(serve: Serve) -> None:
+def test_a_full_server_closes_a_connection_that_does_not_read(serve: Serve) -> None:
     with serve(big_node(), listener=small_buffers(), connections=1) as server:
-        whole = server.request(LIST).body
-        with server.connect(receive_buffer=8192) as deaf:
-            deaf.send(LIST)
-            assert becomes_true(lambda: len(server.server.sending) == 1)
+        complete = server.request(LIST).body
+        with server.connect(receive_buffer=8192) as client:
+            client.send(LIST)
+            assert becomes_true(lambda: len(server.state.sending) == 1)
             assert server.request(request("/svc/node/health")).code == 206
-            assert len(deaf.read_to_end()) < len(whole), "it was waited for after it had been sent away"
+            assert len(client.read_to_end()) < len(complete), "the buffer was sent before the connection was closed"
 
 
-# ---- time to take an answer
+# ---- send_s
 
 
 def big_node(list_bytes: int = 600_000) -> Node:
@@ -461,159 +449,162 @@ def big_node(list_bytes: int = 600_000) -> Node:
 
 
 def small_buffers() -> socket.socket:
-    """A listener whose connections hold few bytes on their way."""
+    """A listener whose connections have small send buffers."""
     listener = loopback_socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     return listener
 
 
-@pytest.mark.parametrize("times_read", [0, 1], ids=["parsed", "remembered"])
-def test_a_client_that_does_not_take_its_answer_is_cut(serve: Serve, times_read: int) -> None:
+@pytest.mark.parametrize("times_read", [0, 1], ids=["parsed", "cached"])
+def test_a_client_that_does_not_read_its_response_is_disconnected(serve: Serve, times_read: int) -> None:
     with (
         serve(big_node(), listener=small_buffers(), send_s=SHORT_S) as server,
-        server.connect(receive_buffer=8192) as deaf,
+        server.connect(receive_buffer=8192) as client,
     ):
         for _ in range(times_read):
-            deaf.request(LIST)
+            client.request(LIST)
         watch = Stopwatch()
-        deaf.send(LIST)
-        assert becomes_true(lambda: len(server.server.sending) == 1)
+        client.send(LIST)
+        assert becomes_true(lambda: len(server.state.sending) == 1)
         assert becomes_true(lambda: server.count() == 0)
-        assert watch.is_about(SHORT_S)
+        assert watch.has_passed(SHORT_S)
 
 
-def test_a_client_that_takes_its_answer_slowly_gets_it_whole(serve: Serve) -> None:
-    with serve(big_node(), listener=small_buffers(), send_s=5.0) as server, server.connect(receive_buffer=8192) as slow:
+def test_a_slow_client_gets_the_complete_response(serve: Serve) -> None:
+    with (
+        serve(big_node(), listener=small_buffers(), send_s=WAIT_TIMEOUT_S) as server,
+        server.connect(receive_buffer=8192) as slow,
+    ):
         for _ in range(2):
             slow.send(LIST)
-            time.sleep(0.1)
+            assert becomes_true(lambda: len(server.state.sending) == 1)
             assert len(json.loads(slow.read().body)["services"][0]["description"]) == 600_000
         assert slow.request(request("/svc/node/health")).code == 206
 
 
-def test_a_client_that_closes_its_half_gets_a_large_answer_whole(serve: Serve) -> None:
+def test_a_client_that_closed_its_sending_side_gets_a_large_response(serve: Serve) -> None:
     with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as slow:
         slow.send(LIST + STORAGE)
         slow.sock.shutdown(socket.SHUT_WR)
-        assert becomes_true(lambda: len(server.server.sending) == 1)
+        assert becomes_true(lambda: len(server.state.sending) == 1)
         assert len(slow.read().body) > 600_000
         assert slow.read().code == 404
         assert slow.is_closed()
 
 
 def bytes_in_flight(serve: Serve) -> int:
-    """How many bytes of an answer the system takes from the server when nobody reads them."""
-    with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as deaf:
-        deaf.send(LIST)
-        assert becomes_true(lambda: len(server.server.sending) == 1)
-        (connection,) = server.server.sending.connections()
+    """The bytes of a response that the kernel buffers while the client does not read."""
+    with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as client:
+        client.send(LIST)
+        assert becomes_true(lambda: len(server.state.sending) == 1)
+        (connection,) = server.state.sending.connections()
+        assert isinstance(connection, Connection)
         return 600_000 - server.call(connection._transport.get_write_buffer_size)
 
 
-@pytest.mark.parametrize("headers", [("Connection: close",), ()], ids=["closing", "idling"])
-def test_a_client_that_leaves_a_little_unread_cannot_stay_for_ever(serve: Serve, headers: tuple[str, ...]) -> None:
-    """So little that the server was never told to stop writing."""
+@pytest.mark.parametrize("headers", [("Connection: close",), ()], ids=["closing", "idle"])
+def test_a_client_that_leaves_a_few_bytes_unread_is_disconnected(serve: Serve, headers: tuple[str, ...]) -> None:
+    """So few that the transport never paused writing."""
     node = big_node(bytes_in_flight(serve) + 30_000)
     with (
         serve(node, listener=small_buffers(), send_s=SHORT_S, idle_s=SHORT_S) as server,
-        server.connect(receive_buffer=8192) as deaf,
+        server.connect(receive_buffer=8192) as client,
     ):
-        deaf.send(request("/svc/node/services", *headers))
+        client.send(request("/svc/node/services", *headers))
         assert becomes_true(lambda: server.count() == 1)
-        assert becomes_true(lambda: server.count() == 0, within_s=1.5)
+        assert becomes_true(lambda: server.count() == 0)
 
 
-# ---- the end
+# ---- shutdown
 
 
-def close_in_background(server: RunningServer, grace_s: float) -> Callable[[], float]:
-    """Begin to close; the function returned waits for the end and says how long it took."""
-    watch = Stopwatch()
+def close_in_background(server: RunningServer, grace_s: float = LONG_S) -> Callable[[], None]:
+    """Start to close. The returned function waits for the end, which must not use up a long grace time."""
     closing = asyncio.run_coroutine_threadsafe(server.server.close(grace_s), server.loop)
-    assert becomes_true(lambda: server.server.is_closing)
-
-    def wait() -> float:
-        closing.result(grace_s + 5.0)
-        return watch.passed_s
-
-    return wait
+    assert becomes_true(lambda: server.state.is_closing)
+    return lambda: closing.result(WAIT_TIMEOUT_S)
 
 
-def test_closing_ends_all_who_wait_between_requests_at_once(server: RunningServer) -> None:
+def test_shutdown_closes_idle_connections_at_once(server: RunningServer) -> None:
     with server.connect() as fresh, server.connect() as idle:
         idle.request(DB)
         assert becomes_true(lambda: server.count() == 2)
-        assert close_in_background(server, grace_s=3.0)() < 1.0
+        close_in_background(server)()
         assert fresh.is_closed()
         assert idle.is_closed()
 
 
-def test_closing_lets_a_request_in_flight_finish(server: RunningServer) -> None:
+def test_shutdown_waits_for_requests_in_progress(server: RunningServer) -> None:
     with server.connect() as client, server.connect() as second:
         client.request(DB)
         second.request(STORAGE)
         client.send(DB[:20])
         second.send(request("/svc/node", "Content-Length: 5", method="POST"))
         server.wait_for_reads()
-        wait = close_in_background(server, grace_s=3.0)
-        answer = client.request(DB[20:] + STORAGE)
-        assert (answer.code, answer.header("Connection")) == (200, "close")
-        assert client.is_closed(), "what comes behind it is not begun any more"
-        answer = second.request(b"hello")
-        assert (answer.code, answer.header("Connection")) == (405, "close")
+        wait = close_in_background(server)
+        response = client.request(DB[20:] + STORAGE)
+        assert (response.code, response.header("Connection")) == (200, "close")
+        assert client.is_closed(), "the next request is not started"
+        response = second.request(b"hello")
+        assert (response.code, response.header("Connection")) == (405, "close")
         assert second.is_closed()
-        assert wait() < 1.0
+        wait()
 
 
-def test_closing_lets_an_answer_be_read_to_its_end(serve: Serve) -> None:
+def test_shutdown_waits_until_a_response_is_read(serve: Serve) -> None:
     with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as slow:
         slow.request(LIST)
         slow.send(LIST)
-        assert becomes_true(lambda: len(server.server.sending) == 1)
-        wait = close_in_background(server, grace_s=3.0)
+        assert becomes_true(lambda: len(server.state.sending) == 1)
+        wait = close_in_background(server)
         assert len(slow.read().body) > 600_000
         assert slow.is_closed()
-        assert wait() < 1.0
+        wait()
 
 
-def test_closing_answers_what_was_asked_while_nobody_read(serve: Serve) -> None:
+def test_shutdown_answers_pending_requests_of_a_slow_client(serve: Serve) -> None:
     with serve(big_node(), listener=small_buffers()) as server, server.connect(receive_buffer=8192) as slow:
         slow.send(3 * LIST)
-        assert becomes_true(lambda: len(server.server.sending) == 1)
-        wait = close_in_background(server, grace_s=3.0)
-        assert slow.read().header("Connection") is None, "it was on its way already"
+        assert becomes_true(lambda: len(server.state.sending) == 1)
+        wait = close_in_background(server)
+        assert slow.read().header("Connection") is None, "encoded before the shutdown"
         last = slow.read()
         assert (len(last.body) > 600_000, last.header("Connection")) == (True, "close")
         assert slow.is_closed()
-        assert wait() < 1.0
+        wait()
 
 
-def test_closing_cuts_who_is_stuck_after_the_grace(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_shutdown_aborts_connections_after_the_grace_time(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
     with server.connect() as client:
         client.send(DB[:20])
         server.wait_for_reads()
-        assert SHORT_S - 0.02 < close_in_background(server, grace_s=SHORT_S)() < SHORT_S + 1.0
+        watch = Stopwatch()
+        close_in_background(server, grace_s=SHORT_S)()
+        assert watch.has_passed(SHORT_S)
         assert client.is_closed()
-        assert "1 connections did not finish in 0.12 s and were cut" in caplog.text
+    (record,) = (vars(record) for record in caplog.records)
+    assert (record["event"], record["connections"]) == ("connections_aborted", 1)
 
 
-def test_nobody_is_admitted_any_more_once_closed(server: RunningServer) -> None:
+def test_a_closed_server_refuses_connections(server: RunningServer) -> None:
     server.close()
     with pytest.raises(ConnectionRefusedError):
         server.connect()
 
 
-def test_closing_leaves_nothing_behind(server: RunningServer) -> None:
+def test_shutdown_leaves_no_task_timer_or_socket(server: RunningServer) -> None:
     clients = [server.connect() for _ in range(50)]
     assert becomes_true(lambda: server.count() == 50)
     for number, client in enumerate(clients):
-        client.send((b"", DB, DB[:20], b"\0nonsense", LIST)[number % 5])
+        client.send((b"", DB, DB[:20], b"\0invalid", LIST)[number % 5])
 
     async def close() -> int:
         await server.server.close(0.0)
-        return server.server.connection_count
+        return server.state.connection_count
 
-    assert asyncio.run_coroutine_threadsafe(close(), server.loop).result(5.0) == 0
+    assert asyncio.run_coroutine_threadsafe(close(), server.loop).result(WAIT_TIMEOUT_S) == 0
     assert server.tasks() == set()
     assert server.call(server.server._next_tick.cancelled)
     for client in clients:
@@ -622,17 +613,17 @@ def test_closing_leaves_nothing_behind(server: RunningServer) -> None:
     assert becomes_true(lambda: server.listener.fileno() == -1)
 
 
-def test_who_was_being_accepted_as_the_server_closed_does_not_slip_through(server: RunningServer) -> None:
+def test_a_connection_accepted_during_shutdown_is_aborted(server: RunningServer) -> None:
     ours, theirs = socket.socketpair()
     server.close()
-    accepting = server.loop.connect_accepted_socket(lambda: Connection(server.server, Mount()), theirs)
-    asyncio.run_coroutine_threadsafe(accepting, server.loop).result(5.0)
+    accepting = server.loop.connect_accepted_socket(lambda: Connection(server.state, Mount()), theirs)
+    asyncio.run_coroutine_threadsafe(accepting, server.loop).result(WAIT_TIMEOUT_S)
     with RawClient(ours) as client:
         assert client.is_closed()
     assert becomes_true(lambda: server.count() == 0)
 
 
-def test_a_listener_can_be_given_up_while_its_clients_stay(server: RunningServer) -> None:
+def test_closing_a_listener_keeps_its_connections(server: RunningServer) -> None:
     with server.connect() as client:
         client.request(DB)
         server.call(lambda: server.server.stop_listening(server.listener))

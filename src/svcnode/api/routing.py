@@ -30,7 +30,8 @@ def route(request: Request, prefixes: tuple[str, ...]) -> Handler:
 def log_failure(response: Response) -> Response:
     """Log the cause of an internal error. The response itself does not contain it."""
     if response.cause is not None:
-        log.error("internal error: responded with %d", response.code, exc_info=response.cause)
+        extra = {"event": "internal_error", "http_status": response.code}
+        log.error("internal error: responded with %d", response.code, exc_info=response.cause, extra=extra)
     return response
 
 

@@ -346,7 +346,8 @@ class Connection(asyncio.Protocol):
     def _on_handler_done(self, task: asyncio.Task[None]) -> None:
         self._handler_task = None
         if not task.cancelled() and (exc := task.exception()) is not None:
-            log.error("internal error in an event stream; connection closed", exc_info=exc)
+            extra = {"event": "internal_error"}
+            log.error("internal error in an event stream; connection closed", exc_info=exc, extra=extra)
         if task.cancelled() or self._transport.is_closing():  # the client has closed, or close() was called
             return
         if not self._is_write_paused:

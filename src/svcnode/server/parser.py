@@ -261,7 +261,7 @@ def _error_response_from(exc: BaseException) -> Response:
     cause = exc.__context__
     if isinstance(cause, _RequestError):
         return cause.response
-    log.error("internal error while parsing a request", exc_info=cause)
+    log.error("internal error while parsing a request", exc_info=cause, extra={"event": "internal_error"})
     return INTERNAL_ERROR
 
 

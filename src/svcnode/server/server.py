@@ -64,7 +64,12 @@ class HttpServer:
             async with asyncio.timeout(grace_s):
                 await state.wait_all_closed()
         if state.connection_count:
-            log.warning("shutdown: %d connections still open after %g s; closing them", state.connection_count, grace_s)
+            log.warning(
+                "shutdown: %d connections still open after %g s; closing them",
+                state.connection_count,
+                grace_s,
+                extra={"event": "connections_aborted", "connections": state.connection_count},
+            )
             for connection in state.connections():
                 connection.abort()
             await state.wait_all_closed()
@@ -114,7 +119,8 @@ class _TlsListener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return  # the client has already closed
         except OSError as exc:  # usually no file descriptors left; the next attempt would fail at once
-            log.error("accept failed, retrying in %g s: %s", ACCEPT_RETRY_S, os_error_text(exc))  # noqa: TRY400  not a bug, no traceback
+            extra = {"event": "accept_failed", "errno": exc.errno}
+            log.error("accept failed, retrying in %g s: %s", ACCEPT_RETRY_S, os_error_text(exc), extra=extra)  # noqa: TRY400  no traceback
             self._state.loop.remove_reader(self._sock)
             self._retry_timer = self._state.loop.call_later(ACCEPT_RETRY_S, self._start_accepting)
             return
