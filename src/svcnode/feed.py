@@ -86,4 +86,4 @@ class ChangeFeed:
 def _log_or_raise(exc: BaseException) -> None:
     if is_user_interrupt(exc):
         raise exc
-    log.error("listener failed; the other listeners are still called", exc_info=exc)
+    log.error("listener failed; the other listeners are still called", exc_info=exc, extra={"event": "listener_failed"})

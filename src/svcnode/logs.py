@@ -158,7 +158,8 @@ def _encoding() -> str:
 def _lost_lines_record(lost: int) -> logging.LogRecord:
     lines = "1 log line" if lost == 1 else f"{lost} log lines"
     text = f"{lines} lost: the log was not read in time, or could not be written"
-    return logging.LogRecord("svcnode.logs", logging.WARNING, __file__, 0, text, (), None)
+    fields = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": text}
+    return logging.makeLogRecord({**fields, "event": "log_lines_lost", "lines": lost})
 
 
 def configure(level: str, log_format: str, descriptor: int = STDERR) -> None:

@@ -118,18 +118,19 @@ def probe_error_verdict(exc: BaseException) -> Verdict:
     return Verdict.unknown(redacted(f"the probe failed: {cause}"), code=ReasonCode.PROBE_ERROR)
 
 
-def log_probe_error(logger: logging.Logger, message: str, error: BaseException) -> None:
+def log_probe_error(logger: logging.Logger, service_id: str, error: BaseException) -> None:
     """Log the traceback; as redacted text if it contains a secret, since an embedding program has its own handlers."""
+    message = "the probe of service %r raised an exception"
+    extra = {"event": "probe_error", "service": service_id}
     trace = "".join(traceback.format_exception(error))
-    shown = redacted(trace)
-    if shown == trace:
-        logger.error(message, exc_info=error)
+    if redacted(trace) == trace:
+        logger.error(message, service_id, exc_info=error, extra=extra)
     else:
-        logger.error("%s\n%s", message, shown)
+        logger.error(f"{message}\n%s", service_id, redacted(trace), extra=extra)
 
 
 def close_probe(probe: Probe) -> None:
     try:
         probe.close()
     except Exception:  # the probe may be from another package
-        log.exception("closing a probe failed")
+        log.exception("closing a probe failed", extra={"event": "probe_close_failed"})

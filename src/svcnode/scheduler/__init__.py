@@ -112,6 +112,7 @@ class ProbeScheduler:
                 self._late_check_count,
                 self._check_count,
                 LATE_AFTER_S * 1000,
+                extra={"event": "late_checks", "late": self._late_check_count, "checks": self._check_count},
             )
         self._check_count = self._late_check_count = 0
         self.timers.add(self.loop.time() + LATE_CHECKS_LOG_INTERVAL_S, self._log_late_checks)
@@ -139,7 +140,8 @@ class ProbeScheduler:
         except UnknownServiceError:
             return False
         except Exception:  # the checks of the service must continue
-            log.exception("recording a check of service %r failed", runner.service_id)
+            extra = {"event": "record_failed", "service": runner.service_id}
+            log.exception("recording a check of service %r failed", runner.service_id, extra=extra)
             return False
         return state_machine.is_change_pending(state)
 

@@ -163,16 +163,25 @@ class ProbeRunner:
                 "await in the check, or make it a plain function, which runs in a thread",
                 self.service_id,
                 blocked_s,
+                extra={"event": "blocked_loop", "service": self.service_id, "blocked_s": blocked_s},
             )
 
     def _log_outcome(self, verdict: Verdict, probe_error: BaseException | None) -> None:
         if probe_error is not None and self._is_probe_working:  # once, not at every interval
-            log_probe_error(log, f"the probe of service {self.service_id!r} raised an exception", probe_error)
+            log_probe_error(log, self.service_id, probe_error)
         self._is_probe_working = probe_error is None
         if verdict.outcome is not self._last_outcome:  # once per change
             self._last_outcome = verdict.outcome
-            reason = f": {one_line(verdict.reason)}" if verdict.reason else ""
-            log.info("service %s %s%s", self.service_id, _OUTCOME_TEXT[verdict.outcome], reason)
+            reason = one_line(verdict.reason)
+            extra = {
+                "event": "check_outcome",
+                "service": self.service_id,
+                "outcome": verdict.outcome,
+                "code": verdict.code,
+                "reason": reason,
+            }
+            suffix = f": {reason}" if reason else ""
+            log.info("service %s %s%s", self.service_id, _OUTCOME_TEXT[verdict.outcome], suffix, extra=extra)
 
 
 def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float) -> bool:

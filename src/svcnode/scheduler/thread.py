@@ -34,7 +34,11 @@ class SchedulerThread:
             self._loop.call_soon_threadsafe(self._stop_requested.set)
             self._thread.join(JOIN_TIMEOUT_S)
         if self.is_alive:
-            log.warning("probing did not stop within %g s: a check ignores its cancellation", JOIN_TIMEOUT_S)
+            log.warning(
+                "probing did not stop within %g s: a check ignores its cancellation",
+                JOIN_TIMEOUT_S,
+                extra={"event": "probing_not_stopped"},
+            )
 
     def _run(self, node: Node) -> None:
         try:
@@ -45,6 +49,7 @@ class SchedulerThread:
                 "probing stopped; call node.start() to restart it: %s",
                 one_line(error_text(exc)),
                 exc_info=exc if isinstance(exc, Exception) else None,
+                extra={"event": "probing_stopped"},
             )
 
     async def _run_until_stopped(self, node: Node) -> None:

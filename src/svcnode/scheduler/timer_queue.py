@@ -60,5 +60,5 @@ class TimerQueue:
                 try:
                     callback()
                 except Exception:
-                    log.exception("scheduled callback failed")
+                    log.exception("scheduled callback failed", extra={"event": "callback_failed"})
         self._set_timer(self._times_s[0] if self._times_s else math.inf)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcnode.core.codes import ReasonCode, known_code
+from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status, known_code
 
 
 def test_every_code_is_unique_and_its_name_in_snake_case() -> None:
@@ -46,3 +46,27 @@ def test_every_text_becomes_a_code_that_is_safe_as_a_label(text: str) -> None:
     code = known_code(text)
     assert re.fullmatch(r"[a-z0-9_]{1,64}", code)
     assert known_code(code) == code
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (200, ReasonCode.UNEXPECTED_RESPONSE),
+        (299, ReasonCode.UNEXPECTED_RESPONSE),
+        (300, ReasonCode.REDIRECTED),
+        (399, ReasonCode.REDIRECTED),
+        (401, ReasonCode.AUTH_REQUIRED),
+        (404, ReasonCode.NOT_FOUND),
+        (418, ReasonCode.UNEXPECTED_RESPONSE),
+        (500, ReasonCode.SERVER_ERROR),
+        (599, ReasonCode.SERVER_ERROR),
+        (600, ReasonCode.UNEXPECTED_RESPONSE),
+    ],
+)
+def test_an_http_status_has_a_code(status: int, code: ReasonCode) -> None:
+    assert code_for_http_status(status) is code
+
+
+@pytest.mark.parametrize(("status", "code"), [(5, ReasonCode.NOT_FOUND), (13, ReasonCode.SERVER_ERROR)])
+def test_a_grpc_status_has_a_code(status: int, code: ReasonCode) -> None:
+    assert code_for_grpc_status(status) is code

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import ServiceState, Status, Verdict
+from svcnode.core.model import Outcome, ServiceState, Status, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.net.trace import step
 from svcnode.node import Node
@@ -83,7 +83,7 @@ async def test_a_probe_that_raises_says_nothing_about_the_service_and_the_eviden
         await asyncio.sleep(10.0)
         assert node.state("db-1").status is Status.UP
     [record] = caplog.records
-    assert "db-1" in record.getMessage()
+    assert (vars(record)["event"], vars(record)["service"]) == ("probe_error", "db-1")
     assert record.exc_info is not None
 
 
@@ -163,9 +163,11 @@ async def test_each_change_of_the_outcome_is_logged_once(caplog: pytest.LogCaptu
             await asyncio.sleep(25.0)
             probe.verdict = READY
             await asyncio.sleep(20.0)
-    failed, passed = caplog.messages
-    assert ("db-1" in failed, FAILED.reason in failed) == (True, True)
-    assert ("db-1" in passed, FAILED.reason in passed) == (True, False)
+    fields = [[vars(record)[key] for key in ("event", "service", "outcome", "code")] for record in caplog.records]
+    assert fields == [
+        ["check_outcome", "db-1", Outcome.FAILED, FAILED.code],
+        ["check_outcome", "db-1", Outcome.READY, READY.code],
+    ]
 
 
 # ---- max_latency and timeout

@@ -151,8 +151,8 @@ async def test_a_check_that_blocks_the_loop_past_its_timeout_fails_and_is_logged
         await asyncio.sleep(20.0)
         state = node.state("db-1")
         assert (state.status, state.code) == (Status.DOWN, ReasonCode.BLOCKED_LOOP)
-    [message] = [message for message in caplog.messages if "db-1" in message]
-    assert "1.5 s" in message
+    [record] = [record for record in caplog.records if vars(record)["event"] == "blocked_loop"]
+    assert (vars(record)["service"], vars(record)["blocked_s"]) == ("db-1", 1.5)
 
 
 def test_a_check_that_blocks_the_loop_does_not_make_other_checks_fail(

@@ -120,7 +120,7 @@ def test_an_unexpected_end_of_probing_is_logged_and_probing_can_be_restarted(cap
         if thread.name == "svcnode scheduler":  # it may have ended already
             thread.join(WAIT_TIMEOUT_S)
     [record] = caplog.records
-    assert (record.levelname, record.exc_info) == ("ERROR", None)
+    assert (vars(record)["event"], record.levelname, record.exc_info) == ("probing_stopped", "ERROR", None)
     assert record.getMessage().endswith(r"SystemExit: enough\nof it")
     node.register("db-2", probe=probe, interval="60s")
     node.start()
@@ -151,7 +151,7 @@ def test_stop_does_not_wait_forever_for_a_task_that_a_check_started(
     [scheduler_thread] = [thread for thread in threading.enumerate() if thread.name == "svcnode scheduler"]
     assert probe.was_checked.wait(WAIT_TIMEOUT_S)
     node.stop()
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert [vars(record)["event"] for record in caplog.records] == ["probing_not_stopped"]
     may_end.set()
     scheduler_thread.join(WAIT_TIMEOUT_S)
     assert not scheduler_thread.is_alive()
