@@ -79,7 +79,10 @@ def format_json(snapshot: NodeSnapshot) -> str:
                     dataclasses.asdict(service) | {"status": service.status.value if service.status else None}
                     for service in snapshot.services
                 ],
-                "errors": [{"kind": type(error).__name__, "message": str(error)} for error in snapshot.errors],
+                "errors": [
+                    {"kind": type(error).__name__, "code": error.code, "message": str(error)}
+                    for error in snapshot.errors
+                ],
                 "interrupted": snapshot.interrupted or None,
                 "remarks": snapshot.remarks,
                 "deviations": snapshot.deviations,
