@@ -71,4 +71,4 @@ async def _send_all(targets: Sequence[NotificationTarget], message: Message) -> 
 async def _timed_send(target: NotificationTarget, message: Message) -> tuple[str | None, float]:
     started_s = time.perf_counter()
     error = await try_deliver(target, message)
-    return error, time.perf_counter() - started_s
+    return None if error is None else error.reason, time.perf_counter() - started_s

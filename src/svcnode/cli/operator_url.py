@@ -66,7 +66,8 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
         source = Source(find_file(arguments.config), os.environ, ())
         table = validate_keys(source, _REQUIRED_KEYS)
     except ConfigError as exc:
-        raise ConfigError(f"{exc}; or give the address of the node with --url") from exc
+        text = f"{exc}; or give the address of the node with --url"
+        raise ConfigError(text, key=exc.key, file=exc.file, line=exc.line) from exc
     address = _operator_address(table, source)
     trusts_loopback = table.get("security", {}).get("trust_loopback", True)
     if token is None and not (trusts_loopback and is_local_address(address)):

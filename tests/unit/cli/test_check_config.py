@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROBED, FIXED = 'probe = "tcp://127.0.0.1:1"', 'status = "Up"'
-IMPACT_NOTE, FIXED_NOTE, STALE_AFTER_NOTE = "impact", "fixed status", "stale_after"  # words of the notes
+IMPACT_NOTE, FIXED_NOTE, STALE_AFTER_NOTE = "impact", "fixed status", "stale_after"
 
 
 @pytest.fixture(autouse=True)
