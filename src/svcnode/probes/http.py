@@ -111,15 +111,15 @@ class HttpProbe(HttpClientProbe):
     async def _verdict(self, response: HttpResponse, url: Url) -> Verdict:
         status = response.status
         if status in self.starting_status:
-            return Verdict.not_ready(f"HTTP {status}, starting: {url}", code=ReasonCode.STARTING)
+            return Verdict.not_ready(f"HTTP status {status}, starting: {url}", code=ReasonCode.STARTING)
         if status not in self.status:
             hint = self._redirect_hint(response, url) if status in REDIRECT_STATUSES else ""
-            return Verdict.failed(f"HTTP {status}{hint}: {url}", code=self.code_for_status(status))
+            return Verdict.failed(f"HTTP status {status}{hint}: {url}", code=self.code_for_status(status))
         document = response.document() if self.json or self.starting_json else None
         if self.starting_json and find_mismatch(document, self.starting_json) is None:
-            return Verdict.not_ready(f"HTTP {status}, starting: {url}", code=ReasonCode.STARTING)
+            return Verdict.not_ready(f"HTTP status {status}, starting: {url}", code=ReasonCode.STARTING)
         if self._needs_body and (problem := await self._find_problem(response, document)):
-            return Verdict.failed(f"HTTP {status}, but {problem}: {url}", code=ReasonCode.UNEXPECTED_RESPONSE)
+            return Verdict.failed(f"HTTP status {status}, but {problem}: {url}", code=ReasonCode.UNEXPECTED_RESPONSE)
         return response.certificate_verdict or READY
 
     def _redirect_hint(self, response: HttpResponse, url: Url) -> str:

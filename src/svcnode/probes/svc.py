@@ -64,11 +64,11 @@ class SvcProbe(HttpClientProbe):
                 return Verdict.failed(f"{'down' if self.service else 'unhealthy'}: {target}", code=ReasonCode.UNHEALTHY)
             case 404:
                 return Verdict.failed(
-                    f"HTTP 404; check the prefix and the service id: {target}", code=ReasonCode.NOT_FOUND
+                    f"HTTP status 404; check the prefix and the service id: {target}", code=ReasonCode.NOT_FOUND
                 )
             case _:
                 return Verdict.failed(
-                    f"HTTP {status}, expected 200, 206 or 503: {target}", code=self.code_for_status(status)
+                    f"HTTP status {status}, expected 200, 206 or 503: {target}", code=self.code_for_status(status)
                 )
 
 

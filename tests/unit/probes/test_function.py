@@ -1,4 +1,4 @@
-"""A function of the program as a probe: what it returns, what it raises, and what it costs the loop."""
+"""Check functions as probes: results, errors, and blocking the loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Verdict
 from svcnode.probes.function import FunctionProbe
+from tests.support.verdicts import READY, failed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
-PATIENCE_S = 10.0
+WAIT_TIMEOUT_S = 30.0
+FAILED = failed(ReasonCode.CHECK_FAILED)
+STILL_RUNNING = failed(ReasonCode.STILL_RUNNING)
 
 
 def verdict_of(function: Callable[[], Any]) -> Verdict:
@@ -38,7 +42,7 @@ def call(function: Callable[[], Any]) -> object:
     return function()
 
 
-@pytest.fixture(params=["plain", "coroutine", "plain that hands back a coroutine"])
+@pytest.fixture(params=["plain", "coroutine", "plain that returns a coroutine"])
 def style(request: pytest.FixtureRequest) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """The ways to write a check."""
     match request.param:
@@ -50,106 +54,115 @@ def style(request: pytest.FixtureRequest) -> Callable[[Callable[[], Any]], Calla
             return lambda function: functools.partial(call, as_coroutine(function))
 
 
-# ---- what it says
+# ---- results and errors
 
 
 @pytest.mark.parametrize("result", [None, True, 0, "", [], "anything"])
 def test_returning_is_ready(style: Any, result: object) -> None:
-    assert verdict_of(style(lambda: result)) == Verdict.ready()
+    assert verdict_of(style(lambda: result)) == READY
 
 
 def test_returning_false_is_failed(style: Any) -> None:
-    assert verdict_of(style(lambda: False)) == Verdict.failed("the check returned False")
+    assert verdict_of(style(lambda: False)) == FAILED
 
 
 def result_of_numpy(name: str, *, value: bool) -> object:
-    """As a comparison returns it, and neither Python's True nor its False. Its type was `bool_`, and is `bool` now."""
+    """As a comparison of NumPy returns it. Its type is `bool_` in old versions and `bool` in new ones."""
     return type(name, (), {"__bool__": lambda _: value})()
 
 
 @pytest.mark.parametrize("name", ["bool", "bool_"])
-def test_the_false_of_numpy_is_failed_as_any_other(style: Any, name: str) -> None:
+def test_returning_the_false_of_numpy_is_failed(style: Any, name: str) -> None:
     false, true = (result_of_numpy(name, value=value) for value in (False, True))
-    assert verdict_of(style(lambda: false)) == Verdict.failed("the check returned False")
-    assert verdict_of(style(lambda: true)) == Verdict.ready()
+    assert verdict_of(style(lambda: false)) == FAILED
+    assert verdict_of(style(lambda: true)) == READY
 
 
 @pytest.mark.parametrize(
     "verdict", [Verdict.ready("warm"), Verdict.not_ready("syncing"), Verdict.failed("full"), Verdict.unknown("no key")]
 )
-def test_a_returned_verdict_stands_as_it_is(style: Any, verdict: Verdict) -> None:
+def test_a_returned_verdict_is_used_as_it_is(style: Any, verdict: Verdict) -> None:
     assert verdict_of(style(lambda: verdict)) is verdict
 
 
-def test_raising_is_failed_with_what_was_raised(style: Any) -> None:
+def test_raising_is_failed_and_the_reason_has_the_error(style: Any) -> None:
     def check() -> None:
         raise ConnectionRefusedError("port 5432")
 
-    assert verdict_of(style(check)) == Verdict.failed("ConnectionRefusedError: port 5432")
+    verdict = verdict_of(style(check))
+    assert verdict == FAILED
+    assert "ConnectionRefusedError" in verdict.reason
+    assert "port 5432" in verdict.reason
 
 
-def test_a_check_that_would_end_the_program_is_failed(style: Any) -> None:
-    assert verdict_of(style(lambda: sys.exit("config lost"))) == Verdict.failed("SystemExit: config lost")
+def test_a_check_that_calls_sys_exit_is_failed(style: Any) -> None:
+    verdict = verdict_of(style(lambda: sys.exit("config lost")))
+    assert verdict == FAILED
+    assert "SystemExit" in verdict.reason
 
 
 def interrupt() -> None:
-    raise KeyboardInterrupt("not by a person")
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, BaseException])
-def test_whatever_a_plain_function_raises_is_failed(error: type[BaseException]) -> None:
+def test_any_error_of_a_plain_function_is_failed(error: type[BaseException]) -> None:
     def check() -> None:
-        raise error("not today")
+        raise error
 
-    assert verdict_of(check) == Verdict.failed(f"{error.__name__}: not today")
+    assert verdict_of(check) == FAILED
 
 
-def test_an_interrupt_that_a_coroutine_raises_where_no_ctrl_c_can_come_is_failed() -> None:
+def test_a_keyboard_interrupt_that_a_coroutine_raises_in_another_thread_is_failed() -> None:
     verdicts: list[Verdict] = []
-    looking = threading.Thread(target=lambda: verdicts.append(verdict_of(as_coroutine(interrupt))))
-    looking.start()
-    looking.join(PATIENCE_S)
-    assert verdicts == [Verdict.failed("KeyboardInterrupt: not by a person")]
+    thread = threading.Thread(target=lambda: verdicts.append(verdict_of(as_coroutine(interrupt))))
+    thread.start()
+    thread.join(WAIT_TIMEOUT_S)
+    assert verdicts == [FAILED]
 
 
-def test_a_ctrl_c_that_finds_a_coroutine_at_work_still_ends_the_program() -> None:
+def test_a_keyboard_interrupt_in_the_main_thread_ends_the_program() -> None:
     with pytest.raises(KeyboardInterrupt):
         verdict_of(as_coroutine(interrupt))
 
 
-@pytest.mark.parametrize("hands_over", [as_coroutine, lambda check: functools.partial(call, as_coroutine(check))])
-def test_a_cancellation_that_nobody_asked_for_is_failed(hands_over: Any) -> None:
+@pytest.mark.parametrize("style", [as_coroutine, lambda check: functools.partial(call, as_coroutine(check))])
+def test_a_cancellation_from_inside_is_failed(style: Any) -> None:
     def check() -> None:
         raise asyncio.CancelledError
 
-    assert verdict_of(hands_over(check)) == Verdict.failed("what it waited for was cancelled")
+    assert verdict_of(style(check)) == FAILED
 
 
 @pytest.mark.parametrize("error", [GeneratorExit, BaseException])
-def test_whatever_else_a_coroutine_raises_is_failed(error: type[BaseException]) -> None:
+def test_any_other_error_of_a_coroutine_is_failed(error: type[BaseException]) -> None:
     def check() -> None:
-        raise error("not today")
+        raise error
 
-    assert verdict_of(as_coroutine(check)) == Verdict.failed(f"{error.__name__}: not today")
+    assert verdict_of(as_coroutine(check)) == FAILED
 
 
-class UnspeakableError(Exception):
+class BadStrError(Exception):
     def __str__(self) -> str:
-        raise ValueError("no words")
+        raise ValueError
 
 
-def test_an_error_that_cannot_be_put_into_words_is_failed_with_its_kind(style: Any) -> None:
+def test_an_error_whose_str_fails_has_its_type_in_the_reason(style: Any) -> None:
     def check() -> None:
-        raise UnspeakableError
+        raise BadStrError
 
-    assert verdict_of(style(check)) == Verdict.failed("UnspeakableError")
+    verdict = verdict_of(style(check))
+    assert verdict == FAILED
+    assert "BadStrError" in verdict.reason
 
 
-def test_an_error_without_words_is_named_by_its_kind(style: Any) -> None:
+def test_an_error_without_a_message_has_its_type_in_the_reason(style: Any) -> None:
     def check() -> None:
         raise TimeoutError
 
-    assert verdict_of(style(check)) == Verdict.failed("TimeoutError")
+    verdict = verdict_of(style(check))
+    assert verdict == FAILED
+    assert "TimeoutError" in verdict.reason
 
 
 def test_a_callable_object_is_a_check() -> None:
@@ -161,22 +174,22 @@ def test_a_callable_object_is_a_check() -> None:
 
 
 def test_a_bound_coroutine_with_its_arguments_is_a_check() -> None:
-    async def check(word: str) -> Verdict:
-        return Verdict.not_ready(word)
+    async def check(reason: str) -> Verdict:
+        return Verdict.not_ready(reason)
 
     assert verdict_of(functools.partial(check, "loading")) == Verdict.not_ready("loading")
 
 
-# ---- what a call does not run
+# ---- unfinished work
 
 
 def a_generator() -> Generator[None]:
-    1 / 0  # noqa: B018  which nobody would ever hear of
+    1 / 0  # noqa: B018  never runs
     yield
 
 
 async def an_async_generator() -> AsyncGenerator[None]:
-    1 / 0  # noqa: B018  as above
+    1 / 0  # noqa: B018  never runs
     yield
 
 
@@ -209,32 +222,23 @@ YIELDING: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", YIELDING)
-def test_what_yields_is_refused_with_what_to_write_instead(name: str) -> None:
-    with pytest.raises(InvalidValueError) as refused:
+def test_a_generator_function_is_rejected(name: str) -> None:
+    with pytest.raises(InvalidValueError, match=name):
         FunctionProbe(YIELDING[name])
-    assert str(refused.value) == (
-        f"{name} cannot be a check: it yields, so a call runs nothing of it; "
-        "let it return instead, or write a function that uses it and returns"
-    )
 
 
-@pytest.mark.parametrize("what", [5, None, "db", Verdict.ready()])
-def test_what_cannot_be_called_is_refused_with_what_to_hand_over(what: Any) -> None:
-    with pytest.raises(InvalidValueError) as refused:
-        FunctionProbe(what)
-    assert str(refused.value) == (
-        f"a check is a function, or something else that can be called, not {what!r}; "
-        "hand over the function itself, not what it returns"
-    )
+@pytest.mark.parametrize("value", [5, None, "db", Verdict.ready()])
+def test_a_value_that_is_not_callable_is_rejected(value: Any) -> None:
+    with pytest.raises(InvalidValueError):
+        FunctionProbe(value)
 
 
 @pytest.mark.parametrize("function", [a_generator, an_async_generator])
-def test_a_generator_that_is_returned_is_failed(style: Any, function: Callable[[], Any]) -> None:
-    said = "the check returned a generator, of which nobody ran anything: return instead of yield"
-    assert verdict_of(style(functools.partial(call, function))) == Verdict.failed(said)
+def test_a_returned_generator_is_failed(style: Any, function: Callable[[], Any]) -> None:
+    assert verdict_of(style(functools.partial(call, function))) == FAILED
 
 
-def test_a_generator_that_was_begun_and_is_returned_is_closed() -> None:
+def test_a_returned_generator_that_was_started_is_closed() -> None:
     ended: list[str] = []
 
     def pages() -> Generator[str]:
@@ -242,122 +246,118 @@ def test_a_generator_that_was_begun_and_is_returned_is_closed() -> None:
             yield "first"
         finally:
             ended.append("closed")
-            raise ValueError("not in peace")
+            raise ValueError
 
     def check() -> object:
-        began = pages()
-        next(began)
-        return began
+        started = pages()
+        next(started)
+        return started
 
-    assert "returned a generator" in verdict_of(check).reason
+    assert verdict_of(check) == FAILED
     assert ended == ["closed"]
 
 
 @pytest.mark.parametrize("function", [contextmanager(a_generator), asynccontextmanager(an_async_generator)])
-def test_a_context_that_nobody_entered_is_failed(style: Any, function: Callable[[], Any]) -> None:
-    said = "the check returned a context manager that nobody entered: use it inside the check"
-    assert verdict_of(style(function)) == Verdict.failed(said)
-    assert verdict_of(function) == Verdict.failed(said)
+def test_a_returned_context_manager_is_failed(style: Any, function: Callable[[], Any]) -> None:
+    assert verdict_of(style(function)) == FAILED
+    assert verdict_of(function) == FAILED
 
 
-def test_something_open_that_is_returned_is_evidence(style: Any) -> None:
+def test_a_returned_connection_is_ready(style: Any) -> None:
     class Connection:
         def __enter__(self) -> None: ...
 
         def __exit__(self, *_: object) -> None: ...
 
-    assert verdict_of(style(Connection)) == Verdict.ready()
+    assert verdict_of(style(Connection)) == READY
 
 
 @pytest.mark.parametrize(
-    ("result", "words"),
+    "result",
     [
-        (Future[bool](), "a future that nobody waited for"),
-        (map(int, ["x"]), "a map, of which nobody ran anything"),
-        (filter(None, ["x"]), "a filter, of which nobody ran anything"),
-        (zip(["x"], ["y"], strict=True), "a zip, of which nobody ran anything"),
-        (test_returning_is_ready, "a function that nobody called"),
-        ([].append, "a function that nobody called"),
-        (functools.partial(int, "x"), "a function that nobody called"),
+        Future[bool](),
+        map(int, ["x"]),
+        filter(None, ["x"]),
+        zip(["x"], ["y"], strict=True),
+        test_returning_is_ready,
+        [].append,
+        functools.partial(int, "x"),
     ],
+    ids=lambda result: type(result).__name__,
 )
-def test_work_that_is_returned_and_nobody_did_is_failed(style: Any, result: object, words: str) -> None:
-    verdict = verdict_of(style(lambda: result))
-    assert verdict.outcome is Outcome.FAILED
-    assert words in verdict.reason
+def test_a_result_that_is_unfinished_work_is_failed(style: Any, result: object) -> None:
+    assert verdict_of(style(lambda: result)) == FAILED
 
 
-def test_a_coroutine_that_a_coroutine_returns_and_nobody_awaits_is_failed() -> None:
-    said = "the check returned something to await, which nobody did: await it in the check"
-    fails = as_coroutine(lambda: 1 / 0)
-    assert verdict_of(as_coroutine(fails)) == Verdict.failed(said)
+def test_a_coroutine_that_is_returned_by_a_coroutine_is_failed() -> None:
+    assert verdict_of(as_coroutine(as_coroutine(lambda: 1 / 0))) == FAILED
 
 
-# ---- where it runs
+# ---- threads
 
 
-def refuses(thread: threading.Thread) -> None:
+def fail_to_start(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_plain_function_runs_beside_the_loop() -> None:
+def test_a_plain_function_runs_in_a_thread() -> None:
     ran_on: list[threading.Thread] = []
     verdict_of(lambda: ran_on.append(threading.current_thread()))
     assert ran_on[0] is not threading.current_thread()
     assert ran_on[0].name == "svcnode check"
 
 
-def test_a_coroutine_runs_on_the_loop_and_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading.Thread, "start", refuses)
+def test_a_coroutine_runs_on_the_loop_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", fail_to_start)
     ran_on: list[threading.Thread] = []
     verdict_of(as_coroutine(lambda: ran_on.append(threading.current_thread())))
     assert ran_on == [threading.current_thread()]
 
 
-def test_a_run_that_has_not_returned_is_not_begun_again_beside_itself() -> None:
-    begun, may_return = threading.Semaphore(0), threading.Event()
+def test_a_second_call_does_not_start_while_the_first_runs() -> None:
+    started, may_return = threading.Semaphore(0), threading.Event()
     runs: list[None] = []
 
     def check() -> None:
         runs.append(None)
-        begun.release()
-        assert may_return.wait(PATIENCE_S)
+        started.release()
+        assert may_return.wait(WAIT_TIMEOUT_S)
 
-    async def story() -> None:
+    async def scenario() -> None:
         probe = FunctionProbe(check)
         first = asyncio.create_task(probe.check())
-        await asyncio.to_thread(begun.acquire, timeout=PATIENCE_S)
-        assert await probe.check() == Verdict.failed("its previous run has not returned yet")
+        await asyncio.to_thread(started.acquire, timeout=WAIT_TIMEOUT_S)
+        assert await probe.check() == STILL_RUNNING
         assert len(runs) == 1
         may_return.set()
-        assert await first == Verdict.ready()
-        assert await probe.check() == Verdict.ready()
+        assert await first == READY
+        assert await probe.check() == READY
         assert len(runs) == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_run_that_was_given_up_is_waited_for_before_the_next_one() -> None:
-    begun, may_return = threading.Semaphore(0), threading.Event()
+def test_a_cancelled_call_that_still_runs_blocks_the_next_one() -> None:
+    started, may_return = threading.Semaphore(0), threading.Event()
 
     def check() -> None:
-        begun.release()
-        assert may_return.wait(PATIENCE_S)
+        started.release()
+        assert may_return.wait(WAIT_TIMEOUT_S)
 
-    async def story() -> None:
+    async def scenario() -> None:
         probe = FunctionProbe(check)
         first = asyncio.create_task(probe.check())
-        await asyncio.to_thread(begun.acquire, timeout=PATIENCE_S)
+        await asyncio.to_thread(started.acquire, timeout=WAIT_TIMEOUT_S)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        assert await probe.check() == Verdict.failed("its previous run has not returned yet")
-        [thread] = [one for one in threading.enumerate() if one.name == "svcnode check"]
+        assert await probe.check() == STILL_RUNNING
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "svcnode check"]
         may_return.set()
-        await asyncio.to_thread(thread.join, PATIENCE_S)
-        assert await probe.check() == Verdict.ready()
+        await asyncio.to_thread(thread.join, WAIT_TIMEOUT_S)
+        assert await probe.check() == READY
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_check_that_failed_can_run_again() -> None:
@@ -368,39 +368,39 @@ def test_a_check_that_failed_can_run_again() -> None:
         if error is not None:
             raise error
 
-    async def story() -> None:
+    async def scenario() -> None:
         probe = FunctionProbe(check)
-        assert await probe.check() == Verdict.failed("ValueError: first")
-        assert await probe.check() == Verdict.ready()
+        assert await probe.check() == FAILED
+        assert await probe.check() == READY
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_thread_that_does_not_start_is_our_own_fault_and_only_this_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+def test_a_check_without_a_thread_is_unknown_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
         probe = FunctionProbe(lambda: None)
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuses)
-            assert await probe.check() == Verdict.unknown("this machine cannot look: no threads left")
-        assert await probe.check() == Verdict.ready()
+            patch.setattr(threading.Thread, "start", fail_to_start)
+            assert await probe.check() == unknown(ReasonCode.RESOURCE_EXHAUSTED)
+        assert await probe.check() == READY
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_how_long_a_look_held_the_loop_says_nothing_of_the_next_one() -> None:
-    async def holds() -> None:
-        time.sleep(0.01)  # noqa: ASYNC251  that it blocks is the point
+def test_the_blocked_time_is_that_of_the_last_check() -> None:
+    async def blocks() -> None:
+        time.sleep(0.01)  # noqa: ASYNC251  blocks on purpose
 
-    results = iter([holds(), None])
+    results = iter([blocks(), None])
 
-    async def story() -> None:
+    async def scenario() -> None:
         probe = FunctionProbe(lambda: next(results))
-        assert await probe.check() == Verdict.ready()
+        assert await probe.check() == READY
         assert probe.loop_blocked_s >= 0.01
-        assert await probe.check() == Verdict.ready()
+        assert await probe.check() == READY
         assert probe.loop_blocked_s == 0.0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_probes_of_one_function_are_equal() -> None:

@@ -1,4 +1,4 @@
-"""A service that gives a sign of life by itself: told in virtual time."""
+"""Services that report by heartbeat, in virtual time."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.config import load
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError, UnknownServiceError
-from svcnode.core.model import Health, Outcome, Status
+from svcnode.core.model import Health, Status
 from svcnode.definition import define
 from svcnode.node import Node
 from svcnode.probes import make_probe
 from svcnode.probes.heartbeat import HeartbeatProbe
 from svcnode.scheduler import ProbeScheduler
+from tests.support.verdicts import unknown
 from tests.support.virtual_time import VirtualClock, in_virtual_time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-Words = str | dict[str, object]
-BOTH_WAYS: list[Words] = ["heartbeat:30s", {"url": "heartbeat:", "ttl": "30s"}]
+Config = str | dict[str, object]
+CONFIGS: list[Config] = ["heartbeat:30s", {"url": "heartbeat:", "ttl": "30s"}]
 
 
 @pytest.fixture
@@ -34,61 +36,60 @@ def node(clock: VirtualClock) -> Node:
     return Node("validator-7", version="v1", clock=clock)
 
 
-# ---- how long a beat counts
+# ---- ttl
 
 
-@pytest.mark.parametrize("words", BOTH_WAYS)
-def test_the_time_stands_in_the_url_or_beside_it(words: Words) -> None:
-    probe = make_probe(words)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_ttl_is_in_the_url_or_an_option(config: Config) -> None:
+    probe = make_probe(config)
     assert isinstance(probe, HeartbeatProbe)
     assert probe.ttl_s == 30.0
 
 
 @pytest.mark.parametrize(("text", "ttl_s"), [("500ms", 0.5), ("1.5s", 1.5), ("2m", 120.0), ("7d", 604800.0)])
-def test_the_time_is_a_duration_like_any_other(text: str, ttl_s: float) -> None:
+def test_the_ttl_is_a_duration(text: str, ttl_s: float) -> None:
     assert define("worker", probe=f"heartbeat:{text}").service.policy.ttl_s == ttl_s
 
 
 @pytest.mark.parametrize(
-    "words", ["heartbeat:", "heartbeat://30s", {"url": "heartbeat:30s", "ttl": "30s"}, {"url": "heartbeat:"}]
+    "config", ["heartbeat:", "heartbeat://30s", {"url": "heartbeat:30s", "ttl": "30s"}, {"url": "heartbeat:"}]
 )
-def test_the_time_is_named_once(words: Words) -> None:
-    with pytest.raises(ProbeError, match='names how long a beat counts, once: "heartbeat:30s", or ttl = "30s"'):
-        make_probe(words)
+def test_the_ttl_must_be_set_exactly_once(config: Config) -> None:
+    with pytest.raises(ProbeError):
+        make_probe(config)
 
 
 @pytest.mark.parametrize("url", ["heartbeat:30", "heartbeat:soon", "heartbeat:-1s", "heartbeat:/30s", "heartbeat:1e9s"])
-def test_what_is_no_time_is_refused(url: str) -> None:
-    with pytest.raises(ProbeError, match="is not a duration; write a number and a unit"):
+def test_an_invalid_ttl_in_the_url_is_rejected(url: str) -> None:
+    with pytest.raises(ProbeError):
         make_probe(url)
 
 
-@pytest.mark.parametrize("words", ["heartbeat:0s", "heartbeat:0.0ms", {"url": "heartbeat:", "ttl": "0s"}])
-def test_a_beat_that_counts_for_no_time_at_all_is_refused(words: Words) -> None:
-    with pytest.raises(ProbeError, match="a beat counts for more than 0 seconds"):
-        make_probe(words)
+@pytest.mark.parametrize("config", ["heartbeat:0s", "heartbeat:0.0ms", {"url": "heartbeat:", "ttl": "0s"}])
+def test_a_ttl_of_zero_is_rejected(config: Config) -> None:
+    with pytest.raises(ProbeError):
+        make_probe(config)
 
 
-@pytest.mark.parametrize(
-    ("ttl", "says"), [(30, 'write "30s"'), (True, "must be a string"), ("30", 'such as "30s"'), ([], "not a list")]
-)
-def test_a_wrong_ttl_is_refused_by_name(ttl: object, says: str) -> None:
-    with pytest.raises(OptionError, match=f"^ttl: .*{says}"):
+@pytest.mark.parametrize("ttl", [30, True, "30", []])
+def test_an_invalid_ttl_is_an_option_error(ttl: object) -> None:
+    with pytest.raises(OptionError) as caught:
         make_probe({"url": "heartbeat:", "ttl": ttl})
+    assert caught.value.option == "ttl"
 
 
-def test_a_look_for_a_heartbeat_says_that_there_is_nothing_to_look_for() -> None:
-    assert asyncio.run(make_probe("heartbeat:30s").check()).outcome is Outcome.UNKNOWN
+def test_checking_a_heartbeat_is_unknown() -> None:
+    assert asyncio.run(make_probe("heartbeat:30s").check()) == unknown(ReasonCode.NO_EVIDENCE)
 
 
 # ---- as a service of a node
 
 
-@pytest.mark.parametrize("words", BOTH_WAYS)
-def test_a_service_is_initializing_before_its_first_beat_up_after_it_and_down_when_it_falls_silent(
-    node: Node, clock: VirtualClock, words: Words
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_service_is_initializing_before_its_first_beat_then_up_and_down_after_its_ttl(
+    node: Node, clock: VirtualClock, config: Config
 ) -> None:
-    node.register("worker", probe=words)
+    node.register("worker", probe=config)
     clock.advance(29.9)
     assert (node.status("worker"), node.health) == (Status.INITIALIZING, Health.PARTIAL)
     node.beat("worker")
@@ -96,10 +97,10 @@ def test_a_service_is_initializing_before_its_first_beat_up_after_it_and_down_wh
     assert (node.status("worker"), node.health) == (Status.UP, Health.HEALTHY)
     clock.advance(0.2)
     assert (node.status("worker"), node.health) == (Status.DOWN, Health.UNHEALTHY)
-    assert node.state("worker").reason == "no report within its ttl of 30 s"
+    assert node.state("worker").code == ReasonCode.TTL_EXPIRED
 
 
-def test_a_service_that_never_beats_is_down_after_its_time(node: Node, clock: VirtualClock) -> None:
+def test_a_service_without_any_beat_is_down_after_its_ttl(node: Node, clock: VirtualClock) -> None:
     node.register("worker", probe="heartbeat:30s")
     clock.advance(30.1)
     assert node.status("worker") is Status.DOWN
@@ -117,7 +118,7 @@ def test_beats_in_time_keep_a_service_up_and_one_beat_brings_it_back(node: Node,
     assert node.status("worker") is Status.UP
 
 
-def test_a_service_may_say_more_than_that_it_lives(node: Node, clock: VirtualClock) -> None:
+def test_a_service_can_report_that_it_is_initializing(node: Node, clock: VirtualClock) -> None:
     worker = node.register("worker", probe="heartbeat:30s")
     worker.initializing("replaying block 12")
     assert (worker.state.status, worker.state.reason) == (Status.INITIALIZING, "replaying block 12")
@@ -125,27 +126,29 @@ def test_a_service_may_say_more_than_that_it_lives(node: Node, clock: VirtualClo
     assert worker.state.status is Status.DOWN
 
 
-def test_a_beat_for_nobody_is_refused(node: Node) -> None:
-    with pytest.raises(UnknownServiceError, match="'worker'"):
+def test_a_beat_for_an_unknown_service_is_rejected(node: Node) -> None:
+    with pytest.raises(UnknownServiceError):
         node.beat("worker")
 
 
 @in_virtual_time
-async def test_nobody_looks_for_it_so_that_nothing_but_a_beat_counts() -> None:
+async def test_a_heartbeat_service_is_not_probed() -> None:
     node = Node("validator-7", version="v1", clock=asyncio.get_running_loop().time)
     node.register("worker", probe="heartbeat:30s", interval="1s")
     assert node.probe_config("worker") is None
-    seen: list[Status | None] = []
-    node.subscribe(lambda change: seen.append(None if change.after is None else change.after.status))
+    statuses: list[Status | None] = []
+    node.subscribe(lambda change: statuses.append(None if change.after is None else change.after.status))
     async with ProbeScheduler(node):
         await asyncio.sleep(20.0)
         node.beat("worker")
         await asyncio.sleep(60.0)
-    assert seen == [Status.UP, Status.DOWN]
+    assert statuses == [Status.UP, Status.DOWN]
 
 
 @pytest.mark.parametrize("probe", ['"heartbeat:30s"', '{ url = "heartbeat:", ttl = "30s" }'])
-def test_a_file_names_it_like_any_other_probe(tmp_path: Path, node: Node, clock: VirtualClock, probe: str) -> None:
+def test_a_configuration_file_can_define_a_heartbeat(
+    tmp_path: Path, node: Node, clock: VirtualClock, probe: str
+) -> None:
     file = tmp_path / "svcnode.toml"
     file.write_text(f'[defaults]\ninterval = "5s"\n[[services]]\nid = "worker"\nimpact = "critical"\nprobe = {probe}\n')
     (service,) = load(file, {}).services
@@ -158,7 +161,7 @@ def test_a_file_names_it_like_any_other_probe(tmp_path: Path, node: Node, clock:
     assert (node.status("worker"), node.health) == (Status.DOWN, Health.UNHEALTHY)
 
 
-def test_the_same_words_again_leave_what_is_believed_alone(node: Node) -> None:
+def test_an_equal_definition_keeps_the_state(node: Node) -> None:
     node.register("worker", probe="heartbeat:30s")
     node.beat("worker")
     node.replace(define("worker", probe={"url": "heartbeat:", "ttl": "30s"}))

@@ -1,4 +1,4 @@
-"""Values that stand in the environment or in files, put in their places and never shown."""
+"""Values from the environment and from files: they replace placeholders and are never shown."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 ENVIRON = {"HOST": "db.example", "PW": "p/w d", "URL": "http://me:pw@db/v3/0123456789abcdef", "EMPTY": "", "A B": "odd"}
 
 
-# ---- in options
+# ---- options
 
 
 @pytest.mark.parametrize(
-    ("value", "made"),
+    ("value", "expected"),
     [
         ("${PW}", "p/w d"),
         ("Bearer ${PW}!", "Bearer p/w d!"),
@@ -44,70 +44,69 @@ ENVIRON = {"HOST": "db.example", "PW": "p/w d", "URL": "http://me:pw@db/v3/01234
         ({"file": 5}, {"file": 5}),
     ],
 )
-def test_names_are_replaced_by_what_they_stand_for(value: object, made: object) -> None:
-    assert interpolate(value, ENVIRON) == made
+def test_placeholders_are_replaced(value: object, expected: object) -> None:
+    assert interpolate(value, ENVIRON) == expected
 
 
 @given(st.text())
-def test_what_is_put_in_is_never_read_again(text: str) -> None:
+def test_an_inserted_value_is_not_interpolated_again(text: str) -> None:
     assert interpolate("${X}", {"X": text}) == text
     assert interpolate("a${X}b", {"X": text, "": "wrong"}) == f"a{text}b"
 
 
 @pytest.mark.parametrize("text", ["x${}", "${PW:-hunter2}", "${hunter2!}", "${ hunter2 }", "${2hunter2}"])
-def test_what_is_no_name_is_not_shown(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"what stands in \$\{…\} is not the name") as refused:
+def test_a_placeholder_with_an_invalid_name_is_not_shown(text: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
         interpolate(text, ENVIRON)
-    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "name"), [("${NO_SUCH}", "NO_SUCH"), ("${pw}", "pw")])
-def test_a_name_that_is_not_set_is_an_error_that_names_it(text: str, name: str) -> None:
-    with pytest.raises(InvalidValueError, match=f"the environment variable {name} is not set"):
+def test_an_unset_variable_is_an_error_with_its_name(text: str, name: str) -> None:
+    with pytest.raises(InvalidValueError, match=name):
         interpolate(text, ENVIRON)
-    with pytest.raises(InvalidValueError, match=f"the environment variable {name} is not set"):
+    with pytest.raises(InvalidValueError, match=name):
         interpolate_url(f"http://db/{text}", ENVIRON)
 
 
 @pytest.mark.parametrize(
     "text", ["${", "${hunter2", "a ${hunter2 b", "${hunter2@db/${PW}", "${PW} ${hunter2", "$$$${${x"]
 )
-def test_a_name_without_an_end_is_an_error_that_does_not_show_it(text: str) -> None:
-    for place in (text, [text], {"a": text}, {"file": text}):
-        assert "hunter2" not in refused_as_endless(interpolate, place)
+def test_an_unclosed_placeholder_is_an_error_that_does_not_show_it(text: str) -> None:
+    for value in (text, [text], {"a": text}, {"file": text}):
+        assert "hunter2" not in unclosed_error(interpolate, value)
     for before, after in (("http://me:", "@db"), ("http://", ""), ("http://db/", ""), ("exec:", ""), ("${URL}/", "")):
-        assert "hunter2" not in refused_as_endless(interpolate_url, f"{before}{text}{after}")
+        assert "hunter2" not in unclosed_error(interpolate_url, f"{before}{text}{after}")
 
 
-def test_a_url_that_is_a_name_without_an_end_is_the_same_error() -> None:
+def test_a_url_that_is_an_unclosed_placeholder_is_the_same_error() -> None:
     for url in ("${", "${hunter2", "${hunter2://db/${PW}"):
-        assert "hunter2" not in refused_as_endless(interpolate_url, url)
+        assert "hunter2" not in unclosed_error(interpolate_url, url)
 
 
-def refused_as_endless(resolve: Callable[[Any, dict[str, str]], object], value: object) -> str:
-    with pytest.raises(
-        InvalidValueError, match=r"^a \$\{ lacks its \}; write \$\{NAME\}, or \$\$\{ for a plain"
-    ) as refused:
+def unclosed_error(resolve: Callable[[Any, dict[str, str]], object], value: object) -> str:
+    with pytest.raises(InvalidValueError) as caught:
         resolve(value, ENVIRON)
-    return str(refused.value)
+    assert "${NAME}" in str(caught.value)
+    return str(caught.value)
 
 
-def test_what_the_environment_holds_may_be_no_text() -> None:
+def test_a_variable_that_is_not_utf_8_is_rejected() -> None:
     environ = {"PW": os.fsdecode(b"\xff\xfe")}
     for text in ("${PW}", "http://me:${PW}@db", "http://${PW}", "http://db/${PW}"):
-        with pytest.raises(InvalidValueError, match="the environment variable PW is not UTF-8 text"):
+        with pytest.raises(InvalidValueError, match="PW"):
             interpolate_url(text, environ)
-    with pytest.raises(InvalidValueError, match="the environment variable PW is not UTF-8 text"):
+    with pytest.raises(InvalidValueError, match="PW"):
         interpolate(["${PW}"], environ)
-    with pytest.raises(InvalidValueError, match="it is not UTF-8 text"):
+    with pytest.raises(InvalidValueError):
         interpolate(environ["PW"], {})
 
 
-# ---- in files
+# ---- files
 
 
 @pytest.mark.parametrize(
-    ("held", "made"),
+    ("content", "expected"),
     [
         (b"hunter2", "hunter2"),
         (b"hunter2\n", "hunter2"),
@@ -119,40 +118,42 @@ def test_what_the_environment_holds_may_be_no_text() -> None:
         (b"", ""),
     ],
 )
-def test_a_file_holds_the_value_without_the_line_break_at_its_end(held: bytes, made: str, tmp_path: Path) -> None:
-    (tmp_path / "value").write_bytes(held)
-    assert interpolate({"file": str(tmp_path / "value")}, ENVIRON) == made
-    assert interpolate({"a": [{"file": str(tmp_path / "value")}]}, ENVIRON) == {"a": [made]}
+def test_the_content_of_a_file_is_used_without_the_last_line_break(
+    content: bytes, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "value").write_bytes(content)
+    assert interpolate({"file": str(tmp_path / "value")}, ENVIRON) == expected
+    assert interpolate({"a": [{"file": str(tmp_path / "value")}]}, ENVIRON) == {"a": [expected]}
 
 
-def test_a_table_that_only_looks_like_a_file_stays_a_table() -> None:
+def test_a_table_with_more_keys_than_file_stays_a_table() -> None:
     assert interpolate({"file": "x", "more": "${PW}"}, ENVIRON) == {"file": "x", "more": "p/w d"}
 
 
-def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_the_error_of_a_file_that_cannot_be_read_has_its_name(tmp_path: Path) -> None:
     (tmp_path / "not-text").write_bytes(b"\xff\xfe")
-    for name, why in (("missing", "no such file or directory"), ("not-text", "not UTF-8 text")):
-        with pytest.raises(InvalidValueError, match=f"cannot read .*{name}: {why}"):
+    for name in ("missing", "not-text"):
+        with pytest.raises(InvalidValueError, match=name):
             interpolate({"file": str(tmp_path / name)}, {})
-    with pytest.raises(InvalidValueError, match="cannot read "):
+    with pytest.raises(InvalidValueError):
         interpolate({"file": "a\0b"}, {})
 
 
-def test_what_could_keep_us_waiting_or_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+def test_a_pipe_a_directory_or_a_large_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "fits").write_bytes(b"x" * MAX_FILE_BYTES)
     (tmp_path / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     for name in ("pipe", "large", "."):
-        with pytest.raises(InvalidValueError, match="not a file of at most 64 KiB"):
+        with pytest.raises(InvalidValueError, match="64 KiB"):
             interpolate({"file": str(tmp_path / name)}, {})
     assert len(interpolate({"file": str(tmp_path / "fits")}, {})) == MAX_FILE_BYTES
 
 
-# ---- in URLs
+# ---- URLs
 
 
 @pytest.mark.parametrize(
-    ("value", "made"),
+    ("value", "expected"),
     [
         ("http://db/x", "http://db/x"),
         ("http://me:${PW}@${HOST}:80/a?k=${PW}", "http://me:p%2Fw%20d@db.example:80/a?k=p%2Fw%20d"),
@@ -166,14 +167,16 @@ def test_what_could_keep_us_waiting_or_fill_the_memory_is_not_read(tmp_path: Pat
         ("http://me:$${PW@db/$$?$", "http://me:${PW@db/$$?$"),
     ],
 )
-def test_what_is_put_in_a_url_takes_the_form_of_its_place(value: str, made: str) -> None:
-    assert interpolate_url(value, ENVIRON) == made
+def test_values_are_percent_encoded_where_the_url_needs_it(value: str, expected: str) -> None:
+    assert interpolate_url(value, ENVIRON) == expected
 
 
 @given(password=st.text())
 @example(password="${HOME}")
 @example(password="$${HOME}${")
-def test_a_whole_url_from_elsewhere_is_taken_as_it_is(password: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_whole_url_from_a_variable_or_a_file_is_used_as_it_is(
+    password: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     url = f"http://me:{password}@db/x?${{PW}}"
     assert interpolate_url("${WHOLE}", {"WHOLE": url}) == url
     file = tmp_path_factory.getbasetemp() / "whole"
@@ -182,33 +185,33 @@ def test_a_whole_url_from_elsewhere_is_taken_as_it_is(password: str, tmp_path_fa
 
 
 @pytest.mark.parametrize("value", [5, None, [], {}, {"file": 5}, {"file": "x", "more": 1}, {"name": "x"}])
-def test_what_is_no_url_at_all_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidValueError, match="a probe URL is a string, or "):
+def test_a_value_that_is_no_url_is_rejected(value: Any) -> None:
+    with pytest.raises(InvalidValueError, match="file"):
         interpolate_url(value, {})
 
 
-# ---- and never shown
+# ---- redaction
 
 
 @pytest.mark.parametrize("value", ["${PW}", "x${PW}y", ["${PW}"], {"a": {"b": "${PW}"}}])
-def test_what_was_put_in_an_option_is_kept_secret(value: object) -> None:
+def test_a_value_in_an_option_is_a_secret(value: object) -> None:
     interpolate(value, {"PW": "p/w d"})
     assert redacted("p/w d, p%2Fw%20d, p/w%20d, p%2Fw+d") == "***, ***, ***, ***"
 
 
 @pytest.mark.parametrize("value", ["http://me:${PW}@db", "http://${PW}@db", "http://db/${PW}", "http://db?${PW}"])
-def test_what_was_put_in_a_url_is_kept_secret(value: str) -> None:
+def test_a_value_in_a_url_is_a_secret(value: str) -> None:
     interpolate_url(value, {"PW": "p/w d"})
     assert redacted("p/w d") == "***"
 
 
-def test_what_a_file_holds_is_kept_secret(tmp_path: Path) -> None:
+def test_the_content_of_a_file_is_a_secret(tmp_path: Path) -> None:
     (tmp_path / "pw").write_text("hunter2\n")
     interpolate({"file": str(tmp_path / "pw")}, {})
     assert redacted("wrong: hunter2") == "wrong: ***"
 
 
-def test_the_name_of_a_host_is_no_secret() -> None:
+def test_a_host_name_is_not_a_secret() -> None:
     interpolate_url("tcp://${HOST}:80", ENVIRON)
     assert redacted("refused: db.example:80") == "refused: db.example:80"
 
@@ -223,12 +226,12 @@ def test_the_name_of_a_host_is_no_secret() -> None:
         ("exec:check 0123456789abcdef", "exit 1: 0123456789abcdef"),
     ],
 )
-def test_a_key_inside_a_url_that_is_a_secret_as_a_whole_is_one_too(url: str, shown: str, tmp_path: Path) -> None:
+def test_a_key_in_a_secret_url_is_a_secret(url: str, shown: str, tmp_path: Path) -> None:
     (tmp_path / "url").write_text(url)
     interpolate_url({"file": str(tmp_path / "url")}, {})
     assert "0123456789" not in redacted(shown)
 
 
-def test_a_short_word_inside_a_url_that_is_a_secret_as_a_whole_is_taken_for_a_name() -> None:
+def test_a_short_part_of_a_secret_url_is_not_a_secret() -> None:
     interpolate_url("${PEER}", {"PEER": "svc+http://me:pw@peer/svc"})
     assert redacted("listening on http://127.0.0.1/svc/node") == "listening on http://127.0.0.1/svc/node"

@@ -1,4 +1,4 @@
-"""JSON pointers, as RFC 6901 and its own examples have them."""
+"""JSON pointers with the examples of RFC 6901, and comparing values."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def escaped(key: str) -> str:
         ("/m~0n", 8),
     ],
 )
-def test_the_examples_of_the_rfc_hold(pointer: str, value: object) -> None:
+def test_the_examples_of_the_rfc_resolve(pointer: str, value: object) -> None:
     assert resolve_pointer(DOCUMENT, pointer) == value
     assert find_mismatch(DOCUMENT, {pointer: value}) is None
 
@@ -71,17 +71,17 @@ def test_an_escaped_tilde_is_not_the_beginning_of_another_escape() -> None:
     "pointer",
     ["/bar", "/foo/2", "/foo/-1", "/foo/-", "/foo/00", "/foo/01", "/foo/\u0660", "/foo/ 0", "/foo/0/0", "/foo/"],
 )
-def test_what_is_not_there_is_said_not_to_be(pointer: str) -> None:
-    assert find_mismatch(DOCUMENT, {pointer: "bar"}) == f"there is no {pointer}"
+def test_a_missing_value_is_a_mismatch(pointer: str) -> None:
+    assert pointer in (find_mismatch(DOCUMENT, {pointer: "bar"}) or "")
 
 
-def test_an_index_of_absurd_length_is_not_even_counted() -> None:
+def test_a_very_long_index_is_a_mismatch() -> None:
     pointer = "/foo/" + "1" * 10_000
-    assert find_mismatch(DOCUMENT, {pointer: "bar"}) == f"there is no {pointer}"
+    assert pointer in (find_mismatch(DOCUMENT, {pointer: "bar"}) or "")
 
 
 @given(document=JSON, keys=st.lists(st.text(), max_size=4))
-def test_every_value_can_be_pointed_at(document: Any, keys: list[str]) -> None:
+def test_every_value_has_a_pointer(document: Any, keys: list[str]) -> None:
     value = document
     for key in reversed(keys):
         document = {key: document, f"not {key}": None}
@@ -90,16 +90,16 @@ def test_every_value_can_be_pointed_at(document: Any, keys: list[str]) -> None:
 
 
 @given(document=JSON, pointer=st.text(st.sampled_from("/~01ab")).map("/".__add__))
-def test_any_pointer_finds_a_value_or_says_that_there_is_none(document: Any, pointer: str) -> None:
-    said = find_mismatch(document, {pointer: "expected"})
-    assert said is None or said == f"there is no {pointer}" or said.startswith(f"{pointer} is ")
+def test_any_pointer_finds_a_value_or_is_a_mismatch(document: Any, pointer: str) -> None:
+    mismatch = find_mismatch(document, {pointer: "expected"})
+    assert mismatch is None or mismatch.startswith(pointer)
 
 
-# ---- what was expected
+# ---- comparison
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "is_same"),
+    ("actual", "expected", "is_equal"),
     [
         (1, 1, True),
         (1, 1.0, True),
@@ -117,58 +117,63 @@ def test_any_pointer_finds_a_value_or_says_that_there_is_none(document: Any, poi
         ({"a": 1}, [1], False),
     ],
 )
-def test_values_are_the_same_as_json_has_it(found: object, wanted: object, is_same: bool) -> None:
-    assert (find_mismatch({"x": found}, {"/x": wanted}) is None) is is_same
+def test_values_are_compared_as_in_json(actual: object, expected: object, is_equal: bool) -> None:
+    assert (find_mismatch({"x": actual}, {"/x": expected}) is None) is is_equal
 
 
-def test_a_mismatch_says_what_is_and_what_was_expected() -> None:
-    assert find_mismatch({"status": "bad"}, {"/status": "ok"}) == '/status is "bad", expected "ok"'
-    assert find_mismatch(True, {"": False}) == "the whole is true, expected false"
-    assert find_mismatch([datetime.date(2026, 1, 1)], {"/0": None}) == '/0 is "2026-01-01", expected null'
+def test_a_mismatch_has_the_pointer_and_both_values() -> None:
+    for document, expected, parts in (
+        ({"status": "bad"}, {"/status": "ok"}, ("/status", '"bad"', '"ok"')),
+        (True, {"": False}, ("true", "false")),
+        ([datetime.date(2026, 1, 1)], {"/0": None}, ("/0", '"2026-01-01"', "null")),
+    ):
+        mismatch = find_mismatch(document, expected) or ""
+        assert all(part in mismatch for part in parts)
 
 
-def test_all_that_is_expected_must_hold() -> None:
-    assert find_mismatch({"a": 1, "b": 2}, {"/a": 1, "/b": 3}) == "/b is 2, expected 3"
+def test_all_expectations_must_match() -> None:
+    assert "/b" in (find_mismatch({"a": 1, "b": 2}, {"/a": 1, "/b": 3}) or "")
     assert find_mismatch({"a": 1}, {}) is None
 
 
-def test_only_so_much_of_a_value_is_shown() -> None:
-    said = find_mismatch({"x": "y" * 1000}, {"/x": 1})
-    assert said == '/x is "' + "y" * 79 + "…, expected 1"
+def test_the_value_in_a_mismatch_is_limited() -> None:
+    mismatch = find_mismatch({"x": "y" * 1000}, {"/x": 1}) or ""
+    assert '"' + "y" * 79 + "…" in mismatch
+    assert mismatch.count("y") < 90
 
 
 @pytest.mark.parametrize("length", range(60, 90))
-def test_no_part_of_a_secret_is_shown_wherever_the_value_is_cut(length: int) -> None:
+def test_no_part_of_a_secret_is_shown_at_the_limit(length: int) -> None:
     register_secret("hunter2-and-more")
-    said = find_mismatch({"x": "y" * length + "hunter2-and-more"}, {"/x": 1})
-    assert said is not None
-    assert "hun" not in said
+    mismatch = find_mismatch({"x": "y" * length + "hunter2-and-more"}, {"/x": 1})
+    assert mismatch is not None
+    assert "hun" not in mismatch
 
 
 def test_a_secret_that_json_escapes_is_not_shown() -> None:
     register_secret('p"w\\d')
-    assert find_mismatch({"x": 'p"w\\d'}, {"/x": "p"}) == '/x is "***", expected "p"'
+    assert '"***"' in (find_mismatch({"x": 'p"w\\d'}, {"/x": "p"}) or "")
 
 
-# ---- as an option
+# ---- options
 
 
 def test_expectations_are_a_table_of_pointers() -> None:
     assert expectations({"": 1, "/a": 2}) == {"": 1, "/a": 2}
-    with pytest.raises(InvalidValueError, match='"status" is not a JSON pointer; did you mean "/status"'):
+    with pytest.raises(InvalidValueError, match='"/status"'):
         expectations({"status": "ok"})
-    with pytest.raises(InvalidValueError, match=r"must be a table such as .*, not a string"):
+    with pytest.raises(InvalidValueError):
         expectations("ok")
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "2026-01-31", "12:30:00", "2026-01-31T12:30:00Z"])
-@pytest.mark.parametrize("place", ["{}", "[1, {}]", "{{ deep = [{}] }}"])
-def test_what_no_json_holds_cannot_be_expected(value: str, place: str) -> None:
-    read = tomllib.loads(f'"/b" = 1\n"/a" = {place.format(value)}')
-    with pytest.raises(InvalidValueError, match=r'^"/a" is to be what no JSON holds: nan, inf, or a date or'):
+@pytest.mark.parametrize("template", ["{}", "[1, {}]", "{{ deep = [{}] }}"])
+def test_a_value_that_json_does_not_have_cannot_be_expected(value: str, template: str) -> None:
+    read = tomllib.loads(f'"/b" = 1\n"/a" = {template.format(value)}')
+    with pytest.raises(InvalidValueError, match=r'^"/a"'):
         expectations(read)
 
 
-def test_whatever_json_holds_can_be_expected() -> None:
+def test_every_json_value_can_be_expected() -> None:
     read = tomllib.loads('"/a" = [1, -1.5, true, "2026-01-31", { b = [] }]')
     assert expectations(read) == read

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0: what a call looks like, and what an answer comes to."""
+"""JSON-RPC 2.0: encoding a request and decoding its result."""
 
 from __future__ import annotations
 
@@ -9,66 +9,70 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import register_secret
 from svcnode.net.http_response import HttpResponse
 from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 
-NO_REPLY = "with what is no JSON-RPC reply"
 
-
-def answer(body: object, status: int = 200) -> HttpResponse:
+def response(body: object, status: int = 200) -> HttpResponse:
     return HttpResponse(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def refusal(body: object, status: int = 200) -> str:
+def error_of(body: object, status: int = 200) -> RpcError:
     with pytest.raises(RpcError) as caught:
-        decode_result(answer(body, status))
-    return str(caught.value)
+        decode_result(response(body, status))
+    return caught.value
 
 
 @pytest.mark.parametrize("params", [[], ["latest", False], {"block": "latest"}])
-def test_a_call_names_its_method_and_its_parameters(params: list[Any] | dict[str, Any]) -> None:
+def test_a_request_has_its_method_and_its_parameters(params: list[Any] | dict[str, Any]) -> None:
     call = json.loads(encode_request("eth_syncing", params))
     assert call == {"jsonrpc": "2.0", "id": 1, "method": "eth_syncing", "params": params}
 
 
 @pytest.mark.parametrize("result", [True, False, None, 0, "0x1", [], {}, {"error": {"code": 1, "message": "x"}}])
 @pytest.mark.parametrize("status", [200, 202, 299])
-def test_whatever_the_result_is_it_is_the_result(result: object, status: int) -> None:
-    assert decode_result(answer({"jsonrpc": "2.0", "id": 1, "result": result}, status)) == result
+def test_any_result_is_returned(result: object, status: int) -> None:
+    assert decode_result(response({"jsonrpc": "2.0", "id": 1, "result": result}, status)) == result
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
-def test_an_error_is_told_in_its_words_whatever_the_status(status: int) -> None:
-    body = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "the method does not exist", "data": 1}}
-    assert refusal(body, status) == "error -32601: the method does not exist"
+def test_an_error_with_any_http_status_has_its_number_and_message(status: int) -> None:
+    message = "the method does not exist"
+    error = error_of({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": message, "data": 1}}, status)
+    assert error.code is ReasonCode.NOT_SUPPORTED
+    assert "-32601" in str(error)
+    assert message in str(error)
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "told"),
+    ("code", "message", "shown"),
     [
-        (1, {"text": "it's late", "final": True}, 'error 1: {"text": "it\'s late", "final": true}'),
-        (1, ["grün", None], 'error 1: ["grün", null]'),
-        (None, None, "error null: null"),
-        ("E_LATE", "too late", "error E_LATE: too late"),
+        (1, {"text": "it's late", "final": True}, '1: {"text": "it\'s late", "final": true}'),
+        (1, ["grün", None], '1: ["grün", null]'),
+        (None, None, "null: null"),
+        ("E_LATE", "too late", "E_LATE: too late"),
     ],
 )
-def test_an_error_that_is_not_made_of_words_is_told_as_json(code: object, message: object, told: str) -> None:
-    assert refusal({"id": 1, "error": {"code": code, "message": message}}) == told
+def test_an_error_message_that_is_not_a_string_is_shown_as_json(code: object, message: object, shown: str) -> None:
+    error = error_of({"id": 1, "error": {"code": code, "message": message}})
+    assert error.code is ReasonCode.SERVER_ERROR
+    assert str(error).endswith(shown)
 
 
-def test_an_error_counts_beside_a_result() -> None:
-    assert refusal({"id": 1, "result": True, "error": {"code": 1, "message": "no"}}) == "error 1: no"
+def test_an_error_beside_a_result_is_an_error() -> None:
+    assert error_of({"id": 1, "result": True, "error": {"code": 1, "message": "no"}}).code is ReasonCode.SERVER_ERROR
 
 
-def test_no_error_is_told_by_many_servers() -> None:
-    assert decode_result(answer({"id": 1, "result": True, "error": None})) is True
+def test_an_error_of_null_is_not_an_error() -> None:
+    assert decode_result(response({"id": 1, "result": True, "error": None})) is True
 
 
-def test_the_words_of_an_error_are_not_too_many_and_show_no_secret() -> None:
+def test_an_error_message_is_limited_and_redacted() -> None:
     register_secret("hunter22")
-    assert len(refusal({"id": 1, "error": {"code": 1, "message": "x" * 1000}})) == 200
-    assert refusal({"id": 1, "error": {"code": 1, "message": "no key hunter22"}}) == "error 1: no key ***"
+    assert len(str(error_of({"id": 1, "error": {"code": 1, "message": "x" * 1000}}))) == 200
+    assert str(error_of({"id": 1, "error": {"code": 1, "message": "no key hunter22"}})).endswith("no key ***")
 
 
 @pytest.mark.parametrize(
@@ -89,30 +93,41 @@ def test_the_words_of_an_error_are_not_too_many_and_show_no_secret() -> None:
         b"\xff",
     ],
 )
-def test_anything_else_is_no_reply(body: object) -> None:
-    assert refusal(body) == f"answered 200 {NO_REPLY}"
+def test_anything_else_is_not_a_response(body: object) -> None:
+    assert error_of(body).code is ReasonCode.UNEXPECTED_RESPONSE
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "detail"),
     [
-        (b'{"id": 1, "result": false, "result": true}', "the field result stands there twice"),
-        (b'{"id": 1, "result": {"ok": false, "ok": true}}', "the field ok stands there twice"),
-        (b'{"id": 1, "result": NaN}', "NaN is not of JSON"),
-        (b"[" * 100_000, "it is nested too deeply"),
+        (b'{"id": 1, "result": false, "result": true}', "result"),
+        (b'{"id": 1, "result": {"ok": false, "ok": true}}', "ok"),
+        (b'{"id": 1, "result": NaN}', "NaN"),
+        (b"[" * 100_000, "nested"),
     ],
 )
-def test_a_reply_that_could_be_read_in_two_ways_is_none_and_the_reason_says_why(body: bytes, why: str) -> None:
-    assert refusal(body) == f"answered 200 {NO_REPLY}: {why}"
+def test_ambiguous_json_is_not_a_response_and_the_error_has_the_detail(body: bytes, detail: str) -> None:
+    error = error_of(body)
+    assert error.code is ReasonCode.UNEXPECTED_RESPONSE
+    assert detail in str(error)
 
 
-@pytest.mark.parametrize("status", [199, 300, 404, 500])
-def test_a_result_under_an_error_of_http_is_no_reply(status: int) -> None:
-    assert refusal({"id": 1, "result": True}, status) == f"answered {status} {NO_REPLY}"
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (199, ReasonCode.UNEXPECTED_RESPONSE),
+        (300, ReasonCode.REDIRECTED),
+        (404, ReasonCode.NOT_FOUND),
+        (500, ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_a_result_with_an_http_error_is_not_a_response(status: int, code: ReasonCode) -> None:
+    assert error_of({"id": 1, "result": True}, status).code is code
 
 
 @given(st.binary() | st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
-def test_whatever_comes_it_is_a_result_or_refused_in_words(body: object) -> None:
+def test_any_other_body_is_an_rpc_error(body: object) -> None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with pytest.raises(RpcError, match=NO_REPLY):
+    with pytest.raises(RpcError) as caught:
         decode_result(HttpResponse(200, {}, raw))
+    assert caught.value.code is ReasonCode.UNEXPECTED_RESPONSE

@@ -1,4 +1,4 @@
-"""What holds for every kind, so that a new one is a file of its own and a row in the table."""
+"""Rules for every kind, so that a new one needs only a file and a row in the table."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from svcnode import probes
+from svcnode import net, probes
+from svcnode.probes import KINDS
 
-FOLDER = Path(probes.__file__).parent
-KIND_FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "__init__")
-TOOL_FILES = sorted((FOLDER / "tools").glob("*.py"))
-KIND_MODULES = {f"svcnode.probes.{path.stem}" for path in KIND_FILES}
+KIND_MODULES = {target.partition(":")[0] for target in KINDS.values()}
+KIND_FILES = sorted(Path(probes.__file__).parent / f"{module.rpartition('.')[2]}.py" for module in KIND_MODULES)
+SHARED_FILES = sorted(set(Path(probes.__file__).parent.glob("*.py")) - set(KIND_FILES))
+NET_FILES = sorted(Path(net.__file__).parent.glob("*.py"))
 
 
 def imported_by(path: Path) -> set[str]:
@@ -26,20 +27,23 @@ def imported_by(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", KIND_FILES, ids=lambda path: path.stem)
-def test_no_kind_knows_another(path: Path) -> None:
+def test_no_kind_imports_another(path: Path) -> None:
     assert not imported_by(path) & KIND_MODULES
 
 
-@pytest.mark.parametrize("path", TOOL_FILES, ids=lambda path: path.stem)
-def test_what_the_kinds_share_knows_none_of_them(path: Path) -> None:
+@pytest.mark.parametrize("path", SHARED_FILES, ids=lambda path: path.stem)
+def test_shared_modules_import_no_kind(path: Path) -> None:
     assert not imported_by(path) & KIND_MODULES
-    assert "svcnode.probes" not in imported_by(path)
 
 
-@pytest.mark.parametrize("path", [path for path in KIND_FILES if path.stem != "function"], ids=lambda path: path.stem)
-def test_every_kind_says_what_maps_to_which_verdict(path: Path) -> None:
-    """A heartbeat is never looked for, so nothing of ours can go wrong in it."""
-    says = ast.get_docstring(ast.parse(path.read_text())) or ""
-    assert "\nready " in says
-    assert "\nfailed " in says
-    assert "\nunknown " in says or path.stem == "heartbeat"
+@pytest.mark.parametrize("path", NET_FILES, ids=lambda path: path.stem)
+def test_net_imports_no_probes(path: Path) -> None:
+    assert not any(name.startswith("svcnode.probes") for name in imported_by(path))
+
+
+@pytest.mark.parametrize("path", KIND_FILES, ids=lambda path: path.stem)
+def test_the_docstring_of_every_kind_lists_its_verdicts(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    assert "\nready " in docstring
+    assert "\nfailed " in docstring
+    assert "\nunknown " in docstring or path.stem == "heartbeat"

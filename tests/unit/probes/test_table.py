@@ -1,4 +1,4 @@
-"""From a URL, or a table with options, to a probe of the kind that its scheme names."""
+"""make_probe: from a URL, or a table with options, to a probe of the kind of its scheme."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Another package that brings a kind, as an installer leaves it: its scheme, and what stands for it."""
+    """Installs a package with an entry point: its scheme and its target."""
 
     def put(scheme: str, target: str) -> None:
-        about = tmp_path / "other_kinds-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other-kinds\nVersion: 1.0\n")
-        (about / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{scheme} = {target}\n")
+        info = tmp_path / "other_kinds-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-kinds\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{scheme} = {target}\n")
         (tmp_path / "other_kinds.py").write_text(
             "from dataclasses import dataclass\n"
             "from svcnode import Verdict\n"
@@ -47,16 +47,16 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         assert [entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)] == [scheme]
 
     yield put
-    sys.modules.pop("other_kinds", None)  # the next test has one of its own
+    sys.modules.pop("other_kinds", None)  # the next test installs another one
 
 
-def refusal(words: str | dict[str, Any], **more: Any) -> str:
+def error_of(config: str | dict[str, Any], **options: Any) -> str:
     with pytest.raises(ProbeError) as caught:
-        make_probe(words, **more)
+        make_probe(config, **options)
     return str(caught.value)
 
 
-# ---- which kind
+# ---- kinds
 
 
 def test_the_scheme_picks_the_kind() -> None:
@@ -66,7 +66,7 @@ def test_the_scheme_picks_the_kind() -> None:
 
 
 @pytest.mark.parametrize("scheme", KINDS)
-def test_every_row_names_a_class_that_is_there_or_the_extra_that_brings_it(scheme: str) -> None:
+def test_every_row_names_an_existing_class_or_its_extra(scheme: str) -> None:
     try:
         kind = probes._load_kind(scheme)
     except ProbeError as exc:
@@ -90,46 +90,46 @@ def test_every_row_names_a_class_that_is_there_or_the_extra_that_brings_it(schem
         ("ipfs", "ipfs+http"),
     ],
 )
-def test_an_unknown_scheme_is_offered_the_nearest_one(scheme: str, near: str) -> None:
-    assert refusal(f"{scheme}://db:1") == f'unknown scheme "{scheme}"; did you mean "{near}"?'
+def test_the_error_of_an_unknown_scheme_suggests_the_closest_one(scheme: str, near: str) -> None:
+    text = error_of(f"{scheme}://db:1")
+    assert f'"{scheme}"' in text
+    assert f'"{near}"' in text
 
 
-def test_a_scheme_near_to_none_is_shown_all() -> None:
-    assert refusal("gopher://db:1") == f'unknown scheme "gopher"; known ones: {", ".join(sorted(KINDS))}'
+def test_the_error_of_an_unknown_scheme_lists_all_if_none_is_close() -> None:
+    assert ", ".join(sorted(KINDS)) in error_of("gopher://db:1")
 
 
-def test_what_names_no_probe_is_refused() -> None:
-    assert refusal({}) == 'a probe has a url: { url = "tcp://127.0.0.1:5432", … }'
-    assert refusal({"send": "x"}).startswith("a probe has a url: ")
-    assert refusal({"url": 5}).startswith("a probe URL is a string")
-    assert refusal("db:5432").startswith('unknown scheme "db"')
+def test_a_configuration_without_a_valid_url_is_rejected() -> None:
+    assert "url" in error_of({})
+    assert "url" in error_of({"send": "x"})
+    assert "URL" in error_of({"url": 5})
+    assert '"db"' in error_of("db:5432")
 
 
 # ---- drivers
 
 
-def test_a_missing_driver_is_named_by_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_missing_driver_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "redis", "tests_no_such_driver_module:RedisProbe [redis]")
-    assert refusal("redis://db") == 'redis probes need their driver: pip install "svcnode[redis]"'
+    assert 'pip install "svcnode[redis]"' in error_of("redis://db")
 
 
-def test_a_missing_package_without_an_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_missing_package_without_an_extra_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "moon", "tests_no_such_module:MoonProbe")
-    assert refusal("moon:x") == "moon probes need their driver: install the package that brings tests_no_such_module"
+    assert "tests_no_such_module" in error_of("moon:x")
 
 
-def test_a_kind_that_is_not_in_its_module_is_told_apart_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_is_not_in_its_module_is_an_attribute_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "moon", "svcnode.probes.tcp:MoonProbe")
-    assert refusal("moon:x").startswith("the kind of moon cannot be loaded: ")
+    assert "AttributeError" in error_of("moon:x")
 
 
-def test_a_module_that_breaks_when_imported_is_told_apart_from_a_missing_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_fails_to_import_is_an_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_moon.py").write_text("from svcnode import NoSuchName\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(KINDS, "moon", "broken_moon:MoonProbe")
-    assert refusal("moon:x").startswith("the kind of moon cannot be loaded: ImportError: ")
+    assert "ImportError" in error_of("moon:x")
 
 
 # ---- kinds of other packages
@@ -139,21 +139,22 @@ def test_another_package_adds_a_kind_with_options(install: Install) -> None:
     install("moon", "other_kinds:MoonProbe")
     probe = make_probe({"url": "moon:/tycho", "phase": "new"})
     assert (repr(probe), getattr(probe, "phase", "")) == ("<MoonProbe moon:/tycho>", "new")
-    with pytest.raises(OptionError, match='phasr: unknown option; did you mean "phase"'):
+    with pytest.raises(OptionError, match='"phase"') as caught:
         make_probe({"url": "moon:/tycho", "phasr": "new"})
+    assert caught.value.option == "phasr"
 
 
 def test_another_package_may_name_an_extra(install: Install) -> None:
     install("moon", "no_such_moon:MoonProbe [lunar-tools]")
-    assert refusal("moon:x") == 'moon probes need their driver: pip install "svcnode[lunar-tools]"'
+    assert "svcnode[lunar-tools]" in error_of("moon:x")
 
 
-def test_what_another_package_adds_is_offered_too(install: Install) -> None:
+def test_schemes_of_other_packages_are_suggested_too(install: Install) -> None:
     install("moonbeam", "other_kinds:MoonProbe")
-    assert refusal("moonbaem:x") == 'unknown scheme "moonbaem"; did you mean "moonbeam"?'
+    assert '"moonbeam"' in error_of("moonbaem:x")
 
 
-def test_another_package_cannot_take_the_place_of_a_kind_of_ours(install: Install) -> None:
+def test_another_package_cannot_replace_a_kind_of_this_package(install: Install) -> None:
     install("tcp", "other_kinds:MoonProbe")
     assert isinstance(make_probe("tcp://db:1"), TcpProbe)
 
@@ -161,61 +162,62 @@ def test_another_package_cannot_take_the_place_of_a_kind_of_ours(install: Instal
 @pytest.mark.parametrize(
     "target", ["other_kinds", "other_kinds:", "other_kinds.MoonProbe", "a b:C", "a:B [", "a:B [x,y]"]
 )
-def test_what_names_no_class_is_said_to(target: str, install: Install) -> None:
+def test_an_invalid_entry_point_is_rejected(target: str, install: Install) -> None:
     install("moon", target)
-    assert refusal("moon:x") == f'"{target}", which another package names for moon, is not of the form "module:Class"'
+    text = error_of("moon:x")
+    assert f'"{target}"' in text
+    assert '"module:Class"' in text
 
 
-def test_what_is_no_dataclass_cannot_be_a_kind(install: Install) -> None:
+def test_an_entry_point_that_is_not_a_probe_class_is_rejected(install: Install) -> None:
     install("moon", "other_kinds:dataclass")
-    assert refusal("moon:x").endswith("which another package names for moon, is not a dataclass, as a kind is")
+    assert "other_kinds:dataclass" in error_of("moon:x")
 
 
 # ---- permission
 
 
-def test_programs_are_run_only_where_that_is_allowed() -> None:
+def test_exec_probes_need_the_permission() -> None:
     for allowed in ((), {"something_else"}):
-        said = refusal("exec:/bin/true", allowed=allowed)
-        assert said.startswith("exec probes run programs on this machine; to allow them, set allow_exec = true")
+        assert "allow_exec = true" in error_of("exec:/bin/true", allowed=allowed)
     assert repr(make_probe("exec:/bin/true", allowed={"allow_exec"})) == "<ExecProbe exec:/bin/true>"
 
 
-@pytest.mark.parametrize("words", ["EXEC:/bin/true", {"url": "exec:", "argv": ["/bin/true"]}, {"url": "${RUN}"}])
-def test_there_is_no_other_way_to_run_a_program(words: str | dict[str, Any]) -> None:
-    assert "to allow them" in refusal(words, environ={"RUN": "exec:/bin/true"})
+@pytest.mark.parametrize("config", ["EXEC:/bin/true", {"url": "exec:", "argv": ["/bin/true"]}, {"url": "${RUN}"}])
+def test_the_permission_cannot_be_bypassed(config: str | dict[str, Any]) -> None:
+    assert "allow_exec" in error_of(config, environ={"RUN": "exec:/bin/true"})
 
 
 # ---- options and secrets
 
 
 @pytest.mark.parametrize(
-    ("words", "option", "said"),
+    ("config", "option", "name"),
     [
-        ({"url": "tcp://db:1", "sedn": "x"}, "sedn", 'unknown option; did you mean "send"?'),
-        ({"url": "tcp://db:1", "send": 5}, "send", "must be a string or { hex = "),
-        ({"url": "tcp://db:1", "send": "${NO_SUCH}"}, "send", "the environment variable NO_SUCH is not set"),
-        ({"url": "tcp://db:1", "send": {"file": "/no/such"}}, "send", "cannot read /no/such: no such file"),
-        ({"url": "http://db", "headers": {"X-Key": "${NO_SUCH}"}}, "headers", "the environment variable NO_SUCH"),
-        ({"url": "jsonrpc+http://db"}, "method", "is missing, and is needed here"),
-        ({"url": "tcp://db:1", "ca": "ca.pem"}, "ca", "has no meaning for tcp, which does not speak TLS"),
+        ({"url": "tcp://db:1", "sedn": "x"}, "sedn", '"send"'),
+        ({"url": "tcp://db:1", "send": 5}, "send", "hex"),
+        ({"url": "tcp://db:1", "send": "${NO_SUCH}"}, "send", "NO_SUCH"),
+        ({"url": "tcp://db:1", "send": {"file": "/no/such"}}, "send", "/no/such"),
+        ({"url": "http://db", "headers": {"X-Key": "${NO_SUCH}"}}, "headers", "NO_SUCH"),
+        ({"url": "jsonrpc+http://db"}, "method", ""),
+        ({"url": "tcp://db:1", "ca": "ca.pem"}, "ca", "TLS"),
     ],
 )
-def test_an_error_of_an_option_names_the_option(words: dict[str, Any], option: str, said: str) -> None:
+def test_an_option_error_has_the_name_of_the_option(config: dict[str, Any], option: str, name: str) -> None:
     with pytest.raises(OptionError) as caught:
-        make_probe(words, environ={})
+        make_probe(config, environ={})
     assert caught.value.option == option
-    assert caught.value.text.startswith(said)
+    assert name in caught.value.text
 
 
-def test_the_environment_of_the_process_is_used_unless_another_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PORT_OF_DB", "5432")
     assert repr(make_probe("tcp://db:${PORT_OF_DB}")) == "<TcpProbe tcp://db:5432>"
-    assert refusal("tcp://db:${PORT_OF_DB}", environ={}) == "the environment variable PORT_OF_DB is not set"
+    assert "PORT_OF_DB" in error_of("tcp://db:${PORT_OF_DB}", environ={})
 
 
 @pytest.mark.parametrize("as_table", [True, False])
-def test_the_whole_url_may_stand_in_a_file(as_table: bool, tmp_path: Path) -> None:
+def test_the_whole_url_may_be_in_a_file(as_table: bool, tmp_path: Path) -> None:
     (tmp_path / "url").write_text("tcp://db:1\n")
     in_file = {"file": str(tmp_path / "url")}
     probe = make_probe({"url": in_file, "send": "x"} if as_table else in_file)
@@ -223,11 +225,11 @@ def test_the_whole_url_may_stand_in_a_file(as_table: bool, tmp_path: Path) -> No
     assert (probe.url.host, probe.url.port) == ("db", 1)
 
 
-def test_a_file_with_a_url_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    assert refusal({"file": str(tmp_path / "url")}) == f"cannot read {tmp_path / 'url'}: no such file or directory"
+def test_the_error_of_a_missing_url_file_has_its_path(tmp_path: Path) -> None:
+    assert str(tmp_path / "url") in error_of({"file": str(tmp_path / "url")})
 
 
-def test_an_option_may_stand_in_a_file_at_any_depth(tmp_path: Path) -> None:
+def test_an_option_may_be_in_a_file_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("hunter2\n")
     in_file = {"file": str(tmp_path / "key")}
     probe = make_probe({"url": "http://db", "bearer": in_file})
@@ -239,14 +241,14 @@ def test_an_option_may_stand_in_a_file_at_any_depth(tmp_path: Path) -> None:
     assert redacted("hunter2") == "***"
 
 
-def test_what_was_given_is_left_as_it_was() -> None:
+def test_the_configuration_is_not_modified() -> None:
     given = {"url": "http://db", "bearer": "${KEY}"}
     make_probe(given, environ={"KEY": "hunter2"})
     assert given == {"url": "http://db", "bearer": "${KEY}"}
 
 
 @pytest.mark.parametrize(
-    "words",
+    "config",
     [
         {"url": "http://me:${KEY}@db"},
         {"url": "http://db/v3/${KEY}?k=${KEY}"},
@@ -257,14 +259,14 @@ def test_what_was_given_is_left_as_it_was() -> None:
         {"url": "exec:", "argv": ["/bin/check", "${KEY}"]},
     ],
 )
-def test_no_part_of_a_probe_shows_a_secret(words: dict[str, Any]) -> None:
-    probe = make_probe(words, environ={"KEY": "hunter2"}, allowed={"allow_exec"})
+def test_no_part_of_a_probe_shows_a_secret(config: dict[str, Any]) -> None:
+    probe = make_probe(config, environ={"KEY": "hunter2"}, allowed={"allow_exec"})
     shown = [repr(probe), repr(getattr(probe, "url", "")), repr(getattr(probe, "_request", ""))]
     assert "hunter2" not in " ".join(shown)
 
 
 @pytest.mark.parametrize(
-    "words",
+    "config",
     [
         {"url": "tcp://db:${KEY}"},
         {"url": "file:/x", "max_age": "${KEY}"},
@@ -281,9 +283,9 @@ def test_no_part_of_a_probe_shows_a_secret(words: dict[str, Any]) -> None:
     ],
 )
 @pytest.mark.parametrize("key", ["hunter2", "hun\\ter'2\"", "hun/ter 2é"])
-def test_neither_an_error_nor_its_traceback_shows_a_secret(words: dict[str, Any], key: str) -> None:
+def test_neither_an_error_nor_its_traceback_shows_a_secret(config: dict[str, Any], key: str) -> None:
     with pytest.raises(ProbeError) as caught:
-        make_probe(words, environ={"KEY": key})
+        make_probe(config, environ={"KEY": key})
     assert "hun" not in "".join(traceback.format_exception(caught.value))
 
 
