@@ -1,6 +1,6 @@
-"""A node that is right in everything, written for these tests alone, so that one thing of it at a time can be broken.
+"""A conforming node for these tests; the non-conforming nodes change one detail of it.
 
-It shares no code with the package: what judges and what is judged must not be able to make the same mistake.
+It shares no code with the package, so that checker and node cannot have the same error.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class EigenNode(RealServer):
 
 
 def environment() -> Path:
-    """The interpreter of an environment with the package; made once for each set of pins, where git does not look."""
+    """The interpreter of an environment with the package; created once per set of pins, in an ignored folder."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     name = f"eigensdk-{version}-{hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]}"
     folder = ROOT / ".cache" / name

@@ -79,7 +79,7 @@ def _all_checks(report: Report) -> Iterator[Line]:
     width = max(len(result.check.name) for result in report.results)
     for result in report.results:
         check = result.check
-        columns = f"{OUTCOME_TEXT[result.outcome]:8} {check.level.value:7} {check.name:{width}} {check.clause:>7}"
+        columns = f"{OUTCOME_TEXT[result.outcome]:8} {check.level.value:7} {check.name:{width}} {check.clause:>11}"
         text = (
             f"{check.requirement.removesuffix('.')}: {result.skip_reason}" if result.skip_reason else check.requirement
         )

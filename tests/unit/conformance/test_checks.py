@@ -1,4 +1,4 @@
-"""What every check says of itself, so that a failure is enough to mend a node."""
+"""The texts of every check are complete, so that a failure is enough to fix a node."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from svcnode.conformance.interface import (
 
 
 def test_health_is_one_of_three_codes_and_all_else_is_200() -> None:
-    assert {endpoint: place.expected_codes for endpoint, place in STATIC_ENDPOINTS.items()} == {
+    assert {name: endpoint.expected_codes for name, endpoint in STATIC_ENDPOINTS.items()} == {
         IDENTITY: (200,),
         HEALTH: (200, 206, 503),
         SERVICES: (200,),
     }
-    assert [place.expected_text for place in STATIC_ENDPOINTS.values()] == ["200", "200, 206 or 503", "200"]
+    assert [endpoint.expected_text for endpoint in STATIC_ENDPOINTS.values()] == ["200", "200, 206 or 503", "200"]
 
 
 @pytest.mark.parametrize(

@@ -59,46 +59,46 @@ def test_a_prefix_is_appended(prefix: str, shown: str) -> None:
         f"http://{'x' * 70}.example",
     ],
 )
-def test_what_is_no_base_url_is_refused_with_an_example(url: str) -> None:
-    with pytest.raises(InvalidValueError, match="is not the base URL of a node; write it like http://"):
+def test_an_unusable_url_is_rejected_with_an_example(url: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"http://127\.0\.0\.1:8420"):
         parse_target(url)
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
+    "url",
     [
-        ("me:hunter2/x@node.example", "is not the base URL of a node"),
-        ("ftp://me:hunter2@node.example", "is not the base URL of a node"),
-        ("http://node.example/?token=hunter2", "ends before a"),
-        ("node.example#hunter2", "ends before a"),
+        "me:hunter2/x@node.example",
+        "ftp://me:hunter2@node.example",
+        "http://node.example/?token=hunter2",
+        "node.example#hunter2",
     ],
 )
-def test_what_may_be_a_secret_in_the_url_is_refused_and_not_shown(url: str, why: str) -> None:
-    with pytest.raises(InvalidValueError, match=why) as caught:
+def test_a_possible_secret_in_a_rejected_url_is_not_shown(url: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
         parse_target(url)
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["h", "h:1/svc/node", "https://h/base/svc/node/health", "h/svc/node/7", "h/eigen/node"])
-def test_what_those_who_ask_take_for_a_node_is_taken_for_the_same_here(url: str) -> None:
+def test_the_client_and_the_checker_read_a_url_alike(url: str) -> None:
     for prefix in ("/svc", "/eigen", ""):
         assert str(parse_target(url, prefix=prefix)) == parse_node_address(url, prefix).root
 
 
 @pytest.mark.parametrize("prefix", ["svc", "/svc?x", "/s vc", "//svc"])
-def test_what_is_no_prefix_is_refused(prefix: str) -> None:
-    with pytest.raises(InvalidValueError, match="is not a prefix; write it like /svc"):
+def test_an_invalid_prefix_is_rejected(prefix: str) -> None:
+    with pytest.raises(InvalidValueError, match="/svc"):
         parse_target("http://node.example", prefix=prefix)
 
 
 @pytest.mark.parametrize("login", ["me:hunter2", "me:hunter%32"])
-def test_a_login_is_for_the_header_and_for_nobody_to_see(login: str) -> None:
+def test_credentials_are_sent_in_the_header_and_never_shown(login: str) -> None:
     target = parse_target(f"http://{login}@node.example")
     assert target.authorization == f"Basic {base64.b64encode(b'me:hunter2').decode()}"
     assert (str(target), target.netloc) == ("http://node.example/svc", "node.example")
     assert "hunter" not in repr(target)
-    assert safe_text("it said hunter2") == "it said ***"
+    assert safe_text("-hunter2-") == "-***-"
 
 
-def test_without_a_login_nothing_is_sent() -> None:
+def test_without_credentials_there_is_no_header() -> None:
     assert parse_target("http://node.example").authorization == ""
