@@ -32,7 +32,7 @@ class OperatorHarness:
         self.node = Node("validator-7", version="v1.4.2", clock=self.clock, **options)
         self.check_stats = CheckStats(self.node)
         self.process_stats = ProcessStats(started_at_s=STARTED_AT_S, started_monotonic_s=self.clock.now_s)
-        self.history = cast("Any", SimpleNamespace(last_id=0, problem=None))
+        self.history = cast("Any", SimpleNamespace(last_id=0, problem=None, problem_code=None))
         no_events = cast("Any", None)
         self.context = OperatorContext(
             node=self.node,

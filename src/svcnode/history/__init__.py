@@ -123,7 +123,10 @@ class History:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), CLOSE_TIMEOUT_S)
             if len(self._backlog) and not self._writer.has_never_written:
-                log.warning("the last records of the history were not written within %g s", CLOSE_TIMEOUT_S)
+                extra = {"event": "history_incomplete"}
+                log.warning(
+                    "the last records of the history were not written within %g s", CLOSE_TIMEOUT_S, extra=extra
+                )
         self._publish(self._backlog.last_id)
         while self._is_publishing:
             self._publish_some()
@@ -136,7 +139,8 @@ class History:
             self._writer.set_limits(RetentionLimits(max_age_s, max_bytes))
         self._restart_needed = None if path == current else _restart_error(current, path)
         if self._restart_needed is not None:
-            log.warning("%s", self._restart_needed)
+            extra = {"event": "history_failed", "code": self._restart_needed.code}
+            log.warning("%s", self._restart_needed, extra=extra)
 
     # ---- status
 
@@ -317,7 +321,7 @@ class History:
                 except BaseException as exc:
                     if is_user_interrupt(exc):
                         raise
-                    log.exception("a listener of the history raised an exception")
+                    log.exception("a listener of the history raised an exception", extra={"event": "listener_failed"})
         self._is_publishing = len(transitions) == TRANSITIONS_PUBLISHED_PER_STEP
         if self._is_publishing:
             self._loop.call_soon(self._publish_some)

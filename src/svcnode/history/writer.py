@@ -72,7 +72,8 @@ class WriterStatus:
             self._is_relapse = self._clock() - self._recovered_at_s < STABLE_AFTER_S
         if str(error) not in self._logged_errors:
             is_bug = not (isinstance(cause, OSError | HistoryError) or hasattr(cause, "sqlite_errorcode"))
-            log.error("writing history failed: %s", error, exc_info=cause if is_bug else None)
+            extra = {"event": "history_failed", "code": error.code, "reason": str(error)}
+            log.error("writing history failed: %s", error, exc_info=cause if is_bug else None, extra=extra)
         self._error, self._succeeding_since_s = error, None
         self._logged_errors.add(str(error))
         self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s or MIN_BACKOFF_S)
@@ -86,12 +87,13 @@ class WriterStatus:
             self._succeeding_since_s = now_s
         if self._is_relapse and now_s - self._succeeding_since_s < STABLE_AFTER_S:
             return
-        log.info("writing history succeeds again")
+        log.info("writing history succeeds again", extra={"event": "history_recovered"})
         self._error, self._backoff_s, self._recovered_at_s = None, 0.0, now_s
         self._logged_errors.clear()
 
     def set_notice(self, notice: HistoryError) -> None:
-        log.error("history file quarantined: %s", notice)
+        extra = {"event": "history_quarantined", "code": notice.code, "reason": str(notice)}
+        log.error("history file quarantined: %s", notice, extra=extra)
         self._notice, self._notice_until_s = notice, self._clock() + QUARANTINE_NOTICE_S
 
 
@@ -236,12 +238,14 @@ class Writer:
 
     def _current_database(self) -> Database:
         if self._database is not None and not self._database.is_at_path:
-            log.warning("history file was removed or replaced while in use: %s", self.path)
+            extra = {"event": "history_file_removed"}
+            log.warning("history file was removed or replaced while in use: %s", self.path, extra=extra)
             self._close_database()
             self.generation += 1
             self._release_lock()
         elif self._file_lock is not None and not self._file_lock.is_at_path:
-            log.warning("lock file was removed while in use: %s", self._file_lock.path)
+            extra = {"event": "history_lock_removed"}
+            log.warning("lock file was removed while in use: %s", self._file_lock.path, extra=extra)
             self._release_lock()
             self._acquire_lock()
         if self._database is None:

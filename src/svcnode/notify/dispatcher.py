@@ -12,8 +12,9 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import redacted
-from svcnode.notify.model import open_incidents
+from svcnode.notify.model import DeliveryError, open_incidents
 from svcnode.notify.persistence import LostMessages, NotifyState
 
 if TYPE_CHECKING:
@@ -32,15 +33,15 @@ CLOSE_TIMEOUT_S = 2.0
 log = logging.getLogger("svcnode.notify")
 
 
-async def try_deliver(target: NotificationTarget, message: Message, lost: int = 0) -> str | None:
-    """One attempt with a timeout; returns the error, or None."""
+async def try_deliver(target: NotificationTarget, message: Message, lost: int = 0) -> DeliveryError | None:
+    """One attempt with a timeout."""
     try:
         async with asyncio.timeout(DELIVERY_TIMEOUT_S) as deadline:
             return await target.deliver(message, lost)
     except Exception as exc:  # noqa: BLE001  no error of a target may stop its queue
         if deadline.expired():
-            return f"timeout: no response within {DELIVERY_TIMEOUT_S:g} s"
-        return redacted(f"{type(exc).__name__}: {exc}")
+            return DeliveryError(f"timeout: no response within {DELIVERY_TIMEOUT_S:g} s", ReasonCode.TIMEOUT)
+        return DeliveryError(redacted(f"{type(exc).__name__}: {exc}"), ReasonCode.OTHER)
 
 
 class _QueuedMessage(NamedTuple):
@@ -138,17 +139,17 @@ class DeliveryQueue:
         self._stats.sent += 1
         self._lost -= lost
         if self._failures:
-            log.info(
-                "notifications to %s are delivered again after %d failed attempts", self.target.name, self._failures
-            )
+            text = "notifications to %s are delivered again after %d failed attempts"
+            log.info(text, self.target.name, self._failures, extra=_extra("notification_recovered", self.target))
         self._failures = 0
         self._on_delivery()
 
-    def _record_failure(self, error: str) -> None:
+    def _record_failure(self, error: DeliveryError) -> None:
         self._stats.failed += 1
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        log.log(level, "notification to %s failed: %s", self.target.name, error)
+        extra = _extra("notification_failed", self.target, code=error.code, reason=error.reason)
+        log.log(level, "notification to %s failed: %s", self.target.name, error.reason, extra=extra)
 
     async def _back_off(self) -> None:
         delay_s = min(MIN_BACKOFF_S * 2 ** min(self._failures - 1, 30), MAX_BACKOFF_S)
@@ -171,7 +172,8 @@ class DeliveryQueue:
         self._remove(index)
         self._lost += 1
         self._stats.dropped += 1
-        log.warning("notification to %s dropped: %s", self.target.name, reason)
+        extra = _extra("notification_dropped", self.target, reason=reason)
+        log.warning("notification to %s dropped: %s", self.target.name, reason, extra=extra)
 
 
 class Dispatcher:
@@ -232,7 +234,9 @@ class Dispatcher:
         self._queues = [unchanged.get(target) or self._queue_for(target, unused) for target in targets]
         for queue in unused:
             if undelivered := queue.abandon():
-                log.warning("target removed: %s; undelivered notifications: %d", queue.target.name, undelivered)
+                extra = _extra("notifications_undelivered", queue.target, count=undelivered)
+                text = "target removed: %s; undelivered notifications: %d"
+                log.warning(text, queue.target.name, undelivered, extra=extra)
         return True
 
     def _queue_for(self, target: NotificationTarget, unused: list[DeliveryQueue]) -> DeliveryQueue:
@@ -255,5 +259,11 @@ class Dispatcher:
     def abandon(self) -> None:
         for queue in self._queues:
             if undelivered := queue.abandon():
-                log.warning("shutdown: undelivered notifications to %s: %d", queue.target.name, undelivered)
+                extra = _extra("notifications_undelivered", queue.target, count=undelivered)
+                text = "shutdown: undelivered notifications to %s: %d"
+                log.warning(text, queue.target.name, undelivered, extra=extra)
         self._queues = []
+
+
+def _extra(event: str, target: NotificationTarget, **fields: object) -> dict[str, object]:
+    return {"event": event, "target": target.name, **fields}

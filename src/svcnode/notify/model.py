@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from svcnode.core.codes import ReasonCode
     from svcnode.core.model import Health, Service
 
 MAX_LISTED_SERVICES = 20  # per notification
@@ -98,6 +99,13 @@ def _combined(dispatched: Incident | None, delivered: Sequence[Incident | None])
     last = dispatched or min(received, key=lambda one: one.since_s)
     is_recurrence = any(one.is_recurrence or one.since_s < last.since_s for one in received)
     return replace(last, is_confirmed=False, is_recurrence=is_recurrence)
+
+
+class DeliveryError(NamedTuple):
+    """Why a message was not delivered."""
+
+    reason: str
+    code: ReasonCode
 
 
 @dataclass(slots=True)

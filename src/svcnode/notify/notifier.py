@@ -75,10 +75,11 @@ class Notifier:
         """Apply new settings. Pending changes and queued messages are kept."""
         targets = () if settings is None else settings.targets
         if self._dispatcher.set_targets(targets):
+            extra = {"event": "notification_targets", "count": len(targets)}
             if targets:
-                log.info("notification targets: %s", ", ".join(target.name for target in targets))
+                log.info("notification targets: %s", ", ".join(target.name for target in targets), extra=extra)
             else:
-                log.info("no notification targets are configured")
+                log.info("no notification targets are configured", extra=extra)
         if settings is None or not settings.targets:
             self._stop_following()
             self._clear_state()

@@ -56,7 +56,8 @@ def from_json(text: str | None, from_wall: Callable[[float], float]) -> NotifySt
             lost=[LostMessages(str(target), int(messages)) for target, messages in document["lost"]],
         )
     except (KeyError, TypeError, ValueError) as exc:
-        log.warning("invalid saved notification state: %s; open incidents may be notified again", exc)
+        text = "invalid saved notification state: %s; open incidents may be notified again"
+        log.warning(text, exc, extra={"event": "notification_state_invalid"})
         return NotifyState()
 
 

@@ -16,13 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
+from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.redaction import MASK, register_secret
 from svcnode.core.text import type_name
 from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
-from svcnode.net.os_errors import connection_error_text
+from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
 from svcnode.net.url import Url
+from svcnode.notify.model import DeliveryError
 from svcnode.probes.interpolate import interpolate, interpolate_url
 from svcnode.probes.options import parse_options
 
@@ -43,8 +45,8 @@ class NotificationTarget(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def deliver(self, message: Message, lost: int) -> str | None:
-        """One attempt; returns the error, or None. The caller sets the deadline."""
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
+        """One attempt. The caller sets the deadline."""
 
 
 # ---- webhooks
@@ -63,7 +65,7 @@ class Webhook:
     def __repr__(self) -> str:
         return f"<Webhook {self.name}>"
 
-    async def deliver(self, message: Message, lost: int) -> str | None:
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
         body = json.dumps(message.document(lost), ensure_ascii=False).encode()
         request = self.options.build_request(
             self.options.url.target, method="POST", body=body, content_type="application/json"
@@ -71,8 +73,10 @@ class Webhook:
         try:
             response = await self.options.send(request)
         except OSError as exc:
-            return connection_error_text(exc)
-        return None if 200 <= response.status < 300 else f"HTTP {response.status}"
+            return DeliveryError(connection_error_text(exc), code_for_os_error(exc))
+        if 200 <= response.status < 300:
+            return None
+        return DeliveryError(f"HTTP {response.status}", self.options.code_for_status(response.status))
 
 
 def webhook_from(given: object, environ: Mapping[str, str]) -> Webhook:
@@ -130,17 +134,17 @@ class AppriseTarget:
     def __repr__(self) -> str:
         return f"<AppriseTarget {self.name}>"
 
-    async def deliver(self, message: Message, lost: int) -> str | None:
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
         if self._thread.is_busy:
-            return "the previous attempt is still running"
+            return DeliveryError("the previous attempt is still running", ReasonCode.STILL_RUNNING)
         return await self._thread.call(partial(self._notify, message, lost))
 
-    def _notify(self, message: Message, lost: int) -> str | None:
+    def _notify(self, message: Message, lost: int) -> DeliveryError | None:
         with _AppriseLogCapture() as capture:
             is_sent = self._apprise.notify(
                 title=message.title, body=message.body(lost), notify_type=message.notify_type, body_format="text"
             )
-        return None if is_sent else capture.reason
+        return None if is_sent else capture.error
 
 
 def apprise_from(given: object, environ: Mapping[str, str]) -> AppriseTarget:
@@ -199,7 +203,7 @@ class _AppriseLogCapture(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._thread_id = threading.get_ident()
-        self.reason = "Apprise reported a failure"
+        self.error = DeliveryError("Apprise reported a failure", ReasonCode.OTHER)
 
     def __enter__(self) -> _AppriseLogCapture:
         logging.getLogger("apprise").addHandler(self)
@@ -213,6 +217,6 @@ class _AppriseLogCapture(logging.Handler):
             return
         text = record.getMessage()
         if found := re.search(r"\berror=([1-5][0-9][0-9])\b", text):
-            self.reason = f"HTTP {found[1]}"
+            self.error = DeliveryError(f"HTTP {found[1]}", code_for_http_status(int(found[1])))
         elif "onnection error" in text:
-            self.reason = "cannot connect"
+            self.error = DeliveryError("cannot connect", ReasonCode.CONNECTION_REFUSED)

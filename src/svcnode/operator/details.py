@@ -148,6 +148,7 @@ def node_details(context: OperatorContext) -> Json:
         "uptime_s": now.ago_s(process.started_monotonic_s),
         "last_event_id": last_event_id,
         "history_problem": _redact_text(context.history.problem) if context.history.problem else None,
+        "history_problem_code": context.history.problem_code,
         "reload_problem": _redact_text(process.reload_problem) if process.reload_problem else None,
     }
 

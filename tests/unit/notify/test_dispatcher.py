@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Service
 from svcnode.notify.dispatcher import (
     CLOSE_TIMEOUT_S,
@@ -20,11 +21,16 @@ from svcnode.notify.dispatcher import (
     try_deliver,
 )
 from svcnode.notify.message import Message
-from svcnode.notify.model import DeliveryStats, Incident
+from svcnode.notify.model import DeliveryError, DeliveryStats, Incident
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+REFUSED = DeliveryError("connection refused", ReasonCode.CONNECTION_REFUSED)
+HTTP_404 = DeliveryError("HTTP 404", ReasonCode.NOT_FOUND)
+HTTP_500 = DeliveryError("HTTP 500", ReasonCode.SERVER_ERROR)
 
 
 class Receiver:
@@ -32,14 +38,14 @@ class Receiver:
 
     def __init__(self, name: str = "receiver") -> None:
         self.name = name
-        self.error: str | None = None
+        self.error: DeliveryError | None = None
         self.is_hanging = False
         self.is_broken = False
         self.attempts: list[tuple[float, str]] = []
         self.received: list[str] = []
         self.lost: list[int] = []
 
-    async def deliver(self, message: Message, lost: int) -> str | None:
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
         self.attempts.append((asyncio.get_running_loop().time(), message.title))
         if self.is_hanging:
             await asyncio.sleep(1e9)
@@ -93,7 +99,7 @@ async def test_messages_arrive_in_order() -> None:
 @in_virtual_time
 async def test_a_failed_delivery_is_retried_with_increasing_delays() -> None:
     receiver = Receiver()
-    receiver.error = "HTTP 500"
+    receiver.error = HTTP_500
     dispatcher, stats = dispatcher_to(receiver)
     dispatch_all(dispatcher, "ab")
     await asyncio.sleep(3600)
@@ -110,7 +116,7 @@ async def test_a_failed_delivery_is_retried_with_increasing_delays() -> None:
 @in_virtual_time
 async def test_a_new_message_does_not_shorten_the_delay() -> None:
     receiver = Receiver()
-    receiver.error = "refused"
+    receiver.error = REFUSED
     dispatcher, _ = dispatcher_to(receiver)
     for number in range(50):
         dispatch_all(dispatcher, [str(number)])
@@ -145,7 +151,9 @@ async def test_a_target_that_raises_is_retried() -> None:
     assert (receiver.received, stats.failed) == (["a"], 1)
     assert await try_deliver(receiver, message("b")) is None
     receiver.is_broken = True
-    assert await try_deliver(receiver, message("b")) is not None
+    error = await try_deliver(receiver, message("b"))
+    assert error is not None
+    assert error.code is ReasonCode.OTHER
     await dispatcher.close()
 
 
@@ -163,7 +171,7 @@ async def test_a_slow_target_does_not_delay_another() -> None:
 @in_virtual_time
 async def test_a_message_is_dropped_after_a_day_and_the_next_one_counts_it_as_lost() -> None:
     receiver = Receiver()
-    receiver.error = "refused"
+    receiver.error = REFUSED
     dispatcher, stats = dispatcher_to(receiver)
     dispatch_all(dispatcher, "a")
     await asyncio.sleep(MAX_MESSAGE_AGE_S + MAX_BACKOFF_S)
@@ -179,7 +187,7 @@ def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture)
     @in_virtual_time
     async def scenario() -> None:
         receiver = Receiver("https://hooks.example.com")
-        receiver.error = "HTTP 500"
+        receiver.error = HTTP_500
         dispatcher, _ = dispatcher_to(receiver)
         dispatch_all(dispatcher, "a")
         await asyncio.sleep(3600)
@@ -189,10 +197,11 @@ def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture)
 
     with caplog.at_level(logging.INFO):
         scenario()
-    assert [(record.levelname, record.args) for record in caplog.records] == [
-        ("WARNING", ("https://hooks.example.com", "HTTP 500")),
-        ("INFO", ("https://hooks.example.com", 20)),
+    assert [(record.levelname, vars(record)["event"], vars(record)["target"]) for record in caplog.records] == [
+        ("WARNING", "notification_failed", "https://hooks.example.com"),
+        ("INFO", "notification_recovered", "https://hooks.example.com"),
     ]
+    assert vars(caplog.records[0])["code"] is ReasonCode.SERVER_ERROR
 
 
 # ---- the limit of the queue
@@ -201,7 +210,7 @@ def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture)
 @in_virtual_time
 async def test_a_full_queue_drops_the_oldest_message_and_the_next_one_counts_the_lost() -> None:
     receiver = Receiver()
-    receiver.error = "refused"
+    receiver.error = REFUSED
     dispatcher, stats = dispatcher_to(receiver)
     dispatch_all(dispatcher, [str(number) for number in range(MAX_QUEUED + 20)])
     await asyncio.sleep(0.5)
@@ -234,7 +243,7 @@ async def test_a_message_that_is_being_sent_is_not_dropped() -> None:
 @in_virtual_time
 async def test_a_target_that_stays_keeps_its_queue() -> None:
     receiver, other = Receiver(), OtherReceiver()
-    receiver.error = other.error = "refused"
+    receiver.error = other.error = REFUSED
     dispatcher, stats = dispatcher_to(receiver, other)
     dispatch_all(dispatcher, "ab")
     await asyncio.sleep(0.5)
@@ -251,7 +260,7 @@ async def test_a_target_that_stays_keeps_its_queue() -> None:
 @in_virtual_time
 async def test_the_queue_of_a_changed_target_is_retried_at_once() -> None:
     wrong, other = Receiver("wrong"), OtherReceiver()
-    wrong.error = "HTTP 404"
+    wrong.error = HTTP_404
     dispatcher, stats = dispatcher_to(other, wrong)
     dispatch_all(dispatcher, "ab")
     await asyncio.sleep(600)
@@ -267,7 +276,7 @@ async def test_the_queue_of_a_changed_target_is_retried_at_once() -> None:
 @in_virtual_time
 async def test_the_queue_of_a_removed_target_is_dropped_and_counted() -> None:
     receiver, other = Receiver(), OtherReceiver()
-    receiver.error = "refused"
+    receiver.error = REFUSED
     dispatcher, stats = dispatcher_to(receiver, other)
     dispatch_all(dispatcher, "ab")
     await asyncio.sleep(0.5)
@@ -290,7 +299,9 @@ def test_the_queue_of_a_removed_target_is_logged_with_its_size(caplog: pytest.Lo
         dispatcher.set_targets([])
 
     scenario()
-    assert [record.args for record in caplog.records] == [("https://hooks.example.com", 1)]
+    assert [(vars(record)["target"], vars(record)["count"]) for record in caplog.records] == [
+        ("https://hooks.example.com", 1)
+    ]
 
 
 # ---- shutdown
@@ -307,7 +318,7 @@ def test_undelivered_messages_are_counted_in_the_log_at_shutdown(titles: str, ca
         await dispatcher.close()
 
     scenario()
-    assert [record.args for record in caplog.records] == [("chat", len(titles))]
+    assert [(vars(record)["target"], vars(record)["count"]) for record in caplog.records] == [("chat", len(titles))]
 
 
 @in_virtual_time
@@ -326,7 +337,7 @@ async def test_a_cancelled_close_leaves_no_message_queued() -> None:
 @in_virtual_time
 async def test_close_tries_each_queued_message_once() -> None:
     receiver, dead = Receiver(), Receiver("dead")
-    receiver.error = dead.error = "refused"
+    receiver.error = dead.error = REFUSED
     dispatcher, stats = dispatcher_to(receiver, dead)
     dispatch_all(dispatcher, "abc")
     await asyncio.sleep(0.5)
@@ -378,11 +389,11 @@ def confirmed(dispatcher: Dispatcher) -> dict[str, bool]:
 async def test_an_incident_stays_open_until_its_recovery_is_delivered() -> None:
     receiver, failing = Receiver(), Receiver()
     dispatcher, _ = dispatcher_to(receiver, failing)
-    failing.error = "refused"
+    failing.error = REFUSED
     dispatcher.dispatch(message("Down"), down_incident("db"))
     await asyncio.sleep(1)
     assert confirmed(dispatcher) == {"db": False}
-    receiver.error = "refused"
+    receiver.error = REFUSED
     dispatcher.dispatch(message("recovered"), {})
     await asyncio.sleep(1)
     assert confirmed(dispatcher) == {"db": False}
@@ -396,7 +407,7 @@ async def test_an_incident_stays_open_until_its_recovery_is_delivered() -> None:
 async def test_a_restored_incident_is_not_resolved_by_a_queued_message() -> None:
     receiver = Receiver()
     dispatcher, _ = dispatcher_to(receiver)
-    receiver.error = "refused"
+    receiver.error = REFUSED
     dispatcher.dispatch(message("queue Down"), down_incident("queue"))
     await asyncio.sleep(1)
     dispatcher.restore({**down_incident("queue"), **down_incident("db")}, [])
@@ -404,7 +415,7 @@ async def test_a_restored_incident_is_not_resolved_by_a_queued_message() -> None
     receiver.error = None
     await asyncio.sleep(60)
     assert confirmed(dispatcher) == {"queue": True, "db": True}
-    receiver.error = "refused"
+    receiver.error = REFUSED
     dispatcher.dispatch(message("db recovered"), down_incident("queue"))
     await asyncio.sleep(1)
     assert confirmed(dispatcher) == {"queue": True, "db": False}
@@ -415,7 +426,7 @@ async def test_a_restored_incident_is_not_resolved_by_a_queued_message() -> None
 async def test_a_removed_target_does_not_keep_an_incident_unconfirmed() -> None:
     receiver, failing = Receiver(), Receiver()
     dispatcher, _ = dispatcher_to(receiver, failing)
-    failing.error = "refused"
+    failing.error = REFUSED
     dispatcher.dispatch(message("Down"), down_incident("db"))
     await asyncio.sleep(1)
     dispatcher.set_targets([receiver])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from svcnode.core.codes import ReasonCode
 from svcnode.node import Node
-from svcnode.notify.model import DeliveryStats
+from svcnode.notify.model import DeliveryError, DeliveryStats
 from svcnode.notify.notifier import Notifier
 from svcnode.notify.settings import AlertPolicy, NotifySettings
 from tests.support.virtual_time import in_virtual_time
@@ -50,7 +51,7 @@ class Receiver:
         self.messages: list[Message] = []
         self.lost: list[int] = []
 
-    async def deliver(self, message: Message, lost: int) -> str | None:
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
         self.attempts.append((asyncio.get_running_loop().time(), NodeChange.of(message)))
         self.messages.append(message)
         self.lost.append(lost)
@@ -141,7 +142,7 @@ async def test_a_cancelled_notifier_ends_at_once() -> None:
     stats = DeliveryStats()
 
     class HangingReceiver(Receiver):
-        async def deliver(self, message: Message, lost: int) -> str | None:
+        async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
             await asyncio.sleep(1e9)
             return None
 
@@ -223,9 +224,9 @@ class FakeStorage:
 
 
 class FailingReceiver(Receiver):
-    async def deliver(self, message: Message, lost: int) -> str | None:
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
         await super().deliver(message, lost)
-        return "refused"
+        return DeliveryError("connection refused", ReasonCode.CONNECTION_REFUSED)
 
 
 class UnreliableReceiver(FailingReceiver):
@@ -237,7 +238,7 @@ class UnreliableReceiver(FailingReceiver):
         self.is_failing = False
         self.max_messages = max_messages
 
-    async def deliver(self, message: Message, lost: int) -> str | None:
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
         error = await super().deliver(message, lost)
         if self.is_failing or self.max_messages == 0:
             return error

@@ -44,7 +44,7 @@ FIELDS = [
 ]
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
-    *("started", "uptime_s", "last_event_id", "history_problem", "reload_problem"),
+    *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem"),
 ]
 
 
@@ -234,9 +234,10 @@ def test_conditions_of_the_node_are_published() -> None:
 
 
 def test_problems_of_history_and_reload_are_published(harness: OperatorHarness) -> None:
-    harness.history.problem = "the disk is full"
+    harness.history.problem, harness.history.problem_code = "the disk is full", "disk_full"
     harness.process_stats.record_reload("services.db: what?")
     node = document(harness)["node"]
+    assert node["history_problem_code"] == "disk_full"
     assert (node["history_problem"], node["reload_problem"]) == ("the disk is full", "services.db: what?")
 
 
