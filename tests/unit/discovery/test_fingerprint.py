@@ -1,4 +1,4 @@
-"""Answers as real servers give them, whole and in parts, and answers that only look alike."""
+"""Responses of real servers, whole and in parts, and similar responses of other servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOST_BLOCKED = b"\x46\x00\x00\x00\xff\x69\x04Host '127.0.0.1' is blocked"
 START = b"\x01\x00\x00\x00\x00\x02\x04\x00\x0a\x00\x0a\x00\x09" + bytes(20)
 CLOSE = b"\x01\x00\x00\x00\x00\x02\x04\x00\x0a\x00\x32\x00\x09" + bytes(20)
 
-SPOKEN: dict[str, tuple[Matcher, list[bytes]]] = {
+PROTOCOLS: dict[str, tuple[Matcher, list[bytes]]] = {
     "postgresql": (is_postgresql, [b"S", b"N"]),
     "mysql": (is_mysql, [MARIADB, MYSQL, TOO_MANY, HOST_BLOCKED]),
     "redis": (
@@ -50,45 +50,45 @@ OTHERS = {
     "ssh": b"SSH-2.0-OpenSSH_9.2p1\r\n",
     "smtp": b"220 mail.example.com ESMTP\r\n",
     "pop3": b"+OK ready\r\n",
-    "a pop3 server that is not pleased": b"-ERR unknown command\r\n",
+    "a pop3 error": b"-ERR unknown command\r\n",
     "http": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "a tls alert": b"\x15\x03\x01\x00\x02\x02\x46",
     "another version of amqp": b"AMQP\x00\x01\x00\x00",
-    "a broker that hangs up": CLOSE,
+    "a broker that closes": CLOSE,
     "a later packet of mysql": MYSQL[:3] + b"\x01" + MYSQL[4:],
     "an older mysql": MYSQL[:4] + b"\x09" + MYSQL[5:],
     "mysql without a version": MYSQL[:5] + b"\x00" + MYSQL[6:],
     "an error of mysql without a number": TOO_MANY[:5] + b"\x00\x00" + TOO_MANY[7:],
     "nothing but zeros": bytes(64),
 }
-CASES = [(kind, said) for kind, (_, all_said) in SPOKEN.items() for said in all_said]
+CASES = [(kind, received) for kind, (_, responses) in PROTOCOLS.items() for received in responses]
 
 
-@pytest.mark.parametrize(("kind", "said"), CASES)
-def test_a_service_is_known_by_what_it_says_and_is_no_other(kind: str, said: bytes) -> None:
-    assert [name for name, (judge, _) in SPOKEN.items() if judge(said)] == [kind]
+@pytest.mark.parametrize(("kind", "received"), CASES)
+def test_a_response_matches_exactly_its_service(kind: str, received: bytes) -> None:
+    assert [name for name, (matcher, _) in PROTOCOLS.items() if matcher(received)] == [kind]
 
 
-@pytest.mark.parametrize(("kind", "said"), CASES)
-def test_an_answer_that_comes_in_parts_is_waited_for(kind: str, said: bytes) -> None:
-    judge, _ = SPOKEN[kind]
-    judged = [judge(said[:length]) for length in range(len(said) + 1)]
-    assert judged[0] is None
-    assert False not in judged, "it was given up before it had said everything"
-    assert judged == sorted(judged, key=bool), "what was said afterwards took back what was known"
+@pytest.mark.parametrize(("kind", "received"), CASES)
+def test_a_partial_response_needs_more_bytes(kind: str, received: bytes) -> None:
+    matcher, _ = PROTOCOLS[kind]
+    results = [matcher(received[:length]) for length in range(len(received) + 1)]
+    assert results[0] is None
+    assert False not in results, "a partial response was refused"
+    assert results == sorted(results, key=bool), "more bytes changed a match"
 
 
-@pytest.mark.parametrize("said", OTHERS.values(), ids=list(OTHERS))
-@pytest.mark.parametrize("kind", SPOKEN)
-def test_what_another_server_says_is_no_sign_of_a_service(kind: str, said: bytes) -> None:
-    judge, _ = SPOKEN[kind]
-    assert judge(said) is False
+@pytest.mark.parametrize("received", OTHERS.values(), ids=list(OTHERS))
+@pytest.mark.parametrize("kind", PROTOCOLS)
+def test_a_response_of_another_server_does_not_match(kind: str, received: bytes) -> None:
+    matcher, _ = PROTOCOLS[kind]
+    assert matcher(received) is False
 
 
-@given(said=st.binary(max_size=64))
-def test_no_bytes_are_too_strange_to_be_judged(said: bytes) -> None:
-    for judge, _ in SPOKEN.values():
-        assert judge(said) in (True, False, None)
+@given(received=st.binary(max_size=64))
+def test_any_bytes_are_accepted(received: bytes) -> None:
+    for matcher, _ in PROTOCOLS.values():
+        assert matcher(received) in (True, False, None)
 
 
 DOCUMENTS = {
@@ -120,12 +120,12 @@ ODD: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("judge", DOCUMENTS)
-def test_a_service_is_known_by_its_document_and_is_no_other(judge: object) -> None:
-    document = DOCUMENTS[judge]  # type: ignore[index]
-    assert [other for other in DOCUMENTS if other(document)] == [judge]
+@pytest.mark.parametrize("matcher", DOCUMENTS)
+def test_a_document_matches_exactly_its_service(matcher: object) -> None:
+    document = DOCUMENTS[matcher]  # type: ignore[index]
+    assert [other for other in DOCUMENTS if other(document)] == [matcher]
 
 
 @pytest.mark.parametrize("document", ODD, ids=repr)
-def test_a_document_that_only_looks_alike_is_no_sign_of_a_service(document: object) -> None:
-    assert not [judge for judge in DOCUMENTS if judge(document)]
+def test_a_similar_document_does_not_match(document: object) -> None:
+    assert not [matcher for matcher in DOCUMENTS if matcher(document)]
