@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 
 READY = Verdict.ready()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ExpectedVerdict:
-    outcome: Outcome
-    code: ReasonCode
+class ExpectedVerdict(Verdict):
+    """As the right operand of == too: Python asks the subclass first."""
+
+    __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, ExpectedVerdict | Verdict):
-            return (self.outcome, self.code) == (other.outcome, other.code)
-        return NotImplemented
+        return isinstance(other, Verdict) and (self.outcome, self.code) == (other.outcome, other.code)
 
     def __hash__(self) -> int:
         return hash((self.outcome, self.code))
 
 
 def failed(code: ReasonCode) -> ExpectedVerdict:
-    return ExpectedVerdict(Outcome.FAILED, code)
+    return ExpectedVerdict(Outcome.FAILED, code=code)
 
 
 def not_ready(code: ReasonCode) -> ExpectedVerdict:
-    return ExpectedVerdict(Outcome.NOT_READY, code)
+    return ExpectedVerdict(Outcome.NOT_READY, code=code)
 
 
 def unknown(code: ReasonCode) -> ExpectedVerdict:
-    return ExpectedVerdict(Outcome.UNKNOWN, code)
+    return ExpectedVerdict(Outcome.UNKNOWN, code=code)
 
 
 CONNECTION_REFUSED = failed(ReasonCode.CONNECTION_REFUSED)

@@ -1,4 +1,4 @@
-"""beacon+http:// against the Beacon API of a node that keeps up, and of nodes that do not."""
+"""beacon+http:// against the Beacon API of a node that is in sync, and of nodes that are not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 
-from svcnode.core.model import Verdict
+from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
@@ -27,7 +27,16 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.beacon import BeaconServer
-from tests.support.verdicts import EXPIRES_SOON, NO_DESCRIPTORS
+from tests.support.verdicts import (
+    CONNECTION_REFUSED,
+    EXPIRES_SOON,
+    NO_DESCRIPTORS,
+    READY,
+    TLS_UNTRUSTED,
+    UNEXPECTED_RESPONSE,
+    failed,
+    not_ready,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +44,8 @@ if TYPE_CHECKING:
     from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
 
-READY = Verdict.ready()
 EXCHANGE = ("exchange", "", True)
+SYNCING = not_ready(ReasonCode.SYNCING)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +63,7 @@ def server(running: BeaconServer) -> Iterator[BeaconServer]:
 # ---- a node
 
 
-def test_a_node_that_keeps_up_is_ready(check: CheckRunner, server: BeaconServer) -> None:
+def test_a_node_in_sync_is_ready(check: CheckRunner, server: BeaconServer) -> None:
     assert check(server.url) == READY
     assert check.steps(server.url) == [("connect", "127.0.0.1", True), EXCHANGE]
 
@@ -62,34 +71,45 @@ def test_a_node_that_keeps_up_is_ready(check: CheckRunner, server: BeaconServer)
 def test_a_node_that_is_syncing_is_not_ready(check: CheckRunner, server: BeaconServer) -> None:
     server.set(is_syncing=True, sync_distance=300)
     for options in ({}, {"max_slot_lag": 1000}):
-        assert check(server.url, **options) == Verdict.not_ready(f"syncing: {server.url}")
+        assert check(server.url, **options) == SYNCING
 
 
-def test_a_node_in_trouble_is_failed(check: CheckRunner, server: BeaconServer) -> None:
+def test_a_node_that_is_not_initialized_is_failed(check: CheckRunner, server: BeaconServer) -> None:
     server.set(is_initialised=False)
     for options in ({}, {"max_slot_lag": 1000}):
-        assert check(server.url, **options) == Verdict.failed(f"not initialized, or in trouble: {server.url}")
+        assert check(server.url, **options) == failed(ReasonCode.UNHEALTHY)
 
 
-@pytest.mark.parametrize("status", [204, 301, 400, 401, 404, 429, 500])
-def test_any_other_answer_is_failed(check: CheckRunner, server: BeaconServer, status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (204, ReasonCode.UNEXPECTED_RESPONSE),
+        (301, ReasonCode.REDIRECTED),
+        (400, ReasonCode.BAD_REQUEST),
+        (401, ReasonCode.AUTH_REQUIRED),
+        (404, ReasonCode.NOT_FOUND),
+        (429, ReasonCode.RATE_LIMITED),
+        (500, ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_any_other_status_is_failed(check: CheckRunner, server: BeaconServer, status: int, code: ReasonCode) -> None:
     server.set(health=status)
-    assert check(server.url) == Verdict.failed(f"answered {status}, which is no answer of a beacon node: {server.url}")
+    assert check(server.url) == failed(code)
 
 
 def test_a_node_that_is_behind_is_not_ready(check: CheckRunner, server: BeaconServer) -> None:
     server.set(sync_distance=3)
     assert check(server.url, max_slot_lag=3) == READY
-    assert check(server.url, max_slot_lag=2) == Verdict.not_ready(f"3 slots behind, max_slot_lag is 2: {server.url}")
-    assert check(server.url, max_slot_lag=0) == Verdict.not_ready(f"3 slots behind, max_slot_lag is 0: {server.url}")
+    assert check(server.url, max_slot_lag=2) == not_ready(ReasonCode.LAGGING)
+    assert check(server.url, max_slot_lag=0) == not_ready(ReasonCode.LAGGING)
     assert check(server.url) == READY
 
 
-def test_both_are_asked_on_one_connection(check: CheckRunner, server: BeaconServer) -> None:
+def test_both_requests_use_one_connection(check: CheckRunner, server: BeaconServer) -> None:
     assert check.steps(server.url, max_slot_lag=0) == [("connect", "127.0.0.1", True), EXCHANGE, EXCHANGE]
 
 
-def test_nothing_is_left_of_a_check(check: CheckRunner, server: BeaconServer) -> None:
+def test_a_check_leaves_nothing_open(check: CheckRunner, server: BeaconServer) -> None:
     for options in ({}, {"max_slot_lag": 3}):
         assert assert_no_leaks(check, server.url, server.port, **options) == READY
     assert becomes_true(lambda: not client_count(server.port))
@@ -108,7 +128,7 @@ def test_a_frozen_node_is_failed_at_the_deadline(check: CheckRunner, server: Bea
 
 
 @pytest.mark.parametrize("options", [{}, {"max_slot_lag": 3}])
-def test_a_connection_can_be_kept(check: CheckRunner, server: BeaconServer, options: dict[str, int]) -> None:
+def test_a_connection_can_be_reused(check: CheckRunner, server: BeaconServer, options: dict[str, int]) -> None:
     assert_reused(check, server.url, server.port, **options)
 
 
@@ -116,17 +136,17 @@ def test_a_reused_connection_outlives_restarts_of_the_node(check: CheckRunner, s
     assert_survives_restarts(check, server)
 
 
-def test_a_reused_connection_sees_what_changes(check: CheckRunner, server: BeaconServer) -> None:
-    async def story() -> None:
+def test_a_change_is_found_on_a_reused_connection(check: CheckRunner, server: BeaconServer) -> None:
+    async def main() -> None:
         with reusing(server.url) as probe:
             assert (await check_with_steps(probe))[0] == READY
             server.set(is_syncing=True)
-            assert await check_with_steps(probe) == (Verdict.not_ready(f"syncing: {server.url}"), [REUSED, EXCHANGE])
+            assert await check_with_steps(probe) == (SYNCING, [REUSED, EXCHANGE])
 
-    check.run(story())
+    check.run(main())
 
 
-# ---- answers that are not as they should be
+# ---- invalid responses
 
 
 def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
@@ -136,7 +156,6 @@ def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
 @pytest.mark.parametrize(
     "answer",
     [
-        http_response(404, '{"code": 404}'),
         http_response(200, "<html>"),
         http_response(200, '{"data": {}}'),
         http_response(200, '{"data": {"sync_distance": null}}'),
@@ -148,14 +167,19 @@ def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
         http_response(200, '{"data": {"sync_distance": "' + "9" * 5000 + '"}}'),
     ],
 )
-def test_a_node_that_does_not_tell_how_far_behind_it_is_is_failed(check: CheckRunner, answer: bytes) -> None:
+def test_a_node_without_a_valid_sync_distance_is_failed(check: CheckRunner, answer: bytes) -> None:
     with KeepAliveBackend(node(answer)) as backend:
         url = f"beacon+http://{backend.address}"
-        assert check(url, max_slot_lag=3) == Verdict.failed(f"it does not tell how far behind it is: {url}")
+        assert check(url, max_slot_lag=3) == UNEXPECTED_RESPONSE
         assert check(url) == READY
 
 
-def test_what_stands_before_the_paths_and_who_asks_are_said(check: CheckRunner) -> None:
+def test_a_node_without_the_syncing_path_is_failed(check: CheckRunner) -> None:
+    with KeepAliveBackend(node(http_response(404, '{"code": 404}'))) as backend:
+        assert check(f"beacon+http://{backend.address}", max_slot_lag=3) == failed(ReasonCode.NOT_FOUND)
+
+
+def test_the_path_of_the_url_and_the_bearer_token_are_sent(check: CheckRunner) -> None:
     lag = http_response(200, json.dumps({"data": {"sync_distance": "0"}}))
     with KeepAliveBackend(node(lag)) as backend:
         assert check(f"beacon+http://{backend.address}/key/", max_slot_lag=0, bearer="swordfish") == READY
@@ -167,28 +191,25 @@ def test_what_stands_before_the_paths_and_who_asks_are_said(check: CheckRunner) 
     assert backend.requests_per_connection == [2]
 
 
-def test_a_certificate_that_ends_soon_is_not_ready(check: CheckRunner, certificate: Certificate) -> None:
+def test_a_certificate_that_expires_soon_is_not_ready(check: CheckRunner, certificate: Certificate) -> None:
     lag = http_response(200, json.dumps({"data": {"sync_distance": "0"}}))
     with KeepAliveBackend(node(lag), tls=server_tls(certificate)) as backend:
         url, ca = f"beacon+https://{backend.address}", str(certificate.certificate)
         for options in ({}, {"max_slot_lag": 3}):
             assert check(url, ca=ca, **options) == READY
             assert check(url, ca=ca, min_cert_days=1, **options) == EXPIRES_SOON
-            assert check(url, **options) == Verdict.failed(
-                f"its certificate is not valid: self-signed certificate: {url}"
-            )
+            assert check(url, **options) == TLS_UNTRUSTED
 
 
-# ---- what is no node
+# ---- not a node
 
 
-def test_a_port_that_refuses_is_failed(check: CheckRunner) -> None:
+def test_a_closed_port_is_failed(check: CheckRunner) -> None:
     with closed_port() as port:
-        url = f"beacon+http://127.0.0.1:{port}"
-        assert check(url) == Verdict.failed(f"connection refused: {url}")
+        assert check(f"beacon+http://127.0.0.1:{port}") == CONNECTION_REFUSED
 
 
-def test_a_mute_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
+def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
     with Backend(unresponsive) as backend:
         assert_times_out(check, f"beacon+http://{backend.address}", backend.port, "exchange")
 
@@ -199,9 +220,9 @@ def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> N
 
 @few_examples
 @given(answers=garbage(b"HTTP/1.1 ", b"HTTP/1.1 404 ", b"HTTP/1.1 404 Not Found\r\n\r\n"))
-def test_no_bytes_make_more_than_a_failure(check: CheckRunner, answers: list[bytes]) -> None:
+def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
     assert_all_failed(check, answers, lambda backend: f"beacon+http://{backend.address}")
 
 
-def test_running_out_of_file_descriptors_is_our_own_fault(check: CheckRunner, server: BeaconServer) -> None:
+def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: BeaconServer) -> None:
     assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)

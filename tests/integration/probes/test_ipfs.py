@@ -1,4 +1,4 @@
-"""ipfs+http:// against the RPC interface of an IPFS daemon, and against what only stands at its port."""
+"""ipfs+http:// against the RPC API of an IPFS daemon and against scripted servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 
-from svcnode.core.model import Verdict
+from svcnode.core.codes import ReasonCode
 from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
@@ -27,7 +27,15 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.servers.ipfs import IpfsServer
-from tests.support.verdicts import EXPIRES_SOON
+from tests.support.verdicts import (
+    CONNECTION_REFUSED,
+    EXPIRES_SOON,
+    READY,
+    TLS_UNTRUSTED,
+    UNEXPECTED_RESPONSE,
+    failed,
+    not_ready,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +43,8 @@ if TYPE_CHECKING:
     from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
 
-READY = Verdict.ready()
 EXCHANGE = ("exchange", "", True)
+TOO_FEW_PEERS = not_ready(ReasonCode.TOO_FEW_PEERS)
 ABOUT = http_response(200, json.dumps({"ID": "12D3KooWNode"}))
 
 
@@ -55,7 +63,7 @@ def server(running: IpfsServer) -> Iterator[IpfsServer]:
 # ---- a daemon
 
 
-def test_a_daemon_that_tells_its_id_is_ready(check: CheckRunner, server: IpfsServer) -> None:
+def test_a_daemon_with_an_id_is_ready(check: CheckRunner, server: IpfsServer) -> None:
     assert check(server.url) == READY
     assert check.steps(server.url) == [("connect", "127.0.0.1", True), EXCHANGE]
 
@@ -63,32 +71,32 @@ def test_a_daemon_that_tells_its_id_is_ready(check: CheckRunner, server: IpfsSer
 def test_a_daemon_with_too_few_peers_is_not_ready(check: CheckRunner, server: IpfsServer) -> None:
     server.set(peers=3)
     assert check(server.url, min_peers=3) == READY
-    assert check(server.url, min_peers=4) == Verdict.not_ready(f"3 peers, min_peers is 4: {server.url}")
+    assert check(server.url, min_peers=4) == TOO_FEW_PEERS
 
 
-def test_a_daemon_without_peers_says_null(check: CheckRunner, server: IpfsServer) -> None:
+def test_null_means_no_peers(check: CheckRunner, server: IpfsServer) -> None:
     server.set(peers=0)
     assert check(server.url) == READY
-    assert check(server.url, min_peers=1) == Verdict.not_ready(f"0 peers, min_peers is 1: {server.url}")
+    assert check(server.url, min_peers=1) == TOO_FEW_PEERS
 
 
-def test_a_daemon_that_is_offline_is_failed_when_peers_are_asked_for(check: CheckRunner, server: IpfsServer) -> None:
+def test_an_offline_daemon_is_failed_if_peers_are_required(check: CheckRunner, server: IpfsServer) -> None:
     server.set(is_online=False)
     assert check(server.url) == READY
-    assert check(server.url, min_peers=1) == Verdict.failed(f"it did not tell its peers: {server.url}")
+    assert check(server.url, min_peers=1) == failed(ReasonCode.SERVER_ERROR)
 
 
-def test_a_daemon_may_ask_who_we_are(check: CheckRunner, server: IpfsServer) -> None:
+def test_a_daemon_may_require_a_token(check: CheckRunner, server: IpfsServer) -> None:
     server.set(authorization="Bearer swordfish")
     assert check(server.url, bearer="swordfish", min_peers=1) == READY
-    assert check(server.url, bearer="tunafish") == Verdict.failed(f"answered 403 and did not tell its id: {server.url}")
+    assert check(server.url, bearer="tunafish") == failed(ReasonCode.PERMISSION_DENIED)
 
 
-def test_both_are_asked_on_one_connection(check: CheckRunner, server: IpfsServer) -> None:
+def test_both_requests_use_one_connection(check: CheckRunner, server: IpfsServer) -> None:
     assert check.steps(server.url, min_peers=1) == [("connect", "127.0.0.1", True), EXCHANGE, EXCHANGE]
 
 
-def test_nothing_is_left_of_a_check(check: CheckRunner, server: IpfsServer) -> None:
+def test_a_check_leaves_nothing_open(check: CheckRunner, server: IpfsServer) -> None:
     assert assert_no_leaks(check, server.url, server.port, min_peers=1) == READY
     assert becomes_true(lambda: not client_count(server.port))
 
@@ -104,7 +112,7 @@ def test_a_frozen_daemon_is_failed_at_the_deadline(check: CheckRunner, server: I
 # ---- reuse
 
 
-def test_a_connection_can_be_kept(check: CheckRunner, server: IpfsServer) -> None:
+def test_a_connection_can_be_reused(check: CheckRunner, server: IpfsServer) -> None:
     assert_reused(check, server.url, server.port, min_peers=1)
 
 
@@ -112,27 +120,24 @@ def test_a_reused_connection_outlives_restarts_of_the_daemon(check: CheckRunner,
     assert_survives_restarts(check, server)
 
 
-def test_a_reused_connection_sees_what_changes(check: CheckRunner, server: IpfsServer) -> None:
-    async def story() -> None:
+def test_a_change_is_found_on_a_reused_connection(check: CheckRunner, server: IpfsServer) -> None:
+    async def main() -> None:
         with reusing(server.url, min_peers=1) as probe:
             assert (await check_with_steps(probe))[0] == READY
             server.set(peers=0)
-            assert await check_with_steps(probe) == (
-                Verdict.not_ready(f"0 peers, min_peers is 1: {server.url}"),
-                [REUSED, EXCHANGE, EXCHANGE],
-            )
+            assert await check_with_steps(probe) == (TOO_FEW_PEERS, [REUSED, EXCHANGE, EXCHANGE])
 
-    check.run(story())
+    check.run(main())
 
 
-# ---- answers that are not as they should be
+# ---- invalid responses
 
 
 def daemon(peers: bytes) -> Callable[[ReceivedRequest], bytes]:
     return lambda request: ABOUT if request.target.endswith("/id") else peers
 
 
-def test_nothing_is_asked_with_get(check: CheckRunner) -> None:
+def test_every_request_is_a_post(check: CheckRunner) -> None:
     with KeepAliveBackend(daemon(http_response(200, '{"Peers": [{}]}'))) as backend:
         assert check(f"ipfs+http://{backend.address}/key/", min_peers=1) == READY
         assert [(one.method, one.target, one.body) for one in backend.requests] == [
@@ -154,47 +159,43 @@ def test_nothing_is_asked_with_get(check: CheckRunner) -> None:
         http_response(200, b"\xff"),
     ],
 )
-def test_a_daemon_that_does_not_tell_its_id_is_failed(check: CheckRunner, answer: bytes) -> None:
+def test_a_daemon_without_an_id_is_failed(check: CheckRunner, answer: bytes) -> None:
     with KeepAliveBackend(answer) as backend:
-        url = f"ipfs+http://{backend.address}"
-        assert check(url) == Verdict.failed(f"answered 200 and did not tell its id: {url}")
+        assert check(f"ipfs+http://{backend.address}") == UNEXPECTED_RESPONSE
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        http_response(500, "no"),
         http_response(200, "{}"),
         http_response(200, '{"Peers": 3}'),
         http_response(200, "no"),
         http_response(200, '{"Peers": [], "Peers": [{}]}'),
     ],
 )
-def test_a_daemon_that_does_not_tell_its_peers_is_failed(check: CheckRunner, answer: bytes) -> None:
+def test_a_daemon_without_a_list_of_peers_is_failed(check: CheckRunner, answer: bytes) -> None:
     with KeepAliveBackend(daemon(answer)) as backend:
-        url = f"ipfs+http://{backend.address}"
-        assert check(url, min_peers=1) == Verdict.failed(f"it did not tell its peers: {url}")
+        assert check(f"ipfs+http://{backend.address}", min_peers=1) == UNEXPECTED_RESPONSE
 
 
-def test_a_certificate_that_ends_soon_is_not_ready(check: CheckRunner, certificate: Certificate) -> None:
+def test_a_certificate_that_expires_soon_is_not_ready(check: CheckRunner, certificate: Certificate) -> None:
     with KeepAliveBackend(daemon(http_response(200, '{"Peers": [{}]}')), tls=server_tls(certificate)) as backend:
         url, ca = f"ipfs+https://{backend.address}", str(certificate.certificate)
         assert check(url, ca=ca, min_peers=1) == READY
         assert check(url, ca=ca, min_peers=1, min_cert_days=1) == EXPIRES_SOON
-        assert check(url, ca=ca, min_peers=2, min_cert_days=1) == Verdict.not_ready(f"1 peers, min_peers is 2: {url}")
-        assert check(url) == Verdict.failed(f"its certificate is not valid: self-signed certificate: {url}")
+        assert check(url, ca=ca, min_peers=2, min_cert_days=1) == TOO_FEW_PEERS
+        assert check(url) == TLS_UNTRUSTED
 
 
-# ---- what is no daemon
+# ---- not a daemon
 
 
-def test_a_port_that_refuses_is_failed(check: CheckRunner) -> None:
+def test_a_closed_port_is_failed(check: CheckRunner) -> None:
     with closed_port() as port:
-        url = f"ipfs+http://127.0.0.1:{port}"
-        assert check(url) == Verdict.failed(f"connection refused: {url}")
+        assert check(f"ipfs+http://127.0.0.1:{port}") == CONNECTION_REFUSED
 
 
-def test_a_mute_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
+def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
     with Backend(unresponsive) as backend:
         assert_times_out(check, f"ipfs+http://{backend.address}", backend.port, "exchange")
 
@@ -205,5 +206,5 @@ def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> N
 
 @few_examples
 @given(answers=garbage(b"HTTP/1.1 200 OK\r\n\r\n", b'HTTP/1.1 200 OK\r\n\r\n{"ID": ', ABOUT, b"HTTP/1.1 "))
-def test_no_bytes_make_more_than_a_failure(check: CheckRunner, answers: list[bytes]) -> None:
+def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
     assert_all_failed(check, answers, lambda backend: f"ipfs+http://{backend.address}", min_peers=1)

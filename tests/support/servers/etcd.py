@@ -1,4 +1,4 @@
-"""etcd: one member, several, members that only learn, and with users or TLS."""
+"""etcd: one member, a cluster, learners; with users or TLS."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 USER = "svcnode"
-PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
+PASSWORD = "ledger/pass:word"  # must be escaped in a URL
 ROOT_PASSWORD = "root/pass:word"
 READABLE_PREFIX = "ledger/"
 
 
 class EtcdServer(RealServer):
-    """A member of a cluster of one, unless an `EtcdCluster` says otherwise.
+    """A cluster of one member, or a member of an `EtcdCluster`.
 
-    With a certificate it takes nobody in without TLS, and the probe must be told so: its URL is the same.
-    With `is_guarded` it asks for a user: the URL has one that may read under `READABLE`, and nothing else.
+    With a certificate it accepts only TLS; the URL is the same, and the probe needs `tls`.
+    With `requires_auth` the URL has a user that may only read keys under `READABLE_PREFIX`.
     """
 
     def __init__(
-        self, folder: Path, *, member: str = "m1", is_guarded: bool = False, certificate: Certificate | None = None
+        self, folder: Path, *, member: str = "m1", requires_auth: bool = False, certificate: Certificate | None = None
     ) -> None:
         super().__init__(folder)
         self.member = member
-        self.requires_auth = is_guarded
+        self.requires_auth = requires_auth
         self.certificate = certificate
         self.peer_url = f"http://{self.host}:{free_port()}"
         self.cluster = f"{member}={self.peer_url}"
@@ -65,7 +65,7 @@ class EtcdServer(RealServer):
             "initial-cluster-state": "existing" if self.is_joining else "new",
             "heartbeat-interval": 50,
             "election-timeout": 500,
-            "strict-reconfig-check": "false",  # it would let nobody join in the first five seconds
+            "strict-reconfig-check": "false",  # otherwise no member can join in the first five seconds
             "logger": "zap",
             "log-level": "warn",
         }
@@ -92,7 +92,7 @@ class EtcdServer(RealServer):
             code, answer = self.call(f"/v3/auth/{path}", body)
             assert code == 200, f"{path}: {answer}"
 
-    # ---- what a test may ask and tell
+    # ---- requests of tests
 
     def call(self, path: str, body: Mapping[str, object] | None = None, *, token: str = "") -> tuple[int, Any]:
         """One call of its JSON gateway, such as `/v3/kv/range`."""
@@ -101,7 +101,7 @@ class EtcdServer(RealServer):
         return http_request(self.port, path, method="POST", body=body or {}, headers=headers, ca_file=trusted)
 
     def has_leader(self) -> bool:
-        """As this member believes. One that has just lost its leader does not know it yet."""
+        """As this member reports; it notices the loss of its leader with a delay."""
         code, status = self.call("/v3/maintenance/status")
         return code == 200 and int(status.get("leader", 0)) != 0
 
@@ -114,7 +114,7 @@ class EtcdServer(RealServer):
 
 
 class EtcdCluster:
-    """Its members are in `members` and are hurt one by one; what `add_learner` adds ends with the rest."""
+    """Tests may kill its `members`; the end of the block kills all members and learners."""
 
     def __init__(self, folder: Path, *, members: int = 3) -> None:
         self.folder = folder
@@ -150,7 +150,7 @@ class EtcdCluster:
         return [member for member in self.members if member is not leader]
 
     def add_learner(self) -> EtcdServer:
-        """A member that copies and does not vote. It stays one: nobody promotes it."""
+        """A member that replicates and does not vote; it is not promoted."""
         name = f"learner{len(self.learners) + 1}"
         learner = EtcdServer(self.folder / name, member=name)
         learner.cluster = f"{self.members[0].cluster},{learner.cluster}"
