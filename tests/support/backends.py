@@ -1,7 +1,7 @@
-"""Small real servers on free loopback ports, for whatever a probe may meet: good ones, bad ones and mute ones.
+"""Small real servers on free loopback ports: correct, faulty and unresponsive ones.
 
-Each serves on threads of its own for as long as its `with` block runs. Its end waits until every connection is closed
-at the other end, so a look that leaves one open fails its test.
+Each server runs in its own threads inside a `with` block. The end of the block waits until the clients have closed all
+connections, so a check that leaves one open fails its test.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-# ---- servers of any protocol
+# ---- any protocol
 
 
 class Peer:
@@ -64,14 +64,14 @@ class Peer:
     def _receive(self) -> None:
         data = self.sock.recv(65536)
         if not data:
-            raise ConnectionError("the other end has closed")
+            raise ConnectionError("the client closed the connection")
         self._received += data
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
     def shutdown_write(self) -> None:
-        """Nothing more to say; closing at once could take back what was said."""
+        """Send EOF. Closing the socket at once could discard data that was sent."""
         self.sock.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
@@ -80,7 +80,7 @@ class Peer:
 
 
 class Backend:
-    """Plays its script to each connection, on a thread of its own."""
+    """Runs its script for each connection, in a thread per connection."""
 
     def __init__(
         self, script: Callable[[Peer], object], *, tls: ssl.SSLContext | None = None, host: str = "", port: int = 0
@@ -118,7 +118,7 @@ class Backend:
     def _accept(self) -> None:
         while True:
             sock, _ = self._listener.accept()
-            sock.settimeout(4 * WAIT_TIMEOUT_S)  # those who look give up before
+            sock.settimeout(4 * WAIT_TIMEOUT_S)  # longer than any check
             if self._is_closing:
                 sock.close()
                 return
@@ -138,8 +138,8 @@ class Backend:
         except TimeoutError:
             self._errors.append(TimeoutError("a connection was left open"))
         except OSError:
-            pass  # whoever looked has seen enough
-        except Exception as exc:  # noqa: BLE001  told at the end
+            pass  # the client closed the connection
+        except Exception as exc:  # noqa: BLE001  reported at the end
             self._errors.append(exc)
 
     def _run_script(self, sock: socket.socket) -> None:
@@ -150,7 +150,7 @@ class Backend:
 
 
 def unresponsive(peer: Peer) -> None:
-    """Accept, and say nothing."""
+    """Accepts the connection and sends nothing."""
 
 
 def reset(peer: Peer) -> None:
@@ -158,7 +158,7 @@ def reset(peer: Peer) -> None:
 
 
 def reset_on_data(peer: Peer) -> None:
-    """Not before: a reset at once may come while the other end still connects, or asks."""
+    """After the first byte: an immediate reset may arrive while the client still connects or sends."""
     peer.read_exactly(1)
     peer.reset()
 
@@ -177,7 +177,7 @@ def sending(data: bytes) -> Callable[[Peer], None]:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port that is taken, so that nobody else can, but not listened on."""
+    """A port that is bound but does not listen, so that connections to it are refused."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
@@ -185,7 +185,7 @@ def closed_port() -> Iterator[int]:
 
 @contextmanager
 def full_backlog() -> Iterator[int]:
-    """A port whose queue is full and stays so: whoever connects waits for ever."""
+    """A port whose accept queue stays full, so that connections to it hang."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -198,12 +198,12 @@ def full_backlog() -> Iterator[int]:
             except TimeoutError:
                 break
         else:
-            raise AssertionError("the queue does not fill")
+            raise AssertionError("the accept queue does not fill")
         yield listener.getsockname()[1]
 
 
 def open_file_count() -> int:
-    return len(os.listdir("/dev/fd"))  # noqa: PTH208  it holds numbers, not paths
+    return len(os.listdir("/dev/fd"))  # noqa: PTH208  numbers, not paths
 
 
 # ---- HTTP
@@ -211,8 +211,6 @@ def open_file_count() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """A request as it came."""
-
     method: str
     target: str
     headers: dict[str, str]  # by lower-case name
@@ -228,13 +226,13 @@ class ReceivedRequest:
 
 
 class HttpBackend(Backend):
-    """Answers every request with the bytes it was given, or that it makes of the request, and ends the connection."""
+    """Sends the given response to every request, then closes the connection."""
 
     def __init__(
-        self, answer: bytes | Callable[[ReceivedRequest], bytes], *, tls: ssl.SSLContext | None = None, host: str = ""
+        self, response: bytes | Callable[[ReceivedRequest], bytes], *, tls: ssl.SSLContext | None = None, host: str = ""
     ) -> None:
         super().__init__(self._respond, tls=tls, host=host)
-        self._response = answer
+        self._response = response
         self.requests: list[ReceivedRequest] = []
 
     @property
@@ -249,15 +247,15 @@ class HttpBackend(Backend):
 
 
 def http_response(status: int = 200, body: bytes | str = b"", **headers: str) -> bytes:
-    """An answer with its length; `Content_Type="…"` is the header Content-Type."""
+    """A response with its length. `Content_Type="…"` is the header Content-Type."""
     raw = body.encode() if isinstance(body, str) else body
-    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(raw)}"]
+    lines = [f"HTTP/1.1 {status} Reason", f"Content-Length: {len(raw)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + raw
 
 
 class ProxyBackend(Backend):
-    """A proxy that does its work: absolute-form for http, CONNECT for anything else."""
+    """A working proxy: absolute-form for http, CONNECT for anything else."""
 
     def __init__(self) -> None:
         super().__init__(self._forward)
@@ -269,7 +267,7 @@ class ProxyBackend(Backend):
         if request.method == "CONNECT":
             host, _, port = request.target.rpartition(":")
             with socket.create_connection((host.strip("[]"), int(port)), WAIT_TIMEOUT_S) as upstream:
-                peer.send(b"HTTP/1.1 200 Connection established\r\nVia: us\r\n\r\n")
+                peer.send(b"HTTP/1.1 200 Connection established\r\nVia: proxy\r\n\r\n")
                 _relay(peer.sock, upstream)
             return
         url = urlsplit(request.target)
@@ -299,20 +297,20 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 # ---- TLS
 
 
-def server_tls(made: Certificate, *, clients: Path | None = None) -> ssl.SSLContext:
-    """For a server; with `clients`, only those that this file vouches for are let in."""
+def server_tls(pair: Certificate, *, clients: Path | None = None) -> ssl.SSLContext:
+    """The context of a server. With `clients`, a client needs a certificate that this file signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made.certificate, made.key)
+    context.load_cert_chain(pair.certificate, pair.key)
     if clients is not None:
         context.load_verify_locations(clients)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def reissued(made: Certificate, folder: Path, *, days_left: float) -> Certificate:
-    """The same certificate with another end, which may be past."""
-    old = x509.load_pem_x509_certificate(made.certificate.read_bytes())
-    key = load_pem_private_key(made.key.read_bytes(), None)
+def reissued(pair: Certificate, directory: Path, *, days_left: float) -> Certificate:
+    """The same certificate with another expiry date, which may be in the past."""
+    old = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
+    key = load_pem_private_key(pair.key.read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days_left)
     builder = (
@@ -326,6 +324,6 @@ def reissued(made: Certificate, folder: Path, *, days_left: float) -> Certificat
     )
     for extension in old.extensions:
         builder = builder.add_extension(extension.value, extension.critical)
-    new = Certificate(folder / f"{days_left}-days.pem", made.key)
+    new = Certificate(directory / f"{days_left}-days.pem", pair.key)
     new.certificate.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
     return new

@@ -1,4 +1,4 @@
-"""Certificates for this machine, made on the spot, that nobody but their own test trusts."""
+"""Self-signed certificates for localhost, made for one test."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Certificate:
 
 
 def make_certificate(
-    folder: Path, name: str = "node", *, passphrase: bytes | None = None, is_rsa: bool = False
+    directory: Path, name: str = "node", *, passphrase: bytes | None = None, is_rsa: bool = False
 ) -> Certificate:
-    """A certificate for localhost under a common name, and its key; an older one of that name is replaced."""
+    """A certificate for localhost with this common name, and its key. It replaces one with the same name."""
     key = rsa.generate_private_key(65537, 2048) if is_rsa else ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -47,7 +47,7 @@ def make_certificate(
         .sign(key, hashes.SHA256())
     )
     encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
-    made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
-    made.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
-    made.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
-    return made
+    pair = Certificate(directory / f"{name}.pem", directory / f"{name}.key")
+    pair.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
+    pair.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    return pair

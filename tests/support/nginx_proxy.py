@@ -1,4 +1,4 @@
-"""A real nginx before a node, as the docs set it up."""
+"""A real nginx in front of a node, as in the docs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ http {{
 
 @contextmanager
 def nginx_in_front_of(agent: Agent, location: str, node: str = "127.0.0.1:8420") -> Iterator[int]:
-    """Passes on to the agent what `location` says of the node; yields its port."""
-    folder, port = agent.config_file.parent, free_port()
+    """Forwards requests to the agent as `location` configures; yields the port of nginx."""
+    directory, port = agent.config_file.parent, free_port()
     location = location.replace(node, f"127.0.0.1:{agent.port}")
-    (folder / "nginx.conf").write_text(_CONFIG.format(port=port, location=location))
-    command = [program("nginx", "nginx-light"), "-p", f"{folder}/", "-c", "nginx.conf", "-e", "stderr"]
+    (directory / "nginx.conf").write_text(_CONFIG.format(port=port, location=location))
+    command = [program("nginx", "nginx-light"), "-p", f"{directory}/", "-c", "nginx.conf", "-e", "stderr"]
     proxy = subprocess.Popen(command)
     try:
         agent.wait_until(lambda: is_listening(port))

@@ -1,9 +1,9 @@
-"""`spool:/path`: a folder that one program fills and another one empties.
+"""`spool:/path`: a directory that one program fills and another one empties.
 
-ready      it holds fewer than `max_files` files
-not ready  it holds more: whoever empties it lags behind
-failed     it is missing, or is no folder
-unknown    no file descriptors or threads left here
+ready      it has fewer than `max_files` files
+not ready  it has more files: the program that empties it lags behind
+failed     it is missing, or is not a directory
+unknown    no file descriptors or threads left on this machine
 """
 
 from __future__ import annotations
@@ -12,47 +12,47 @@ import os
 from dataclasses import dataclass, field
 from itertools import islice
 
-from svcnode import OptionError, ProbeError, Verdict
-from svcnode.net.os_errors import verdict_for_os_error
+from svcnode import OptionError, ReasonCode, Verdict
+from svcnode.net.os_errors import verdict_for_file_error
 from svcnode.net.threads import DaemonCall
+from svcnode.net.url import UrlError
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.options import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SpoolProbe(UrlProbe):
-    # Every field is an option. Its type says what is accepted, so it is imported for real and not for type checkers
-    # only; the refusals, by name, come for free.
+    # Every field is an option. svcnode parses it by its type, so the type is imported at run time. An invalid value is
+    # an error that names the option.
     max_files: Count = 100
 
-    # No option (init=False), and no reason to take two probes for different ones (compare=False).
+    # Not an option (init=False), and not part of the equality of two probes (compare=False).
     _thread: DaemonCall = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        # What can be known to be wrong is refused here, before the first look, with the way to mend it.
+        # Invalid configurations are rejected here, before the first check. The error says how to fix them.
         if not self.url.file_path:
-            raise ProbeError('names no folder; write its path, as in "spool:/var/spool/app"')
+            raise UrlError("path", 'the URL has no path; write "spool:/var/spool/app"')
         if not self.url.file_path.startswith("/"):
-            # It would be sought in the folder where svcnode was started, which is rarely the one that was meant.
-            raise ProbeError('names a folder by a relative path; write all of it, as in "spool:/var/spool/app"')
+            # A relative path would depend on the directory in which svcnode is started.
+            raise UrlError("path", 'the path must be absolute; write "spool:/var/spool/app"')
         if self.max_files < 1:
-            raise OptionError("max_files", "is at least 1, or the folder could never be ready")
+            raise OptionError("max_files", "must be at least 1")
         object.__setattr__(self, "_thread", DaemonCall("spool"))  # the dataclass is frozen
 
     async def check(self) -> Verdict:
-        # The folder may lie on a disk that hangs, and nothing may hold up the event loop. There is no deadline here:
-        # svcnode sets it, and cancels.
-        return await self._thread.look(self._check_now)
+        # Reading a directory can block, and a check must not block the event loop, so it runs in a thread.
+        # There is no timeout here: svcnode sets the deadline and cancels the check.
+        return await self._thread.check(self._check_now)
 
     def _check_now(self) -> Verdict:
         path = self.url.file_path
         try:
             with os.scandir(path) as entries:
                 files = (entry for entry in entries if entry.is_file(follow_symlinks=False))
-                # Counted no further than it matters: a spool that nobody empties holds millions.
-                count = sum(1 for _ in islice(files, self.max_files))
+                count = sum(1 for _ in islice(files, self.max_files))  # there may be millions: stop at the limit
         except OSError as exc:
-            return verdict_for_os_error(exc, path)  # failed, or unknown where the fault is our own
+            return verdict_for_file_error(exc, path)  # failed, or unknown if the fault is on this machine
         if count < self.max_files:
             return Verdict.ready()
-        return Verdict.not_ready(f"{self.max_files} files or more wait there: {path}")
+        return Verdict.not_ready(f"{self.max_files} or more files are waiting: {path}", code=ReasonCode.LAGGING)
