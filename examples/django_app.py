@@ -1,4 +1,4 @@
-# A whole Django project in one file that answers for its node, under WSGI and under ASGI.
+# A Django project in one file that serves its node, under WSGI and under ASGI.
 #
 #     pip install svcnode django gunicorn uvicorn
 #     gunicorn --chdir examples --preload --workers 2 django_app:wsgi_application
@@ -26,12 +26,12 @@ settings.configure(
     DATABASES={
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
-            "NAME": f"{LEDGER.as_uri()}?mode=rw",  # a ledger that is gone stays gone
+            "NAME": f"{LEDGER.as_uri()}?mode=rw",  # do not create a missing ledger
             "OPTIONS": {"uri": True},
         }
     },
     ROOT_URLCONF=__name__,
-    SECRET_KEY="only an example",
+    SECRET_KEY="example",
 )
 
 with closing(sqlite3.connect(LEDGER)) as database:
@@ -55,11 +55,11 @@ node = Node("validator-7", version="v1.4.2")
 
 @node.check("ledger/main", name="Ledger", description="SQLite file", impact="critical", interval="500ms", fall=2)
 def ledger_can_be_read() -> None:
-    # Every run has a thread of its own, and Django a connection for every thread: hand it back.
+    # Every check runs in a new thread, and Django opens a connection per thread: close it.
     with closing(connection):
         entry_count()
 
 
-# Paths under /svc are the node's, all others stay Django's.
+# The node handles paths under /svc, Django all others.
 wsgi_application = wsgi(node, fallback=get_wsgi_application())
 asgi_application = asgi(node, fallback=get_asgi_application())

@@ -1,4 +1,4 @@
-# A Flask application that answers for its node, under a server that forks.
+# A Flask application that serves its node, under a server that forks.
 #
 #     pip install svcnode flask gunicorn
 #     gunicorn --chdir examples --preload --workers 2 flask_app:app
@@ -40,5 +40,5 @@ def entries() -> dict[str, int]:
     return {"entries": entry_count()}
 
 
-# Paths under /svc are the node's, all others stay Flask's. Each worker looks for itself, from its first request on.
+# The node handles paths under /svc, Flask all others. Each worker probes, from its first request on.
 app.wsgi_app = wsgi(node, fallback=app.wsgi_app)  # type: ignore[assignment, method-assign]

@@ -1,4 +1,4 @@
-# How gunicorn runs flask_app.py when each worker is to look as soon as it is there, not from its first request on.
+# Gunicorn settings for flask_app.py: each worker probes from its start, not from its first request on.
 #
 #     pip install svcnode flask gunicorn
 #     cd examples

@@ -1,7 +1,7 @@
-# The node by itself under an ASGI server, answering under two prefixes.
+# The node as the main ASGI application, under two prefixes.
 #
 #     pip install svcnode uvicorn
-#     python -m http.server 9000 &                        # stands in for the indexer
+#     python -m http.server 9000 &                        # plays the indexer
 #     uvicorn --app-dir examples plain_asgi:app
 #     curl -i localhost:8000/svc/node/health
 #     curl -i localhost:8000/eigen/node/health
@@ -40,4 +40,4 @@ async def indexer_accepts() -> None:
     await writer.wait_closed()
 
 
-app = asgi(node, prefix=["/svc", "/eigen"])  # the server's own lifespan starts and stops the looking
+app = asgi(node, prefix=["/svc", "/eigen"])  # the server's lifespan starts and stops probing

@@ -1,7 +1,7 @@
-# A Starlette application with the node mounted under a path, and a lifespan of its own.
+# A Starlette application with the node mounted under a path, and its own lifespan.
 #
 #     pip install svcnode starlette uvicorn
-#     python -m http.server 9000 &                        # stands in for the indexer
+#     python -m http.server 9000 &                        # plays the indexer
 #     uvicorn --app-dir examples starlette_app:app
 #     curl -i localhost:8000/node-api/svc/node/health
 
@@ -27,7 +27,7 @@ node = Node("validator-7", version="v1.4.2")
 
 @node.check("ledger", name="Ledger", description="SQLite file", impact="critical", interval="500ms", fall=2)
 def ledger_has_entries() -> Verdict:
-    """A verdict says more than yes or no: a ledger that can be read but holds nothing is not ready."""
+    """Return a verdict for more than success or failure: an empty ledger is not ready."""
     with closing(sqlite3.connect(f"{LEDGER.as_uri()}?mode=ro", uri=True)) as database:
         (count,) = database.execute("SELECT count(*) FROM entries").fetchone()
     return Verdict.ready(f"{count} entries") if count else Verdict.not_ready("no entries yet")
@@ -42,7 +42,7 @@ async def indexer_accepts() -> None:
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[dict[str, sqlite3.Connection]]:
-    """What the application opened before there was a node, and the looking inside it."""
+    """Open the application's own resources, and probe inside the block."""
     with closing(sqlite3.connect(LEDGER)) as ledger:
         ledger.executescript("CREATE TABLE IF NOT EXISTS entries (amount INTEGER); INSERT INTO entries VALUES (1)")
         async with node.probing():

@@ -1,4 +1,4 @@
-# A program without a web framework or an event loop: it writes blocks into a ledger and answers for itself.
+# A program without a web framework or an event loop: it writes blocks into a ledger and serves its node.
 #
 #     pip install svcnode
 #     python examples/worker.py
@@ -17,11 +17,11 @@ from svcnode import Node, wsgi
 
 LEDGER = Path(os.environ.get("LEDGER", "ledger.db")).absolute()
 PORT = int(os.environ.get("PORT", "8000"))
-BEHIND = 3  # blocks to catch up with before the node is of use
+BEHIND = 3  # blocks to catch up with before the node is healthy
 
-node = Node("replayer-1", version="v0.3.0", starting=True)  # 206 at best, until it says that it has started
+node = Node("replayer-1", version="v0.3.0", starting=True)  # at best 206 until node.started()
 
-# The loop below reports. Should it hang or die, five seconds of silence take the service Down.
+# The loop below reports. If it hangs or ends, the service is Down after 5 s.
 replay = node.register("replay/main", name="Replay", description="Writes blocks", impact="critical", ttl="5s")
 
 
@@ -53,7 +53,7 @@ def replay_blocks(stopping: threading.Event) -> None:
 
 
 class Server(ThreadingMixIn, WSGIServer):
-    """A thread for each request, so that a slow client keeps nobody waiting."""
+    """One thread per request, so that a slow client does not block others."""
 
     daemon_threads = True
 
