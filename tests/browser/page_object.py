@@ -1,4 +1,4 @@
-"""The page as people see it, in the words of the tests."""
+"""A page object for the operator page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEALTHS = {
     "unhealthy": ("Unhealthy", "✖"),
     "unknown": ("Unknown", "○"),
 }
-# Every way in which a page could break its own rules is told to the console.
+# Reports violations of the content security policy to the console.
 REPORT_CSP_VIOLATIONS = "addEventListener('securitypolicyviolation', (e) => console.error('policy: ' + e.blockedURI))"
 
 
@@ -34,23 +34,23 @@ class NodePage:
         page.on("request", lambda request: self.requests.append(request.url))
 
     def _on_console(self, message: Any) -> None:
-        # A node that a test ends before its page is closed is no fault of the page.
+        # The test stopped the node before it closed the page.
         if message.type not in ("error", "warning") or "net::ERR_CONNECTION_" in message.text:
             return
-        is_about_silence = "ERR_" in message.text or "Failed to load resource" in message.text
-        if not (self._allows_disconnect and is_about_silence):
+        is_about_connection = "ERR_" in message.text or "Failed to load resource" in message.text
+        if not (self._allows_disconnect and is_about_connection):
             self.errors.append(message.text)
 
     def allow_disconnect(self) -> None:
-        """From now on the node may be away, which a browser complains about."""
+        """Ignore connection errors from now on."""
         self._allows_disconnect = True
 
     def suspend_for_an_hour(self) -> None:
-        """As a computer does; from here on its clock stands still but for what a test lets pass."""
+        """As a laptop does; afterwards the clock advances only when the test runs it."""
         self.page.clock.pause_at(self.page.evaluate("Date.now()") + 500)
         self.page.clock.fast_forward(3_600_000)
 
-    # ---- what stands there
+    # ---- elements
 
     def row(self, service_id: str) -> Locator:
         return self.page.locator(f"tr[data-id={json.dumps(service_id, ensure_ascii=False)}]")
@@ -66,8 +66,15 @@ class NodePage:
         found: list[str] = self.page.eval_on_selector_all(".chunk tr[data-id]", "rows => rows.map(r => r.dataset.id)")
         return found
 
-    def buckets(self, service_id: str) -> Locator:
+    def bars(self, service_id: str) -> Locator:
         return self.row(service_id).locator(".bars")
+
+    def expect_connection(self, mode: str) -> None:
+        """`live`, `polling`, `retrying` or `lost`."""
+        expect(self.page.locator("#node")).to_have_attribute("data-connection", mode)
+
+    def expect_code(self, service_id: str, code: str) -> None:
+        expect(self.row(service_id)).to_have_attribute("data-code", code)
 
     @property
     def tooltip(self) -> Locator:
@@ -77,18 +84,18 @@ class NodePage:
     def overflows_viewport(self) -> bool:
         return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
-    # ---- what must come to pass
+    # ---- expectations
 
     def wait_for_bars(self, service_id: str) -> None:
-        """Without `expect`, which describes the whole page when something is not there yet: of many rows, for long."""
-        self.buckets(service_id).wait_for()
+        """Without `expect`, which is slow with many rows: it describes the whole page while it waits."""
+        self.bars(service_id).wait_for()
 
     def expect_health(self, health: str, node: str = "validator-7") -> None:
-        """Everywhere at once: in the word, the title and the icon."""
-        word, sign = HEALTHS[health]
+        """In headline, title and icon."""
+        label, symbol = HEALTHS[health]
         expect(self.page.locator("#node")).to_have_attribute("data-health", health)
-        expect(self.page.get_by_role("heading", level=1)).to_have_text(re.compile(re.escape(f"{node} {word}")))
-        expect(self.page).to_have_title(f"{sign} {node}: {word.lower()}")
+        expect(self.page.get_by_role("heading", level=1)).to_have_text(re.compile(re.escape(f"{node} {label}")))
+        expect(self.page).to_have_title(f"{symbol} {node}: {label.lower()}")
         expect(self.page.locator("link[rel=icon]")).to_have_attribute("href", f"static/{health}.svg")
 
     def expect_status(self, service_id: str, status: str) -> None:
@@ -97,5 +104,5 @@ class NodePage:
 
     def expect_ids(self, *ids: str) -> None:
         expect(self.page.locator(".chunk tr[data-id]")).to_have_count(len(ids))
-        for place, service_id in enumerate(ids):
-            expect(self.page.locator(".chunk tr[data-id]").nth(place)).to_have_attribute("data-id", service_id)
+        for position, service_id in enumerate(ids):
+            expect(self.page.locator(".chunk tr[data-id]").nth(position)).to_have_attribute("data-id", service_id)
