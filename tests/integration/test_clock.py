@@ -1,4 +1,4 @@
-"""The clock of a node goes on while the machine is asleep."""
+"""The clock of a node also counts the time that the machine sleeps."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import sys
 import pytest
 
 SUSPENDED_S = 1_000_000
-# In a time namespace, the machine has slept for as long as one says.
-SUSPEND_CODE = ["unshare", "--time", "--fork", "--boottime", str(SUSPENDED_S)]
-LEAD = """
+# In a time namespace, CLOCK_BOOTTIME is ahead of time.monotonic, as after a sleep.
+IN_TIME_NAMESPACE = ["unshare", "--time", "--fork", "--boottime", str(SUSPENDED_S)]
+PRINT_LEADS = """
 import time
 from svcnode.node import Node
 from svcnode.server.response_cache import ResponseCache
-from svcnode.server.connection import steady_s
+from svcnode.server.connection import monotonic_s
 
 node = Node("validator-7", version="v1")
-for now_s in (node.now_s, ResponseCache(node, ("/svc",))._clock, steady_s):
-    print(round(now_s() - time.monotonic()))
+for clock in (node.now_s, ResponseCache(node, ("/svc",))._clock, monotonic_s):
+    print(round(clock() - time.monotonic()))
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="making a time namespace needs root")
-def test_a_night_asleep_makes_evidence_as_old_as_the_night() -> None:
-    said = subprocess.run(
-        [*SUSPEND_CODE, sys.executable, "-c", LEAD], capture_output=True, text=True, check=True, timeout=60
+@pytest.mark.skipif(os.geteuid() != 0, reason="a time namespace needs root")
+def test_the_time_asleep_makes_evidence_older() -> None:
+    process = subprocess.run(
+        [*IN_TIME_NAMESPACE, sys.executable, "-c", PRINT_LEADS], capture_output=True, text=True, check=True, timeout=60
     )
-    assert [int(line) for line in said.stdout.split()] == [SUSPENDED_S] * 3
+    assert [int(line) for line in process.stdout.split()] == [SUSPENDED_S] * 3

@@ -1,4 +1,4 @@
-"""A program that forks while its threads are at work: the child has the node as it was, and none of the threads."""
+"""Forks while other threads run: the child has the node, but none of the threads and none of their locks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from svcnode.core import state_machine
 from svcnode.core.model import Health, Status, Tally
 from svcnode.node import Node
-from svcnode.scheduler import thread as looking
+from svcnode.scheduler import thread as scheduler_thread
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Policy, ServiceState
 
-WAIT_TIMEOUT_S = 5
+WAIT_TIMEOUT_S = 30
 
-# That such forks are dangerous is what Python says of them from 3.12 on, and the point of these tests.
+# Python 3.12 and later warn of forks in a process with threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 
-def child_output(story: Callable[[], object]) -> str:
-    """What a story comes to in a forked process; nothing where it fails, or hangs."""
+def child_output(function: Callable[[], object]) -> str:
+    """The text of the result in a forked process; empty if it fails or hangs."""
     reads, writes = os.pipe()
     if (child := os.fork()) == 0:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(WAIT_TIMEOUT_S)
-            os.write(writes, str(story()).encode())
+            os.write(writes, str(function()).encode())
         finally:
             os._exit(0)
     os.close(writes)
-    with os.fdopen(reads) as ear:
-        said = ear.read()
+    with os.fdopen(reads) as reader:
+        output = reader.read()
     os.waitpid(child, 0)
-    return said
+    return output
 
 
 class PausePoint:
-    """Halts every thread but that of the test."""
+    """Pauses every thread except that of the test."""
 
     def __init__(self) -> None:
-        self._is_reached, self._may_go_on = threading.Event(), threading.Event()
-        self._passes = threading.current_thread()
+        self._is_reached, self._may_continue = threading.Event(), threading.Event()
+        self._test_thread = threading.current_thread()
 
     def __call__(self) -> None:
-        if threading.current_thread() is not self._passes:
+        if threading.current_thread() is not self._test_thread:
             self._is_reached.set()
-            assert self._may_go_on.wait(WAIT_TIMEOUT_S)
+            assert self._may_continue.wait(WAIT_TIMEOUT_S)
 
     @contextmanager
     def reached_by(self, work: Callable[[], object]) -> Iterator[None]:
@@ -64,7 +64,7 @@ class PausePoint:
         try:
             yield
         finally:
-            self._may_go_on.set()
+            self._may_continue.set()
             worker.join(WAIT_TIMEOUT_S)
 
 
@@ -86,43 +86,43 @@ def test_a_child_forked_while_another_thread_reports_can_report_and_read(pause_p
     node = Node("validator-7", version="v1", clock=clock)
     db = node.register("db", impact="critical")
 
-    def story() -> Health:
+    def in_child() -> Health:
         db.down("gone")
         return node.health
 
     with pause_point.reached_by(db.up):
-        assert child_output(story) == str(Health.UNHEALTHY)
+        assert child_output(in_child) == str(Health.UNHEALTHY)
 
 
-def test_what_was_believed_and_not_yet_counted_counts_in_the_child(
+def test_a_state_that_was_set_and_not_yet_counted_is_counted_in_the_child(
     pause_point: PausePoint, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node("validator-7", version="v1", clock=clock)
     db, other = (node.register(one, impact="critical") for one in ("db", "other"))
     db.up()
     other.up()
-    count = node._update_tally
+    update_tally = node._update_tally
 
-    def halting_count(before: Tally, after: Tally) -> None:
+    def pausing_update(before: Tally, after: Tally) -> None:
         pause_point()
-        count(before, after)
+        update_tally(before, after)
 
-    monkeypatch.setattr(node, "_update_tally", halting_count)
+    monkeypatch.setattr(node, "_update_tally", pausing_update)
     healths: list[Health] = []
     node.subscribe(lambda change: healths.append(change.health))
 
-    def story() -> list[int]:
+    def in_child() -> list[int]:
         before = [int(node.health)]
-        other.up("again")  # no change by itself, but what was missed is told now
+        other.up("again")  # not a change, but it delivers the missed one
         db.up()
         return [*before, int(node.health), *map(int, healths)]
 
     with pause_point.reached_by(lambda: db.down("gone")):
-        assert child_output(story) == "[503, 200, 503, 200]"
+        assert child_output(in_child) == "[503, 200, 503, 200]"
     assert node.health is Health.UNHEALTHY
 
 
-def test_what_was_believed_lapses_in_the_child_when_its_own_time_is_over(
+def test_a_state_that_was_set_expires_in_the_child_at_its_own_time(
     pause_point: PausePoint, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node("validator-7", version="v1", clock=clock)
@@ -130,84 +130,84 @@ def test_what_was_believed_lapses_in_the_child_when_its_own_time_is_over(
     db.down("gone")
     expires_at_s = state_machine.expires_at_s
 
-    def halting(state: ServiceState, policy: Policy) -> float:
+    def pausing(state: ServiceState, policy: Policy) -> float:
         pause_point()
         return expires_at_s(state, policy)
 
-    monkeypatch.setattr(state_machine, "expires_at_s", halting)
+    monkeypatch.setattr(state_machine, "expires_at_s", pausing)
 
-    def story() -> list[int]:
+    def in_child() -> list[int]:
         before = int(node.health)
         clock.advance(31.0)
         return [before, int(node.health)]
 
     with pause_point.reached_by(db.up):
-        assert child_output(story) == "[200, 503]"
+        assert child_output(in_child) == "[200, 503]"
 
 
-def test_a_child_forked_while_a_listener_is_told_hears_of_its_own_changes(
+def test_a_child_forked_while_a_listener_runs_delivers_its_own_changes(
     pause_point: PausePoint, clock: VirtualClock
 ) -> None:
-    node, heard = Node("validator-7", version="v1", clock=clock), list[Status]()
+    node, received = Node("validator-7", version="v1", clock=clock), list[Status]()
     db = node.register("db")
 
     def listener(change: Change) -> None:
         pause_point()
         assert change.after is not None
-        heard.append(change.after.status)
+        received.append(change.after.status)
 
     node.subscribe(listener)
 
-    def story() -> list[str]:
+    def in_child() -> list[str]:
         db.down("gone")
         node.subscribe(listener)()
-        return [one.value for one in heard]
+        return [status.value for status in received]
 
     with pause_point.reached_by(db.up):
-        assert child_output(story) == "['Down']"
-    assert heard == [Status.UP]
+        assert child_output(in_child) == "['Down']"
+    assert received == [Status.UP]
 
 
-def test_a_child_forked_by_a_listener_hears_the_rest(clock: VirtualClock) -> None:
-    node, heard = Node("validator-7", version="v1", clock=clock), list[str]()
+def test_a_child_forked_by_a_listener_delivers_the_remaining_changes(clock: VirtualClock) -> None:
+    node, received = Node("validator-7", version="v1", clock=clock), list[str]()
     db = node.register("db")
 
-    def goes_to_the_background(change: Change) -> None:
-        if not heard and os.fork():
+    def daemonize(change: Change) -> None:
+        if not received and os.fork():
             os._exit(0)
 
-    def story() -> list[str]:
-        node.subscribe(goes_to_the_background)
-        node.subscribe(lambda change: heard.append(node.status("db").value))  # type: ignore[union-attr]  # it is registered
+    def in_child() -> list[str]:
+        node.subscribe(daemonize)
+        node.subscribe(lambda change: received.append(node.status("db").value))  # type: ignore[union-attr]
         db.down("gone")
         db.up()
-        return heard
+        return received
 
-    assert child_output(story) == "['Down', 'Up']"
+    assert child_output(in_child) == "['Down', 'Up']"
 
 
 def test_a_child_forked_while_probing_is_started_can_start_its_own(
     pause_point: PausePoint, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Looking:
+    class PausingThread:
         def __init__(self, node: Node) -> None:
             pause_point()
 
         def stop(self) -> None: ...
 
-    monkeypatch.setattr(looking, "SchedulerThread", Looking)
+    monkeypatch.setattr(scheduler_thread, "SchedulerThread", PausingThread)
     node = Node("validator-7", version="v1", clock=clock)
 
-    def story() -> str:
+    def in_child() -> str:
         node.start()
         node.stop()
         return "started"
 
     with pause_point.reached_by(node.start):
-        assert child_output(story) == "started"
+        assert child_output(in_child) == "started"
 
 
-def test_a_fork_that_finds_no_thread_at_work_changes_nothing(clock: VirtualClock) -> None:
+def test_a_fork_while_no_thread_changes_the_node_changes_nothing(clock: VirtualClock) -> None:
     node = Node("validator-7", version="v1", clock=clock)
     node.register("db").up()
     assert child_output(lambda: node.revision) == str(node.revision)

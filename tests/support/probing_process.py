@@ -1,4 +1,4 @@
-"""A node in a process of its own that looks as it is told to, and counts what it holds."""
+"""A node in its own process that runs the given probes and counts its tasks, threads and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections import deque
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,25 +19,24 @@ import uvloop
 
 from svcnode import Node, Verdict
 from svcnode.probes import make_probe
+from svcnode.probes.base import Probe
 from svcnode.probes.run import close_probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from svcnode.probes.base import Probe
-
 ROOT = Path(__file__).parents[2]
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 READY_TIMEOUT_S = 60.0
-SETTLE_TIMEOUT_S = 3.0
-EXIT_TIMEOUT_S = 10.0
+SETTLE_TIMEOUT_S = 10.0
+EXIT_TIMEOUT_S = 30.0
 TICK_S = 0.02
-TICKS_PER_COUNT = 5
+SAMPLE_INTERVAL_S = 0.1
 STABLE_TICKS = 10
 
 
 class ProbingProcess:
-    """Looks from the beginning of its `with` block until `result` tells what came of it."""
+    """Runs the checks from the start of its `with` block until `result` returns."""
 
     def __init__(self, loop_name: str, probes: Mapping[str, Any], schedule: Mapping[str, Any]) -> None:
         plan = {"loop": loop_name, "probes": dict(probes), "schedule": dict(schedule)}
@@ -62,13 +60,13 @@ class ProbingProcess:
         self._stderr_file.close()
 
     def wait_until_ready(self, ids: Collection[str]) -> None:
-        """Every one of these services has been seen ready twice."""
+        """Wait until each of these services was ready twice."""
         self._send(list(ids))
         missing = self._receive()
         assert not missing, missing
 
     def probe_for(self, wait_s: float) -> None:
-        """Go on for so long, and then stop looking; `result` waits for it."""
+        """Continue for this time, then stop; `result` waits for it."""
         self._send(wait_s)
 
     def result(self) -> dict[str, Any]:
@@ -76,13 +74,13 @@ class ProbingProcess:
         return result
 
     def wait_for_exit(self) -> None:
-        """It ends by itself, and has nothing to complain about."""
+        """The process exits by itself with code 0 and an empty stderr."""
         code = self._process.wait(EXIT_TIMEOUT_S)
         assert (code, self._stderr_text()) == (0, "")
 
-    def _send(self, what: object) -> None:
+    def _send(self, value: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.write(json.dumps(value) + "\n")
         self._process.stdin.flush()
 
     def _receive(self) -> Any:
@@ -99,32 +97,32 @@ class ProbingProcess:
 # ---- in the process
 
 
-class RecordingProbe:
-    """A probe, and a diary of its looks."""
+class RecordingProbe(Probe):
+    """Runs another probe and records its checks."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self.checks: list[tuple[float, float, str]] = []  # when each began and ended, and what it saw
+        self.checks: list[tuple[float, float, str]] = []  # start, end and outcome
 
     async def check(self) -> Verdict:
-        began_s, saw = time.monotonic(), "cancelled"
+        began_s, outcome = time.monotonic(), "cancelled"
         try:
             verdict = await self._probe.check()
-            saw = f"{verdict.outcome.value} {verdict.reason}"
+            outcome = f"{verdict.outcome.value} {verdict.reason}"
             return verdict
         finally:
-            self.checks.append((began_s, time.monotonic(), saw))
+            self.checks.append((began_s, time.monotonic(), outcome))
 
     def close(self) -> None:
         close_probe(self._probe)
 
     @property
     def ready_count(self) -> int:
-        return sum(saw.startswith("ready") for _, _, saw in self.checks)
+        return sum(outcome.startswith("ready") for _, _, outcome in self.checks)
 
 
 def resource_counts() -> dict[str, int]:
-    """As the kernel counts threads and files, and asyncio its tasks."""
+    """Threads, files and children as counted by the kernel, tasks as counted by asyncio."""
     files = [_link_target(file) for file in Path("/proc/self/fd").iterdir()]
     return {
         "tasks": len(asyncio.all_tasks()),
@@ -136,14 +134,13 @@ def resource_counts() -> dict[str, int]:
 
 
 def increases(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """What there is more of now, and how much more."""
-    return {what: number - before[what] for what, number in now.items() if number > before[what]}
+    return {name: count - before[name] for name, count in now.items() if count > before[name]}
 
 
 def _link_target(file: Path) -> str:
     try:
         return str(file.readlink())
-    except OSError:  # what listed the folder
+    except OSError:  # the descriptor that lists the folder
         return ""
 
 
@@ -152,102 +149,96 @@ def memory_bytes() -> int:
 
 
 async def read_command() -> Any:
-    """The next line that we are told; a thread that waited for it would be counted."""
-    loop, is_there = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), is_there.set)
-    await is_there.wait()
+    """The next command, read without a thread, which would be counted."""
+    loop, is_readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), is_readable.set)
+    await is_readable.wait()
     loop.remove_reader(sys.stdin.fileno())
     return json.loads(sys.stdin.readline())
 
 
 async def run_probes(plan: dict[str, Any]) -> None:
-    complaints: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(str(context)))
-    node = Node("lookout", version="v1")
-    watched = {
-        each: RecordingProbe(make_probe(words, allowed={"allow_exec"})) for each, words in plan["probes"].items()
+    errors: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(str(context)))
+    node = Node("validator-7", version="v1")
+    probes = {
+        name: RecordingProbe(make_probe(options, allowed={"allow_exec"})) for name, options in plan["probes"].items()
     }
-    for service_id, probe in watched.items():
+    for service_id, probe in probes.items():
         node.register(service_id, probe=probe, **plan["schedule"])
-    await make_probe("exec:true", allowed={"allow_exec"}).check()  # a loop opens some files for itself when first used
+    await make_probe("exec:true", allowed={"allow_exec"}).check()  # the loop opens files on first use
     before = await stable_counts()
-    stalls: list[tuple[float, float]] = []
-    most = dict.fromkeys(before, 0)
+    peak = dict.fromkeys(before, 0)
     async with node.probing():
-        await wait_until_ready({each: watched[each] for each in await read_command()})
+        await wait_until_ready({name: probes[name] for name in await read_command()})
         wait_s: float = await read_command()
         began_s = time.monotonic()
         memory = [memory_bytes()]
         for part in (0.25, 1.0):
-            await sample_until(began_s + part * wait_s, most, stalls)
+            await sample_until(began_s + part * wait_s, peak)
             memory.append(memory_bytes())
-        looks = {each: [look for look in probe.checks if look[0] >= began_s] for each, probe in watched.items()}
+        checks = {name: [check for check in probe.checks if check[0] >= began_s] for name, probe in probes.items()}
     after = await counts_after_close(before)
     send_json(
         {
             "before": before,
-            "peak": most,
+            "peak": peak,
             "after": after,
-            "errors": complaints,
-            "checks": looks,
-            "stalls": stalls,
+            "errors": errors,
+            "checks": checks,
             "memory_bytes": memory,
         }
     )
 
 
-async def wait_until_ready(watched: dict[str, RecordingProbe]) -> None:
+async def wait_until_ready(probes: dict[str, RecordingProbe]) -> None:
     def missing() -> list[str]:
-        return [each for each in watched if watched[each].ready_count < 2]
+        return [name for name, probe in probes.items() if probe.ready_count < 2]
 
     await wait_until(lambda: not missing(), READY_TIMEOUT_S)
-    send_json([f"{each}: {watched[each].checks[-3:]}" for each in missing()])
+    send_json([f"{name}: {probes[name].checks[-3:]}" for name in missing()])
 
 
-async def sample_until(at_s: float, most: dict[str, int], stalls: list[tuple[float, float]]) -> None:
-    """The most that was held at any moment, and every time that this process was held up."""
-    ticks = count()
-    while (began_s := time.monotonic()) < at_s:
-        if next(ticks) % TICKS_PER_COUNT == 0:
-            for what, number in resource_counts().items():
-                most[what] = max(most[what], number)
-        await asyncio.sleep(TICK_S)
-        if (late_s := time.monotonic() - began_s - TICK_S) > TICK_S / 2:
-            stalls.append((began_s, late_s))
+async def sample_until(at_s: float, peak: dict[str, int]) -> None:
+    """Update the largest counts until this time."""
+    while time.monotonic() < at_s:
+        for name, number in resource_counts().items():
+            peak[name] = max(peak[name], number)
+        await asyncio.sleep(SAMPLE_INTERVAL_S)
 
 
 async def stable_counts() -> dict[str, int]:
-    """What is held once nothing is ending any more: asyncio itself may wait for a child on a thread."""
+    """The counts when they no longer change: asyncio may still wait for a child on a thread."""
     counts: deque[dict[str, int]] = deque(maxlen=STABLE_TICKS)
 
-    def is_steady() -> bool:
+    def is_stable() -> bool:
         counts.append(resource_counts())
-        return len(counts) == STABLE_TICKS and all(each == counts[-1] for each in counts)
+        return len(counts) == STABLE_TICKS and all(count == counts[-1] for count in counts)
 
-    await wait_until(lambda: is_steady() and threading.active_count() == 1, SETTLE_TIMEOUT_S)
+    await wait_until(lambda: is_stable() and threading.active_count() == 1, SETTLE_TIMEOUT_S)
     return counts[-1]
 
 
 async def counts_after_close(before: dict[str, int]) -> dict[str, int]:
-    """Closed connections need a few turns of the loop."""
+    """Closed connections need a few iterations of the loop."""
     await wait_until(lambda: not increases(before, resource_counts()), SETTLE_TIMEOUT_S)
     return resource_counts()
 
 
-async def wait_until(is_so: Callable[[], bool], within_s: float) -> None:
-    deadline_s = time.monotonic() + within_s
-    while not is_so():
+async def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
         if time.monotonic() > deadline_s:
             return
         await asyncio.sleep(TICK_S)
 
 
-def send_json(what: object) -> None:
-    print(json.dumps(what), flush=True)  # noqa: T201  whoever started us reads it
+def send_json(value: object) -> None:
+    print(json.dumps(value), flush=True)  # noqa: T201  read by the parent process
 
 
 if __name__ == "__main__":
-    logging.getLogger().addHandler(logging.NullHandler())  # what drivers say to themselves
+    logging.getLogger().addHandler(logging.NullHandler())  # drivers log, too
     logging.getLogger("asyncio").addHandler(logging.StreamHandler())
     given = json.loads(sys.argv[1])
     with asyncio.Runner(loop_factory=LOOPS[given["loop"]]) as runner:
