@@ -151,7 +151,7 @@ function checkList(service) {
 }
 
 function transitionList(service, list) {
-  if (!list) return emptyText("Loading them failed.");
+  if (!list) return emptyText("Loading failed.");
   if (!list.length) return emptyText(service.transitions ? "None in history." : "None yet.");
   return element("ol", { class: "list transitions" }, ...list.map((transition) =>
     element("li", { "data-status": transition.after ?? "" },
