@@ -61,7 +61,7 @@ def run_until_complete(serving: Coroutine[None, None, int]) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(serving)
     except ListenError as exc:
-        log.error("%s", exc)  # noqa: TRY400  the text is enough
+        log.error("%s", exc, extra={"event": "listen_failed"})  # noqa: TRY400  the text is enough
     finally:  # before anything else is written to stderr
         flush_logs(FORCED_LOG_FLUSH_S if code > 128 else FLUSH_TIMEOUT_S)
     return code
@@ -181,14 +181,14 @@ class Agent:
                 diff = await self._apply(await reading.call(self._read_settings))
             except SvcnodeError as exc:
                 self._process_stats.record_reload(str(exc))
-                log.error(  # noqa: TRY400  the text is enough
-                    "reload failed, the old configuration stays active: %s", exc, extra={"event": "reload_failed"}
-                )
-            except Exception:
+                key = exc.key if isinstance(exc, ConfigError) else None
+                extra = {"event": "reload_failed", "error": type(exc).__name__, "key": key}
+                log.error("reload failed, the old configuration stays active: %s", exc, extra=extra)  # noqa: TRY400
+            except Exception as exc:
                 self._process_stats.record_reload("internal error")
                 log.exception(
                     "reload failed with an internal error; parts of the new configuration may be active",
-                    extra={"event": "reload_failed"},
+                    extra={"event": "reload_failed", "error": type(exc).__name__},
                 )
             else:
                 self._process_stats.record_reload()

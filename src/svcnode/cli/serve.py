@@ -37,5 +37,5 @@ def run_command(arguments: argparse.Namespace) -> int:
     settings = read_settings()
     logs.configure(settings.log_level, settings.log_format)
     for text in heartbeat_warnings(settings):
-        logging.getLogger("svcnode").warning("%s", text)
+        logging.getLogger("svcnode").warning("%s", text, extra={"event": "heartbeat_unsupported"})
     return agent.run(settings, read_settings, ignore_hangup=is_under_nohup)
