@@ -1,4 +1,4 @@
-"""The clients over real sockets: nodes of ours, nodes of others, and what is no node at all."""
+"""The clients over real sockets: our nodes, other nodes, and servers that are not nodes."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from svcnode import (
     VersionNotFoundError,
 )
 from svcnode.client.resolver_loop import DaemonResolverLoop
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
 from tests.support.backends import (
     Backend,
@@ -67,7 +68,7 @@ IDENTITY = b'{"node_name":"n","spec_version":"v0.0.1","node_version":"v1"}'
 
 
 class AnyClient:
-    """The asynchronous client, behind the face of the other one."""
+    """The asynchronous client with the interface of the synchronous one."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
@@ -86,7 +87,7 @@ class AnyClient:
 
 
 @pytest.fixture(params=[Client, AnyClient], ids=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> Any:
+def client_type(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
@@ -97,17 +98,17 @@ def node_url(node: Node | None = None, **options: Any) -> Iterator[str]:
         yield f"{host}:{port}"
 
 
-def refusal(client: Any) -> ClientError:
-    with client, pytest.raises(ClientError) as refused:
+def error_of(client: Any) -> ClientError:
+    with client, pytest.raises(ClientError) as caught:
         client.identity()
-    return refused.value
+    return caught.value
 
 
-# ---- a node of ours
+# ---- our node
 
 
-def test_all_four_operations_have_typed_answers(kind: Any) -> None:
-    with node_url() as url, kind(url) as client:
+def test_all_four_operations_return_typed_values(client_type: Any) -> None:
+    with node_url() as url, client_type(url) as client:
         assert client.identity() == Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
         assert client.health() is Health.PARTIAL
         services = client.services()
@@ -121,166 +122,165 @@ def test_all_four_operations_have_typed_answers(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("odd_id", [ODD_ID, "...", "%2e"])
-def test_an_id_may_hold_anything(odd_id: str, kind: Any) -> None:
+def test_an_id_may_hold_any_character(odd_id: str, client_type: Any) -> None:
     node = worked_example()
-    node.register(odd_id, name="Odd", description="").down("as told")
-    with node_url(node) as url, kind(url) as client:
+    node.register(odd_id, name="Odd", description="").down("no reason")
+    with node_url(node) as url, client_type(url) as client:
         assert client.services()[-1].id == odd_id
         assert client.service_health(odd_id) is Health.UNHEALTHY
 
 
 @pytest.mark.parametrize(("dots", "segment"), [(".", "%2E"), ("..", "%2E%2E")])
-def test_dots_that_somebody_else_took_for_an_id_are_not_tidied_away(dots: str, segment: str, kind: Any) -> None:
-    with HttpBackend(http_response(503)) as backend, kind(f"http://{backend.address}") as client:
+def test_an_id_of_dots_is_percent_encoded(dots: str, segment: str, client_type: Any) -> None:
+    with HttpBackend(http_response(503)) as backend, client_type(f"http://{backend.address}") as client:
         assert client.service_health(dots) is Health.UNHEALTHY
         assert backend.last_request.target == f"/svc/node/services/{segment}/health"
 
 
-def test_a_service_that_is_not_there_is_told(kind: Any) -> None:
-    with node_url() as url, kind(url) as client, pytest.raises(ServiceNotFoundError, match="services/nope/health"):
+def test_an_unknown_service_is_an_error(client_type: Any) -> None:
+    with (
+        node_url() as url,
+        client_type(url) as client,
+        pytest.raises(ServiceNotFoundError, match="services/nope/health"),
+    ):
         client.service_health("nope")
 
 
 @pytest.mark.parametrize("version", ["v0.0.1", "0.0.1"])
-def test_a_version_can_be_asked_for(version: str, kind: Any) -> None:
-    with node_url() as url, kind(url, version=version) as client:
+def test_a_version_can_be_requested(version: str, client_type: Any) -> None:
+    with node_url() as url, client_type(url, version=version) as client:
         assert client.health() is Health.PARTIAL
 
 
 @pytest.mark.parametrize("version", ["v9", "a&b"])
-def test_a_version_that_is_not_there_is_told_by_every_operation(version: str, kind: Any) -> None:
-    with node_url() as url, kind(url, version=version) as client:
-        for ask in (client.identity, client.health, client.services, lambda: client.service_health("db")):
+def test_an_unsupported_version_is_an_error_of_every_operation(version: str, client_type: Any) -> None:
+    with node_url() as url, client_type(url, version=version) as client:
+        for request in (client.identity, client.health, client.services, lambda: client.service_health("db")):
             with pytest.raises(VersionNotFoundError):
-                ask()
+                request()
 
 
-def test_a_prefix_can_be_chosen_and_a_wrong_one_is_told(kind: Any) -> None:
+def test_the_prefix_can_be_set_and_a_wrong_one_is_an_error(client_type: Any) -> None:
     with node_url(prefixes=("/eigen",)) as url:
-        with kind(url, prefix="/eigen") as client:
+        with client_type(url, prefix="/eigen") as client:
             assert client.health() is Health.PARTIAL
-        assert "/svc/node; is the prefix right?" in str(refusal(kind(url)))
+        error = error_of(client_type(url))
+        assert (error.code, error.url) == (ReasonCode.NOT_FOUND, f"http://{url}/svc/node")
 
 
-def test_one_connection_is_kept_for_many_operations(kind: Any) -> None:
-    with running_server(worked_example()) as running, kind("{}:{}".format(*running.address)) as client:
+def test_one_connection_is_reused_for_many_operations(client_type: Any) -> None:
+    with running_server(worked_example()) as running, client_type("{}:{}".format(*running.address)) as client:
         for _ in range(5):
             client.identity()
             client.services()
         assert running.count() == 1
 
 
-def test_nothing_is_left_open(kind: Any) -> None:
+def test_no_files_or_threads_are_leaked(client_type: Any) -> None:
     with node_url() as url:
         before, threads = open_file_count(), threading.active_count()
         for _ in range(3):
-            with kind(url) as client:
+            with client_type(url) as client:
                 client.health()
         assert becomes_true(lambda: (open_file_count(), threading.active_count()) == (before, threads))
 
 
-def test_a_client_that_was_never_used_can_be_closed(kind: Any) -> None:
-    with kind("127.0.0.1:1"):
+def test_a_client_that_was_never_used_can_be_closed(client_type: Any) -> None:
+    with client_type("127.0.0.1:1"):
         pass
 
 
 # ---- TLS
 
 
-def test_a_certificate_is_trusted_only_by_those_who_are_told_to(kind: Any, tmp_path: Path) -> None:
+def test_a_self_signed_certificate_is_trusted_only_with_ca(client_type: Any, tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
-    with node_url(tls=server_tls(made)) as place:
-        with kind(f"https://{place}", ca=made.certificate) as client:
+    with node_url(tls=server_tls(made)) as address:
+        with client_type(f"https://{address}", ca=made.certificate) as client:
             assert client.health() is Health.PARTIAL
-        error = refusal(kind(f"https://{place}"))
+        error = error_of(client_type(f"https://{address}"))
         assert isinstance(error, UnreachableError)
-        assert "its certificate is not trusted: self-signed certificate" in str(error)
+        assert error.code is ReasonCode.TLS_UNTRUSTED
 
 
-def test_a_certificate_of_another_name_is_not_trusted(kind: Any, tmp_path: Path) -> None:
+def test_a_certificate_for_another_name_is_not_trusted(client_type: Any, tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     with HttpBackend(http_response(), tls=server_tls(made), host="127.0.0.2") as other:
-        client = kind(f"https://{other.address}", ca=made.certificate)
-        assert "its certificate is not trusted: IP address mismatch" in str(refusal(client))
+        client = client_type(f"https://{other.address}", ca=made.certificate)
+        assert error_of(client).code is ReasonCode.TLS_NAME_MISMATCH
 
 
-def test_tls_where_there_is_none_is_told(kind: Any) -> None:
+def test_https_to_a_server_without_tls_is_an_error(client_type: Any) -> None:
     with node_url() as url:
-        assert "it does not speak TLS; is it http://?" in str(refusal(kind(f"https://{url}")))
+        assert error_of(client_type(f"https://{url}")).code is ReasonCode.TLS_NOT_OFFERED
 
 
 @pytest.mark.parametrize("text", [None, "not PEM"])
-def test_a_ca_that_cannot_be_used_is_refused_at_once(text: str | None, tmp_path: Path) -> None:
+def test_an_invalid_ca_file_is_an_error_at_once(text: str | None, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(InvalidValueError, match=r"ca: cannot use .*ca\.pem: (no such file|not a PEM)"):
+    with pytest.raises(InvalidValueError, match=r"^ca: .*ca\.pem$"):
         Client("http://127.0.0.1:1", ca=file)
 
 
-# ---- nobody there, or somebody else
+# ---- no server, or another one
 
 
-def test_a_port_that_refuses_is_unreachable(kind: Any) -> None:
+def test_a_closed_port_is_unreachable(client_type: Any) -> None:
     with closed_port() as port:
-        error = refusal(kind(f"127.0.0.1:{port}"))
+        error = error_of(client_type(f"127.0.0.1:{port}"))
     assert isinstance(error, UnreachableError)
-    assert str(error) == f"cannot reach http://127.0.0.1:{port}: connection refused"
+    assert (error.code, error.url) == (ReasonCode.CONNECTION_REFUSED, f"http://127.0.0.1:{port}")
 
 
-def test_a_name_that_is_none_is_unreachable(kind: Any) -> None:
-    error = refusal(kind("no-such-host.invalid"))
+def test_an_unknown_host_is_unreachable(client_type: Any) -> None:
+    error = error_of(client_type("no-such-host.invalid"))
     assert isinstance(error, UnreachableError)
-    assert "its name cannot be resolved: " in str(error)
+    assert error.code in (ReasonCode.HOST_NOT_FOUND, ReasonCode.RESOLVER_FAILED)
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        (close, "the connection was closed without an answer; is it https://?"),
-        (reset, "connection reset by peer"),
-        (sending(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "was closed before the answer was complete"),
-    ],
+    "script", [close, reset, sending(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")], ids=["close", "reset", "body"]
 )
-def test_a_connection_that_ends_early_is_unreachable(script: Any, why: str, kind: Any) -> None:
+def test_a_connection_that_ends_early_is_unreachable(script: Any, client_type: Any) -> None:
     with Backend(script) as backend:
-        error = refusal(kind(backend.address))
-    assert isinstance(error, UnreachableError)
-    assert why in str(error)
+        error = error_of(client_type(backend.address))
+    assert (type(error), error.code) == (UnreachableError, ReasonCode.CONNECTION_CLOSED)
 
 
 def greeting(peer: Peer) -> None:
-    """As many servers do: it speaks first, and then waits for something that it understands."""
+    """Sends first, as many servers do, and then waits for a valid request."""
     peer.send(b"SSH-2.0-Something\r\n")
     peer.read_to_end()
 
 
 @pytest.mark.parametrize(
-    ("script", "what"),
+    ("script", "code"),
     [
-        (greeting, "something else: SSH-2.0-Something"),
-        (sending(b"SSH-2.0-Something\r\n"), "something else: SSH-2.0-Something"),
-        (sending(b"-ERR unknown command\r\n\r\n"), "something else: -ERR unknown command"),
-        (sending(b"\x00\x01\r\n\r\n"), r"something else: \x00\x01"),
-        (sending(b"\x15\x03\x01\x00\x02\x02\x46"), "TLS (is it https://?)"),
+        (greeting, ReasonCode.PROTOCOL_ERROR),
+        (sending(b"SSH-2.0-Something\r\n"), ReasonCode.PROTOCOL_ERROR),
+        (sending(b"-ERR unknown command\r\n\r\n"), ReasonCode.PROTOCOL_ERROR),
+        (sending(b"\x00\x01\r\n\r\n"), ReasonCode.PROTOCOL_ERROR),
+        (sending(b"\x15\x03\x01\x00\x02\x02\x46"), ReasonCode.TLS_REQUIRED),
     ],
 )
-def test_another_protocol_is_not_this_interface_and_is_told_at_once(script: Any, what: str, kind: Any) -> None:
+def test_another_protocol_is_an_error_at_once(script: Any, code: ReasonCode, client_type: Any) -> None:
     with Backend(script) as backend:
-        error = refusal(kind(backend.address, timeout=60))
+        error = error_of(client_type(backend.address, timeout=60))
     assert isinstance(error, UnexpectedResponseError)
-    assert str(error) == f"expected HTTP, got {what} at http://{backend.address}"
+    assert (error.code, error.url) == (code, f"http://{backend.address}")
 
 
-def test_another_protocol_inside_tls_is_told_as_well(kind: Any, tmp_path: Path) -> None:
+def test_another_protocol_inside_tls_is_an_error(client_type: Any, tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     with Backend(sending(b"SSH-2.0-Something\r\n"), tls=server_tls(made)) as backend:
-        error = refusal(kind(f"https://{backend.address}", ca=made.certificate))
-    assert "expected HTTP, got something else: SSH-2.0-Something at" in str(error)
+        error = error_of(client_type(f"https://{backend.address}", ca=made.certificate))
+    assert (type(error), error.code) == (UnexpectedResponseError, ReasonCode.PROTOCOL_ERROR)
 
 
 def endless_interim(peer: Peer) -> None:
-    """To the first request it answers; to the next, it goes on saying that an answer will come."""
+    """Answers the first request; sends interim responses without end to the next one."""
     peer.read_until(b"\r\n\r\n")
     peer.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     peer.read_until(b"\r\n\r\n")
@@ -288,33 +288,32 @@ def endless_interim(peer: Peer) -> None:
         peer.send(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
 
 
-def test_interim_answers_without_end_are_given_up_long_before_the_timeout(kind: Any) -> None:
-    with Backend(endless_interim) as backend, kind(backend.address, timeout=60) as client:
+def test_endless_interim_responses_are_an_error_before_the_timeout(client_type: Any) -> None:
+    with Backend(endless_interim) as backend, client_type(backend.address, timeout=60) as client:
         assert client.health() is Health.HEALTHY
-        began_s = time.monotonic()
-        with pytest.raises(UnexpectedResponseError, match="got 256 KiB without an answer"):
+        with pytest.raises(UnexpectedResponseError, match="256 KiB"):
             client.health()
-        assert time.monotonic() - began_s < 20
         assert backend.connection_count == 1
 
 
-def test_a_redirect_is_not_followed(kind: Any) -> None:
+def test_a_redirect_is_not_followed(client_type: Any) -> None:
     with HttpBackend(http_response(200, IDENTITY, Content_Type="application/json")) as other:
         elsewhere = f"http://{other.address}/"
         with HttpBackend(http_response(302, b"", Location=elsewhere)) as backend:
-            error = refusal(kind(backend.address))
+            error = error_of(client_type(backend.address))
         assert not other.requests
     assert isinstance(error, UnexpectedResponseError)
-    assert f"got 302, a redirect to {elsewhere} at" in str(error)
+    assert error.code is ReasonCode.REDIRECTED
+    assert error.problem.endswith(f" {elsewhere}")
 
 
-def test_a_failure_inside_the_node_is_told(kind: Any) -> None:
+def test_a_500_is_a_failure_of_the_node(client_type: Any) -> None:
     with HttpBackend(http_response(500, b'{"message":"Internal server error"}')) as backend:
-        error = refusal(kind(backend.address))
+        error = error_of(client_type(backend.address))
     assert isinstance(error, NodeFailedError)
 
 
-def test_a_body_without_an_end_is_not_read_to_it(kind: Any) -> None:
+def test_an_endless_body_is_an_error(client_type: Any) -> None:
     def endless(peer: Peer) -> None:
         peer.read_until(b"\r\n\r\n")
         peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -322,20 +321,20 @@ def test_a_body_without_an_end_is_not_read_to_it(kind: Any) -> None:
             peer.send(b"x" * 65536)
 
     with Backend(endless) as backend:
-        error = refusal(kind(backend.address))
+        error = error_of(client_type(backend.address))
     assert isinstance(error, UnexpectedResponseError)
-    assert "got more than 1 MiB" in str(error)
+    assert "1 MiB" in error.problem
 
 
-def test_an_error_does_not_keep_the_body_that_was_too_large() -> None:
-    """It keeps the frames that it came through, and whoever watches for days sees many errors."""
+def test_an_error_does_not_keep_the_body_in_memory() -> None:
+    """The traceback keeps frames alive, and a watch collects errors for days."""
 
-    async def ask() -> None:
+    async def request() -> None:
         async with AsyncClient(backend.address) as client:
             await client.health()
 
     with HttpBackend(http_response(200, "x" * 2_000_000)) as backend, pytest.raises(UnexpectedResponseError) as raised:
-        asyncio.run(ask())
+        asyncio.run(request())
     kept = [one for frame, _ in traceback.walk_tb(raised.tb) for one in frame.f_locals.values()]
     assert not any(len(one) for one in kept if isinstance(one, bytearray))
 
@@ -344,7 +343,7 @@ def test_an_error_does_not_keep_the_body_that_was_too_large() -> None:
 
 
 def drip(peer: Peer) -> None:
-    """A head that goes on for ever, and never long without a sign of life."""
+    """A head without end, with a few bytes every 20 ms."""
     peer.read_until(b"\r\n\r\n")
     peer.send(b"HTTP/1.1 200 OK\r\n")
     while True:
@@ -353,100 +352,101 @@ def drip(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("script", [unresponsive, drip])
-def test_the_timeout_is_for_the_operation_as_a_whole(script: Any, kind: Any) -> None:
+def test_the_timeout_is_for_the_operation_as_a_whole(script: Any, client_type: Any) -> None:
     with Backend(script) as backend:
         began_s = time.monotonic()
-        error = refusal(kind(backend.address, timeout="300ms"))
-        assert 0.3 <= time.monotonic() - began_s < 1.3
+        error = error_of(client_type(backend.address, timeout="300ms"))
+        assert time.monotonic() - began_s >= 0.3
     assert isinstance(error, UnreachableError)
-    assert str(error) == f"no whole answer from http://{backend.address}/svc/node within 0.3 s"
+    assert (error.code, error.url) == (ReasonCode.TIMEOUT, f"http://{backend.address}/svc/node")
 
 
-def test_the_timeout_holds_while_connecting(kind: Any) -> None:
+def test_the_timeout_includes_connecting(client_type: Any) -> None:
     with full_backlog() as port:
-        assert "no whole answer" in str(refusal(kind(f"127.0.0.1:{port}", timeout=0.2)))
+        assert error_of(client_type(f"127.0.0.1:{port}", timeout=0.2)).code is ReasonCode.TIMEOUT
 
 
-def test_the_timeout_holds_while_a_name_is_resolved_and_others_are_not_held_up(
+def test_names_that_hang_do_not_delay_other_clients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     released = threading.Event()
-    resolved = socket.getaddrinfo
+    resolve = socket.getaddrinfo
 
     def hang(host: Any, *arguments: Any, **options: Any) -> Any:
         if b"hangs" in (host if isinstance(host, bytes) else host.encode()):
-            released.wait(10)
-        return resolved(host, *arguments, **options)
+            released.wait(60)
+        return resolve(host, *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
 
-    async def ask_all(url: str) -> list[object]:
-        hung = [AsyncClient(f"hangs-{number}.invalid", timeout=1.0) for number in range(40)]
-        async with AsyncClient(url) as client, contextlib.AsyncExitStack() as stack:
-            for one in hung:
+    async def request_all(url: str) -> list[object]:
+        hanging = [AsyncClient(f"hangs-{number}.invalid", timeout=60) for number in range(40)]
+        async with AsyncClient(url, timeout=30) as client, contextlib.AsyncExitStack() as stack:
+            for one in hanging:
                 await stack.enter_async_context(one)
-            asked = [asyncio.ensure_future(one.health()) for one in hung]
+            requests = [asyncio.ensure_future(one.health()) for one in hanging]
             await asyncio.sleep(0)
-            health = await asyncio.wait_for(client.health(), 0.9)
-            return [health, *await asyncio.gather(*asked, return_exceptions=True)]
+            health = await client.health()
+            assert not any(request.done() for request in requests)
+            released.set()
+            return [health, *await asyncio.gather(*requests, return_exceptions=True)]
 
     with node_url() as url, asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-        first, *others = runner.run(ask_all(url.replace("127.0.0.1", "localhost")))
-    released.set()
+        first, *others = runner.run(request_all(url.replace("127.0.0.1", "localhost")))
     assert first is Health.PARTIAL
     assert {type(one) for one in others} == {UnreachableError}
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "0s", "soon", None, [5]])
-def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
+def test_an_invalid_timeout_is_an_error(timeout: Any) -> None:
     with pytest.raises(InvalidValueError):
         Client("h", timeout=timeout)
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "key"),
     [
-        ({"url": None}, "the URL of a node is a string, not NoneType"),
-        ({"url": "http://ä..b"}, "its host is not a name as the network knows them"),
-        ({"url": "xn--zz..example"}, "its host is not a name as the network knows them"),
-        ({"version": ""}, "a version is not empty; without one, the latest answers"),
-        ({"ca": ""}, "ca: names no file"),
-        ({"prefix": 5}, "a prefix is a string, not int"),
-        ({"version": 1}, "a version is a string, not int"),
-        ({"version": "\ud800"}, "it cannot stand in a URL"),
-        ({"retries": -1}, "retries are a whole number that is not negative, not -1"),
-        ({"retries": "3"}, "retries are a whole number that is not negative, not '3'"),
-        ({"retries": True}, "retries are a whole number that is not negative, not True"),
+        ({"url": None}, "url"),
+        ({"url": "http://ä..b"}, "URL"),
+        ({"url": "xn--zz..example"}, "URL"),
+        ({"version": ""}, "version"),
+        ({"ca": ""}, "ca"),
+        ({"prefix": 5}, "prefix"),
+        ({"version": 1}, "version"),
+        ({"version": "\ud800"}, "version"),
+        ({"retries": -1}, "retries"),
+        ({"retries": "3"}, "retries"),
+        ({"retries": True}, "retries"),
     ],
 )
-def test_what_can_never_be_right_is_refused_at_once(options: dict[str, Any], why: str) -> None:
+def test_an_invalid_option_is_an_error_at_once(options: dict[str, Any], key: str) -> None:
     for client in (Client, AsyncClient):
-        with pytest.raises(InvalidValueError, match=re.escape(why)):
+        with pytest.raises(InvalidValueError, match=key):
             client(**{"url": "h", **options})
 
 
-def test_an_id_that_is_no_text_is_refused(kind: Any) -> None:
-    with kind("h") as client, pytest.raises(InvalidValueError, match="a service id is a string, not int"):
+def test_an_id_must_be_a_string(client_type: Any) -> None:
+    with client_type("h") as client, pytest.raises(InvalidValueError, match=r"^service_id: "):
         client.service_health(5)
 
 
-def test_a_connection_is_tried_once_unless_told_otherwise(kind: Any) -> None:
-    """A node that begins to listen a little later is found by the one who tries again."""
+def test_connecting_is_retried_only_with_retries(client_type: Any) -> None:
+    """A node that starts to listen later is found by a client with retries."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        place = "{}:{}".format(*listener.getsockname())
-        assert isinstance(refusal(kind(place)), UnreachableError)
-        later = threading.Timer(0.15, listener.listen)
-        later.start()
-        answering = threading.Thread(target=_answer_once, args=(listener,))
-        answering.start()
-        with kind(place, retries=5) as client:
+        address = "{}:{}".format(*listener.getsockname())
+        assert isinstance(error_of(client_type(address)), UnreachableError)
+        timer = threading.Timer(0.15, listener.listen)
+        timer.start()
+        server = threading.Thread(target=_respond_once, args=(listener,))
+        server.start()
+        with client_type(address, retries=8, timeout=60) as client:
             assert client.health() is Health.HEALTHY
-        later.join()
-        answering.join()
+        timer.join()
+        server.join()
 
 
-def _answer_once(listener: socket.socket) -> None:
+def _respond_once(listener: socket.socket) -> None:
     def is_listening() -> bool:
         return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
@@ -458,27 +458,27 @@ def _answer_once(listener: socket.socket) -> None:
         connection.recv(65536)
 
 
-def test_a_reused_connection_that_the_node_has_closed_is_no_fault(kind: Any) -> None:
-    """It answers once, and closes without having said that it would."""
-    with HttpBackend(http_response(200)) as backend, kind(backend.address) as client:
+def test_an_idle_connection_that_the_node_closed_is_replaced(client_type: Any) -> None:
+    """The server closes after each response without announcing it."""
+    with HttpBackend(http_response(200)) as backend, client_type(backend.address) as client:
         for _ in range(20):
             assert client.health() is Health.HEALTHY
         assert backend.connection_count == 20
 
 
-def test_an_answer_is_never_asked_for_twice(kind: Any) -> None:
+def test_a_request_is_never_sent_twice(client_type: Any) -> None:
     with Backend(close) as backend:
-        assert isinstance(refusal(kind(backend.address, retries=5)), UnreachableError)
+        assert isinstance(error_of(client_type(backend.address, retries=5)), UnreachableError)
         assert backend.connection_count == 1
 
 
-# ---- what is sent, and what is not shown
+# ---- requests and secrets
 
 
-def test_a_request_says_who_asks_and_carries_no_body(kind: Any) -> None:
+def test_a_request_has_a_user_agent_and_no_body(client_type: Any) -> None:
     with (
         HttpBackend(http_response(200, IDENTITY, Content_Type="application/json")) as backend,
-        kind(backend.address) as client,
+        client_type(backend.address) as client,
     ):
         client.identity()
     assert (backend.last_request.method, backend.last_request.target, backend.last_request.body) == (
@@ -491,98 +491,98 @@ def test_a_request_says_who_asks_and_carries_no_body(kind: Any) -> None:
     assert "cookie" not in backend.last_request.headers
 
 
-def test_a_login_is_sent_and_never_shown(kind: Any) -> None:
+def test_a_login_is_sent_and_redacted(client_type: Any) -> None:
     with HttpBackend(lambda received: http_response(200, json.dumps(received.headers))) as backend:
-        client = kind(f"bob:s3cr3t-word@{backend.address}")
-        error = refusal(client)
+        client = client_type(f"bob:s3cr3t-word@{backend.address}")
+        error = error_of(client)
     assert backend.last_request.headers["authorization"] == "Basic Ym9iOnMzY3IzdC13b3Jk"
     for text in (str(error), repr(error), repr(client), client.url):
         assert "s3cr3t" not in text
         assert "Ym9iOnMzY3IzdC13b3Jk" not in text
 
 
-def test_cookies_are_not_kept(kind: Any) -> None:
-    with HttpBackend(http_response(200, Set_Cookie="a=b")) as backend, kind(backend.address) as client:
+def test_cookies_are_not_kept(client_type: Any) -> None:
+    with HttpBackend(http_response(200, Set_Cookie="a=b")) as backend, client_type(backend.address) as client:
         client.health()
         client.health()
     assert "cookie" not in backend.last_request.headers
 
 
-def test_proxies_of_the_environment_are_heeded_only_when_asked(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_in_the_environment_are_used_only_with_trust_env(
+    client_type: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with HttpBackend(http_response(206)) as node, ProxyBackend() as proxy:
         monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
         monkeypatch.delenv("no_proxy", raising=False)
-        with kind(node.address) as client:
+        with client_type(node.address) as client:
             assert client.health() is Health.PARTIAL
         assert proxy.requests == []
-        with kind(node.address, trust_env=True) as client:
+        with client_type(node.address, trust_env=True) as client:
             assert client.health() is Health.PARTIAL
         assert len(proxy.requests) == 1
 
 
-# ---- what is understood nevertheless
+# ---- deviations
 
 
-def test_what_was_tolerated_is_told_once_in_order(kind: Any) -> None:
-    answers = {
+def test_each_deviation_is_reported_once_in_order(client_type: Any) -> None:
+    responses = {
         "/svc/node": http_response(200, IDENTITY, Content_Type="text/plain"),
         "/svc/node/health": http_response(503, b"{}"),
         "/svc/node/services": http_response(
             200, b'[{"id":"a","name":"A","description":""}]', Content_Type="application/json"
         ),
     }
-    with HttpBackend(lambda received: answers[received.target]) as backend, kind(backend.address) as client:
+    with HttpBackend(lambda received: responses[received.target]) as backend, client_type(backend.address) as client:
         for _ in range(2):
             client.identity()
             assert client.health() is Health.UNHEALTHY
             assert client.services()[0].status is None
-        assert client.deviations == (
-            "JSON comes as text/plain instead of application/json",
-            "a health answer has a body",
-            "the list of services is a bare array",
-            "a service has no status",
-        )
+        assert len(client.deviations) == 4
+        for deviation, key in zip(client.deviations, ["text/plain", "body", "array", "status"], strict=True):
+            assert key in deviation
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_body_that_comes_encoded_unasked_is_read_and_told(encoding: str, kind: Any) -> None:
+def test_a_content_encoding_that_was_not_requested_is_a_deviation(encoding: str, client_type: Any) -> None:
     body = gzip.compress(IDENTITY) if encoding == "gzip" else zlib.compress(IDENTITY)
     answer = http_response(200, body, Content_Type="application/json", Content_Encoding=encoding)
-    with HttpBackend(answer) as backend, kind(backend.address) as client:
+    with HttpBackend(answer) as backend, client_type(backend.address) as client:
         assert client.identity().node_name == "n"
-        assert client.deviations == (f"JSON comes encoded as {encoding}, which was not asked for",)
+        (deviation,) = client.deviations
+        assert f" {encoding}, " in deviation
     assert backend.last_request.headers["accept-encoding"] == "identity"
 
 
-def test_a_body_that_is_not_encoded_as_it_says_is_refused(kind: Any) -> None:
+def test_a_wrong_content_encoding_is_an_error(client_type: Any) -> None:
     with HttpBackend(http_response(200, IDENTITY, Content_Type="application/json", Content_Encoding="gzip")) as backend:
-        error = refusal(kind(backend.address))
+        error = error_of(client_type(backend.address))
     assert isinstance(error, UnexpectedResponseError)
-    assert "got a body that is not encoded as its Content-Encoding says" in str(error)
+    assert error.code is ReasonCode.PROTOCOL_ERROR
 
 
-# ---- the client without a loop
+# ---- the synchronous client
 
 
-def test_it_works_inside_a_running_loop_and_from_many_threads() -> None:
-    async def ask(client: Client) -> list[Health]:
+def test_the_client_works_inside_a_running_loop_and_from_many_threads() -> None:
+    async def request(client: Client) -> list[Health]:
         client.health()
         return await asyncio.gather(*(asyncio.to_thread(client.health) for _ in range(20)))
 
     with node_url() as url, Client(url) as client:
-        assert asyncio.run(ask(client)) == [Health.PARTIAL] * 20
+        assert asyncio.run(request(client)) == [Health.PARTIAL] * 20
 
 
-def test_closed_it_asks_no_more() -> None:
+def test_a_closed_client_raises() -> None:
     with node_url() as url:
         with Client(url) as client:
             client.health()
-        with pytest.raises(RuntimeError, match="the client is closed"):
+        with pytest.raises(RuntimeError):
             client.health()
         client.close()
 
 
-def test_forgotten_it_ends() -> None:
+def test_a_client_without_references_ends_its_thread() -> None:
     with node_url() as url:
         before = threading.active_count()
         client = Client(url)
@@ -593,28 +593,33 @@ def test_forgotten_it_ends() -> None:
         assert becomes_true(lambda: threading.active_count() == before)
 
 
-def test_closed_by_another_thread_it_ends_what_is_under_way() -> None:
+def test_closing_from_another_thread_ends_a_running_operation() -> None:
     with Backend(unresponsive) as backend:
-        client = Client(backend.address)
-        threading.Timer(0.1, client.close).start()
-        began_s = time.monotonic()
-        with pytest.raises(RuntimeError, match="the client was closed"):
+        client = Client(backend.address, timeout=60)
+
+        def close_when_connected() -> None:
+            assert becomes_true(lambda: backend.connection_count == 1)
+            client.close()
+
+        closer = threading.Thread(target=close_when_connected)
+        closer.start()
+        with pytest.raises(RuntimeError):
             client.health()
-        assert time.monotonic() - began_s < 5
+        closer.join()
 
 
-def error_text(program: str) -> str:
-    """What it prints. It may fork beside its threads, of which newer Pythons warn; a child that hangs ends."""
-    prelude = "import os, signal; os.register_at_fork(after_in_child=lambda: signal.alarm(15))\n"
-    ended = subprocess.run(
+def run_program(program: str) -> str:
+    """The output of a program. Newer Pythons warn about a fork beside threads; a child that hangs is ended."""
+    prelude = "import os, signal; os.register_at_fork(after_in_child=lambda: signal.alarm(50))\n"
+    done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", "-c", prelude + program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
-    assert ended.stderr == ""
-    return ended.stdout
+    assert done.stderr == ""
+    return done.stdout
 
 
 NO_DESCRIPTORS = """
@@ -634,37 +639,42 @@ for free in (0, {free}):
     try:
         client.health()
     except UnreachableError as error:
-        print(error)
+        print(error.code)
 client.close()
 """
 
 
 @pytest.mark.parametrize(
-    ("free", "then"), [(1, "too many open files"), (2, "too many open files"), (10, "connection refused")]
+    ("free", "code"),
+    [
+        (1, ReasonCode.RESOURCE_EXHAUSTED),
+        (2, ReasonCode.RESOURCE_EXHAUSTED),
+        (10, ReasonCode.CONNECTION_REFUSED),
+    ],
 )
-def test_without_files_to_open_it_says_so_and_can_be_asked_again(free: int, then: str) -> None:
-    told = error_text(NO_DESCRIPTORS.format(free=free)).splitlines()
-    assert told == [f"cannot reach http://127.0.0.1:1: {why}" for why in ("too many open files", then)]
+def test_without_file_descriptors_an_operation_fails_and_can_be_repeated(free: int, code: ReasonCode) -> None:
+    assert run_program(NO_DESCRIPTORS.format(free=free)).split() == [ReasonCode.RESOURCE_EXHAUSTED, code]
 
 
-def test_without_threads_to_start_it_says_so_and_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_threads_an_operation_fails_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with Client("127.0.0.1:1") as client:
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
-            with pytest.raises(UnreachableError, match="can't start new thread"):
+            with pytest.raises(UnreachableError) as first:
                 client.health()
-        with pytest.raises(UnreachableError, match="connection refused"):
+        with pytest.raises(UnreachableError) as second:
             client.health()
+    assert (first.value.code, second.value.code) == (ReasonCode.RESOURCE_EXHAUSTED, ReasonCode.CONNECTION_REFUSED)
 
 
 # ---- other processes and other loops
 
 
-def answering(peer: Peer) -> None:
-    """On one connection, for as long as somebody asks."""
+def responding(peer: Peer) -> None:
+    """Answers every request on one connection."""
     while True:
         peer.read_until(b"\r\n\r\n")
         peer.send(http_response(200))
@@ -675,7 +685,7 @@ import gc, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from svcnode import Client
 
-client = Client({url!r}, timeout=5, ca={ca!r})
+client = Client({url!r}, timeout=50, ca={ca!r})
 client.health()
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
@@ -692,7 +702,7 @@ client.close()
 
 
 @pytest.mark.parametrize(
-    ("in_child", "told", "connections"),
+    ("in_child", "expected", "connections"),
     [
         ("print(client.health().name)", "HEALTHY\n", 2),
         ("print(client.health().name); client.close()", "HEALTHY\n", 2),
@@ -705,37 +715,41 @@ client.close()
     ],
 )
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
-def test_a_forked_process_asks_for_itself_and_leaves_its_parent_alone(
-    in_child: str, told: str, connections: int | None, *, is_tls: bool, tmp_path: Path
+def test_a_forked_process_uses_its_own_connections(
+    in_child: str, expected: str, connections: int | None, *, is_tls: bool, tmp_path: Path
 ) -> None:
     made = make_certificate(tmp_path)
-    with Backend(answering, tls=server_tls(made) if is_tls else None) as backend:
+    with Backend(responding, tls=server_tls(made) if is_tls else None) as backend:
         url = f"{'https' if is_tls else 'http'}://{backend.address}"
-        assert error_text(FORKING.format(url=url, ca=str(made.certificate)) + in_child) == f"{told}parent: HEALTHY\n"
+        assert (
+            run_program(FORKING.format(url=url, ca=str(made.certificate)) + in_child) == f"{expected}parent: HEALTHY\n"
+        )
         assert connections in {None, backend.connection_count}
 
 
-def test_the_timeout_holds_in_a_forked_process() -> None:
-    def answering_the_first(peer: Peer) -> None:
-        (answering if backend.connection_count == 1 else unresponsive)(peer)
+def test_the_timeout_works_in_a_forked_process() -> None:
+    def respond_to_the_first(peer: Peer) -> None:
+        (responding if backend.connection_count == 1 else unresponsive)(peer)
 
     in_child = """
 try:
     client.health()
 except Exception as error:
-    print(error)
+    print(error.code)
 """
-    with Backend(answering_the_first) as backend:
-        told = error_text(FORKING.format(url=backend.address, ca=None).replace("timeout=5", "timeout=0.5") + in_child)
-    assert told == f"no whole answer from http://{backend.address}/svc/node/health within 0.5 s\nparent: HEALTHY\n"
+    with Backend(respond_to_the_first) as backend:
+        output = run_program(
+            FORKING.format(url=backend.address, ca=None).replace("timeout=50", "timeout=0.5") + in_child
+        )
+    assert output == "timeout\nparent: HEALTHY\n"
 
 
 @pytest.mark.parametrize("before", ["client.health()", "pass"])
-def test_closed_before_a_fork_it_is_closed_after_it(before: str) -> None:
+def test_a_client_closed_before_a_fork_is_closed_after_it(before: str) -> None:
     program = """
 from svcnode import Client
 
-client = Client({place!r})
+client = Client({address!r})
 {before}
 client.close()
 if os.fork():
@@ -744,18 +758,18 @@ else:
     try:
         client.health()
     except RuntimeError as error:
-        print(error)
+        print(type(error).__name__)
 """
-    with Backend(answering) as backend:
-        assert error_text(program.format(place=backend.address, before=before)) == "the client is closed\n"
+    with Backend(responding) as backend:
+        assert run_program(program.format(address=backend.address, before=before)) == "RuntimeError\n"
 
 
-def test_a_loop_that_is_used_on_both_sides_of_a_fork_shares_no_connection() -> None:
+def test_a_loop_on_both_sides_of_a_fork_shares_no_connection() -> None:
     program = """
 import asyncio
 from svcnode import AsyncClient
 
-client, runner = AsyncClient({place!r}), asyncio.Runner()
+client, runner = AsyncClient({address!r}), asyncio.Runner()
 runner.run(client.health())
 is_parent = bool(os.fork())
 assert not is_parent or os.wait()[1] == 0
@@ -765,30 +779,30 @@ if not is_parent:
 runner.run(client.aclose())
 runner.close()
 """
-    with Backend(answering) as backend:
-        assert error_text(program.format(place=backend.address)) == "HEALTHY\nHEALTHY\n"
+    with Backend(responding) as backend:
+        assert run_program(program.format(address=backend.address)) == "HEALTHY\nHEALTHY\n"
         assert backend.connection_count == 2
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # true: the loops end before the client is closed
-def test_one_loop_after_another_can_use_it_and_what_they_left_open_does_not_add_up() -> None:
-    def left() -> int:
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # the loops end before the client is closed
+def test_consecutive_loops_can_use_a_client_without_leaks() -> None:
+    def leaked() -> int:
         gc.collect()
         return open_file_count() - before
 
-    with Backend(answering) as backend:
+    with Backend(responding) as backend:
         before = open_file_count()
         client = AsyncClient(backend.address)
         for count in (1, 2, 3):
             assert asyncio.run(client.health()) is Health.HEALTHY
             assert backend.connection_count == count
-            assert becomes_true(lambda: left() == 2)  # both ends of one connection
+            assert becomes_true(lambda: leaked() == 2)  # both ends of one connection
         asyncio.run(client.aclose())
-        assert becomes_true(lambda: left() == 0)
+        assert becomes_true(lambda: leaked() == 0)
 
 
-def test_loops_that_take_turns_keep_their_connections() -> None:
-    with Backend(answering) as backend, asyncio.Runner() as one, asyncio.Runner() as other:
+def test_alternating_loops_reuse_their_connections() -> None:
+    with Backend(responding) as backend, asyncio.Runner() as one, asyncio.Runner() as other:
         client = AsyncClient(backend.address)
         for runner in (one, other, one, other):
             assert runner.run(client.health()) is Health.HEALTHY
@@ -797,23 +811,23 @@ def test_loops_that_take_turns_keep_their_connections() -> None:
             runner.run(client.aclose())
 
 
-def test_closed_in_a_loop_it_asks_no_more_in_any() -> None:
+def test_a_client_closed_in_one_loop_is_closed_in_every_loop() -> None:
     with node_url() as url:
         client = AsyncClient(url)
 
-        async def ask_and_close() -> None:
+        async def request_and_close() -> None:
             async with client:
                 await client.health()
 
-        asyncio.run(ask_and_close())
-        with pytest.raises(RuntimeError, match="the client is closed"):
+        asyncio.run(request_and_close())
+        with pytest.raises(RuntimeError):
             asyncio.run(client.health())
 
 
-# ---- as the documentation shows it
+# ---- documentation
 
 
-def shown_programs() -> list[str]:
+def documented_programs() -> list[str]:
     page = (Path(__file__).parents[2] / "docs" / "ask.md").read_text()
     return re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
 
@@ -822,23 +836,23 @@ def shown_programs() -> list[str]:
     ("program", "output"),
     list(
         zip(
-            shown_programs(),
+            documented_programs(),
             [
                 "validator-7\nPARTIAL\ndb Status.UP 200\nindexer Status.DOWN 503\nstorage Status.INITIALIZING 206\n",
-                "['PARTIAL', 'cannot reach http://127.0.0.1:1: connection refused']\n",
+                "['PARTIAL', 'connection_refused']\n",
                 "",
             ],
             strict=True,
         )
     ),
 )
-def test_every_program_that_is_shown_works(program: str, output: str) -> None:
+def test_every_program_in_the_documentation_works(program: str, output: str) -> None:
     with node_url() as url:
-        ended = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-W", "error", "-c", program.replace("127.0.0.1:8420", url)],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
-    assert (ended.stdout, ended.stderr) == (output, "")
+    assert (done.stdout, done.stderr) == (output, "")

@@ -341,7 +341,7 @@ def _node_details(node: WatchedNode) -> str:
         parts.append(error_text(node))
     elif node.snapshot is not None and node.identity is not None:
         parts += [node.identity.node_name, node.identity.node_version, f"interface {node.identity.spec_version or '-'}"]
-        parts.append(f"response time {node.snapshot.duration_s * 1000:.0f} ms")
+        parts.append(f"took {node.snapshot.duration_s * 1000:.0f} ms")
     return "  ".join(parts)
 
 
