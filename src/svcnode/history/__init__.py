@@ -123,10 +123,8 @@ class History:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), CLOSE_TIMEOUT_S)
             if len(self._backlog) and not self._writer.has_never_written:
-                extra = {"event": "history_incomplete"}
-                log.warning(
-                    "the last records of the history were not written within %g s", CLOSE_TIMEOUT_S, extra=extra
-                )
+                extra = {"event": "history_incomplete", "records": len(self._backlog)}
+                log.warning("shutdown: records of the history not written: %d", len(self._backlog), extra=extra)
         self._publish(self._backlog.last_id)
         while self._is_publishing:
             self._publish_some()
@@ -354,10 +352,10 @@ class History:
 
 
 def _restart_error(current: Path | None, configured: Path | None) -> HistoryError:
-    is_, will_be = (str(path) if path else "memory only" for path in (current, configured))
+    now = f"history is written to {current}" if current else "history is in memory only"
+    new = f"the path is now {configured}" if configured else "the file is now disabled"
     return HistoryError(
-        f"history is in {is_}; the configuration now has {will_be}: restart the node to apply it",
-        HistoryProblem.RESTART_REQUIRED,
+        f"{now}; in the configuration {new}; restart the node to apply it", HistoryProblem.RESTART_REQUIRED
     )
 
 

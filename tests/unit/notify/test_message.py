@@ -97,7 +97,14 @@ MESSAGES: dict[str, tuple[Message, str]] = {
         "failure",
     ),
     "many services": (
-        message(DOWN, None, change(CACHE, ChangeType.WORSE, DOWN), truncated_services=1999, not_up=(DB,) * 100),
+        message(
+            DOWN,
+            None,
+            change(DB, ChangeType.WORSE, DOWN, **REFUSED),
+            change(CACHE, ChangeType.WORSE, DOWN),
+            truncated_services=1998,
+            not_up=tuple(Service(id=f"s{number}", name="", description="") for number in range(100)),
+        ),
         "failure",
     ),
     "test message": (build_test_message(IDENTITY, "0f0f", WALL_S), "info"),

@@ -1,0 +1,132 @@
+"""The texts of notifications: messages, errors and log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import SvcnodeError
+from svcnode.node import Node
+from svcnode.notify import dispatcher
+from svcnode.notify.dispatcher import MAX_MESSAGE_AGE_S, MAX_QUEUED, Dispatcher, try_deliver
+from svcnode.notify.model import DeliveryError, DeliveryStats
+from svcnode.notify.notifier import Notifier
+from svcnode.notify.persistence import from_json
+from svcnode.notify.settings import AlertPolicy, NotifySettings
+from svcnode.notify.targets import apprise_from, webhook_from
+from tests.support.backends import HttpBackend, closed_port, http_response
+from tests.support.virtual_time import in_virtual_time
+from tests.unit.notify.test_message import MESSAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from svcnode.notify.message import Message
+    from svcnode.notify.targets import NotificationTarget
+
+HOOK = "https://hooks.example.com/a"
+
+
+class Target:
+    name = "https://hooks.example.com"
+
+    def __init__(self, error: DeliveryError | None = None, *, is_hanging: bool = False) -> None:
+        self.error = error
+        self.is_hanging = is_hanging
+
+    async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
+        if self.is_hanging:
+            await asyncio.sleep(1e9)
+        return self.error
+
+
+FAILING = DeliveryError("connection refused: 127.0.0.1:8080", ReasonCode.CONNECTION_REFUSED)
+
+
+def test_messages(snapshot: Callable[[str, str], None]) -> None:
+    texts = [
+        f"## {name} ({notify_type})\n{built.document()['text']}" for name, (built, notify_type) in MESSAGES.items()
+    ]
+    texts += [f"## lost: {lost}\n{MESSAGES['node recovered'][0].document(lost)['text']}" for lost in (1, 3)]
+    snapshot("messages", "\n\n".join(texts))
+
+
+def test_errors_of_targets(snapshot: Callable[[str, str], None]) -> None:
+    webhooks: list[Any] = [
+        "ftp://hooks.example.com",
+        "hooks.example.com",
+        "https:///a",
+        {"headers": {}},
+        {"url": 7},
+        {"url": HOOK, "reuse": True},
+        {"url": HOOK, "bearer": "${NOT_SET}"},
+    ]
+    apprise: list[Any] = ["slak://a/b/c", "no scheme", 7]
+    texts = [f"webhook {given!r}: {error_text(webhook_from, given)}" for given in webhooks]
+    texts += [f"apprise {given!r}: {error_text(apprise_from, given)}" for given in apprise]
+    snapshot("target-errors", "\n".join(texts))
+
+
+def error_text(build: Callable[..., object], given: object) -> str:
+    with pytest.raises(SvcnodeError) as caught:
+        build(given, {})
+    return str(caught.value)
+
+
+def test_errors_of_deliveries(snapshot: Callable[[str, str], None]) -> None:
+    async def errors() -> list[DeliveryError | None]:
+        with closed_port() as port, HttpBackend(http_response(401)) as backend, HttpBackend(b"no HTTP") as other:
+            urls = [f"http://127.0.0.1:{one}/a" for one in (port, backend.port, other.port)]
+            apprise_urls = [f"json://127.0.0.1:{one}/a" for one in (port, backend.port)]
+            targets: list[NotificationTarget] = [
+                *(webhook_from(url, {}) for url in urls),
+                *(apprise_from(url, {}) for url in apprise_urls),
+            ]
+            return [await try_deliver(target, message()) for target in targets]
+
+    found = asyncio.run(errors())
+
+    @in_virtual_time
+    async def timeout() -> None:
+        found.append(await try_deliver(Target(is_hanging=True), message()))
+
+    timeout()
+    snapshot("delivery-errors", "\n".join(f"{error.code}: {error.reason}" for error in found if error))
+
+
+def message() -> Message:
+    return MESSAGES["test message"][0]
+
+
+def test_log_lines(snapshot: Callable[[str, str], None], caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        target = Target(FAILING)
+        queues = Dispatcher(DeliveryStats())
+        queues.set_targets([target])
+        queues.dispatch(message(), {})
+        await asyncio.sleep(60)
+        target.error = None
+        await asyncio.sleep(dispatcher.MAX_BACKOFF_S)
+        target.error = FAILING
+        queues.dispatch(message(), {})
+        await asyncio.sleep(2 * MAX_MESSAGE_AGE_S)
+        for _ in range(MAX_QUEUED + 1):
+            queues.dispatch(message(), {})
+        queues.set_targets([])
+        queues.set_targets([Target(FAILING)])
+        queues.dispatch(message(), {})
+        await queues.close()
+        async with Notifier(Node("node", version="v1"), None, DeliveryStats()) as notifier:
+            notifier.apply(NotifySettings(targets=(Target(), Target()), policy=AlertPolicy()))
+            notifier.apply(None)
+
+    with caplog.at_level(logging.INFO, logger="svcnode.notify"):
+        scenario()
+        from_json("{}", lambda at_s: at_s)
+    lines = [f"{record.levelname.lower()}: {record.getMessage()}" for record in caplog.records]
+    snapshot("log", "\n".join(lines))
