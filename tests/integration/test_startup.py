@@ -1,23 +1,23 @@
-"""What starting costs: the modules that are loaded, held in a list so that it stays as short as it is."""
+"""The modules that a start loads."""
 
 from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode import probes
+from svcnode import cli, probes
+from svcnode.cli import COMMANDS, Command
 from tests.support.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-DEADLINE_S = 20.0
-
-# Each is heavy, or is for something else than answering; whoever needs one loads it then.
+# Slow to import, or not needed to serve.
 NOT_LOADED = {
     "click",
     "difflib",
@@ -59,7 +59,7 @@ NOT_LOADED = {
 }
 
 
-# The kinds by the URL that loads one.
+# The kinds by a URL that loads each.
 KINDS = {
     "beacon+http://127.0.0.1:1": "beacon",
     "disk:/": "disk",
@@ -75,7 +75,7 @@ KINDS = {
     "svc+http://127.0.0.1:1": "svc",
     "tcp://127.0.0.1:1": "tcp",
 }
-# Those that bring a driver, which brings what it likes, but no driver of another kind.
+# Kinds with a driver; a driver may load anything but the driver of another kind.
 KINDS_WITH_A_DRIVER = {
     "amqp://127.0.0.1:1": ("amqp", "aiormq"),
     "grpc://127.0.0.1:1": ("grpc", "h2"),
@@ -86,7 +86,7 @@ KINDS_WITH_A_DRIVER = {
 }
 
 IMPORT = "import svcnode"
-# Serves as the command line does, and tells itself to stop as soon as it looks and answers.
+# Serves, and stops itself as soon as it probes and serves.
 SERVE = """
 import os, signal, sys
 from svcnode import agent
@@ -106,13 +106,14 @@ import sys
 from svcnode.cli import main
 main(["probe", *sys.argv[1:]])
 """
-# History is written in a thread of its own, which brings SQLite along; what else is loaded is seen without it.
+# History loads SQLite in its own thread.
 NO_HISTORY = {"SVCNODE_HISTORY_KEEP": "false"}
+COMMAND = "from svcnode.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
 PRINT_MODULES = "\nimport sys; modules = sorted(sys.modules); import json; print(json.dumps(modules))"
 
 
 def modules_after(script: str, folder: Path, *arguments: str, environ: Mapping[str, str] = NO_HISTORY) -> set[str]:
-    """What is loaded after a script, beyond what the interpreter itself had loaded."""
+    """The modules after a script, without those of the interpreter itself."""
     return _modules(script, folder, environ, *arguments) - _modules("", folder, environ)
 
 
@@ -124,14 +125,18 @@ def _modules(script: str, folder: Path, environ: Mapping[str, str], *arguments: 
 
 def third_party(modules: set[str]) -> set[str]:
     names = {module.partition(".")[0] for module in modules}
-    # What uvloop's compiler leaves behind is no package.
+    # Cython's modules in uvloop are not packages.
     return {name for name in names - sys.stdlib_module_names if not name.startswith(("_cython", "cython_runtime"))}
 
 
 def kinds(modules: set[str]) -> set[str]:
-    """Those of the files in probes/ that are kinds."""
-    names = {module.removeprefix("svcnode.probes.") for module in modules if module.startswith("svcnode.probes.")}
-    return {name for name in names if name.partition(".")[0] != "tools"}
+    """The loaded kinds of probes."""
+    kind_modules = {target.partition(":")[0] for target in probes.KINDS.values()}
+    return {module.removeprefix("svcnode.probes.") for module in modules & kind_modules}
+
+
+def commands(modules: set[str]) -> set[str]:
+    return {module.removeprefix("svcnode.cli.") for module in modules if module.startswith("svcnode.cli.")}
 
 
 @pytest.fixture
@@ -152,34 +157,34 @@ def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) ->
         "svcnode.server.server",
         "svcnode.scheduler",
     }
-    assert not {module for module in modules if module.startswith("svcnode.probes.")}
+    assert {module for module in modules if module.startswith("svcnode.probes.")} == {"svcnode.probes.base"}
 
 
 def test_serving_loads_two_other_packages(configured: Path) -> None:
     assert third_party(modules_after(SERVE, configured)) == {"svcnode", "httptools", "uvloop"}
 
 
-def test_serving_loads_nothing_that_it_does_not_need(configured: Path) -> None:
+def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_LOADED
-    assert not modules & {"svcnode.cli.init", "svcnode.cli.probe", "svcnode.discovery", "svcnode.store"}
+    assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
+    assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()
 
 
-def test_sqlite_is_loaded_when_a_service_needs_it(tmp_path: Path) -> None:
+def test_sqlite_is_loaded_if_a_service_needs_it(tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path)
     assert modules & NOT_LOADED == {"sqlite3"}
     assert kinds(modules) == {"sqlite"}
 
 
-def test_history_brings_sqlite_and_nothing_else_and_no_sooner_than_it_begins(configured: Path) -> None:
+def test_history_loads_only_sqlite_and_only_when_it_starts(configured: Path) -> None:
     assert modules_after(SERVE, configured, environ={}) & NOT_LOADED == {"sqlite3"}
     assert "sqlite3" not in modules_after("import svcnode.agent", configured, environ={})
 
 
 @pytest.mark.parametrize("url", KINDS)
-def test_a_kind_is_loaded_alone_and_only_when_a_service_uses_it(url: str, tmp_path: Path) -> None:
-    """TLS and the running of programs are not in question: an event loop brings them along by itself."""
+def test_a_kind_is_loaded_only_if_a_service_uses_it(url: str, tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path, "--allow-exec", "--service", f"x={url}")
     kind = KINDS[url]
     assert kinds(modules) == {kind}
@@ -189,20 +194,20 @@ def test_a_kind_is_loaded_alone_and_only_when_a_service_uses_it(url: str, tmp_pa
 
 
 @pytest.mark.parametrize("url", KINDS_WITH_A_DRIVER)
-def test_a_driver_is_loaded_alone_and_only_when_a_service_uses_it(url: str, tmp_path: Path) -> None:
+def test_a_driver_is_loaded_only_if_a_service_uses_it(url: str, tmp_path: Path) -> None:
     modules = modules_after(SERVE, tmp_path, "--service", f"x={url}")
     kind, driver = KINDS_WITH_A_DRIVER[url]
     assert kinds(modules) == {kind}
     assert modules & {driver for _, driver in KINDS_WITH_A_DRIVER.values()} == {driver}
 
 
-def test_the_lists_of_urls_here_name_every_kind() -> None:
-    rows = {target.partition(":")[0].removeprefix("svcnode.probes.") for target in probes.KINDS.values()}
-    named = {*KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}
-    assert named == rows - {"jsonrpc"}, "jsonrpc has an option that it needs, and --service gives none"
+def test_the_lists_above_have_every_kind() -> None:
+    expected = {target.partition(":")[0].removeprefix("svcnode.probes.") for target in probes.KINDS.values()}
+    listed = {*KINDS.values(), *(kind for kind, _ in KINDS_WITH_A_DRIVER.values())}
+    assert listed == expected - {"jsonrpc"}, "jsonrpc requires an option, which --service cannot set"
 
 
-def test_one_check_from_the_command_line_loads_no_server(tmp_path: Path) -> None:
+def test_svcnode_probe_loads_no_server(tmp_path: Path) -> None:
     modules = modules_after(PROBE, tmp_path, "tcp://127.0.0.1:1")
     assert kinds(modules) == {"tcp"}
     assert third_party(modules) == {"svcnode"}
@@ -210,15 +215,39 @@ def test_one_check_from_the_command_line_loads_no_server(tmp_path: Path) -> None
     assert not modules & {"svcnode.agent", "svcnode.config", "svcnode.server.server"}
 
 
-def test_toml_is_read_only_where_there_is_a_file(configured: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_tomllib_is_loaded_only_if_there_is_a_file(configured: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert "tomllib" in modules_after(SERVE, configured)
     assert "tomllib" not in modules_after(SERVE, tmp_path_factory.mktemp("empty"))
 
 
-def test_the_lines_of_the_file_are_counted_only_when_something_is_wrong(configured: Path) -> None:
+def test_the_lines_of_the_file_are_counted_only_for_an_error(configured: Path) -> None:
     assert "svcnode.config.toml_lines" not in modules_after(SERVE, configured)
 
 
-def test_checking_a_configuration_starts_no_server(configured: Path) -> None:
+def test_check_config_loads_no_server(configured: Path) -> None:
     modules = modules_after('from svcnode.cli import main; main(["check-config", "/dev/null"])', configured)
     assert not modules & {"uvloop", "httptools", "svcnode.agent", "svcnode.server.server"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["wat"]], ids=" ".join)
+def test_without_a_command_no_command_is_loaded(arguments: list[str], tmp_path: Path) -> None:
+    modules = modules_after(f"{COMMAND.format(arguments=arguments)}\nprint()", tmp_path)
+    assert commands(modules) == {"_args"}
+    assert not modules & (NOT_LOADED | {"asyncio", "svcnode.config"})
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_a_command_loads_no_other_command(command: Command, tmp_path: Path) -> None:
+    modules = modules_after(COMMAND.format(arguments=[command.name, "--help"]), tmp_path)
+    names = {other.module.removeprefix("svcnode.cli.") for other in COMMANDS}
+    assert commands(modules) & names == {command.module.removeprefix("svcnode.cli.")}
+
+
+def test_every_command_module_is_in_the_table() -> None:
+    for command in COMMANDS:
+        module = import_module(command.module)
+        assert callable(module.configure)
+        assert callable(module.run_command)
+    shared = {"__init__", "_args", "_node_args", "operator_url", "output"}
+    files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")}
+    assert {command.module.removeprefix("svcnode.cli.") for command in COMMANDS} == files - shared

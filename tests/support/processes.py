@@ -1,4 +1,4 @@
-"""`svcnode serve` in a process of its own, used through signals, its log and HTTP; and commands that run to their end."""
+"""`svcnode serve` in its own process, used through signals, its log and HTTP; commands that run to their end."""
 
 from __future__ import annotations
 

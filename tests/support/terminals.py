@@ -1,6 +1,6 @@
-"""A real terminal: a shell inside tmux, on a screen that can be read.
+"""A real terminal: a shell inside tmux, whose screen can be read.
 
-Its server has a socket of its own, so it is neither seen by nor sees another tmux of the same user.
+The tmux server has its own socket, so it does not interfere with another tmux of the same user.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tests.support.servers.provision import program
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 PROMPT = "ready>"
 
 
 class Terminal:
-    """For as long as its `with` block runs; `svcnode` is the command under test there."""
+    """Runs during its `with` block; `svcnode` is the command under test."""
 
     def __init__(
         self, folder: Path, *, columns: int = 80, rows: int = 24, environ: Mapping[str, str] | None = None
     ) -> None:
         self._tmux = program("tmux", "tmux")
-        self._sockets = tempfile.TemporaryDirectory(prefix="svcnode-tmux-")  # short: sockets have no long paths
+        self._sockets = tempfile.TemporaryDirectory(prefix="svcnode-tmux-")  # the paths of sockets must be short
         commands = folder / "commands"
         commands.mkdir(exist_ok=True)
         svcnode = commands / "svcnode"
         svcnode.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -W error -m svcnode "$@"\n')
         svcnode.chmod(0o755)
         self._folder = folder
-        self._started = 0  # commands; the end of each is told by its number
+        self._started = 0  # number of commands, shown at the end of each
         self._size = ("-x", str(columns), "-y", str(rows))
         self._environ = {
             "HOME": str(folder),
@@ -74,17 +74,17 @@ class Terminal:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    # ---- what a person does
+    # ---- input
 
     def type(self, text: str) -> None:
         self._call("send-keys", "-l", "--", text)
 
     def press(self, *keys: str) -> None:
-        """By the names that tmux has for them: Enter, C-c, Up."""
+        """With tmux' names of keys: Enter, C-c, Up."""
         self._call("send-keys", *keys)
 
     def run(self, command: str) -> tuple[str, int]:
-        """What a command leaves on a clean screen, and its exit code."""
+        """The screen after a command, and its exit code."""
         self.start(command)
         return self.wait_for_exit()
 
@@ -95,19 +95,19 @@ class Terminal:
         self.press("Enter")
 
     def wait_for_exit(self) -> tuple[str, int]:
-        """Wait for the end of what was last started; returns what it has left on the screen, and its exit code."""
+        """Wait for the end of the last command; returns the screen and the exit code."""
         end = rf"^\[end {self._started}: (\d+)\]\n{PROMPT}"
-        left, code, _ = re.split(end, self.wait_for_text(end), maxsplit=1, flags=re.MULTILINE)
-        return left.rstrip("\n"), int(code)
+        output, code, _ = re.split(end, self.wait_for_text(end), maxsplit=1, flags=re.MULTILINE)
+        return output.rstrip("\n"), int(code)
 
     def resize(self, columns: int, rows: int) -> None:
         self._call("resize-window", "-x", str(columns), "-y", str(rows))
 
-    # ---- what a person sees
+    # ---- screen
 
     @property
     def lines(self) -> list[str]:
-        """The screen, without what is empty at its end."""
+        """The screen without empty lines at its end."""
         return [line.rstrip() for line in self._call("capture-pane", "-p").rstrip().splitlines()]
 
     @property
@@ -116,20 +116,20 @@ class Terminal:
 
     @property
     def styled(self) -> str:
-        """The screen with the sequences that colour it."""
+        """The screen with its colour sequences."""
         return self._call("capture-pane", "-p", "-e").rstrip()
 
-    def tmux_variable(self, what: str) -> str:
-        """By tmux' own words, such as cursor_flag, alternate_on, mouse_any_flag."""
-        return self._call("display-message", "-p", f"#{{{what}}}").strip()
+    def tmux_variable(self, name: str) -> str:
+        """Such as cursor_flag, alternate_on, mouse_any_flag."""
+        return self._call("display-message", "-p", f"#{{{name}}}").strip()
 
     def wait_for_text(self, pattern: str, timeout_s: float = DEADLINE_S) -> str:
-        """Wait until the screen holds the pattern, in which ^ and $ are the ends of lines; returns the screen."""
+        """Wait until the screen matches; ^ and $ match at lines. Returns the screen."""
         self.wait_until(lambda: bool(re.search(pattern, self.screen, re.MULTILINE)), timeout_s)
         return self.screen
 
-    def wait_until(self, is_so: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
         deadline_s = time.monotonic() + timeout_s
-        while not is_so():
-            assert time.monotonic() < deadline_s, f"it did not come to pass; the screen is\n{self.screen}"
+        while not condition():
+            assert time.monotonic() < deadline_s, f"the condition did not become true; the screen is\n{self.screen}"
             time.sleep(0.02)
