@@ -92,7 +92,7 @@ class Backend:
         self._listener = socket.create_server((self.host, port), family=family)
         self.port: int = self._listener.getsockname()[1]
         self.connection_count = 0
-        self._is_closing = False
+        self._waker_address: tuple[str, int] | None = None
         self._errors: list[Exception] = []
         self._loop_threads: list[threading.Thread] = []
         self._accept_thread = threading.Thread(target=self._accept, name=f"backend {self.port}")
@@ -106,8 +106,9 @@ class Backend:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_closing = True
         with socket.socket(self._listener.family) as waker:
+            waker.bind((self.host, 0))
+            self._waker_address = waker.getsockname()[:2]
             waker.connect((self.host, self.port))
         self._accept_thread.join()
         self._listener.close()
@@ -117,9 +118,9 @@ class Backend:
 
     def _accept(self) -> None:
         while True:
-            sock, _ = self._listener.accept()
+            sock, client = self._listener.accept()
             sock.settimeout(4 * WAIT_TIMEOUT_S)  # longer than any check
-            if self._is_closing:
+            if client[:2] == self._waker_address:  # connections before it are served
                 sock.close()
                 return
             self.connection_count += 1
