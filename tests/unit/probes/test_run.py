@@ -14,6 +14,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.net.trace import step
 from svcnode.probes.base import Probe
 from svcnode.probes.run import RECANCEL_AFTER_S, close_probe, run_check, validate_verdict
+from tests.support.scheduling import CancelSwallowingProbe
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ async def test_a_check_that_ignores_its_cancellation_is_cancelled_again(ignored_
     assert task is not None
     assert task.cancelling() == 0, "the caller is not cancelled"
     await asyncio.sleep(HUNG_S)
+
+
+@in_virtual_time
+async def test_a_probe_that_swallows_its_cancellation_has_timed_out() -> None:
+    verdict, error = await run_check(CancelSwallowingProbe(lambda: READY), 2.0)
+    assert (verdict.outcome, verdict.code, error) == (Outcome.FAILED, ReasonCode.TIMEOUT, None)
 
 
 @in_virtual_time

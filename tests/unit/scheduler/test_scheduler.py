@@ -495,6 +495,35 @@ async def test_a_service_that_is_missing_when_its_verdict_is_recorded_is_still_c
         assert node.status("db-1") is Status.UP
 
 
+@in_virtual_time
+async def test_an_error_while_recording_does_not_stop_the_checks(caplog: pytest.LogCaptureFixture) -> None:
+    class FailingNode(Node):
+        def record(self, service_id: str, verdict: Verdict, **options: Any) -> ServiceState:
+            raise LookupError
+
+    node, probe = FailingNode("validator-7", version="v1", clock=asyncio.get_running_loop().time), ScriptedProbe()
+    node.register("db-1", probe=probe, interval="10s")
+    async with make_scheduler(node):
+        await asyncio.sleep(15.0)
+    assert len(probe.started_at_s) == 2
+    assert [vars(record)["event"] for record in caplog.records] == ["record_failed"] * 2
+
+
+@in_virtual_time
+async def test_the_node_knows_the_time_until_the_next_check() -> None:
+    node = make_node()
+    node.register("db-1", probe=ScriptedProbe(duration_s=2.0), interval="10s")
+    node.register("reported")
+    assert node.next_check_in_s("db-1") is None
+    async with node.probing():
+        await asyncio.sleep(1.0)
+        assert node.next_check_in_s("db-1") == 0.0
+        await asyncio.sleep(4.0)
+        assert node.next_check_in_s("db-1") == pytest.approx(5.0, abs=10.0 * JITTER)
+        assert node.next_check_in_s("reported") is None
+    assert node.next_check_in_s("db-1") is None
+
+
 # ---- stopping
 
 

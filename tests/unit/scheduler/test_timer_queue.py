@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.model import Status
 from svcnode.scheduler import FIRST_CHECKS_WITHIN_S, ProbeScheduler
-from svcnode.scheduler.timer_queue import TIMER_RESOLUTION_S
+from svcnode.scheduler.timer_queue import TIMER_RESOLUTION_S, TimerQueue
 from tests.support.scheduling import HUNG_S, ScriptedProbe, make_node, make_scheduler
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
@@ -76,3 +76,16 @@ def test_every_hung_check_is_cancelled_at_its_deadline(timeouts_s: list[float]) 
                 assert durations_s == pytest.approx([timeout_s] * len(durations_s), abs=3 * TIMER_RESOLUTION_S)
 
     run_in_virtual_time(run_scheduler())
+
+
+@in_virtual_time
+async def test_a_callback_that_raises_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+    timers = TimerQueue(asyncio.get_running_loop())
+    timers.add(1.0, lambda: calls.append("first"))
+    timers.add(1.0, lambda: calls.remove("missing"))
+    timers.add(1.0, lambda: calls.append("second"))
+    timers.add(2.0, lambda: calls.append("third"))
+    await asyncio.sleep(3.0)
+    assert calls == ["first", "second", "third"]
+    assert [vars(record)["event"] for record in caplog.records] == ["callback_failed"]
