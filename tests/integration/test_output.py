@@ -1,8 +1,9 @@
-"""What every command prints, where it cannot be written, and where it cannot be spelt."""
+"""The output of every command on a full disk and on an ASCII terminal."""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import subprocess
 import sys
@@ -33,7 +34,7 @@ name = "Zähler für Blöcke"
 description = "zählt"
 status = "Up"
 """
-# Each as it is asked in a folder with a configuration, the node of which runs at {url}.
+# Arguments in a folder with a configuration, whose node runs at {url}.
 COMMANDS = {
     "check-config": ["check-config"],
     "check-config FILE": ["check-config", "svcnode.toml"],
@@ -54,8 +55,8 @@ COMMANDS = {
     "status of many": ["status", "{url}", "{url}", "--all"],
     "status --json": ["status", "{url}", "--json"],
 }
-ENDLESS = ("demo", "probe --watch")  # where they can be written
-PRINT_NOTHING = {"serve", "watch"}  # one only logs, and the other wants a terminal
+ENDLESS = ("demo", "probe --watch")
+PRINT_NOTHING = {"serve", "watch"}  # serve only logs, watch requires a terminal
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +69,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
         yield folder, f"http://127.0.0.1:{agent.port}"
 
 
-def run(node: tuple[Path, str], words: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+def run(node: tuple[Path, str], arguments: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
     folder, url = node
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "svcnode", *(word.format(url=url) for word in words)],
+        [sys.executable, "-W", "error", "-m", "svcnode", *(argument.format(url=url) for argument in arguments)],
         cwd=folder,
         stderr=subprocess.PIPE,
         timeout=WAIT_TIMEOUT_S,
@@ -80,34 +81,34 @@ def run(node: tuple[Path, str], words: list[str], **options: Any) -> subprocess.
     )
 
 
-def environment(**more: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **more}
+def environment(**extra: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **extra}
 
 
-def test_every_command_that_prints_is_tried_here() -> None:
-    (commands,) = [action for action in build_parser()._callbacks if isinstance(action, argparse._SubParsersAction)]
-    assert {words[0] for words in COMMANDS.values()} == set(commands.choices) - PRINT_NOTHING
+def test_the_list_above_has_every_command_that_prints() -> None:
+    (commands,) = [action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert {arguments[0] for arguments in COMMANDS.values()} == set(commands.choices) - PRINT_NOTHING
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="this machine has no /dev/full")
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_cannot_be_written_is_told_in_one_line(name: str, node: tuple[Path, str]) -> None:
+def test_output_that_cannot_be_written_is_reported_in_one_line(name: str, node: tuple[Path, str]) -> None:
     (node[0] / "prüfer.toml").unlink(missing_ok=True)
     with FULL.open("wb") as full:
         ended = run(node, COMMANDS[name], stdout=full, env=environment(PYTHONUTF8="1"))
-    told = [line for line in ended.stderr.decode().splitlines() if line.startswith("svcnode: ")]
-    assert told == ["svcnode: cannot write what was seen: no space left on device"]
+    (error,) = [line for line in ended.stderr.decode().splitlines() if line.startswith("svcnode: ")]
+    assert error.endswith(f": {os.strerror(errno.ENOSPC).lower()}")
     assert b"Traceback" not in ended.stderr
-    assert ended.returncode in (2, 3), "of misuse, and of what nobody knows"
+    assert ended.returncode in (2, 3)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ENDLESS])
-def test_what_cannot_be_spelt_is_shown_in_another_way(name: str, node: tuple[Path, str]) -> None:
+def test_characters_outside_the_encoding_are_shown_as_escapes(name: str, node: tuple[Path, str]) -> None:
     (node[0] / "prüfer.toml").unlink(missing_ok=True)
     ascii_only = environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     ended = run(node, COMMANDS[name], stdout=subprocess.PIPE, env=ascii_only)
     assert b"Traceback" not in ended.stderr
     assert b"svcnode: " not in ended.stderr
     assert ended.stdout
-    if name not in ("conform --junit", "init --stdout"):  # to the byte as a file would have it
+    if name not in ("conform --junit", "init --stdout"):  # these print bytes as in a file
         assert ended.stdout.isascii()

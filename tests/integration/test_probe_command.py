@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 COMMAND = [sys.executable, "-W", "error", "-m", "svcnode", "probe"]
 READY, NOT_READY, FAILED, UNKNOWN = range(4)
 
@@ -31,13 +32,13 @@ LINE = re.compile(r"\d\d:\d\d:\d\d  (ready|not ready|failed|unknown) +[0-9.]+ ms
 
 
 class Port:
-    """A port on loopback that nobody else gets, whether it is listening_port on or not."""
+    """A reserved port on loopback, listening or not."""
 
     def __init__(self) -> None:
-        self._keeper = socket.socket()
-        self._keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._keeper.bind(("127.0.0.1", 0))
-        self.number: int = self._keeper.getsockname()[1]
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reservation.bind(("127.0.0.1", 0))
+        self.number: int = self._reservation.getsockname()[1]
         self._listener: socket.socket | None = None
 
     def open(self) -> None:
@@ -50,11 +51,11 @@ class Port:
 
     def release(self) -> None:
         self.close()
-        self._keeper.close()
+        self._reservation.close()
 
     @contextmanager
     def during_check(self) -> Iterator[None]:
-        """From the first byte of a request on, which is never answered."""
+        """From the first byte of a request that gets no response."""
         assert self._listener is not None
         self._listener.settimeout(DEADLINE_S)
         connection, _ = self._listener.accept()
@@ -69,7 +70,7 @@ class Port:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers with the status that the path names, and what it was asked."""
+    """Responds with the status in the path, and with the request."""
 
     def do_GET(self) -> None:
         body = json.dumps({"path": self.path, "headers": dict(self.headers.items())}).encode()
@@ -99,10 +100,10 @@ def serving(tls: ssl.SSLContext | None = None) -> Iterator[int]:
 
 @pytest.fixture
 def port() -> Iterator[Port]:
-    """Nobody listens there yet."""
-    kept = Port()
-    yield kept
-    kept.release()
+    """Not listening yet."""
+    reserved = Port()
+    yield reserved
+    reserved.release()
 
 
 @pytest.fixture
@@ -133,12 +134,12 @@ def probe(*arguments: str, environ: dict[str, str] | None = None) -> subprocess.
 
 
 def as_json(*arguments: str, environ: dict[str, str] | None = None) -> dict[str, Any]:
-    looked = probe("--json", *arguments, environ=environ)
-    assert looked.stderr == ""
-    assert looked.stdout.count("\n") == 1
-    seen = json.loads(looked.stdout)
-    assert isinstance(seen, dict)
-    return seen
+    result = probe("--json", *arguments, environ=environ)
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+    document = json.loads(result.stdout)
+    assert isinstance(document, dict)
+    return document
 
 
 @contextmanager
@@ -161,148 +162,145 @@ def wait_for_line(process: subprocess.Popen[str], verdict: str) -> str:
     """The next line with this verdict; returns its reason."""
     assert process.stdout is not None
     for line in process.stdout:
-        found = LINE.fullmatch(line)
-        assert found, line
-        if found[1] == verdict:
-            return found[2] or ""
-    pytest.fail(f"it ended before it said {verdict}")
+        match = LINE.fullmatch(line)
+        assert match, line
+        if match[1] == verdict:
+            return match[2] or ""
+    pytest.fail(f"the process ended without {verdict}")
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit code, and what stands on stderr."""
-    _, said = process.communicate(timeout=DEADLINE_S)
-    return process.returncode, said
+    """The exit code and stderr."""
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, stderr
 
 
-# ---- the exit code says what was seen
+# ---- exit codes
 
 
 def test_ready_is_exit_0(listening_port: Port) -> None:
-    looked = probe(listening_port.url)
-    assert (looked.returncode, looked.stdout.splitlines()[0], looked.stderr) == (READY, "ready", "")
+    result = probe(listening_port.url)
+    assert (result.returncode, result.stdout.splitlines()[0], result.stderr) == (READY, "ready", "")
 
 
 def test_not_ready_is_exit_1(web: str) -> None:
-    looked = probe(f"{web}/503", "-o", "starting_status=503")
-    assert looked.returncode == NOT_READY
-    assert looked.stdout.startswith(f"not ready: answered 503, so it is starting: {web}/503\n")
+    result = probe(f"{web}/503", "-o", "starting_status=503")
+    assert result.returncode == NOT_READY
+    assert re.match(rf"not ready: .*{web}/503\n", result.stdout)
 
 
 def test_failed_is_exit_2(port: Port) -> None:
-    looked = probe(port.url)
-    assert looked.returncode == FAILED
-    assert looked.stdout.startswith(f"failed: connection refused: 127.0.0.1:{port.number}\n")
+    result = probe(port.url)
+    assert result.returncode == FAILED
+    assert re.match(rf"failed: .*127\.0\.0\.1:{port.number}\n", result.stdout)
 
 
 def test_unknown_is_exit_3() -> None:
-    looked = probe("heartbeat:30s")
-    assert looked.returncode == UNKNOWN
-    assert looked.stdout.startswith("unknown: a heartbeat is heard by a running node, and cannot be looked for\n")
+    result = probe("heartbeat:30s")
+    assert result.returncode == UNKNOWN
+    assert result.stdout.startswith("unknown: ")
+
+
+@pytest.mark.parametrize(("limit", "exit_code", "code"), [("10ms", NOT_READY, "slow"), ("10s", READY, "ok")])
+def test_a_success_that_takes_longer_than_max_latency_is_not_ready(limit: str, exit_code: int, code: str) -> None:
+    result = probe("exec:/bin/sleep 0.05", "--allow-exec", "--timeout", "30s", "--max-latency", limit, "--json")
+    assert (result.returncode, json.loads(result.stdout)["code"]) == (exit_code, code)
+
+
+# ---- invalid arguments
 
 
 @pytest.mark.parametrize(
-    ("limit", "code", "verdict"), [("10ms", NOT_READY, "not ready: slow: it took "), ("10s", READY, "ready")]
-)
-def test_a_success_that_takes_too_long_is_not_ready(limit: str, code: int, verdict: str) -> None:
-    looked = probe("exec:/bin/sleep 0.05", "--allow-exec", "--max-latency", limit)
-    assert looked.returncode == code
-    assert looked.stdout.startswith(verdict)
-
-
-# ---- what cannot be looked at
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "named"),
     [
-        (["nothing"], "not a URL, which begins with a scheme and a colon, such as tcp://127.0.0.1:5432"),
-        (["http://127.0.0.1", "-o", "redirect=1"], 'redirect: unknown option; did you mean "redirects"?'),
-        (["file:/", "--timeout", "3"], '--timeout: "3" is not a duration; write a number and a unit, such as "3s"'),
+        (["nothing"], "URL"),
+        (["http://127.0.0.1", "-o", "redirect=1"], "redirect: "),
+        (["file:/", "--timeout", "3"], "--timeout: "),
     ],
 )
-@pytest.mark.parametrize("way", [[], ["--watch"]], ids=["once", "watch"])
-def test_what_cannot_be_checked_is_told_in_one_line_and_is_exit_3(
-    way: list[str], arguments: list[str], reason: str
+@pytest.mark.parametrize("mode", [[], ["--watch"]], ids=["once", "watch"])
+def test_an_invalid_argument_is_reported_in_one_line_with_exit_code_3(
+    mode: list[str], arguments: list[str], named: str
 ) -> None:
-    looked = probe(*arguments, *way)
-    assert looked.returncode == UNKNOWN
-    assert (looked.stdout, looked.stderr) == ("", f"svcnode: {reason}\n")
+    result = probe(*arguments, *mode)
+    assert result.returncode == UNKNOWN
+    assert result.stdout == ""
+    assert named in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "named"),
     [
-        ([], "the following arguments are required: URL"),
-        (["file:/", "--watc"], "unrecognized arguments: --watc"),
-        (["file:/", "file:/etc"], "unrecognized arguments: file:/etc"),
-        (["file:/", "--timeout"], "argument --timeout: expected one argument"),
-        (["file:/", "-o"], "argument -o/--option: expected one argument"),
+        ([], "URL"),
+        (["file:/", "--watc"], "--watc"),
+        (["file:/", "file:/etc"], "file:/etc"),
+        (["file:/", "--timeout"], "--timeout"),
+        (["file:/", "-o"], "-o/--option"),
     ],
 )
-def test_a_misused_command_is_exit_3_too_since_2_would_say_that_the_service_failed(
-    arguments: list[str], reason: str
-) -> None:
-    looked = probe(*arguments)
-    assert looked.returncode == UNKNOWN
-    assert looked.stdout == ""
-    usage, *_, last = looked.stderr.splitlines()
+def test_a_usage_error_is_exit_code_3_since_2_means_failed(arguments: list[str], named: str) -> None:
+    result = probe(*arguments)
+    assert result.returncode == UNKNOWN
+    assert result.stdout == ""
+    usage, *_, last = result.stderr.splitlines()
     assert usage.startswith("usage: svcnode probe ")
-    assert last == f"svcnode probe: error: {reason}"
+    assert last.startswith("svcnode probe: error: ")
+    assert named in last
 
 
-# ---- what is shown
+# ---- output
 
 
-def test_every_step_is_shown_in_its_order_under_the_verdict(tmp_path: Path) -> None:
+def test_the_steps_are_shown_in_order_below_the_verdict(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.certificate, made.key)
     with serving(context) as number:
-        looked = probe(f"https://localhost:{number}/200", "-o", f"ca={made.certificate}")
-    verdict, *rows = looked.stdout.splitlines()
+        result = probe(f"https://localhost:{number}/200", "-o", f"ca={made.certificate}")
+    verdict, *rows = result.stdout.splitlines()
     assert verdict == "ready"
     assert all(re.fullmatch(r"  [a-z ]{9} +[0-9]+\.[0-9] ms(  \S.*)?", row) for row in rows), rows
-    assert len({row.index(" ms") for row in rows}) == 1, "the numbers do not stand in one column"
-    # A machine may have another address for localhost as well, and try it first.
-    steps = [row.split()[0] for row in rows if "(not done)" not in row]
-    assert steps == ["resolve", "connect", "handshake", "exchange", "in"]
+    assert len({row.index(" ms") for row in rows}) == 1, "the numbers are not aligned"
+    # A step that was not completed has a remark in parentheses, such as another address of localhost.
+    steps = [row.split()[0] for row in rows if not row.endswith(")")]
+    assert steps == ["resolve", "connect", "handshake", "exchange", "total"]
     assert rows[0].endswith(" ms  localhost")
-    assert rows[-1].startswith("  in all ")
     assert rows[-1].endswith(f" ms  https://localhost:{number}/200")
 
 
-def test_the_step_that_a_check_got_no_further_than_is_marked(listening_port: Port, port: Port) -> None:
+def test_the_step_that_was_not_completed_is_marked(listening_port: Port, port: Port) -> None:
     silent = f"http://127.0.0.1:{listening_port.number}"
-    looked = probe(silent, "--timeout", "200ms")
-    assert looked.returncode == FAILED
-    verdict, connect, exchange, in_all = looked.stdout.splitlines()
-    assert verdict == "failed: no answer within 0.2 s, in its step exchange"
+    result = probe(silent, "--timeout", "200ms")
+    assert result.returncode == FAILED
+    verdict, connect, exchange, total = result.stdout.splitlines()
+    assert re.match(r"failed: .*0\.2 s", verdict)
     assert re.fullmatch(r"  connect  .* ms  127\.0\.0\.1", connect)
-    assert re.fullmatch(r"  exchange .* ms  \(not done\)", exchange)
-    took = re.fullmatch(rf"  in all    +([0-9.]+) ms  {silent}", in_all)
-    assert took
-    assert float(took[1]) >= 200
+    assert re.fullmatch(r"  exchange .* ms  \(.+\)", exchange)
+    duration = re.fullmatch(rf"  total    +([0-9.]+) ms  {silent}", total)
+    assert duration
+    assert float(duration[1]) >= 200
 
     port.close()
     _, connect, _ = probe(port.url).stdout.splitlines()
-    assert re.fullmatch(r"  connect  .* ms  127\.0\.0\.1 \(not done\)", connect)
+    assert re.fullmatch(r"  connect  .* ms  127\.0\.0\.1 \(.+\)", connect)
 
 
-def test_json_is_one_object_with_all_there_is_to_see(web: str) -> None:
-    seen = as_json(f"{web}/404")
-    assert list(seen) == ["time", "url", "verdict", "reason", "duration_ms", "steps"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", seen["time"])
-    assert (seen["url"], seen["verdict"]) == (f"{web}/404", "failed")
-    assert seen["reason"] == f"answered 404: {web}/404"
-    assert [list(step) for step in seen["steps"]] == [["name", "detail", "duration_ms", "done"]] * 2
-    assert [(step["name"], step["detail"], step["done"]) for step in seen["steps"]] == [
+def test_json_is_one_object_with_verdict_code_and_steps(web: str) -> None:
+    document = as_json(f"{web}/404")
+    assert list(document) == ["time", "url", "verdict", "code", "reason", "duration_ms", "steps"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", document["time"])
+    assert (document["url"], document["verdict"], document["code"]) == (f"{web}/404", "failed", "not_found")
+    assert document["reason"].endswith(f": {web}/404")
+    assert [list(step) for step in document["steps"]] == [["name", "detail", "duration_ms", "done"]] * 2
+    assert [(step["name"], step["detail"], step["done"]) for step in document["steps"]] == [
         ("connect", "127.0.0.1", True),
         ("exchange", "", True),
     ]
-    assert 0 < sum(step["duration_ms"] for step in seen["steps"]) <= seen["duration_ms"]
+    assert 0 < sum(step["duration_ms"] for step in document["steps"]) <= document["duration_ms"]
 
 
-def test_json_marks_the_step_that_was_not_done(port: Port) -> None:
+def test_json_marks_the_step_that_was_not_completed(port: Port) -> None:
     (step,) = as_json(port.url)["steps"]
     assert (step["name"], step["done"]) == ("connect", False)
 
@@ -311,20 +309,20 @@ def test_no_secret_is_shown(port: Port) -> None:
     url = f"http://user:hunter2hunter2@127.0.0.1:{port.number}/?key=swordfish"
     options = ("-o", 'headers={ X-Key = "${API_KEY}" }')
     environ = {"API_KEY": "opensesame"}
-    for way in ((), ("--json",)):
-        looked = probe(url, *options, *way, environ=environ)
-        assert looked.returncode == FAILED
-        assert f"http://user:***@127.0.0.1:{port.number}/?***" in looked.stdout
+    for mode in ((), ("--json",)):
+        result = probe(url, *options, *mode, environ=environ)
+        assert result.returncode == FAILED
+        assert f"http://user:***@127.0.0.1:{port.number}/?***" in result.stdout
         for secret in ("hunter2hunter2", "swordfish", "opensesame"):
-            assert secret not in looked.stdout + looked.stderr
+            assert secret not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "é☃"), ("ascii", "\\xe9\\u2603")])
-def test_what_the_terminal_cannot_spell_is_shown_as_well_as_may_be(encoding: str, shown: str, tmp_path: Path) -> None:
+def test_characters_outside_the_encoding_are_shown_as_escapes(encoding: str, shown: str, tmp_path: Path) -> None:
     url, environ = f"file:{tmp_path}/é☃", {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
-    looked = probe(url, environ=environ)
-    assert (looked.returncode, looked.stderr) == (FAILED, "")
-    assert looked.stdout.startswith(f"failed: no such file or directory: {tmp_path}/{shown}\n")
+    result = probe(url, environ=environ)
+    assert (result.returncode, result.stderr) == (FAILED, "")
+    assert result.stdout.splitlines()[0].endswith(f": {tmp_path}/{shown}")
     assert as_json(url, environ=environ)["url"] == url
 
 
@@ -341,7 +339,7 @@ def test_what_the_terminal_cannot_spell_is_shown_as_well_as_may_be(encoding: str
         (["status=200"], "failed"),
         (["status=404", "contains=/404"], "ready"),
         (["status=404", 'contains="/404"'], "ready"),
-        (["status=404", "contains=no such words"], "failed"),
+        (["status=404", "contains=no such text"], "failed"),
         (["status=404", 'json={ "/path" = "/404" }'], "ready"),
         (["status=404", 'json={ "/path" = "/405" }'], "failed"),
         (["status=404", 'headers={ X-A = "1=2" }', 'json={ "/headers/X-A" = "1=2" }'], "ready"),
@@ -349,19 +347,19 @@ def test_what_the_terminal_cannot_spell_is_shown_as_well_as_may_be(encoding: str
         (["status=200", "status=404"], "ready"),
     ],
 )
-def test_an_option_is_written_as_in_toml_or_as_bare_words(options: list[str], verdict: str, web: str) -> None:
+def test_an_option_is_toml_or_a_string_without_quotes(options: list[str], verdict: str, web: str) -> None:
     arguments = [word for option in options for word in ("-o", option)]
-    seen = as_json(f"{web}/404", *arguments, environ={"TOKEN": "let-me-in"})
-    assert seen["verdict"] == verdict, seen["reason"]
+    document = as_json(f"{web}/404", *arguments, environ={"TOKEN": "let-me-in"})
+    assert document["verdict"] == verdict, document["reason"]
 
 
-# ---- look after look
+# ---- watching
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_watching_goes_on_while_the_service_comes_and_goes(port: Port) -> None:
+def test_watching_continues_while_the_service_stops_and_starts(port: Port) -> None:
     with watching(port.url) as process:
-        assert wait_for_line(process, "failed") == f"connection refused: 127.0.0.1:{port.number}"
+        assert wait_for_line(process, "failed").endswith(f": 127.0.0.1:{port.number}")
         port.open()
         assert wait_for_line(process, "ready") == ""
         port.close()
@@ -373,7 +371,7 @@ def test_watching_goes_on_while_the_service_comes_and_goes(port: Port) -> None:
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_ends_the_watching_with_what_the_last_check_came_to(port: Port) -> None:
+def test_after_ctrl_c_the_exit_code_is_that_of_the_last_check(port: Port) -> None:
     with watching(port.url) as process:
         wait_for_line(process, "failed")
         process.send_signal(signal.SIGINT)
@@ -381,8 +379,8 @@ def test_ctrl_c_ends_the_watching_with_what_the_last_check_came_to(port: Port) -
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_in_the_middle_of_a_check_ends_it_quietly(listening_port: Port) -> None:
-    """A look that never ended saw nothing: 3 where looks are watched, and as programs do where there is but one."""
+def test_ctrl_c_during_a_check_ends_the_command_without_output(listening_port: Port) -> None:
+    """A check that did not finish has no verdict: exit code 3 with --watch, otherwise 130 as usual."""
     silent = f"http://127.0.0.1:{listening_port.number}"
     with watching(silent, "--timeout", "1m") as process, listening_port.during_check():
         process.send_signal(signal.SIGINT)
@@ -396,18 +394,18 @@ def test_ctrl_c_in_the_middle_of_a_check_ends_it_quietly(listening_port: Port) -
 def test_watching_as_json_is_one_object_per_line(port: Port) -> None:
     with watching(port.url, "--json") as process:
         assert process.stdout is not None
-        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
+        documents = [json.loads(process.stdout.readline()) for _ in range(2)]
         port.open()
-        while seen[-1]["verdict"] != "ready":
-            seen.append(json.loads(process.stdout.readline()))
-    assert seen[0]["verdict"] == seen[1]["verdict"] == "failed"
-    assert seen[0]["time"] < seen[1]["time"]
+        while documents[-1]["verdict"] != "ready":
+            documents.append(json.loads(process.stdout.readline()))
+    assert documents[0]["verdict"] == documents[1]["verdict"] == "failed"
+    assert documents[0]["time"] < documents[1]["time"]
 
 
-# ---- nobody reads
+# ---- closed output
 
 
-def test_a_reader_that_leaves_ends_the_watching_quietly(port: Port) -> None:
+def test_a_closed_pipe_ends_the_watching_without_an_error(port: Port) -> None:
     with watching(port.url) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -417,27 +415,27 @@ def test_a_reader_that_leaves_ends_the_watching_quietly(port: Port) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_verdict_that_nobody_reads_is_still_the_exit_code(unbuffered: str, port: Port) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
+def test_a_closed_pipe_does_not_change_the_exit_code(unbuffered: str, port: Port) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
     environ = environment({"PYTHONUNBUFFERED": unbuffered})
-    looked = subprocess.run(
-        [*COMMAND, port.url], env=environ, stdout=theirs, stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False
+    result = subprocess.run(
+        [*COMMAND, port.url], env=environ, stdout=write_end, stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False
     )
-    os.close(theirs)
-    assert (looked.returncode, looked.stderr) == (FAILED, b"")
+    os.close(write_end)
+    assert (result.returncode, result.stderr) == (FAILED, b"")
 
 
-def test_without_any_output_the_exit_code_still_says_it(port: Port) -> None:
+def test_a_closed_stdout_does_not_change_the_exit_code(port: Port) -> None:
     shell = ["/bin/sh", "-c", '"$@" >&-', "sh", *COMMAND, port.url]
-    looked = subprocess.run(shell, env=environment(), stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
-    assert (looked.returncode, looked.stderr) == (FAILED, b"")
+    result = subprocess.run(shell, env=environment(), stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
+    assert (result.returncode, result.stderr) == (FAILED, b"")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this machine has no /dev/full")  # noqa: PTH110
-def test_output_that_cannot_be_written_is_told_in_one_line(port: Port) -> None:
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
+def test_output_that_cannot_be_written_is_reported_in_one_line(port: Port) -> None:
     with open("/dev/full", "wb") as full:  # noqa: PTH123
-        looked = subprocess.run(
+        result = subprocess.run(
             [*COMMAND, port.url],
             env=environment(),
             stdout=full,
@@ -445,5 +443,5 @@ def test_output_that_cannot_be_written_is_told_in_one_line(port: Port) -> None:
             timeout=DEADLINE_S,
             check=False,
         )
-    assert looked.stderr == b"svcnode: cannot write what was seen: no space left on device\n"
-    assert looked.returncode == UNKNOWN
+    assert result.stderr.endswith(f": {os.strerror(errno.ENOSPC).lower()}\n".encode())
+    assert result.returncode == UNKNOWN
