@@ -1,8 +1,7 @@
-"""postgresql:// against a real PostgreSQL: as it should be, hurt in every way it can be, and what only pretends."""
+"""postgresql:// against a real PostgreSQL in many states and against scripted servers."""
 
 from __future__ import annotations
 
-import re
 import ssl
 import struct
 import time
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net.url import Url
@@ -20,7 +20,7 @@ from svcnode.probes import make_probe, postgresql
 from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
 from tests.support.backends import Backend, Peer, close, closed_port, full_backlog, reset, sending, unresponsive
 from tests.support.certificates import Certificate, make_certificate
-from tests.support.http_server import becomes_true
+from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
     assert_missing_ca_is_unknown,
     assert_no_leaks_when_cancelled,
@@ -28,7 +28,19 @@ from tests.support.probe_assertions import (
 )
 from tests.support.servers.base import wait_until
 from tests.support.servers.postgresql import DATABASE, PASSWORD, USER, PostgresServer, PostgresStandby
-from tests.support.verdicts import NO_DESCRIPTORS
+from tests.support.verdicts import (
+    CONNECTION_CLOSED,
+    CONNECTION_REFUSED,
+    NO_DESCRIPTORS,
+    PROTOCOL_ERROR,
+    READY,
+    TLS_UNTRUSTED,
+    UNEXPECTED_RESPONSE,
+    ExpectedVerdict,
+    failed,
+    not_ready,
+    unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,8 +48,10 @@ if TYPE_CHECKING:
 
     from tests.integration.probes.conftest import CheckRunner, FakeResolver
 
-READY = Verdict.ready()
 OPENING = ["connect", "log in", "exchange"]
+AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
+STARTING = not_ready(ReasonCode.STARTING)
+TIMEOUT = failed(ReasonCode.TIMEOUT)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +108,7 @@ def test_a_check_has_its_steps(check: CheckRunner, server: PostgresServer) -> No
 
 
 @pytest.mark.parametrize("addresses", [["::1", "127.0.0.1"], ["127.0.0.1", "::1"]], ids=str)
-def test_a_name_is_resolved_by_us_and_one_of_its_addresses_is_enough(
+def test_the_probe_resolves_the_name_and_one_address_is_enough(
     check: CheckRunner, server: PostgresServer, resolver: FakeResolver, addresses: list[str]
 ) -> None:
     resolver.addresses["db.example"] = addresses
@@ -107,27 +121,22 @@ def test_a_name_is_resolved_by_us_and_one_of_its_addresses_is_enough(
     assert resolver.queries == ["db.example"]
 
 
-def test_a_name_that_does_not_exist_is_failed(check: CheckRunner, resolver: FakeResolver) -> None:
-    assert check("postgresql://me@gone.example/ledger") == Verdict.failed(
-        "no such host: postgresql://me@gone.example/ledger"
-    )
+def test_an_unknown_host_is_failed(check: CheckRunner, resolver: FakeResolver) -> None:
+    assert check("postgresql://me@gone.example/ledger") == failed(ReasonCode.HOST_NOT_FOUND)
     assert resolver.queries == ["gone.example"]
 
 
 def test_a_unix_socket_is_named_in_the_query(check: CheckRunner, server: PostgresServer) -> None:
     url = f"postgresql://{USER}:{PASSWORD}@:{server.port}/{DATABASE}?host={server.folder}"
     assert check(url) == READY
-    assert check(url.replace(str(server.port), "1")) == Verdict.failed(
-        f'connection to server on socket "{server.folder}/.s.PGSQL.1" failed: no such file or directory: '
-        f"postgresql:/{DATABASE}"
-    )
+    assert check(url.replace(str(server.port), "1")) == failed(ReasonCode.FILE_NOT_FOUND)
 
 
 def test_the_client_name_is_sent_to_the_server(check: CheckRunner, server: PostgresServer) -> None:
     query = "SELECT application_name = 'svcnode' FROM pg_stat_activity WHERE pid = pg_backend_pid()"
     assert check(server.url, query=query) == READY
-    assert check(f"{server.url}?application_name=watch&options=-c%20lock_timeout%3D5s", query=query) == Verdict.failed(
-        f"its query did not return true: {shown(server)}?***"
+    assert (
+        check(f"{server.url}?application_name=watch&options=-c%20lock_timeout%3D5s", query=query) == UNEXPECTED_RESPONSE
     )
 
 
@@ -137,7 +146,7 @@ def test_passwords_are_sent_as_utf_8(check: CheckRunner, server: PostgresServer)
     assert check(f"postgresql://umlaut@127.0.0.1:{server.port}/postgres", password="pä€ß word") == READY
 
 
-def test_checks_that_are_answered_leave_no_trace_on_the_server(
+def test_a_check_logs_nothing_on_the_server(
     check: CheckRunner, server: PostgresServer, encrypted: PostgresServer, certificate: Certificate
 ) -> None:
     for target, tls in ((server, {}), (encrypted, {"ca": str(certificate.certificate)})):
@@ -155,113 +164,115 @@ def test_nothing_is_left_open_after_a_check(check: CheckRunner, server: Postgres
     check.leaks_nothing(server.url, query="SELECT")
 
 
-# ---- refusals
+# ---- rejected connections
 
 
 def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, server: PostgresServer) -> None:
-    assert check(server.bad_credentials_url) == Verdict.failed(
-        f'password authentication failed for user "svcnode": {shown(server)}'
-    )
+    verdict = check(server.bad_credentials_url)
+    assert verdict == AUTH_FAILED
+    assert verdict.reason.endswith(shown(server))
 
 
-def test_no_password_is_failed_where_one_is_needed(
+def test_a_missing_password_is_failed(
     check: CheckRunner, server: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
     url = f"postgresql://{USER}@127.0.0.1:{server.port}/{DATABASE}"
-    assert check(url) == Verdict.failed(f"fe_sendauth: no password supplied: {url}")
+    assert check(url) == failed(ReasonCode.AUTH_REQUIRED)
 
 
 def test_an_unknown_user_is_failed(check: CheckRunner, server: PostgresServer) -> None:
-    place = f"127.0.0.1:{server.port}/{DATABASE}"
-    assert check(f"postgresql://nobody:{PASSWORD}@{place}") == Verdict.failed(
-        f'password authentication failed for user "nobody": postgresql://nobody:***@{place}'
-    )
+    """With a password the server does not tell whether the user exists."""
+    assert check(f"postgresql://unknown:{PASSWORD}@127.0.0.1:{server.port}/{DATABASE}") == AUTH_FAILED
 
 
 def test_an_unknown_database_is_failed(check: CheckRunner, server: PostgresServer) -> None:
-    assert check(server.url.replace(f"/{DATABASE}", "/gone")) == Verdict.failed(
-        f'database "gone" does not exist: {shown(server).replace(f"/{DATABASE}", "/gone")}'
-    )
+    assert check(server.url.replace(f"/{DATABASE}", "/gone")) == failed(ReasonCode.NOT_FOUND)
 
 
-def test_a_server_without_connections_left_is_failed(check: CheckRunner, server: PostgresServer) -> None:
+def test_a_user_that_may_not_log_in_is_failed(check: CheckRunner, server: PostgresServer) -> None:
+    server.psql("DROP ROLE IF EXISTS disabled")
+    server.psql(f"CREATE ROLE disabled NOLOGIN PASSWORD '{PASSWORD}'")
+    url = f"postgresql://disabled:{PASSWORD}@127.0.0.1:{server.port}/{DATABASE}"
+    assert check(url) == failed(ReasonCode.USER_DISABLED)
+
+
+def test_a_database_that_accepts_no_connections_is_failed(check: CheckRunner, server: PostgresServer) -> None:
+    assert check(server.url.replace(f"/{DATABASE}", "/template0")) == failed(ReasonCode.CONNECTIONS_DISABLED)
+
+
+def test_a_database_without_the_connect_privilege_is_failed(check: CheckRunner, server: PostgresServer) -> None:
+    server.psql("DROP ROLE IF EXISTS outsider")
+    server.psql(f"CREATE ROLE outsider LOGIN PASSWORD '{PASSWORD}'; REVOKE CONNECT ON DATABASE {DATABASE} FROM PUBLIC")
+    try:
+        url = f"postgresql://outsider:{PASSWORD}@127.0.0.1:{server.port}/{DATABASE}"
+        assert check(url) == failed(ReasonCode.PERMISSION_DENIED)
+    finally:
+        server.psql(f"GRANT CONNECT ON DATABASE {DATABASE} TO PUBLIC")
+
+
+def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: PostgresServer) -> None:
     with server.exhaust():
-        assert check(server.url) == Verdict.failed(f"sorry, too many clients already: {shown(server)}")
+        assert check(server.url) == failed(ReasonCode.TOO_MANY_CONNECTIONS)
 
 
 def test_a_server_that_is_starting_up_is_not_ready(check: CheckRunner, starting: PostgresServer) -> None:
-    assert check(starting.url) == Verdict.not_ready(f"the database system is starting up: {shown(starting)}")
+    assert check(starting.url) == STARTING
 
 
 def test_a_server_that_recovers_is_not_ready(check: CheckRunner, recovering: PostgresServer) -> None:
-    verdict = check(recovering.url)
-    assert verdict.outcome is Outcome.NOT_READY
-    assert verdict.reason.startswith("the database system is not yet accepting connections")
-    assert verdict.reason.endswith(f": {shown(recovering)}")
+    assert check(recovering.url) == STARTING
 
 
-def test_a_server_that_does_not_run_is_failed(check: CheckRunner) -> None:
+def test_a_closed_port_is_failed(check: CheckRunner) -> None:
     with closed_port() as port:
-        assert check(f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/ledger") == Verdict.failed(
-            f"connection refused: postgresql://me:***@127.0.0.1:{port}/ledger"
-        )
+        verdict = check(f"postgresql://me:{PASSWORD}@127.0.0.1:{port}/ledger")
+    assert verdict == CONNECTION_REFUSED
+    assert verdict.reason.endswith(f"postgresql://me:***@127.0.0.1:{port}/ledger")
 
 
-def test_every_address_that_refused_is_told_of(check: CheckRunner, resolver: FakeResolver) -> None:
+def test_the_reason_names_every_address_that_refused(check: CheckRunner, resolver: FakeResolver) -> None:
     resolver.addresses["db.example"] = ["127.0.0.1", "127.0.0.2"]
     with closed_port() as port:
-        assert check(f"postgresql://me@db.example:{port}/ledger") == Verdict.failed(
-            f'connection refused; connection to server at "127.0.0.2", port {port} failed: '
-            f"connection refused: postgresql://me@db.example:{port}/ledger"
-        )
+        verdict = check(f"postgresql://me@db.example:{port}/ledger")
+    assert verdict == CONNECTION_REFUSED
+    assert f'"127.0.0.2", port {port}' in verdict.reason
 
 
-def test_a_server_that_hangs_is_failed_at_the_deadline_and_nothing_is_left(
-    check: CheckRunner, server: PostgresServer
-) -> None:
+def test_a_server_that_hangs_is_failed_at_the_deadline(check: CheckRunner, server: PostgresServer) -> None:
     server.freeze()
     try:
-        assert check.times_out(server.url) == Verdict.failed("no answer within 0.2 s, in its step log in")
+        assert check.times_out(server.url, "log in") == TIMEOUT
     finally:
         server.thaw()
 
 
-def test_a_query_that_never_ends_times_out_and_nothing_is_left(check: CheckRunner, server: PostgresServer) -> None:
-    options = "?options=-c%20client_connection_check_interval%3D50"  # or it would find out when it has slept
-    assert check.times_out(f"{server.url}{options}", query="SELECT pg_sleep(30) IS NOT NULL") == Verdict.failed(
-        "no answer within 0.2 s, in its step exchange"
-    )
-    assert becomes_true(lambda: not clients(server))
+def test_a_query_that_does_not_end_is_failed_at_the_deadline(check: CheckRunner, server: PostgresServer) -> None:
+    options = "?options=-c%20client_connection_check_interval%3D50"  # otherwise the server notices it after the query
+    url, query = f"{server.url}{options}", "SELECT pg_sleep(60) IS NOT NULL"
+    assert check.times_out(url, "exchange", query=query) == TIMEOUT
+    assert becomes_true(lambda: not clients(server), 3 * WAIT_TIMEOUT_S)
 
 
 # ---- roles
 
 
-def test_the_role_that_it_should_have_is_ready(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    assert check(server.url, role="primary", max_lag="0s") == READY  # of a server that is no replica nothing is asked
+def test_the_expected_role_is_ready(check: CheckRunner, server: PostgresServer, replica: PostgresStandby) -> None:
+    assert check(server.url, role="primary", max_lag="0s") == READY  # max_lag is for replicas only
     assert check(replica.url, role="replica") == READY
     assert check(replica.url) == READY
 
 
-def test_another_role_than_it_should_have_is_not_ready(
-    check: CheckRunner, server: PostgresServer, replica: PostgresStandby
-) -> None:
-    assert check(server.url, role="replica") == Verdict.not_ready(
-        f"not in recovery, so it is no replica: {shown(server)}"
-    )
-    assert check(replica.url, role="primary") == Verdict.not_ready(
-        f"in recovery, so it is not the primary: {shown(replica)}"
-    )
+def test_another_role_is_not_ready(check: CheckRunner, server: PostgresServer, replica: PostgresStandby) -> None:
+    assert check(server.url, role="replica") == not_ready(ReasonCode.WRONG_ROLE)
+    assert check(replica.url, role="primary") == not_ready(ReasonCode.WRONG_ROLE)
 
 
-def test_a_replica_that_is_in_step_is_ready_however_long_nothing_was_written(
+def test_a_replica_without_lag_is_ready_however_long_nothing_was_written(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
     write(server, replica)
-    time.sleep(0.3)
+    time.sleep(0.3)  # longer than max_lag
     assert server.psql(f"SELECT pg_has_role('{USER}', 'pg_monitor', 'member')") == "f"
     assert check(replica.url, role="replica", max_lag="200ms") == READY
 
@@ -279,7 +290,7 @@ def test_a_replica_that_does_not_replay_is_not_ready_when_it_is_too_far_behind(
         assert is_behind(check, replica)
     finally:
         replica.psql("SELECT pg_wal_replay_resume()")
-    wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "in step again", 10)
+    wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
 
 
 def test_a_replica_disconnected_from_its_primary_is_not_ready_when_it_is_too_far_behind(
@@ -295,50 +306,40 @@ def test_a_replica_disconnected_from_its_primary_is_not_ready_when_it_is_too_far
         server.start()
         server.wait_until_ready()
         wait_until(replica.is_following, "following again")
-    wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "in step again", 10)
+    wait_until(lambda: check(replica.url, max_lag="200ms") == READY, "without lag again")
 
 
-def test_a_replica_whose_clock_is_behind_is_not_ready_where_its_lag_is_told_by_it(
+def test_a_disconnected_replica_whose_clock_is_behind_is_not_ready(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow_clock = postgresql._REPLICATION_QUERY.replace("clock_timestamp()", "(clock_timestamp() - interval '1 hour')")
     monkeypatch.setattr(postgresql, "_REPLICATION_QUERY", slow_clock)
     write(server, replica)
-    assert check(replica.url, max_lag="1s") == READY  # it is in step, whatever the clocks say
+    assert check(replica.url, max_lag="1s") == READY  # without lag the clocks do not matter
     server.kill()
     try:
-        wait_until(lambda: not replica.is_following(), "it has noticed")
+        wait_until(lambda: not replica.is_following(), "disconnected")
         verdict = check(replica.url, max_lag="1s")
     finally:
         server.start()
         server.wait_until_ready()
         wait_until(replica.is_following, "following again")
-    form = (
-        r"what it replayed last is dated 3[56]\d\d s in its future, so the clocks disagree and its lag is not known: "
-    )
-    assert verdict.outcome is Outcome.NOT_READY
-    assert re.fullmatch(form + re.escape(shown(replica)), verdict.reason)
+    assert verdict == not_ready(ReasonCode.CLOCK_SKEW)
 
 
 RECEIVED_MORE = "SELECT pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn()"
 
 
 def write(server: PostgresServer, replica: PostgresStandby) -> None:
-    """Something, and wait until the replica has it: then it knows when it was last in step."""
+    """Write a row and wait until the replica has replayed it."""
     server.psql("CREATE TABLE IF NOT EXISTS written (x INT); INSERT INTO written VALUES (1)")
     written = server.psql("SELECT pg_current_wal_lsn()")
-    wait_until(lambda: replica.psql(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") == "t", "in step")
+    wait_until(lambda: replica.psql(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") == "t", "replayed")
 
 
 def is_behind(check: CheckRunner, replica: PostgresStandby) -> bool:
-    """By more than 0.2 s, sooner or later, and says so."""
-
-    def is_told() -> bool:
-        verdict = check(replica.url, max_lag="200ms")
-        form = r"a replica \d+\.\d s behind, max_lag is 0\.2 s: " + re.escape(shown(replica))
-        return verdict.outcome is Outcome.NOT_READY and re.fullmatch(form, verdict.reason) is not None
-
-    return becomes_true(is_told)
+    """Whether it becomes more than 0.2 s."""
+    return becomes_true(lambda: check(replica.url, max_lag="200ms") == not_ready(ReasonCode.LAGGING))
 
 
 # ---- query
@@ -354,43 +355,39 @@ def test_a_query_that_returns_true_is_ready(check: CheckRunner, server: Postgres
     "query", ["SELECT false", "SELECT NULL::boolean", "SELECT 1", "SELECT 't'", "VALUES (false), (true)"]
 )
 def test_a_query_that_returns_anything_else_is_failed(check: CheckRunner, server: PostgresServer, query: str) -> None:
-    assert check(server.url, query=query) == Verdict.failed(f"its query did not return true: {shown(server)}")
+    assert check(server.url, query=query) == UNEXPECTED_RESPONSE
 
 
 @pytest.mark.parametrize(
     "query", ["SELECT true WHERE false", "SELECT", ";", "-- nothing", "COMMIT", "COPY (SELECT true) TO STDOUT"]
 )
 def test_a_query_that_returns_nothing_is_failed(check: CheckRunner, server: PostgresServer, query: str) -> None:
-    assert check(server.url, query=query) == Verdict.failed(f"its query returned nothing: {shown(server)}")
+    assert check(server.url, query=query) == UNEXPECTED_RESPONSE
 
 
 @pytest.mark.parametrize(
-    ("query", "words"),
+    ("query", "code"),
     [
-        ("SELEC true", 'syntax error at or near "SELEC"; LINE 1: SELEC true'),
-        ("SELECT 1/0", "division by zero"),
-        ("SELECT true FROM gone", 'relation "gone" does not exist; LINE 1: SELECT true FROM gone'),
-        ("CREATE TABLE written_by_us (x INT)", "cannot execute CREATE TABLE in a read-only transaction"),
-        ("SELECT true; COMMIT", "cannot insert multiple commands into a prepared statement"),
-        (
-            "SELECT set_config('transaction_read_only', 'off', false) = 'off'",
-            "transaction read-write mode must be set before any query",
-        ),
+        ("SELEC true", ReasonCode.BAD_REQUEST),
+        ("SELECT 1/0", ReasonCode.BAD_REQUEST),
+        ("SELECT true FROM gone", ReasonCode.NOT_FOUND),
+        ("SELECT true FROM pg_authid", ReasonCode.PERMISSION_DENIED),
+        ("CREATE TABLE written_by_us (x INT)", ReasonCode.BAD_REQUEST),
+        ("SELECT true; COMMIT", ReasonCode.BAD_REQUEST),
+        ("SELECT set_config('transaction_read_only', 'off', false) = 'off'", ReasonCode.BAD_REQUEST),
     ],
-    ids=["syntax", "division", "no table", "write", "two", "read-write"],
+    ids=["syntax", "division", "no table", "permission", "write", "two", "read-write"],
 )
-def test_a_query_that_cannot_be_run_is_failed(
-    check: CheckRunner, server: PostgresServer, query: str, words: str
+def test_a_query_that_the_server_rejects_is_failed(
+    check: CheckRunner, server: PostgresServer, query: str, code: ReasonCode
 ) -> None:
-    assert check(server.url, query=query) == Verdict.failed(f"{words}: {shown(server)}")
+    assert check(server.url, query=query) == failed(code)
 
 
 def test_a_query_cannot_write(check: CheckRunner, server: PostgresServer) -> None:
     server.psql(f"CREATE TABLE IF NOT EXISTS notes (x INT); ALTER TABLE notes OWNER TO {USER}", database=DATABASE)
     query = "WITH added AS (INSERT INTO notes VALUES (1) RETURNING true AS is_in) SELECT is_in FROM added"
-    assert check(server.url, query=query) == Verdict.failed(
-        f"cannot execute SELECT in a read-only transaction: {shown(server)}"
-    )
+    assert check(server.url, query=query) == failed(ReasonCode.BAD_REQUEST)
     assert server.psql("SELECT count(*) FROM notes", database=DATABASE) == "0"
 
 
@@ -421,16 +418,13 @@ def test_a_certificate_that_cannot_be_trusted_is_failed(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, tmp_path: Path
 ) -> None:
     other = make_certificate(tmp_path, "other")
-    unknown = Verdict.failed(f"SSL error: certificate verify failed: {shown(encrypted)}")
-    assert check(encrypted.url, sslmode="verify-full") == unknown
-    assert check(encrypted.url, ca=str(other.certificate)) == unknown
-    assert check(encrypted.url, ca=str(certificate.certificate), server_name="other.example") == Verdict.failed(
-        'server certificate for "localhost" (and 1 other name) does not match host name "other.example": '
-        f"{shown(encrypted)}"
-    )
+    assert check(encrypted.url, sslmode="verify-full") == TLS_UNTRUSTED
+    assert check(encrypted.url, ca=str(other.certificate)) == TLS_UNTRUSTED
+    verdict = check(encrypted.url, ca=str(certificate.certificate), server_name="other.example")
+    assert verdict == failed(ReasonCode.TLS_NAME_MISMATCH)
 
 
-def test_without_a_ca_those_are_trusted_whom_this_machine_trusts(
+def test_without_a_ca_the_authorities_of_this_machine_are_trusted(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = ssl.get_default_verify_paths()
@@ -442,30 +436,26 @@ def test_without_a_ca_those_are_trusted_whom_this_machine_trusts(
 def test_a_wrong_password_is_failed_under_tls_too(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate
 ) -> None:
-    assert check(encrypted.bad_credentials_url, ca=str(certificate.certificate)) == Verdict.failed(
-        f'password authentication failed for user "svcnode": {shown(encrypted)}'
-    )
+    assert check(encrypted.bad_credentials_url, ca=str(certificate.certificate)) == AUTH_FAILED
 
 
-def test_a_server_without_tls_is_failed_where_tls_is_asked_for(
+def test_a_server_without_tls_is_failed_if_tls_is_required(
     check: CheckRunner, server: PostgresServer, certificate: Certificate
 ) -> None:
-    refused = Verdict.failed(f"server does not support SSL, but SSL was required: {shown(server)}")
-    assert check(server.url, sslmode="require") == refused
-    assert check(server.url, ca=str(certificate.certificate)) == refused
+    expected = failed(ReasonCode.TLS_NOT_OFFERED)
+    assert check(server.url, sslmode="require") == expected
+    assert check(server.url, ca=str(certificate.certificate)) == expected
 
 
-def test_a_server_that_wants_tls_is_failed_without_it(check: CheckRunner, encrypted: PostgresServer) -> None:
-    assert check(encrypted.url, sslmode="disable") == Verdict.failed(
-        'no pg_hba.conf entry for host "127.0.0.1", user "svcnode", database "ledger", no encryption: '
-        f"{shown(encrypted)}"
-    )
+def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, encrypted: PostgresServer) -> None:
+    """By its pg_hba.conf, which has an entry for TLS connections only."""
+    assert check(encrypted.url, sslmode="disable") == failed(ReasonCode.CLIENT_NOT_ALLOWED)
 
 
 def test_a_server_that_hangs_in_its_handshake_leaves_nothing(check: CheckRunner) -> None:
     with Backend(lambda peer: peer.send(b"S")) as backend:
-        verdict = check.times_out(f"postgresql://me:{PASSWORD}@{backend.address}/ledger", sslmode="require")
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step log in")
+        url = f"postgresql://me:{PASSWORD}@{backend.address}/ledger"
+        assert check.times_out(url, "log in", sslmode="require") == TIMEOUT
 
 
 # ---- reuse
@@ -476,73 +466,64 @@ def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
 ) -> None:
     assert becomes_true(lambda: not clients(server))
     seen: list[list[str]] = []
-    noting = [lambda: seen.append(clients(server))] * 3
-    looks = check.sequence(server.url, *noting, reuse=True, role="primary", query="SELECT true")
-    assert looks == [(READY, OPENING), *[(READY, ["reuse", "exchange"])] * 3]
+    actions = [lambda: seen.append(clients(server))] * 3
+    results = check.sequence(server.url, *actions, reuse=True, role="primary", query="SELECT true")
+    assert results == [(READY, OPENING), *[(READY, ["reuse", "exchange"])] * 3]
     assert len(seen[0]) == 1
     assert seen == [seen[0]] * 3
     assert becomes_true(lambda: not clients(server))
 
 
-def test_a_connection_that_waits_holds_no_transaction(check: CheckRunner, server: PostgresServer) -> None:
+def test_a_connection_between_checks_has_no_open_transaction(check: CheckRunner, server: PostgresServer) -> None:
     states: list[str] = []
-    note = f"SELECT state FROM pg_stat_activity WHERE usename = '{USER}'"
-    check.sequence(server.url, lambda: states.append(server.psql(note)), reuse=True, query="SELECT true")
+    query = f"SELECT state FROM pg_stat_activity WHERE usename = '{USER}'"
+    check.sequence(server.url, lambda: states.append(server.psql(query)), reuse=True, query="SELECT true")
     assert states == ["idle"]
 
 
-def test_a_server_that_was_restarted_meanwhile_gets_a_fresh_connection(
+def test_a_restarted_server_gets_a_new_connection(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate
 ) -> None:
-    looks = check.sequence(encrypted.url, encrypted.restart, ca=str(certificate.certificate), reuse=True)
-    assert looks == [(READY, OPENING), (READY, ["reuse", "exchange", *OPENING])]
+    results = check.sequence(encrypted.url, encrypted.restart, ca=str(certificate.certificate), reuse=True)
+    assert results == [(READY, OPENING), (READY, ["reuse", "exchange", *OPENING])]
 
 
-def test_a_server_that_hangs_meanwhile_is_failed_and_its_connection_not_kept(
-    check: CheckRunner, server: PostgresServer
-) -> None:
+def test_the_connection_of_a_check_that_times_out_is_not_reused(check: CheckRunner, server: PostgresServer) -> None:
     assert_reconnects_after_timeout(check, server, OPENING)
     assert becomes_true(lambda: not clients(server))
 
 
-def test_a_connection_is_not_kept_when_the_check_was_not_ready(check: CheckRunner, server: PostgresServer) -> None:
+def test_the_connection_of_a_check_that_is_not_ready_is_not_reused(check: CheckRunner, server: PostgresServer) -> None:
     gone: list[bool] = []
-    looks = check.sequence(
+    results = check.sequence(
         server.url, lambda: gone.append(becomes_true(lambda: not clients(server))), reuse=True, role="replica"
     )
-    assert [verdict.outcome for verdict, _ in looks] == [Outcome.NOT_READY] * 2
-    assert [steps for _, steps in looks] == [OPENING] * 2
+    assert results == [(not_ready(ReasonCode.WRONG_ROLE), OPENING)] * 2
     assert gone == [True]
 
 
-# ---- what is no PostgreSQL
+# ---- not a PostgreSQL
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "expected"),
     [
-        (close, "server closed the connection unexpectedly"),
-        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "received invalid response to SSL negotiation: H"),
+        (close, CONNECTION_CLOSED),
+        (reset, CONNECTION_CLOSED),
+        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), PROTOCOL_ERROR),
     ],
-    ids=["close", "http"],
+    ids=["close", "reset", "http"],
 )
-def test_what_is_no_postgresql_is_failed(check: CheckRunner, script: Callable[[Peer], None], words: str) -> None:
+def test_another_server_is_failed(
+    check: CheckRunner, script: Callable[[Peer], None], expected: ExpectedVerdict
+) -> None:
     with Backend(script) as backend:
-        assert check.leaks_nothing(f"postgresql://me:{PASSWORD}@{backend.address}/ledger") == Verdict.failed(
-            f"{words}: postgresql://me:***@{backend.address}/ledger"
-        )
-
-
-def test_a_port_that_resets_is_failed_whenever_it_does_so(check: CheckRunner) -> None:
-    with Backend(reset) as backend:
-        verdict = check.leaks_nothing(f"postgresql://me:{PASSWORD}@{backend.address}/ledger")
-    assert verdict.outcome is Outcome.FAILED
-    assert verdict.reason.startswith(("server closed the connection unexpectedly: ", "connection reset by peer: "))
+        assert check.leaks_nothing(f"postgresql://me:{PASSWORD}@{backend.address}/ledger") == expected
 
 
 @dataclass
 class RecordingServer:
-    """Asks for the password in clear, over a plain connection, and keeps what it hears."""
+    """Requests the password in plain text over a connection without TLS."""
 
     received: bytes = b""
 
@@ -550,9 +531,9 @@ class RecordingServer:
         while True:
             length = int.from_bytes(peer.read_exactly(4))
             self.received += (hello := peer.read_exactly(length - 4))
-            if hello[:4] == b"\x00\x03\x00\x00":  # version 3.0 of the protocol: who wants to come in
+            if hello[:4] == b"\x00\x03\x00\x00":  # the startup message of protocol 3.0
                 break
-            peer.send(b"N")  # to the question for TLS
+            peer.send(b"N")  # no TLS
         peer.send(message(b"R", struct.pack(">I", 3)))
         self.received += peer.read_to_end()
 
@@ -560,28 +541,26 @@ class RecordingServer:
 @pytest.mark.parametrize(
     "options", [{}, {"sslmode": "disable"}, {"sslmode": "allow"}], ids=["prefer", "disable", "allow"]
 )
-def test_a_server_does_not_get_the_password_in_clear_by_asking_for_it(
+def test_a_server_that_requests_a_plain_text_password_does_not_get_it(
     check: CheckRunner, options: dict[str, str]
 ) -> None:
-    curious = RecordingServer()
-    with Backend(curious) as backend:
+    server = RecordingServer()
+    with Backend(server) as backend:
         verdict = check(f"postgresql://me:{PASSWORD}@{backend.address}/ledger", **options)
-    assert verdict.outcome is Outcome.FAILED
-    assert "cleartext password" in verdict.reason
-    assert b"me" in curious.received
-    assert PASSWORD.encode() not in curious.received
+    assert verdict == failed(ReasonCode.TLS_REQUIRED)
+    assert b"me" in server.received
+    assert PASSWORD.encode() not in server.received
 
 
-def test_a_port_that_lets_nobody_in_is_told_from_one_that_is_mute(check: CheckRunner) -> None:
+def test_a_port_that_accepts_no_connection_is_failed_at_the_deadline(check: CheckRunner) -> None:
     with full_backlog() as port:
         verdict = check.with_timeout(0.2, f"postgresql://me@127.0.0.1:{port}/ledger")
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step connect")
+    assert verdict == failed(ReasonCode.CONNECT_TIMEOUT)
 
 
-def test_a_mute_port_is_failed_at_the_deadline_and_nothing_is_left(check: CheckRunner) -> None:
+def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
     with Backend(unresponsive) as backend:
-        verdict = check.times_out(f"postgresql://me:{PASSWORD}@{backend.address}/ledger")
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step log in")
+        assert check.times_out(f"postgresql://me:{PASSWORD}@{backend.address}/ledger", "log in") == TIMEOUT
 
 
 def message(kind: bytes, body: bytes) -> bytes:
@@ -593,7 +572,7 @@ JUNK = st.binary(max_size=100)
 NO_POSTGRESQL = st.one_of(
     JUNK,
     JUNK.map(lambda junk: b"\x00" + junk),
-    st.tuples(st.sampled_from([b"R", b"E", b"Z", b"S", b"K", b"v", b"T"]), JUNK).map(lambda words: message(*words)),
+    st.tuples(st.sampled_from([b"R", b"E", b"Z", b"S", b"K", b"v", b"T"]), JUNK).map(lambda parts: message(*parts)),
     JUNK.map(lambda junk: AUTH_OK + junk),
     st.lists(st.tuples(st.sampled_from([b"1", b"2", b"T", b"D", b"C", b"I", b"Z", b"G", b"H", b"W"]), JUNK)).map(
         lambda many: AUTH_OK + b"".join(message(kind, junk) for kind, junk in many)
@@ -606,7 +585,7 @@ NO_POSTGRESQL = st.one_of(
 @example(junk=AUTH_OK + message(b"Z", b"I"))
 @example(junk=message(b"E", b"SFATAL\0C57P03\0M\x1b[31mred\0\0"))
 @given(junk=NO_POSTGRESQL)
-def test_whatever_answers_that_is_no_postgresql_is_failed(check: CheckRunner, junk: bytes) -> None:
+def test_random_bytes_are_failed(check: CheckRunner, junk: bytes) -> None:
     with Backend(sending(junk)) as backend:
         verdict = check(f"postgresql://me:{PASSWORD}@{backend.address}/ledger", sslmode="disable")
     assert verdict.outcome is Outcome.FAILED
@@ -618,7 +597,7 @@ def test_whatever_answers_that_is_no_postgresql_is_failed(check: CheckRunner, ju
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_checks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
+def test_a_check_that_is_cancelled_at_any_point_leaves_nothing(
     check: CheckRunner, server: PostgresServer, encrypted: PostgresServer, certificate: Certificate, is_encrypted: bool
 ) -> None:
     target = encrypted if is_encrypted else server
@@ -627,89 +606,127 @@ def test_checks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
     assert becomes_true(lambda: not clients(target))
 
 
-# ---- our own faults
+# ---- faults of this machine
 
 
-def test_running_out_of_file_descriptors_is_our_own_fault(check: CheckRunner, server: PostgresServer) -> None:
-    without, afterwards = check.without_descriptors(server.url)
-    assert without == NO_DESCRIPTORS
-    assert afterwards == READY
+def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: PostgresServer) -> None:
+    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)
 
 
 @pytest.mark.parametrize(
-    ("words", "ours"),
+    ("text", "code"),
     [
-        ("could not create socket: Too many open files", "too many open files"),
-        ("Cannot assign requested address", "cannot assign requested address"),
+        ("could not create socket: Too many open files", ReasonCode.RESOURCE_EXHAUSTED),
+        ("Cannot assign requested address", ReasonCode.RESOURCE_EXHAUSTED),
         (
             'Connection refused\nconnection to server at "::1", port 1 failed: Cannot assign requested address',
-            "cannot assign requested address",
+            ReasonCode.RESOURCE_EXHAUSTED,
         ),
-        (
-            'could not read root certificate file "/ca.pem": \ufffd\x13',
-            'could not read root certificate file "/ca.pem"',
-        ),
+        ('could not read root certificate file "/ca.pem": \ufffd\x13', ReasonCode.FILE_NOT_READABLE),
     ],
 )
-def test_what_libpq_says_of_this_machine_is_our_own_fault(words: str, ours: str) -> None:
-    probe = PostgresqlProbe(Url.parse("postgresql://me@127.0.0.1/ledger"))
-    assert probe.verdict_for_driver_error(PostgresqlError(words)) == Verdict.unknown(
-        f"this machine cannot check: {ours}"
-    )
+def test_an_error_of_this_machine_is_unknown(text: str, code: ReasonCode) -> None:
+    assert verdict_for(PostgresqlError(text)) == unknown(code)
+
+
+def verdict_for(error: PostgresqlError) -> Verdict:
+    verdict = PostgresqlProbe(Url.parse("postgresql://me@127.0.0.1/ledger")).verdict_for_driver_error(error)
+    assert verdict.reason.isprintable()
+    return verdict
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("text", "code"),
+    [
+        ("the database system is shutting down", ReasonCode.SHUTTING_DOWN),
+        (
+            "remaining connection slots are reserved for roles with the SUPERUSER attribute",
+            ReasonCode.TOO_MANY_CONNECTIONS,
+        ),
+        ('too many connections for role "me"', ReasonCode.TOO_MANY_CONNECTIONS),
+        ('role "me" does not exist', ReasonCode.USER_NOT_FOUND),
+        ('database "ledger" does not exist', ReasonCode.NOT_FOUND),
+        ('Peer authentication failed for user "me"', ReasonCode.AUTH_FAILED),
+        ('pg_hba.conf rejects connection for host "192.0.2.1"', ReasonCode.CLIENT_NOT_ALLOWED),
+        ("SSL error: tlsv1 alert unknown ca", ReasonCode.TLS_FAILED),
+        ("No route to host", ReasonCode.NETWORK_UNREACHABLE),
+        ("Connection timed out", ReasonCode.CONNECT_TIMEOUT),
+        ("an unknown text", ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_a_failed_connection_has_the_code_of_its_message(text: str, code: ReasonCode) -> None:
+    assert verdict_for(PostgresqlError(text)) == failed(code)
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "code"),
+    [
+        ("28P01", ReasonCode.AUTH_FAILED),
+        ("28000", ReasonCode.CLIENT_NOT_ALLOWED),
+        ("3D000", ReasonCode.NOT_FOUND),
+        ("42501", ReasonCode.PERMISSION_DENIED),
+        ("53300", ReasonCode.TOO_MANY_CONNECTIONS),
+        ("57014", ReasonCode.TIMEOUT),
+        ("57P01", ReasonCode.SHUTTING_DOWN),
+        ("XX001", ReasonCode.CORRUPT),
+        ("XX000", ReasonCode.SERVER_ERROR),
+        ("42804", ReasonCode.BAD_REQUEST),
+    ],
+)
+def test_a_failed_query_has_the_code_of_its_sqlstate(sqlstate: str, code: ReasonCode) -> None:
+    text = "the database system is starting up"  # the SQLSTATE decides
+    assert verdict_for(PostgresqlError(text, sqlstate)) == failed(code)
+
+
+@pytest.mark.parametrize(
+    "text",
     ['could not open file "base/1": Too many open files', "could not fork new process: Cannot allocate memory"],
 )
-def test_a_server_that_has_run_out_of_the_same_things_is_failed(check: CheckRunner, words: str) -> None:
-    refusal = message(b"E", b"SFATAL\0C53000\0M" + words.encode() + b"\0\0")
-    with Backend(sending(refusal)) as backend:
+def test_a_server_without_resources_is_failed(check: CheckRunner, text: str) -> None:
+    error = message(b"E", b"SFATAL\0C53000\0M" + text.encode() + b"\0\0")
+    with Backend(sending(error)) as backend:
         verdict = check(f"postgresql://me@{backend.address}/ledger", sslmode="disable")
-    assert verdict == Verdict.failed(f"{words}: postgresql://me@{backend.address}/ledger")
+    assert verdict == failed(ReasonCode.SERVER_ERROR)
+    assert text in verdict.reason
 
 
-def test_an_authority_that_is_gone_is_our_own_fault(
+def test_a_missing_authority_file_is_unknown(
     check: CheckRunner, encrypted: PostgresServer, certificate: Certificate, tmp_path: Path
 ) -> None:
     assert_missing_ca_is_unknown(check, encrypted.url, tmp_path / "ca.pem", certificate)
 
 
-# ---- what is refused at once
+# ---- rejected options
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("url", "part"),
     [
-        ("postgresql:///ledger", "names no host; write postgresql://host:port"),
-        ("postgresql://db/ledger?hots=/run", '"hots" in its query is unknown here; did you mean "host"?'),
-        (
-            "postgresql:///ledger?host=db.example",
-            '"host" in its query is for the folder of a Unix socket, such as /run/postgresql',
-        ),
+        ("postgresql:///ledger", "host"),
+        ("postgresql://db/ledger?hots=/run", '"hots"'),
+        ("postgresql:///ledger?host=db.example", '"host"'),
     ],
 )
-def test_what_libpq_would_take_but_we_do_not_is_refused(url: str, words: str) -> None:
-    with pytest.raises(ProbeError, match=f"^{re.escape(words)}$"):
+def test_a_url_that_libpq_accepts_but_the_probe_does_not_is_rejected(url: str, part: str) -> None:
+    with pytest.raises(ProbeError, match=part):
         make_probe(url)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "option"),
     [
-        ({"min_cert_days": 3}, "min_cert_days: cannot be judged here: libpq does not show the server's certificate"),
-        ({"sslmode": "verify-ca"}, 'ca: is missing, and sslmode "verify-ca" needs it; or take "verify-full"'),
-        (
-            {"ca": "ca.pem", "sslmode": "require"},
-            'ca: is not looked at with sslmode "require"; take "verify-full" or "verify-ca"',
-        ),
+        ({"min_cert_days": 3}, "min_cert_days"),
+        ({"sslmode": "verify-ca"}, "ca"),
+        ({"ca": "ca.pem", "sslmode": "require"}, "ca"),
     ],
 )
-def test_options_of_tls_that_could_not_be_used_are_refused(options: dict[str, object], words: str) -> None:
-    with pytest.raises(OptionError, match=f"^{re.escape(words)}$"):
+def test_tls_options_that_have_no_effect_are_rejected(options: dict[str, object], option: str) -> None:
+    with pytest.raises(OptionError) as caught:
         make_probe({"url": "postgresql://me@127.0.0.1/ledger", **options})
+    assert caught.value.option == option
 
 
-def test_an_sslmode_stands_in_one_place() -> None:
-    with pytest.raises(OptionError, match=r"^sslmode: stands in the URL as well; only one of the two can count$"):
+def test_an_sslmode_in_the_url_and_as_an_option_is_rejected() -> None:
+    with pytest.raises(OptionError) as caught:
         make_probe({"url": "postgresql://me@127.0.0.1/ledger?sslmode=require", "sslmode": "require"})
+    assert caught.value.option == "sslmode"

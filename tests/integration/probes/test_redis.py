@@ -1,16 +1,16 @@
-"""redis:// and rediss:// against a real Redis: as it should be, hurt in every way it can be, and what only pretends."""
+"""redis:// and rediss:// against a real Redis in many states and against scripted servers."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
 from tests.support.backends import Backend, Peer, close, closed_port, reset_on_data, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate
@@ -22,7 +22,16 @@ from tests.support.probe_assertions import (
 )
 from tests.support.servers.base import wait_until
 from tests.support.servers.redis import RedisReplica, RedisServer
-from tests.support.verdicts import NO_DESCRIPTORS
+from tests.support.verdicts import (
+    CONNECTION_CLOSED,
+    CONNECTION_REFUSED,
+    EXPIRES_SOON,
+    NO_DESCRIPTORS,
+    READY,
+    TLS_UNTRUSTED,
+    failed,
+    not_ready,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,8 +39,12 @@ if TYPE_CHECKING:
 
     from tests.integration.probes.conftest import CheckRunner, FakeResolver
 
-READY = Verdict.ready()
 PASSWORD = "ledger-password"
+AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
+PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
+TIMEOUT = failed(ReasonCode.TIMEOUT)
+TLS_TIMEOUT = failed(ReasonCode.TLS_TIMEOUT)
+WRONG_ROLE = not_ready(ReasonCode.WRONG_ROLE)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +77,7 @@ def shown(server: RedisServer) -> str:
 
 
 def clients(server: RedisServer) -> list[str]:
-    """The numbers of the connections over TCP that lead to no other server."""
+    """The ids of TCP connections, without those of replicas."""
     listed = server.cli("CLIENT", "LIST", "TYPE", "normal").splitlines()
     return [line.split()[0] for line in listed if " addr=127.0.0.1:" in line]
 
@@ -84,7 +97,7 @@ def test_a_check_has_its_steps(check: CheckRunner, server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("addresses", [["::1", "127.0.0.1"], ["127.0.0.1", "::1"]], ids=str)
-def test_a_name_is_resolved_by_us_and_one_of_its_addresses_is_enough(
+def test_the_probe_resolves_the_name_and_one_address_is_enough(
     check: CheckRunner, server: RedisServer, resolver: FakeResolver, addresses: list[str]
 ) -> None:
     resolver.addresses["db.example"] = addresses
@@ -98,49 +111,44 @@ def test_nothing_remains_connected_after_a_check(check: CheckRunner, server: Red
     assert becomes_true(lambda: not clients(server))
 
 
-# ---- refusals
+# ---- errors
 
 
 def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, server: RedisServer) -> None:
-    assert check(server.bad_credentials_url) == Verdict.failed(
-        f"invalid username-password pair or user is disabled: {shown(server)}"
-    )
+    verdict = check(server.bad_credentials_url)
+    assert verdict == AUTH_FAILED
+    assert verdict.reason.endswith(shown(server))
 
 
-def test_no_password_is_failed_where_one_is_needed(check: CheckRunner, server: RedisServer) -> None:
-    url = f"redis://127.0.0.1:{server.port}"
-    assert check(url) == Verdict.failed(f"Authentication required: {url}")
+def test_a_missing_password_is_failed(check: CheckRunner, server: RedisServer) -> None:
+    assert check(f"redis://127.0.0.1:{server.port}") == failed(ReasonCode.AUTH_REQUIRED)
 
 
 def test_an_unknown_user_is_failed(check: CheckRunner, server: RedisServer) -> None:
-    assert check(f"redis://nobody:{PASSWORD}@127.0.0.1:{server.port}") == Verdict.failed(
-        f"invalid username-password pair or user is disabled: redis://nobody:***@127.0.0.1:{server.port}"
-    )
+    assert check(f"redis://unknown:{PASSWORD}@127.0.0.1:{server.port}") == AUTH_FAILED
 
 
-def test_a_database_that_is_not_there_is_failed(check: CheckRunner, server: RedisServer) -> None:
-    assert check(f"redis://:{PASSWORD}@127.0.0.1:{server.port}/99") == Verdict.failed(
-        f"DB index is out of range: redis://:***@127.0.0.1:{server.port}/99"
-    )
+def test_an_unknown_database_is_failed(check: CheckRunner, server: RedisServer) -> None:
+    assert check(f"redis://:{PASSWORD}@127.0.0.1:{server.port}/99") == failed(ReasonCode.NOT_FOUND)
 
 
-def test_a_user_needs_no_more_than_ping_and_info(check: CheckRunner, server: RedisServer) -> None:
+def test_a_user_needs_only_ping_and_info(check: CheckRunner, server: RedisServer) -> None:
     server.cli("ACL", "SETUSER", "monitor", "reset", "on", ">monitor-password", "+ping", "+info")
     assert check(f"redis://monitor:monitor-password@127.0.0.1:{server.port}") == READY
 
 
-def test_a_user_without_info_is_failed_and_the_fix_is_told(check: CheckRunner, server: RedisServer) -> None:
+def test_a_user_without_info_is_failed_and_the_reason_names_the_permission(
+    check: CheckRunner, server: RedisServer
+) -> None:
     server.cli("ACL", "SETUSER", "poor", "reset", "on", ">poor-password", "+ping")
-    assert check(f"redis://poor:poor-password@127.0.0.1:{server.port}") == Verdict.failed(
-        f"may not see whether it is in step with its primary; grant it +info: redis://poor:***@127.0.0.1:{server.port}"
-    )
+    verdict = check(f"redis://poor:poor-password@127.0.0.1:{server.port}")
+    assert verdict == PERMISSION_DENIED
+    assert "+info" in verdict.reason
 
 
 def test_a_user_without_ping_is_failed(check: CheckRunner, server: RedisServer) -> None:
     server.cli("ACL", "SETUSER", "poorer", "reset", "on", ">poorer-password", "+info")
-    assert check(f"redis://poorer:poorer-password@127.0.0.1:{server.port}") == Verdict.failed(
-        f"this user has no permissions to run the 'ping' command: redis://poorer:***@127.0.0.1:{server.port}"
-    )
+    assert check(f"redis://poorer:poorer-password@127.0.0.1:{server.port}") == PERMISSION_DENIED
 
 
 def test_passwords_are_sent_as_utf_8(check: CheckRunner, server: RedisServer) -> None:
@@ -148,38 +156,29 @@ def test_passwords_are_sent_as_utf_8(check: CheckRunner, server: RedisServer) ->
     assert check(f"redis://umlaut@127.0.0.1:{server.port}", password="pä€ßword") == READY
 
 
-def test_a_server_without_connections_left_is_failed(check: CheckRunner, server: RedisServer) -> None:
+def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: RedisServer) -> None:
     with server.exhaust():
         verdict = check(server.url)
-    # The refusal may be overtaken by the reset that follows it.
-    assert verdict.outcome is Outcome.FAILED
-    assert verdict.reason.removesuffix(f": {shown(server)}") in {
-        "max number of clients reached",
-        "connection reset by peer",
-        "broken pipe",
-        "Connection lost",
-    }
+    # Closed if the reset overtakes the message.
+    assert verdict in (failed(ReasonCode.TOO_MANY_CONNECTIONS), CONNECTION_CLOSED)
 
 
 def test_a_server_that_loads_its_data_is_not_ready(check: CheckRunner, loading: RedisServer) -> None:
-    assert check(loading.url) == Verdict.not_ready(f"Redis is loading the dataset in memory: {shown(loading)}")
+    assert check(loading.url) == not_ready(ReasonCode.STARTING)
 
 
-def test_a_server_that_does_not_run_is_failed(check: CheckRunner) -> None:
+def test_a_closed_port_is_failed(check: CheckRunner) -> None:
     with closed_port() as port:
-        assert check(f"redis://:{PASSWORD}@127.0.0.1:{port}/0") == Verdict.failed(
-            f"connection refused: redis://:***@127.0.0.1:{port}/0"
-        )
+        verdict = check(f"redis://:{PASSWORD}@127.0.0.1:{port}/0")
+    assert verdict == CONNECTION_REFUSED
+    assert verdict.reason.endswith(f"redis://:***@127.0.0.1:{port}/0")
 
 
-def test_a_server_that_hangs_is_failed_at_the_deadline_and_nothing_is_left(
-    check: CheckRunner, server: RedisServer
-) -> None:
+def test_a_server_that_hangs_is_failed_at_the_deadline(check: CheckRunner, server: RedisServer) -> None:
     server.freeze()
     try:
-        assert check.times_out(server.url) == Verdict.failed("no answer within 0.2 s, in its step log in")
-        without_login = check.times_out(f"redis://127.0.0.1:{server.port}")
-        assert without_login == Verdict.failed("no answer within 0.2 s, in its step exchange")
+        assert check.times_out(server.url, "log in") == TIMEOUT
+        assert check.times_out(f"redis://127.0.0.1:{server.port}", "exchange") == TIMEOUT
     finally:
         server.thaw()
     assert becomes_true(lambda: not clients(server))
@@ -188,17 +187,15 @@ def test_a_server_that_hangs_is_failed_at_the_deadline_and_nothing_is_left(
 # ---- roles
 
 
-def test_the_role_that_it_should_have_is_ready(check: CheckRunner, server: RedisServer, replica: RedisReplica) -> None:
+def test_the_expected_role_is_ready(check: CheckRunner, server: RedisServer, replica: RedisReplica) -> None:
     assert check(server.url, role="primary") == READY
     assert check(replica.url, role="replica") == READY
     assert check(replica.url) == READY
 
 
-def test_another_role_than_it_should_have_is_not_ready(
-    check: CheckRunner, server: RedisServer, replica: RedisReplica
-) -> None:
-    assert check(server.url, role="replica") == Verdict.not_ready(f"a primary, not the replica: {shown(server)}")
-    assert check(replica.url, role="primary") == Verdict.not_ready(f"a replica, not the primary: {shown(replica)}")
+def test_another_role_is_not_ready(check: CheckRunner, server: RedisServer, replica: RedisReplica) -> None:
+    assert check(server.url, role="replica") == WRONG_ROLE
+    assert check(replica.url, role="primary") == WRONG_ROLE
 
 
 def test_a_replica_without_its_primary_is_not_ready(
@@ -207,13 +204,11 @@ def test_a_replica_without_its_primary_is_not_ready(
     server.kill()
     try:
         wait_until(lambda: not replica.is_following(), "its link is down")
-        down = Verdict.not_ready(f"a replica whose link to its primary is down: {shown(replica)}")
-        assert check(replica.url) == down
-        assert check(replica.url, role="replica") == down
+        stopped = not_ready(ReasonCode.REPLICATION_STOPPED)
+        assert check(replica.url) == stopped
+        assert check(replica.url, role="replica") == stopped
         replica.cli("CONFIG", "SET", "replica-serve-stale-data", "no")
-        assert check(replica.url) == Verdict.not_ready(
-            f"Link with MASTER is down and replica-serve-stale-data is set to 'no': {shown(replica)}"
-        )
+        assert check(replica.url) == stopped
     finally:
         replica.cli("CONFIG", "SET", "replica-serve-stale-data", "yes")
         server.start()
@@ -250,40 +245,30 @@ def test_a_certificate_that_cannot_be_trusted_is_failed(
     check: CheckRunner, encrypted: RedisServer, certificate: Certificate, tmp_path: Path
 ) -> None:
     other = make_certificate(tmp_path, "other")
-    assert check(encrypted.url) == Verdict.failed(
-        f"its certificate is not valid: self-signed certificate: {shown(encrypted)}"
-    )
-    assert check(encrypted.url, ca=str(other.certificate)) == Verdict.failed(
-        f"its certificate is not valid: self-signed certificate: {shown(encrypted)}"
-    )
-    assert check(encrypted.url, ca=str(certificate.certificate), server_name="other.example") == Verdict.failed(
-        "its certificate is not valid: Hostname mismatch, certificate is not valid for 'other.example'.: "
-        f"{shown(encrypted)}"
-    )
+    assert check(encrypted.url) == TLS_UNTRUSTED
+    assert check(encrypted.url, ca=str(other.certificate)) == TLS_UNTRUSTED
+    verdict = check(encrypted.url, ca=str(certificate.certificate), server_name="other.example")
+    assert verdict == failed(ReasonCode.TLS_NAME_MISMATCH)
 
 
 def test_a_wrong_password_is_failed_under_tls_too(
     check: CheckRunner, encrypted: RedisServer, certificate: Certificate
 ) -> None:
-    assert check(encrypted.bad_credentials_url, ca=str(certificate.certificate)) == Verdict.failed(
-        f"invalid username-password pair or user is disabled: {shown(encrypted)}"
-    )
+    assert check(encrypted.bad_credentials_url, ca=str(certificate.certificate)) == AUTH_FAILED
 
 
-def test_a_certificate_that_ends_soon_is_not_ready(
+def test_a_certificate_that_expires_soon_is_not_ready(
     check: CheckRunner, encrypted: RedisServer, certificate: Certificate
 ) -> None:
-    assert check(encrypted.url, ca=str(certificate.certificate), min_cert_days=1) == Verdict.not_ready(
-        "its certificate expires in 0.0 days, before min_cert_days is reached"
-    )
+    assert check(encrypted.url, ca=str(certificate.certificate), min_cert_days=1) == EXPIRES_SOON
 
 
-def test_a_server_without_tls_is_failed_where_tls_is_asked_for(check: CheckRunner, server: RedisServer) -> None:
-    url = server.url.replace("redis:", "rediss:")
-    assert check.times_out(url) == Verdict.failed("no answer within 0.2 s, in its step handshake")
+def test_a_server_without_tls_is_failed_if_tls_is_required(check: CheckRunner, server: RedisServer) -> None:
+    """Redis waits for more of what it takes for a command."""
+    assert check.times_out(server.url.replace("redis:", "rediss:"), "handshake") == TLS_TIMEOUT
 
 
-def test_a_server_that_wants_tls_is_failed_without_it(check: CheckRunner, encrypted: RedisServer) -> None:
+def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, encrypted: RedisServer) -> None:
     verdict = check(encrypted.url.replace("rediss:", "redis:"))
     assert verdict.outcome is Outcome.FAILED
     assert PASSWORD not in verdict.reason
@@ -294,16 +279,15 @@ def test_a_server_that_hangs_under_tls_leaves_nothing(
 ) -> None:
     encrypted.freeze()
     try:
-        verdict = check.times_out(encrypted.url, ca=str(certificate.certificate))
+        assert check.times_out(encrypted.url, "handshake", ca=str(certificate.certificate)) == TLS_TIMEOUT
     finally:
         encrypted.thaw()
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step handshake")
 
 
 def test_a_server_that_hangs_after_the_handshake_leaves_nothing(check: CheckRunner, certificate: Certificate) -> None:
     with Backend(unresponsive, tls=server_tls(certificate)) as backend:
-        verdict = check.times_out(f"rediss://:{PASSWORD}@{backend.address}", ca=str(certificate.certificate))
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step log in")
+        url = f"rediss://:{PASSWORD}@{backend.address}"
+        assert check.times_out(url, "log in", ca=str(certificate.certificate)) == TIMEOUT
 
 
 # ---- reuse
@@ -314,65 +298,70 @@ def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
 ) -> None:
     assert becomes_true(lambda: not clients(server))
     seen: list[list[str]] = []
-    looks = check.sequence(server.url, *[lambda: seen.append(clients(server))] * 3, reuse=True)
-    assert looks == [(READY, ["connect", "log in", "exchange"]), *[(READY, ["reuse", "exchange"])] * 3]
+    results = check.sequence(server.url, *[lambda: seen.append(clients(server))] * 3, reuse=True)
+    assert results == [(READY, ["connect", "log in", "exchange"]), *[(READY, ["reuse", "exchange"])] * 3]
     assert len(seen[0]) == 1
     assert seen == [seen[0]] * 3
     assert becomes_true(lambda: not clients(server))
 
 
-def test_a_server_that_was_restarted_meanwhile_gets_a_fresh_connection(
+def test_a_restarted_server_gets_a_new_connection(
     check: CheckRunner, encrypted: RedisServer, certificate: Certificate
 ) -> None:
-    looks = check.sequence(encrypted.url, encrypted.restart, ca=str(certificate.certificate), reuse=True)
+    results = check.sequence(encrypted.url, encrypted.restart, ca=str(certificate.certificate), reuse=True)
     opening = ["connect", "handshake", "log in", "exchange"]
-    assert looks == [(READY, opening), (READY, ["reuse", "exchange", *opening])]
+    assert results == [(READY, opening), (READY, ["reuse", "exchange", *opening])]
 
 
-def test_a_server_that_hangs_meanwhile_is_failed_and_its_connection_not_kept(
-    check: CheckRunner, server: RedisServer
-) -> None:
+def test_the_connection_of_a_check_that_times_out_is_not_reused(check: CheckRunner, server: RedisServer) -> None:
     assert_reconnects_after_timeout(check, server, ["connect", "log in", "exchange"])
     assert becomes_true(lambda: not clients(server))
 
 
-def test_a_connection_is_not_kept_when_the_check_was_not_ready(check: CheckRunner, server: RedisServer) -> None:
+def test_the_connection_of_a_check_that_is_not_ready_is_not_reused(check: CheckRunner, server: RedisServer) -> None:
     counts: list[bool] = []
-    looks = check.sequence(
+    results = check.sequence(
         server.url, lambda: counts.append(becomes_true(lambda: not clients(server))), reuse=True, role="replica"
     )
-    assert [verdict.outcome for verdict, _ in looks] == [Outcome.NOT_READY] * 2
-    assert [steps for _, steps in looks] == [["connect", "log in", "exchange"]] * 2
+    assert results == [(WRONG_ROLE, ["connect", "log in", "exchange"])] * 2
     assert counts == [True]
 
 
-# ---- what is no Redis
+# ---- not a Redis
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "code"),
     [
-        (reset_on_data, "connection reset by peer"),
-        (close, "Connection closed by server"),
-        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "what came back is not Redis"),
-        (sending(b":1\r\n"), "what came back is not Redis"),
-        (sending(b"+HELLO\r\n"), "it did not answer PING with PONG"),
-        (sending(b"+PONG\r\n+PONG\r\n"), "it does not say whether it is a replica"),
-        (sending(b"-ERR \x1b[31mred\x1b[0m\r\n"), "[31mred [0m"),
+        (reset_on_data, ReasonCode.CONNECTION_CLOSED),
+        (close, ReasonCode.CONNECTION_CLOSED),
+        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), ReasonCode.PROTOCOL_ERROR),
+        (sending(b":1\r\n"), ReasonCode.PROTOCOL_ERROR),
+        (sending(b"+HELLO\r\n"), ReasonCode.UNEXPECTED_RESPONSE),
+        (sending(b"+PONG\r\n+PONG\r\n"), ReasonCode.UNEXPECTED_RESPONSE),
+        (sending(b"-ERR \x1b[31mred\x1b[0m\r\n"), ReasonCode.SERVER_ERROR),
+        (sending(b"-DENIED Redis is running in protected mode\r\n"), ReasonCode.CLIENT_NOT_ALLOWED),
+        (sending(b"-MISCONF Redis is configured to save RDB snapshots\r\n"), ReasonCode.UNHEALTHY),
+        (sending(b"-BUSY Redis is busy running a script\r\n"), ReasonCode.UNHEALTHY),
+        (sending(b"-CLUSTERDOWN The cluster is down\r\n"), ReasonCode.UNHEALTHY),
+        (sending(b"-ERR max number of clients reached\r\n"), ReasonCode.TOO_MANY_CONNECTIONS),
+        (sending(b"-ERR unknown command 'PING'\r\n"), ReasonCode.NOT_SUPPORTED),
+        (sending(b"-ERR invalid password\r\n"), ReasonCode.AUTH_FAILED),
     ],
-    ids=["reset", "close", "http", "number", "hello", "pong only", "terminal"],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_no_redis_is_failed(check: CheckRunner, script: Callable[[Peer], None], words: str) -> None:
+def test_an_error_or_another_protocol_is_failed(
+    check: CheckRunner, script: Callable[[Peer], None], code: ReasonCode
+) -> None:
     with Backend(script) as backend:
-        assert check.leaks_nothing(f"redis://{backend.address}") == Verdict.failed(
-            f"{words}: redis://{backend.address}"
-        )
+        verdict = check.leaks_nothing(f"redis://{backend.address}")
+    assert verdict == failed(code)
+    assert verdict.reason.isprintable()
 
 
-def test_a_mute_port_is_failed_at_the_deadline_and_nothing_is_left(check: CheckRunner) -> None:
+def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
     with Backend(unresponsive) as backend:
-        verdict = check.times_out(f"redis://:{PASSWORD}@{backend.address}")
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step log in")
+        assert check.times_out(f"redis://:{PASSWORD}@{backend.address}", "log in") == TIMEOUT
 
 
 LINES = st.sampled_from([b"+OK", b"+PONG", b":1", b"$-1", b"$3", b"*2", b"*-1", b"$99", b"-ERR no", b"*x", b"$x", b"-"])
@@ -387,7 +376,7 @@ NO_REDIS = st.one_of(
 @example(junk=b"*1\r\n" * 5_000)
 @example(junk=b"x" * 200_000)
 @given(junk=NO_REDIS)
-def test_whatever_answers_that_is_no_redis_is_failed(check: CheckRunner, junk: bytes) -> None:
+def test_random_bytes_are_failed(check: CheckRunner, junk: bytes) -> None:
     with Backend(sending(junk)) as backend:
         assert check(f"redis://{backend.address}").outcome is Outcome.FAILED
 
@@ -396,7 +385,7 @@ def test_whatever_answers_that_is_no_redis_is_failed(check: CheckRunner, junk: b
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_checks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
+def test_a_check_that_is_cancelled_at_any_point_leaves_nothing(
     check: CheckRunner, server: RedisServer, encrypted: RedisServer, certificate: Certificate, is_encrypted: bool
 ) -> None:
     target = encrypted if is_encrypted else server
@@ -405,28 +394,25 @@ def test_checks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
     assert becomes_true(lambda: not clients(target))
 
 
-# ---- our own faults
+# ---- faults of this machine
 
 
-def test_running_out_of_file_descriptors_is_our_own_fault(check: CheckRunner, server: RedisServer) -> None:
-    without, afterwards = check.without_descriptors(server.url)
-    assert without == NO_DESCRIPTORS
-    assert afterwards == READY
+def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: RedisServer) -> None:
+    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)
 
 
-def test_an_authority_that_is_gone_is_our_own_fault(
+def test_a_missing_authority_file_is_unknown(
     check: CheckRunner, encrypted: RedisServer, certificate: Certificate, tmp_path: Path
 ) -> None:
     assert_missing_ca_is_unknown(check, encrypted.url, tmp_path / "ca.pem", certificate)
 
 
-# ---- what is refused at once
+# ---- rejected options
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1/ledger", "redis://127.0.0.1/-1", "redis://127.0.0.1/0?db=1"])
-def test_what_stands_after_the_host_is_a_number_or_refused(url: str) -> None:
-    words = "after the host stands at most the number of a database: redis://host:port/0"
-    with pytest.raises(ProbeError, match=f"^{re.escape(words)}$"):
+def test_only_a_database_number_may_follow_the_host(url: str) -> None:
+    with pytest.raises(ProbeError):
         make_probe(url)
 
 
@@ -438,11 +424,13 @@ def test_what_stands_after_the_host_is_a_number_or_refused(url: str) -> None:
         ("redis://:swordfish@127.0.0.1", "password", "swordfish"),
     ],
 )
-def test_what_stands_in_the_url_cannot_stand_beside_it(url: str, option: str, value: object) -> None:
-    with pytest.raises(OptionError, match=f"^{option}: stands in the URL as well; only one .* can count$"):
+def test_an_option_that_is_also_in_the_url_is_rejected(url: str, option: str, value: object) -> None:
+    with pytest.raises(OptionError) as caught:
         make_probe({"url": url, option: value})
+    assert caught.value.option == option
 
 
-def test_options_of_tls_are_refused_where_there_is_none() -> None:
-    with pytest.raises(OptionError, match=r"^min_cert_days: has no meaning for redis, which does not speak TLS$"):
+def test_a_tls_option_without_tls_is_rejected() -> None:
+    with pytest.raises(OptionError) as caught:
         make_probe({"url": "redis://127.0.0.1", "min_cert_days": 3})
+    assert caught.value.option == "min_cert_days"

@@ -157,6 +157,8 @@ class RealServer(ABC):
         self, command: Sequence[str], *, stdin: int, stdout: int | IO[bytes], stderr: int | IO[bytes]
     ) -> subprocess.Popen[bytes]:
         user = self.user() if os.geteuid() == 0 else None
+        if user is not None:
+            _make_traversable(self.folder)  # another pytest that starts removes the permission from a common parent
         return subprocess.Popen(
             command,
             cwd=self.folder,
@@ -246,9 +248,14 @@ class RealServer(ABC):
         entry = pwd.getpwnam(user)
         for path in paths:
             os.chown(path, entry.pw_uid, entry.pw_gid)
-            for parent in [*path.parents][:-1]:  # pytest's folders are for their owner alone
-                if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-                    parent.chmod(parent.stat().st_mode | 0o011)
+            _make_traversable(path)
+
+
+def _make_traversable(path: Path) -> None:
+    """Other users cannot enter the folders that pytest makes."""
+    for parent in [*path.parents][:-1]:
+        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
 
 
 class PasswordServer(RealServer):
