@@ -248,12 +248,12 @@ def test_a_kind_of_ones_own_works_as_it_is_shown(tmp_path: Path) -> None:
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    (commands,) = (action for action in build_parser()._callbacks if isinstance(action, argparse._SubParsersAction))
+    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     return dict(commands.choices)
 
 
 def options_known_to(command: str) -> set[str]:
-    return {name for action in command_parsers()[command]._callbacks for name in action.option_strings}
+    return {name for action in command_parsers()[command]._actions for name in action.option_strings}
 
 
 def whole_commands() -> Iterator[Any]:
