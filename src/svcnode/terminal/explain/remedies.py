@@ -161,7 +161,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "Use the scheme without TLS, or the port on which the server speaks TLS; {address} does not.",
     ),
     ReasonCode.TLS_REQUIRED: Remedy(
-        "the server accepts this login only over TLS",
+        "the server accepts the connection, or this login, only over TLS",
         "Use the scheme with TLS, or the option of the probe that turns TLS on.",
     ),
     ReasonCode.TLS_FAILED: Remedy(
@@ -246,7 +246,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "Check that a majority of the members is running and that they can connect to each other.",
     ),
     ReasonCode.LOCKED: Remedy(
-        "the database is locked",
+        "the database, file or queue is locked",
         "Find the program that holds the lock.",
     ),
     ReasonCode.CONNECTIONS_DISABLED: Remedy(
@@ -320,6 +320,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the response is not the one that the options of the probe expect",
         "Compare the response in the reason with the options of the probe. Check that the service is ready, and that "
         "it is the right service at {address}.",
+        dict.fromkeys(("file", "sqlite"), "Compare the content in the reason with the options of the probe."),
     ),
     ReasonCode.PROTOCOL_ERROR: Remedy(
         "another protocol answers on this port",
@@ -332,8 +333,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     # ---- files and disks
     ReasonCode.FILE_NOT_FOUND: Remedy(
-        "there is no such file",
-        "Check the path, and that the program that writes the file is running.",
+        "there is no such file or socket",
+        "Check the path, and that the program that creates the file or the socket is running.",
     ),
     ReasonCode.FILE_NOT_READABLE: Remedy(
         "the node may not read the file",
@@ -344,7 +345,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "Check that the program that writes the file is running.",
     ),
     ReasonCode.CORRUPT: Remedy(
-        "the file is damaged, or not a database",
+        "the data is damaged, or the file is not a database",
         "Check the path. If it is right, restore the file from a backup.",
     ),
     ReasonCode.DISK_LOW: Remedy(
