@@ -1,7 +1,7 @@
-"""The leak test: secrets in every place that can hold one, against services that echo all they get.
+"""Leak test: secrets in every option that can have one, with services that echo all they receive.
 
-Everything a node says is then searched for every secret. A secret begins and ends with a mark of its own, and the marks
-are what is searched for, so that half a secret is found as well.
+All output of a node is searched for every secret. A secret begins and ends with a unique mark, and the search is for
+the marks, so that a part of a secret is found too.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 USER = "reader"
-MESSAGE_END = '($|")'  # in either format of the log
 PATHS = ("/svc/node", "/svc/node/services", "/svc/node/health", "/readyz", "/readyz?strict", "/livez", "/openapi.json")
 
-# What raises by itself, with all that it knows in its words, and with a cause that knows it too.
+# Raises an exception with the secrets in its text and in the text of its cause.
 BROKEN_KIND = """
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -57,19 +56,19 @@ class BrokenProbe(UrlProbe):
 
 
 class Secrets:
-    """Made here, put in their places by whoever writes a configuration, and looked for at the end."""
+    """Creates secrets for a configuration, and searches output for them."""
 
     def __init__(self, folder: Path) -> None:
         self.environ: dict[str, str] = {}
         self._folder = folder
-        self._made: list[str] = []
+        self._secrets: list[str] = []
         self._number = count(10)
 
     def new(self) -> str:
         number = next(self._number)
-        # What URLs, JSON, Python and headers each write in another way, and what a header can still carry.
-        self._made.append(f"hd{number}Xq/\"'\\%é +tl{number}Zq")
-        return self._made[-1]
+        # Characters that URLs, JSON, Python and headers encode differently, and that a header may contain.
+        self._secrets.append(f"hd{number}Xq/\"'\\%é +tl{number}Zq")
+        return self._secrets[-1]
 
     def env(self) -> str:
         name = f"SECRET_{len(self.environ)}"
@@ -82,26 +81,26 @@ class Secrets:
         return {"file": str(path)}
 
     def literal(self) -> str:
-        """For a URL, in which it must be written so."""
+        """Encoded for a URL."""
         return quote(self.new(), safe="")
 
     def found_in(self, text: str) -> set[str]:
-        marks = {mark for secret in self._made for mark in re.findall(r"hd\d+Xq|tl\d+Zq", secret)}
-        tokens = {base64.b64encode(f"{USER}:{secret}".encode()).decode()[:20] for secret in self._made}
-        return {one for one in marks | tokens if one in text}
+        marks = {mark for secret in self._secrets for mark in re.findall(r"hd\d+Xq|tl\d+Zq", secret)}
+        tokens = {base64.b64encode(f"{USER}:{secret}".encode()).decode()[:20] for secret in self._secrets}
+        return {mark for mark in marks | tokens if mark in text}
 
 
-# ---- services that give away what they get
+# ---- services that echo
 
 
 class EchoHandler(BaseHTTPRequestHandler):
-    """The first part of the path says how to answer; whatever else came along is echoed."""
+    """The first part of the path selects the response; the request is echoed."""
 
     server: EchoServer
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        how = re.search("/(echo|rpc-error|rpc-result|garbage|moved|hang|ready|503)", self.path)
+        mode = re.search("/(echo|rpc-error|rpc-result|garbage|moved|hang|ready|503)", self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.received |= {headers.get("authorization", ""): None}
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -109,31 +108,31 @@ class EchoHandler(BaseHTTPRequestHandler):
             "target": self.path,
             "body": body,
             "headers": headers,
-            "heard": list(self.server.received),
+            "received": list(self.server.received),
             "user": base64.b64decode(token).decode() if scheme == "Basic" else "",
         }
-        match how and how[1]:
+        match mode and mode[1]:
             case "ready" | "echo":
-                self.handler(200, echo)
+                self.send(200, echo)
             case "rpc-error":
-                words = " ".join(map(str, json.loads(body)["params"]))
-                self.handler(200, {"id": 1, "error": {"code": 1, "message": "x" * 185 + words}})
+                params = " ".join(map(str, json.loads(body)["params"]))
+                self.send(200, {"id": 1, "error": {"code": 1, "message": "x" * 185 + params}})
             case "rpc-result":
-                self.handler(200, {"id": 1, "result": json.loads(body)["params"]})
+                self.send(200, {"id": 1, "result": json.loads(body)["params"]})
             case "garbage":
                 self.wfile.write(f"what is {self.path}?".encode())
             case "moved":
-                self.handler(302, echo, location=self.path.replace("moved", "503"))
+                self.send(302, echo, location=self.path.replace("moved", "503"))
             case "hang":
-                self.server.is_quit.wait()
+                self.server.stopped.wait()
             case _:
-                self.handler(503, echo)
+                self.send(503, echo)
 
-    do_GET = do_POST = answer  # noqa: N815  as http.server has it
+    do_GET = do_POST = respond  # noqa: N815  the names of http.server
 
-    def handler(self, code: int, document: object, location: str = "") -> None:
+    def send(self, code: int, document: object, location: str = "") -> None:
         body = json.dumps(document).encode()
-        self.send_response(code, f"told {quote(self.path)}")
+        self.send_response(code, f"received {quote(self.path)}")
         self.send_header("Content-Length", str(len(body)))
         if location:
             self.send_header("Location", location)
@@ -149,8 +148,8 @@ class EchoServer(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), EchoHandler)
-        self.is_quit = threading.Event()
-        self.received: dict[str, None] = {}  # each Authorization that ever came, in their order
+        self.stopped = threading.Event()
+        self.received: dict[str, None] = {}  # all Authorization headers, in order
 
     @property
     def address(self) -> str:
@@ -165,14 +164,14 @@ def echoing_http() -> Iterator[EchoServer]:
         try:
             yield server
         finally:
-            server.is_quit.set()
+            server.stopped.set()
             server.shutdown()
             thread.join()
 
 
 @contextmanager
 def echoing_tcp() -> Iterator[str]:
-    """Says once what it hears, and closes."""
+    """Echoes the first bytes and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -187,29 +186,29 @@ def echoing_tcp() -> Iterator[str]:
         try:
             yield f"127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            listener.shutdown(socket.SHUT_RDWR)  # so ends the wait for the next one
+            listener.shutdown(socket.SHUT_RDWR)  # ends accept()
             thread.join()
 
 
-# ---- the secrets_setup under test
+# ---- the configuration
 
 
 class SecretsSetup:
-    """Services by their ids, each with a secret, and the words in which the log tells what became of them."""
+    """Services with secrets, and for each the reason code and a redacted part of the reason."""
 
     def __init__(self, folder: Path, http: str, tcp: str) -> None:
         self.folder = folder
         self.secrets = Secrets(folder)
         self._install_kind()
         self.probes: dict[str, Any] = {}
-        self.output: dict[str, str] = {}
+        self.expected: dict[str, tuple[str, str]] = {}
         self._fill(self.secrets, http, tcp)
 
     def _install_kind(self) -> None:
-        about = self.folder / "broken_kind-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-kind\nVersion: 1.0\n")
-        (about / "entry_points.txt").write_text("[svcnode.probes]\nbroken = broken_kind:BrokenProbe\n")
+        metadata = self.folder / "broken_kind-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-kind\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text("[svcnode.probes]\nbroken = broken_kind:BrokenProbe\n")
         (self.folder / "broken_kind.py").write_text(BROKEN_KIND)
 
     @property
@@ -225,113 +224,128 @@ class SecretsSetup:
             lines.append(f'[[services]]\nid = "{service_id}"\nprobe = {toml(probe)}{timeout}')
         return "\n".join(lines)
 
-    def add(self, service_id: str, said: str, probe: Any) -> None:
-        self.probes[service_id], self.output[service_id] = probe, said
+    def add(self, service_id: str, code: str, reason: str, probe: Any) -> None:
+        self.probes[service_id], self.expected[service_id] = probe, (code, reason)
 
     def _fill(self, secret: Secrets, http: str, tcp: str) -> None:
         add, wrong = self.add, "wrong"
         echo = f"http://{http}/echo"
         closed = "127.0.0.1:1"
 
-        # In a URL: the user's part, the path, the query, all of it.
-        add("ready", "is Up", {"url": f"http://{USER}:{secret.env()}@{http}/ready/{secret.env()}?k={secret.env()}"})
+        # In a URL: user, path, query, all of it.
+        add("ready", "ok", "", {"url": f"http://{USER}:{secret.env()}@{http}/ready/{secret.env()}?k={secret.env()}"})
         add(
             "password",
-            r"is .?\"Basic \*\*\*.?\", expected",
+            "unexpected_response",
+            r'"Basic \*\*\*"',
             {"url": f"http://{USER}:{secret.env()}@{http}/echo", "json": {"/headers/authorization": wrong}},
         )
         add(
             "literal-password",
-            r"is .?\"Basic \*\*\*.?\", expected",
+            "unexpected_response",
+            r'"Basic \*\*\*"',
             {"url": f"http://{USER}:{secret.literal()}@{http}/echo", "json": {"/headers/authorization": wrong}},
         )
         add(
             "literal-password-alone",
-            r"is .?\"reader:\*\*\*.?\", expected",
+            "unexpected_response",
+            r'"reader:\*\*\*"',
             {"url": f"http://{USER}:{secret.literal()}@{http}/echo", "json": {"/user": wrong}},
         )
-        add("refused", r"connection refused: http://reader:\*\*\*@", f"http://{USER}:{secret.literal()}@{closed}/")
-        add("refused-bare", r"connection refused: http://:\*\*\*@", f"http://:{secret.literal()}@{closed}/")
+        add("refused", "connection_refused", r"http://reader:\*\*\*@", f"http://{USER}:{secret.literal()}@{closed}/")
+        add("refused-bare", "connection_refused", r"http://:\*\*\*@", f"http://:{secret.literal()}@{closed}/")
         add(
             "query",
-            r"/target is .?\"/echo\?k=\*\*\*.?\"",
+            "unexpected_response",
+            r'"/echo\?k=\*\*\*"',
             {"url": f"{echo}?k={secret.env()}", "json": {"/target": wrong}},
         )
-        add("path", r"answered 503: http://.*/503/\*\*\*$", f"http://{http}/503/{secret.env()}")
+        add("path", "server_error", r"http://.*/503/\*\*\*$", f"http://{http}/503/{secret.env()}")
         add(
             "whole-url",
-            r"answered 503: http://reader:\*\*\*@.*/503/\*\*\*\?\*\*\*",
+            "server_error",
+            r"http://reader:\*\*\*@.*/503/\*\*\*\?\*\*\*",
             secret.file(f"http://{USER}:{secret.literal()}@{http}/503/{secret.literal()}?k={secret.literal()}"),
         )
         add(
             "whole-url-echoed",
-            r"/target is .?\"/echo/\*\*\*\?k=\*\*\*.?\"",
+            "unexpected_response",
+            r'"/echo/\*\*\*\?k=\*\*\*"',
             {
                 "url": secret.file(f"{echo}/{secret.literal()}?k={secret.literal()}"),
                 "json": {"/target": wrong},
             },
         )
-        add("starting", r"answered 503, so it is starting: .*/503/\*\*\*$", {
+        add("starting", "starting", r"/503/\*\*\*$", {
             "url": f"http://{http}/503/{secret.env()}", "starting_status": 503,
         })  # fmt: skip
-        add("moved", r"answered 503: http://.*/503/\*\*\*$", {
+        add("moved", "server_error", r"http://.*/503/\*\*\*$", {
             "url": f"http://{http}/moved/{secret.env()}", "redirects": 1,
         })  # fmt: skip
-        add("no-http", r"not HTTP: http://.*/garbage/\*\*\*$", f"http://{http}/garbage/{secret.env()}")
-        add("timed-out", r"no answer within 0\.3 s", f"http://{http}/hang/{secret.env()}?{secret.env()}")
-        add("missing-file", r"no such file or directory: /no/such/\*\*\*", f"file:/no/such/{secret.env()}")
-        add("missing-sqlite", r"no such file or directory: /no/such/\*\*\*", f"sqlite:/no/such/{secret.env()}")
-        add("node", r"unhealthy: svc\+http://.*/503/\*\*\*$", f"svc+http://{http}/503/{secret.env()}")
+        add("no-http", "protocol_error", r"http://.*/garbage/\*\*\*$", f"http://{http}/garbage/{secret.env()}")
+        add("timed-out", "timeout", r"0\.3 s", f"http://{http}/hang/{secret.env()}?{secret.env()}")
+        add("missing-file", "file_not_found", r"/no/such/\*\*\*", f"file:/no/such/{secret.env()}")
+        add("missing-sqlite", "file_not_found", r"/no/such/\*\*\*", f"sqlite:/no/such/{secret.env()}")
+        add("node", "unhealthy", r"svc\+http://.*/503/\*\*\*$", f"svc+http://{http}/503/{secret.env()}")
 
         # In options.
         add(
             "header",
-            r"/headers/x-key is .?\"\*\*\*.?\"",
+            "unexpected_response",
+            r'/headers/x-key .*"\*\*\*"',
             {"url": echo, "headers": {"X-Key": secret.file()}, "json": {"/headers/x-key": wrong}},
         )
         add(
             "bearer",
-            r"is .?\"Bearer \*\*\*.?\"",
+            "unexpected_response",
+            r'"Bearer \*\*\*"',
             {"url": echo, "bearer": secret.file(), "json": {"/headers/authorization": wrong}},
         )
         add(
             "body",
-            r"/body is .?\"key=\*\*\*.?\"",
+            "unexpected_response",
+            r'"key=\*\*\*"',
             {"url": echo, "method": "POST", "body": f"key={secret.env()}", "json": {"/body": wrong}},
         )
         add(
             "proxy",
-            r"is .?\"Basic \*\*\*.?\", expected",
+            "unexpected_response",
+            r'"Basic \*\*\*"',
             {
                 "url": echo,
                 "proxy": f"http://{USER}:{secret.literal()}@{http}",
                 "json": {"/headers/proxy-authorization": wrong},
             },
         )
-        add("expected", r"expected .?\"\*\*\*.?\": http", {"url": echo, "json": {"/target": secret.env()}})
-        add("contains", r"does not hold .?\"\*\*\*.?\": http", {"url": echo, "contains": secret.file()})
-        add("send", "did not say what was expected", {
+        add("expected", "unexpected_response", r'"\*\*\*": http', {"url": echo, "json": {"/target": secret.env()}})
+        add("contains", "unexpected_response", r'"\*\*\*": http', {"url": echo, "contains": secret.file()})
+        add("send", "unexpected_response", r'"not \*\*\*"', {
             "url": f"tcp://{tcp}", "send": secret.env(), "expect": f"not {secret.env()}",
         })  # fmt: skip
-        add("sent-and-heard", "is Up", {"url": f"tcp://{tcp}", "send": (heard := secret.env()), "expect": heard})
-        add("rpc-error", r"method-\*\*\*: error 1: x+\*\*\*", {
+        add("sent-and-echoed", "ok", "", {"url": f"tcp://{tcp}", "send": (sent := secret.env()), "expect": sent})
+        add("rpc-error", "server_error", r"method-\*\*\*: .*x+\*\*\*", {
             "url": f"jsonrpc+http://{http}/rpc-error", "method": f"method-{secret.env()}", "params": [secret.env()],
         })  # fmt: skip
-        add("rpc-result", r"the whole is \[.?\"\*\*\*.?\"\], expected", {
+        add("rpc-result", "unexpected_response", r'\["\*\*\*"\]', {
             "url": f"jsonrpc+http://{http}/rpc-result", "method": "m", "params": [secret.file()], "result": {"": wrong},
         })  # fmt: skip
 
-        # In programs, and in kinds that fail by themselves.
-        add("exec-words", r"exit 75: it is \*\*\*$", f"exec:/bin/sh -c 'echo it is \"$0\"; exit 75' {secret.env()}")
-        add("exec-argv", r"exit 1: \*\*\*$", {
+        # In programs, and in a kind that raises.
+        add(
+            "exec-url",
+            "exit_status",
+            r"75: it is \*\*\*$",
+            f"exec:/bin/sh -c 'echo it is \"$0\"; exit 75' {secret.env()}",
+        )
+        add("exec-argv", "exit_status", r"1: \*\*\*$", {
             "url": "exec:", "argv": ["/bin/sh", "-c", 'printf %s "$0"; exit 1', secret.file()],
         })  # fmt: skip
-        add("exec-first-of-two-lines", r"exit 1: \*\*\*$", {
+        add("exec-first-of-two-lines", "exit_status", r"1: \*\*\*$", {
             "url": "exec:",
             "argv": ["/bin/sh", "-c", 'echo "$0"; exit 1', secret.file(f"{secret.new()}\n{secret.new()}")],
         })  # fmt: skip
-        add("exec-missing", r"cannot run /no/such/\*\*\*", f"exec:/no/such/{secret.env()}")
-        add("broken", r"RuntimeError: cannot use \*\*\* and ['\"\\]+\*\*\*", {
+        add("exec-missing", "command_not_started", r"/no/such/\*\*\*", f"exec:/no/such/{secret.env()}")
+        add("broken", "probe_error", r"RuntimeError: cannot use \*\*\* and '\*\*\*", {
             "url": f"broken:{secret.env()}", "key": secret.file(),
         })  # fmt: skip
 
@@ -357,7 +371,7 @@ def secrets_setup(tmp_path: Path) -> Iterator[SecretsSetup]:
 
 @pytest.fixture
 def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is loaded in this process must not blot out the words of other tests."""
+    """A secret that one test registers must not be redacted in another."""
     monkeypatch.setattr(redaction, "_secrets", set())
     monkeypatch.setattr(redaction, "_lengths_by_prefix", {})
 
@@ -366,49 +380,54 @@ def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_running_node_shows_no_secret_whatever_becomes_of_its_services(
-    secrets_setup: SecretsSetup, log_format: str
-) -> None:
+def test_a_running_node_shows_no_secret(secrets_setup: SecretsSetup, log_format: str) -> None:
     flags = ("--listen", "127.0.0.1:0", "--drain", "0s", "--log-level", "debug", "--log-format", log_format)
     with Agent(secrets_setup.folder, *flags, config=secrets_setup.config, environ=secrets_setup.environ) as agent:
-        for service_id, said in secrets_setup.output.items():
-            agent.wait_for_log(f"service {service_id} .*{said}".replace("$", MESSAGE_END))
-        agent.wait_for_log("the probe of service 'broken' failed by itself")
-        answers = [agent.request(path).body for path in PATHS]
-        answers += [
+        for service_id, (code, reason) in secrets_setup.expected.items():
+            if log_format == "text":
+                agent.wait_for_log(f"service {service_id} .*{reason}")
+            elif code == "ok":
+                agent.wait_for_event("service_status", service=service_id, status="Up")
+            else:
+                entry = agent.wait_for_event("check_outcome", service=service_id, code=code)
+                assert re.search(reason, entry["reason"]), entry
+        agent.wait_for_log("service 'broken'")  # with a traceback
+        responses = [agent.request(path).body for path in PATHS]
+        responses += [
             agent.request(f"/svc/node/services/{service_id}/health").body for service_id in secrets_setup.probes
         ]
         assert agent.stop() == 0
         assert secrets_setup.secrets.found_in("\n".join(agent.lines)) == set()
-        assert secrets_setup.secrets.found_in(b"\n".join(answers).decode()) == set()
-        assert {"ready", "sent-and-heard"} <= secrets_setup.probes.keys()
+        assert secrets_setup.secrets.found_in(b"\n".join(responses).decode()) == set()
+        assert {"ready", "sent-and-echoed"} <= secrets_setup.probes.keys()
         if log_format == "json":
             assert all({"time", "level", "logger", "message"} <= json.loads(line).keys() for line in agent.lines)
 
 
-def test_a_secret_that_is_rotated_is_used_and_neither_the_old_nor_the_new_one_is_shown(tmp_path: Path) -> None:
+def test_after_a_rotation_neither_the_old_nor_the_new_secret_is_shown(tmp_path: Path) -> None:
     secrets = Secrets(tmp_path)
     old, new = secrets.new(), secrets.new()
     (tmp_path / "key").write_text(old, encoding="utf-8")
     with echoing_http() as http:
-        probe = {"url": f"http://{http.address}/echo", "bearer": {"file": "key"}, "json": {"/heard": "wrong"}}
-        config = f'[defaults]\ninterval = "200ms"\nfall = 1\n[[services]]\nid = "db"\nprobe = {toml(probe)}'
+        probe = {"url": f"http://{http.address}/echo", "bearer": {"file": "key"}, "json": {"/received": "wrong"}}
+        defaults = '[defaults]\ninterval = "6s"\ntransition_interval = "200ms"\ntimeout = "5s"\nfall = 1\n'
+        config = f'{defaults}[[services]]\nid = "db"\nprobe = {toml(probe)}'
         with Agent(tmp_path, "--listen", "127.0.0.1:0", "--log-level", "debug", config=config) as agent:
-            agent.wait_for_log(r"service db failed a look: .*/heard is \[.\"Bearer \*\*\*.\"\]")
+            agent.wait_for_log(r"service db .*/received .*\[.\"Bearer \*\*\*.\"\]")
             (tmp_path / "key").write_text(new, encoding="utf-8")
             agent.reload()
-            agent.wait_for_log(r"service db failed a look: .*/heard is \[.\"Bearer \*\*\*.\", .\"Bearer \*\*\*.\"\]")
+            agent.wait_for_log(r"service db .*/received .*\[.\"Bearer \*\*\*.\", .\"Bearer \*\*\*.\"\]")
             assert list(http.received) == [f"Bearer {old}", f"Bearer {new}"]
             (tmp_path / "key").write_text(f"{secrets.new()}\nof two lines", encoding="utf-8")
             agent.signal(signal.SIGHUP)
-            agent.wait_for_log(r"not reloaded, .*\.bearer: is not one line of text that a header can carry")
+            agent.wait_for_event("reload_failed", key="services.db.probe.bearer")
             assert secrets.found_in("\n".join(agent.lines)) == set()
 
 
 # ---- commands
 
 
-def test_checking_a_configuration_shows_no_secret(secrets_setup: SecretsSetup) -> None:
+def test_check_config_shows_no_secret(secrets_setup: SecretsSetup) -> None:
     (secrets_setup.folder / "svcnode.toml").write_text(secrets_setup.config, encoding="utf-8")
     done = secrets_setup.run("check-config")
     assert done.returncode == 0, done.stderr
@@ -416,21 +435,21 @@ def test_checking_a_configuration_shows_no_secret(secrets_setup: SecretsSetup) -
     assert secrets_setup.secrets.found_in(done.stdout + done.stderr) == set()
 
 
-def test_checking_once_shows_no_secret(secrets_setup: SecretsSetup) -> None:
-    for place, (service_id, probe) in enumerate(secrets_setup.probes.items()):
+def test_svcnode_probe_shows_no_secret(secrets_setup: SecretsSetup) -> None:
+    for index, (service_id, probe) in enumerate(secrets_setup.probes.items()):
         options = probe if isinstance(probe, dict) else {"url": probe}
         if not isinstance(options.get("url"), str):
-            continue  # a command line has no place for a file
-        words = [f"-o{key}={toml(value)}" for key, value in options.items() if key != "url"]
-        words += ["--timeout", "300ms" if service_id == "timed-out" else "5s", "--allow-exec"]
-        done = secrets_setup.run("probe", options["url"], *words, *["--json"] * (place % 2))
+            continue  # the URL argument cannot be a file
+        arguments = [f"-o{key}={toml(value)}" for key, value in options.items() if key != "url"]
+        arguments += ["--timeout", "300ms" if service_id == "timed-out" else "5s", "--allow-exec"]
+        done = secrets_setup.run("probe", options["url"], *arguments, *["--json"] * (index % 2))
         shown = done.stdout + done.stderr
         assert done.stdout, shown
         assert secrets_setup.secrets.found_in(shown) == set(), shown
-        assert ("***" in shown) or r"\*" not in secrets_setup.output[service_id], shown
+        assert ("***" in shown) or r"\*" not in secrets_setup.expected[service_id][1], shown
 
 
-# ---- what is refused
+# ---- errors
 
 ERROR_CONTEXTS = [
     "tcp://127.0.0.1:{}",
@@ -469,11 +488,9 @@ def with_secrets(value: Any, secrets: Secrets) -> Any:
     return value.replace("{}", secrets.env())
 
 
-@pytest.mark.parametrize("place", range(len(ERROR_CONTEXTS)))
-def test_no_error_of_a_configuration_shows_the_secret_next_to_the_fault(
-    place: int, secrets_setup: SecretsSetup
-) -> None:
-    probe = with_secrets(ERROR_CONTEXTS[place], secrets_setup.secrets)
+@pytest.mark.parametrize("index", range(len(ERROR_CONTEXTS)))
+def test_no_configuration_error_shows_a_secret(index: int, secrets_setup: SecretsSetup) -> None:
+    probe = with_secrets(ERROR_CONTEXTS[index], secrets_setup.secrets)
     (secrets_setup.folder / "svcnode.toml").write_text(
         f'[[services]]\nid = "db"\nprobe = {toml(probe)}', encoding="utf-8"
     )
@@ -496,7 +513,7 @@ def test_no_error_of_a_configuration_shows_the_secret_next_to_the_fault(
     ],
 )
 @pytest.mark.parametrize("command", ["serve", "probe"])
-def test_no_error_shows_the_literal_password_of_a_url_that_is_refused(command: str, url: str, tmp_path: Path) -> None:
+def test_no_error_shows_the_password_of_an_invalid_url(command: str, url: str, tmp_path: Path) -> None:
     secrets = Secrets(tmp_path)
     url = url.format(secrets.literal())
     arguments = ("probe", url) if command == "probe" else ("serve", "--service", f"db={url}")
@@ -506,13 +523,11 @@ def test_no_error_shows_the_literal_password_of_a_url_that_is_refused(command: s
     assert secrets.found_in(done.stdout + done.stderr) == set(), done.stderr
 
 
-# ---- inside a program
+# ---- in a program
 
 
 @pytest.mark.usefixtures("_isolated_secrets")
-def test_nothing_that_a_program_can_print_shows_a_secret(
-    secrets_setup: SecretsSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_repr_or_str_shows_a_secret(secrets_setup: SecretsSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(secrets_setup.folder))
     monkeypatch.delitem(sys.modules, "broken_kind", raising=False)
     (secrets_setup.folder / "svcnode.toml").write_text(secrets_setup.config, encoding="utf-8")
@@ -522,39 +537,39 @@ def test_nothing_that_a_program_can_print_shows_a_secret(
     node.subscribe(changes.append)
     handles = [node.add(service.definition) for service in settings.services]
 
-    async def look() -> None:
+    async def check_all() -> None:
         async with node.probing():
-            while not all(state.last_evidence_at_s or service.id in UNCOUNTED for service, state in node):  # noqa: ASYNC110
+            while not all(state.last_evidence_at_s or service.id in WITHOUT_EVIDENCE for service, state in node):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
-    asyncio.run(look())
+    asyncio.run(check_all())
     shown: list[object] = [settings, node, handles, changes, list(node)]
     for service in settings.services:
-        watch = service.definition.probe_config
-        assert watch is not None
-        probe: Any = watch.probe
-        shown += [service, service.definition, watch, probe, probe.url, getattr(probe, "_request", None)]
-    assert secrets_setup.secrets.found_in(" ".join(f"{one!r} {one!s}" for one in shown)) == set()
+        probe_config = service.definition.probe_config
+        assert probe_config is not None
+        probe: Any = probe_config.probe
+        shown += [service, service.definition, probe_config, probe, probe.url, getattr(probe, "_request", None)]
+    assert secrets_setup.secrets.found_in(" ".join(f"{value!r} {value!s}" for value in shown)) == set()
     assert "***" in repr(list(node))
 
 
-# Whose looks end in a fault of our own, which says nothing about the service.
-UNCOUNTED = {"broken", "exec-missing"}
+# Services whose verdict is unknown.
+WITHOUT_EVIDENCE = {"broken", "exec-missing"}
 
 
-# ---- secrets that look like something else
+# ---- secrets that occur in the format of the log
 
 
 @pytest.mark.usefixtures("_isolated_secrets")
 @pytest.mark.parametrize("secret", ["message", "level", '": "', "info", "2026", '", "', "\\n\\n"])
-def test_a_secret_that_looks_like_a_part_of_a_log_line_does_not_break_it(secret: str) -> None:
+def test_a_secret_that_is_part_of_the_json_syntax_does_not_break_a_line(secret: str) -> None:
     redaction.register_secret(secret)
     record = logging.makeLogRecord(
-        {"msg": f"wrong: {secret}", "name": "svcnode", "levelname": "INFO", "created": 1_767_225_600.0}
+        {"msg": f"value: {secret}", "name": "svcnode", "levelname": "INFO", "created": 1_767_225_600.0}
     )
     assert json.loads(JsonFormatter().format(record)) == {
         "time": "2026-01-01T00:00:00.000+00:00",
         "level": "info",
         "logger": "svcnode",
-        "message": "wrong: ***",
+        "message": "value: ***",
     }
