@@ -1,4 +1,4 @@
-"""mysql:// against a real MariaDB: as it should be, hurt in every way it can be, and what only pretends to be one."""
+"""mysql:// against a real MariaDB in many states and against scripted servers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
 from tests.support.backends import Backend, Peer, close, closed_port, reset, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate
@@ -33,7 +34,19 @@ from tests.support.servers.mariadb import (
     MariaDbReplica,
     MariaDbServer,
 )
-from tests.support.verdicts import NO_DESCRIPTORS
+from tests.support.verdicts import (
+    CONNECTION_CLOSED,
+    CONNECTION_REFUSED,
+    EXPIRES_SOON,
+    NO_DESCRIPTORS,
+    PROTOCOL_ERROR,
+    READY,
+    TLS_UNTRUSTED,
+    UNEXPECTED_RESPONSE,
+    ExpectedVerdict,
+    failed,
+    not_ready,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -42,9 +55,14 @@ if TYPE_CHECKING:
 
     from tests.integration.probes.conftest import CheckRunner, FakeResolver
 
-READY = Verdict.ready()
+AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
+PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
+READ_ONLY = not_ready(ReasonCode.READ_ONLY)
+STOPPED = not_ready(ReasonCode.REPLICATION_STOPPED)
+TIMEOUT = failed(ReasonCode.TIMEOUT)
+WRONG_ROLE = not_ready(ReasonCode.WRONG_ROLE)
 OPENING = ["connect", "log in", "exchange"]
-OPENING_UNDER_TLS = ["connect", "handshake", "log in", "exchange"]
+TLS_OPENING = ["connect", "handshake", "log in", "exchange"]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +110,7 @@ def test_a_check_has_its_steps(check: CheckRunner, server: MariaDbServer) -> Non
 
 
 @pytest.mark.parametrize("addresses", [["::1", "127.0.0.1"], ["127.0.0.1", "::1"]], ids=str)
-def test_a_name_is_resolved_by_us_and_one_of_its_addresses_is_enough(
+def test_the_probe_resolves_the_name_and_one_address_is_enough(
     check: CheckRunner, server: MariaDbServer, resolver: FakeResolver, addresses: list[str]
 ) -> None:
     resolver.addresses["db.example"] = addresses
@@ -100,7 +118,7 @@ def test_a_name_is_resolved_by_us_and_one_of_its_addresses_is_enough(
     assert resolver.queries == ["db.example"]
 
 
-def test_checks_that_are_answered_leave_no_trace_on_the_server(
+def test_a_check_is_not_counted_as_aborted_by_the_server(
     check: CheckRunner, server: MariaDbServer, encrypted: MariaDbServer, certificate: Certificate
 ) -> None:
     for target, tls in ((server, {}), (encrypted, {"tls": True, "ca": str(certificate.certificate)})):
@@ -121,51 +139,59 @@ def test_passwords_are_sent_as_utf_8(check: CheckRunner, server: MariaDbServer) 
     assert check(f"mysql://umlaut@127.0.0.1:{server.port}", password="pä€ßword") == READY
 
 
-# ---- refusals
+# ---- errors
 
 
 def test_a_wrong_password_is_failed_and_not_shown(check: CheckRunner, server: MariaDbServer) -> None:
-    assert check(server.bad_credentials_url) == Verdict.failed(
-        f"Access denied for user 'svcnode'@'127.0.0.1' (using password: YES) (1045): {shown(server)}"
-    )
+    verdict = check(server.bad_credentials_url)
+    assert verdict == AUTH_FAILED
+    assert verdict.reason.endswith(f"(1045): {shown(server)}")
+
+
+def test_a_missing_password_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
+    assert check(f"mysql://{USER}@127.0.0.1:{server.port}") == failed(ReasonCode.AUTH_REQUIRED)
 
 
 def test_an_unknown_user_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    place = f"127.0.0.1:{server.port}"
-    assert check(f"mysql://nobody:{PASSWORD}@{place}") == Verdict.failed(
-        f"Access denied for user 'nobody'@'127.0.0.1' (using password: YES) (1045): mysql://nobody:***@{place}"
-    )
+    assert check(f"mysql://unknown:{PASSWORD}@127.0.0.1:{server.port}") == AUTH_FAILED
+
+
+def test_a_locked_user_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
+    server.sql(f"CREATE OR REPLACE USER locked IDENTIFIED BY '{PASSWORD}' ACCOUNT LOCK")
+    assert check(f"mysql://locked:{PASSWORD}@127.0.0.1:{server.port}") == failed(ReasonCode.USER_DISABLED)
+
+
+def test_a_user_at_its_connection_limit_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
+    user = f"limited_{check.loop_name}"  # the server counts by name
+    server.sql(f"CREATE USER {user} IDENTIFIED BY '{PASSWORD}' WITH MAX_CONNECTIONS_PER_HOUR 1")
+    url = f"mysql://{user}:{PASSWORD}@127.0.0.1:{server.port}"
+    assert check(url) == READY
+    assert check(url) == failed(ReasonCode.TOO_MANY_CONNECTIONS)
 
 
 def test_an_unknown_database_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
-    server.sql("CREATE OR REPLACE USER sees_all IDENTIFIED BY 'sees-all-password'; GRANT SELECT ON *.* TO sees_all")
-    place = f"127.0.0.1:{server.port}"
-    assert check(f"mysql://sees_all:sees-all-password@{place}/gone") == Verdict.failed(
-        f"Unknown database 'gone' (1049): mysql://sees_all:***@{place}/gone"
-    )
-    assert check(server.url.replace("/ledger", "/mysql")) == Verdict.failed(
-        f"Access denied for user 'svcnode'@'%' to database 'mysql' (1044): {shown(server).replace('ledger', 'mysql')}"
-    )
+    server.sql("CREATE OR REPLACE USER reader IDENTIFIED BY 'reader-password'; GRANT SELECT ON *.* TO reader")
+    url = f"mysql://reader:reader-password@127.0.0.1:{server.port}/gone"
+    assert check(url) == failed(ReasonCode.NOT_FOUND)
+    assert check(server.url.replace("/ledger", "/mysql")) == PERMISSION_DENIED
 
 
-def test_a_server_without_connections_left_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
+def test_a_server_at_its_connection_limit_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
     with server.exhaust():
-        assert check(server.url) == Verdict.failed(f"Too many connections (1040): {shown(server)}")
+        assert check(server.url) == failed(ReasonCode.TOO_MANY_CONNECTIONS)
 
 
-def test_a_server_that_does_not_run_is_failed(check: CheckRunner) -> None:
+def test_a_closed_port_is_failed(check: CheckRunner) -> None:
     with closed_port() as port:
-        assert check(f"mysql://me:{PASSWORD}@127.0.0.1:{port}") == Verdict.failed(
-            f"connection refused: mysql://me:***@127.0.0.1:{port}"
-        )
+        verdict = check(f"mysql://me:{PASSWORD}@127.0.0.1:{port}")
+    assert verdict == CONNECTION_REFUSED
+    assert verdict.reason.endswith(f"mysql://me:***@127.0.0.1:{port}")
 
 
-def test_a_server_that_hangs_is_failed_at_the_deadline_and_nothing_is_left(
-    check: CheckRunner, server: MariaDbServer
-) -> None:
+def test_a_server_that_hangs_is_failed_at_the_deadline(check: CheckRunner, server: MariaDbServer) -> None:
     server.freeze()
     try:
-        assert check.times_out(server.url) == Verdict.failed("no answer within 0.2 s, in its step log in")
+        assert check.times_out(server.url, "log in") == TIMEOUT
     finally:
         server.thaw()
 
@@ -173,30 +199,23 @@ def test_a_server_that_hangs_is_failed_at_the_deadline_and_nothing_is_left(
 # ---- roles
 
 
-def test_the_role_that_it_should_have_is_ready(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
+def test_the_expected_role_is_ready(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
     assert check(server.url, role="primary") == READY
-    assert check(server.url, max_lag="1s") == READY  # of a server that is no replica nothing is asked
+    assert check(server.url, max_lag="1s") == READY  # max_lag is for replicas only
     assert check(replica.url, role="replica", max_lag="5s") == READY
     assert check(replica.url, max_lag="5s") == READY
 
 
-def test_another_role_than_it_should_have_is_not_ready(
-    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
-) -> None:
-    assert check(server.url, role="replica") == Verdict.not_ready(f"no replica: {shown(server)}")
-    read_only = f"read-only, so it is not the primary: {shown(replica)}"
-    assert check(replica.url, role="primary") == Verdict.not_ready(read_only)
+def test_another_role_is_not_ready(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
+    assert check(server.url, role="replica") == WRONG_ROLE
+    assert check(replica.url, role="primary") == READ_ONLY
 
 
-def test_a_primary_that_was_made_read_only_is_none(check: CheckRunner, server: MariaDbServer) -> None:
+def test_a_read_only_primary_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
     server.set_read_only(True)
     try:
         assert check(server.url) == READY
-        assert check(server.url, role="primary") == Verdict.not_ready(
-            f"read-only, so it is not the primary: {shown(server)}"
-        )
+        assert check(server.url, role="primary") == READ_ONLY
     finally:
         server.set_read_only(False)
 
@@ -205,12 +224,11 @@ def test_a_primary_that_was_made_read_only_is_none(check: CheckRunner, server: M
 def test_a_replica_whose_replication_was_stopped_is_not_ready(
     check: CheckRunner, replica: MariaDbReplica, what: str
 ) -> None:
-    stopped = Verdict.not_ready(f"a replica whose replication does not run: {shown(replica)}")
     replica.sql(f"STOP {what}")
     try:
-        assert check(replica.url, role="replica") == stopped
-        assert check(replica.url, max_lag="1h") == stopped
-        assert check(replica.url) == READY  # nobody asked
+        assert check(replica.url, role="replica") == STOPPED
+        assert check(replica.url, max_lag="1h") == STOPPED
+        assert check(replica.url) == READY
     finally:
         replica.sql("START SLAVE")
         wait_until(replica.is_following, "following again")
@@ -223,10 +241,7 @@ def test_a_replica_that_is_too_far_behind_is_not_ready(
     catch_up(replica)
     with replica_locked(replica, "ledger.late"):
         server.sql("INSERT INTO ledger.late VALUES (1)")
-        behind = "a replica 1 s behind, max_lag is 0.5 s"
-        wait_until(
-            lambda: check(replica.url, max_lag="500ms") == Verdict.not_ready(f"{behind}: {shown(replica)}"), behind, 10
-        )
+        wait_until(lambda: check(replica.url, max_lag="500ms") == not_ready(ReasonCode.LAGGING), "behind")
         assert check(replica.url, role="replica", max_lag="1h") == READY
     catch_up(replica)
     assert check(replica.url, max_lag="500ms") == READY
@@ -235,14 +250,14 @@ def test_a_replica_that_is_too_far_behind_is_not_ready(
 @contextmanager
 def replica_locked(server: MariaDbServer, table: str) -> Iterator[None]:
     def hold() -> None:
-        with suppress(ToolError):  # it is killed
+        with suppress(ToolError):  # the connection is killed
             server.sql(f"LOCK TABLES {table} WRITE; DO SLEEP(60)")
 
     holder = threading.Thread(target=hold)
     holder.start()
     find = "SELECT id FROM information_schema.processlist WHERE state = 'User sleep'"
     try:
-        wait_until(lambda: server.sql(find) != "", "it holds the lock")
+        wait_until(lambda: server.sql(find) != "", "locked")
         yield
     finally:
         server.sql(f"KILL {server.sql(find)}")
@@ -259,27 +274,25 @@ def test_a_replica_without_its_primary_is_not_ready(
 ) -> None:
     server.kill()
     try:
-        wait_until(lambda: not replica.is_following(), "it has noticed")
-        assert check(replica.url, role="replica") == Verdict.not_ready(
-            f"a replica whose replication does not run: {shown(replica)}"
-        )
+        wait_until(lambda: not replica.is_following(), "disconnected")
+        assert check(replica.url, role="replica") == STOPPED
     finally:
         server.start()
         server.wait_until_ready()
         wait_until(replica.is_following, "following again")
 
 
-# ---- a replica of two
+# ---- a replica with two sources
 
 
 class OtherPrimary(MariaDbServer):
     def command(self) -> Sequence[str]:
-        return [*super().command(), "--gtid-domain-id=7"]  # or a replica would take its transactions for the other's
+        return [*super().command(), "--gtid-domain-id=7"]  # otherwise the transactions of the two sources mix
 
 
 @pytest.fixture(scope="module")
 def multi_source_replica(server: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbReplica]:
-    """It follows one without a name for it, and another one that it calls east."""
+    """With the default channel and a channel "east"."""
     other = OtherPrimary(tmp_path_factory.mktemp("mariadb-east"))
     with other, server.replica(tmp_path_factory.mktemp("mariadb-of-two")) as replica:
         file, position, *_ = other.sql("SHOW MASTER STATUS").split("\t")
@@ -298,29 +311,24 @@ def follows_both(check: CheckRunner, replica: MariaDbReplica) -> bool:
     return check(replica.url, role="replica", max_lag="5s") == READY
 
 
-@pytest.mark.parametrize(
-    ("what", "words"),
-    [
-        ("SLAVE 'east'", 'a replica whose replication from "east" does not run'),
-        ("SLAVE", "a replica whose replication does not run"),
-    ],
-)
-def test_a_replica_of_two_is_not_ready_when_its_replication_from_one_of_them_was_stopped(
-    check: CheckRunner, multi_source_replica: MariaDbReplica, what: str, words: str
+@pytest.mark.parametrize(("what", "is_named"), [("SLAVE 'east'", True), ("SLAVE", False)])
+def test_a_replica_with_two_sources_is_not_ready_if_replication_from_one_has_stopped(
+    check: CheckRunner, multi_source_replica: MariaDbReplica, what: str, is_named: bool
 ) -> None:
     wait_until(lambda: follows_both(check, multi_source_replica), "following both")
-    stopped = Verdict.not_ready(f"{words}: {shown(multi_source_replica)}")
     multi_source_replica.sql(f"STOP {what}")
     try:
-        assert check(multi_source_replica.url, role="replica") == stopped
-        assert check(multi_source_replica.url, max_lag="1h") == stopped
-        assert check(multi_source_replica.url) == READY  # nobody asked
+        verdict = check(multi_source_replica.url, role="replica")
+        assert verdict == STOPPED
+        assert ('"east"' in verdict.reason) is is_named
+        assert check(multi_source_replica.url, max_lag="1h") == STOPPED
+        assert check(multi_source_replica.url) == READY
     finally:
         multi_source_replica.sql(f"START {what}")
         wait_until(lambda: follows_both(check, multi_source_replica), "following both again")
 
 
-def test_a_replica_that_has_a_name_for_its_only_source_is_one(
+def test_a_replica_whose_only_channel_has_a_name_is_a_replica(
     check: CheckRunner, multi_source_replica: MariaDbReplica
 ) -> None:
     wait_until(lambda: follows_both(check, multi_source_replica), "following both")
@@ -328,24 +336,21 @@ def test_a_replica_that_has_a_name_for_its_only_source_is_one(
     assert check(multi_source_replica.url, role="replica", max_lag="5s") == READY
     multi_source_replica.sql("STOP SLAVE 'east'")
     try:
-        stopped = f'a replica whose replication from "east" does not run: {shown(multi_source_replica)}'
-        assert check(multi_source_replica.url, max_lag="1h") == Verdict.not_ready(stopped)
+        assert check(multi_source_replica.url, max_lag="1h") == STOPPED
     finally:
         multi_source_replica.sql("START SLAVE 'east'")
         multi_source_replica.set_up()
         wait_until(lambda: follows_both(check, multi_source_replica), "following both again")
 
 
-def test_a_missing_privilege_is_failed_and_named(check: CheckRunner, server: MariaDbServer) -> None:
+def test_a_missing_privilege_is_failed_and_the_reason_names_it(check: CheckRunner, server: MariaDbServer) -> None:
     server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
-    place = f"127.0.0.1:{server.port}"
-    url = f"mysql://poor:poor-password@{place}"
-    refused = Verdict.failed(
-        "Access denied; you need (at least one of) the SUPER, SLAVE MONITOR privilege(s) for this operation (1227): "
-        f"mysql://poor:***@{place}"
-    )
+    url = f"mysql://poor:poor-password@127.0.0.1:{server.port}"
     assert check(url) == check(url, role="primary") == READY
-    assert check(url, role="replica") == check(url, max_lag="1s") == refused
+    for options in ({"role": "replica"}, {"max_lag": "1s"}):
+        verdict = check(url, **options)
+        assert verdict == PERMISSION_DENIED
+        assert "SLAVE MONITOR" in verdict.reason
 
 
 # ---- TLS
@@ -377,45 +382,39 @@ def test_a_certificate_that_cannot_be_trusted_is_failed(
     check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate, tmp_path: Path
 ) -> None:
     other = make_certificate(tmp_path, "other")
-    unknown = Verdict.failed(f"its certificate is not valid: self-signed certificate: {shown(encrypted)}")
-    assert check(encrypted.url, tls=True) == unknown
-    assert check(encrypted.url, tls=True, ca=str(other.certificate)) == unknown
+    assert check(encrypted.url, tls=True) == TLS_UNTRUSTED
+    assert check(encrypted.url, tls=True, ca=str(other.certificate)) == TLS_UNTRUSTED
     wrong_name = check(encrypted.url, tls=True, ca=str(certificate.certificate), server_name="other.example")
-    assert wrong_name == Verdict.failed(
-        "its certificate is not valid: Hostname mismatch, certificate is not valid for 'other.example'.: "
-        f"{shown(encrypted)}"
-    )
+    assert wrong_name == failed(ReasonCode.TLS_NAME_MISMATCH)
 
 
 def test_a_wrong_password_is_failed_under_tls_too(
     check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate
 ) -> None:
-    assert check(encrypted.bad_credentials_url, tls=True, ca=str(certificate.certificate)) == Verdict.failed(
-        f"Access denied for user 'svcnode'@'127.0.0.1' (using password: YES) (1045): {shown(encrypted)}"
-    )
+    assert check(encrypted.bad_credentials_url, tls=True, ca=str(certificate.certificate)) == AUTH_FAILED
 
 
-def test_a_certificate_that_ends_soon_is_not_ready(
+def test_a_certificate_that_expires_soon_is_not_ready(
     check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate
 ) -> None:
-    verdict = check(encrypted.url, tls=True, ca=str(certificate.certificate), min_cert_days=1)
-    assert verdict == Verdict.not_ready("its certificate expires in 0.0 days, before min_cert_days is reached")
+    assert check(encrypted.url, tls=True, ca=str(certificate.certificate), min_cert_days=1) == EXPIRES_SOON
 
 
-def test_a_server_without_tls_is_failed_where_tls_is_asked_for(check: CheckRunner, server: MariaDbServer) -> None:
-    assert check.leaks_nothing(server.url, tls=True) == Verdict.failed(f"it does not speak TLS (2026): {shown(server)}")
+def test_a_server_without_tls_is_failed_if_tls_is_required(check: CheckRunner, server: MariaDbServer) -> None:
+    assert check.leaks_nothing(server.url, tls=True) == failed(ReasonCode.TLS_NOT_OFFERED)
 
 
-def test_a_server_that_wants_tls_is_failed_without_it(check: CheckRunner, encrypted: MariaDbServer) -> None:
+def test_a_server_that_requires_tls_is_failed_without_it(check: CheckRunner, encrypted: MariaDbServer) -> None:
+    """MariaDB reports it as a wrong password."""
     verdict = check(encrypted.url)
-    assert verdict.outcome is Outcome.FAILED
+    assert verdict == AUTH_FAILED
     assert PASSWORD not in verdict.reason
 
 
 def test_a_server_that_hangs_in_its_handshake_leaves_nothing(check: CheckRunner) -> None:
     with Backend(send_then_hang(greeting(CAPABILITIES | SSL))) as backend:
-        verdict = check.times_out(f"mysql://me:{PASSWORD}@{backend.address}", tls=True)
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step handshake")
+        url = f"mysql://me:{PASSWORD}@{backend.address}"
+        assert check.times_out(url, "handshake", tls=True) == failed(ReasonCode.TLS_TIMEOUT)
 
 
 # ---- reuse
@@ -426,38 +425,35 @@ def test_a_connection_that_is_reused_is_the_same_one_and_is_closed_at_the_end(
 ) -> None:
     assert becomes_true(lambda: not clients(server))
     seen: list[list[str]] = []
-    looks = check.sequence(server.url, *[lambda: seen.append(clients(server))] * 3, reuse=True)
-    assert looks == [(READY, OPENING), *[(READY, ["reuse", "exchange"])] * 3]
+    results = check.sequence(server.url, *[lambda: seen.append(clients(server))] * 3, reuse=True)
+    assert results == [(READY, OPENING), *[(READY, ["reuse", "exchange"])] * 3]
     assert len(seen[0]) == 1
     assert seen == [seen[0]] * 3
     assert becomes_true(lambda: not clients(server))
 
 
-def test_a_server_that_was_restarted_meanwhile_gets_a_fresh_connection(
+def test_a_restarted_server_gets_a_new_connection(
     check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate
 ) -> None:
-    looks = check.sequence(encrypted.url, encrypted.restart, tls=True, ca=str(certificate.certificate), reuse=True)
-    assert looks == [(READY, OPENING_UNDER_TLS), (READY, ["reuse", "exchange", *OPENING_UNDER_TLS])]
+    results = check.sequence(encrypted.url, encrypted.restart, tls=True, ca=str(certificate.certificate), reuse=True)
+    assert results == [(READY, TLS_OPENING), (READY, ["reuse", "exchange", *TLS_OPENING])]
 
 
-def test_a_server_that_hangs_meanwhile_is_failed_and_its_connection_not_kept(
-    check: CheckRunner, server: MariaDbServer
-) -> None:
+def test_the_connection_of_a_check_that_times_out_is_not_reused(check: CheckRunner, server: MariaDbServer) -> None:
     assert_reconnects_after_timeout(check, server, OPENING)
     assert becomes_true(lambda: not clients(server))
 
 
-def test_a_connection_is_not_kept_when_the_check_was_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
+def test_the_connection_of_a_check_that_is_not_ready_is_not_reused(check: CheckRunner, server: MariaDbServer) -> None:
     gone: list[bool] = []
-    looks = check.sequence(
+    results = check.sequence(
         server.url, lambda: gone.append(becomes_true(lambda: not clients(server))), reuse=True, role="replica"
     )
-    assert [verdict.outcome for verdict, _ in looks] == [Outcome.NOT_READY] * 2
-    assert [steps for _, steps in looks] == [OPENING] * 2
+    assert results == [(WRONG_ROLE, OPENING)] * 2
     assert gone == [True]
 
 
-# ---- servers that are after something, in as much of the protocol as it takes
+# ---- malicious servers
 
 LOCAL_FILES, SSL, PLUGIN_AUTH = 1 << 7, 1 << 11, 1 << 19
 CAPABILITIES = 0x200 | 0x8000 | PLUGIN_AUTH  # that of 4.1, secure passwords
@@ -475,14 +471,14 @@ def greeting(capabilities: int, plugin: bytes = b"mysql_native_password") -> byt
 
 
 def row_of_one() -> bytes:
-    """What a server answers to SELECT 1."""
+    """The response to SELECT 1."""
     column = b"\x03def\0\0\0\x011\0\x0c" + struct.pack("<HIBHBxx", 63, 1, 8, 1, 0)
     end = b"\xfe\x00\x00\x02\x00"
     return b"".join(packet(n, each) for n, each in enumerate([b"\x01", column, end, b"\x011", end], start=1))
 
 
 def request_for_tls(peer: Peer) -> bytes:
-    """No byte more: what follows it is for TLS."""
+    """Reads no byte of the TLS handshake that follows."""
     return peer.sock.recv(36, socket.MSG_WAITALL)
 
 
@@ -492,10 +488,10 @@ def send_then_hang(data: bytes) -> Callable[[Peer], None]:
 
 @dataclass
 class RogueServer:
-    """Takes anybody in, and answers a query as it was told. All that it hears it keeps."""
+    """Accepts any login and records all that it receives."""
 
     answer: bytes = field(default_factory=row_of_one)
-    switch: bytes = b""  # what it asks for when it was sent the name and the password
+    switch: bytes = b""  # its request for another authentication plugin
     tls: ssl.SSLContext | None = None
     received: bytes = b""
 
@@ -527,25 +523,24 @@ class RogueServer:
         return head[3]
 
 
-def test_a_server_that_speaks_as_it_should_is_taken_for_one(check: CheckRunner) -> None:
-    """The rogues below differ from it in one thing each."""
-    rogue = RogueServer()
-    with Backend(rogue) as backend:
+def test_the_scripted_server_is_ready_without_its_attacks(check: CheckRunner) -> None:
+    server = RogueServer()
+    with Backend(server) as backend:
         assert check(f"mysql://me:{PASSWORD}@{backend.address}") == READY
-    assert b"SELECT 1" in rogue.received
-    assert rogue.received.endswith(b"\x01\x00\x00\x00\x01")  # its goodbye
+    assert b"SELECT 1" in server.received
+    assert server.received.endswith(b"\x01\x00\x00\x00\x01")  # COM_QUIT
 
 
-def test_a_server_cannot_have_a_local_file_by_asking_for_it(check: CheckRunner, tmp_path: Path) -> None:
+def test_a_server_that_requests_a_local_file_does_not_get_it(check: CheckRunner, tmp_path: Path) -> None:
     wanted = tmp_path / "wanted"
     wanted.write_bytes(b"the content of the file")
-    rogue = RogueServer(answer=packet(1, b"\xfb" + bytes(wanted)))
-    with Backend(rogue) as backend:
+    server = RogueServer(answer=packet(1, b"\xfb" + bytes(wanted)))
+    with Backend(server) as backend:
         verdict = check(f"mysql://me:{PASSWORD}@{backend.address}")
     assert verdict.outcome is Outcome.FAILED
-    assert b"SELECT 1" in rogue.received
-    assert not rogue.received[0] & LOCAL_FILES  # it was told at the login that there is nothing to be had
-    assert b"the content" not in rogue.received
+    assert b"SELECT 1" in server.received
+    assert not server.received[0] & LOCAL_FILES  # the login does not offer local files
+    assert b"the content" not in server.received
 
 
 @pytest.mark.parametrize(
@@ -553,29 +548,26 @@ def test_a_server_cannot_have_a_local_file_by_asking_for_it(check: CheckRunner, 
     [b"\xfemysql_clear_password\0", b"\xfedialog\0\x04Password: ", b"\xfemysql_old_password\0saltsalt\0"],
     ids=["clear", "dialog", "old"],
 )
-def test_a_server_cannot_have_the_password_in_clear_without_tls(check: CheckRunner, switch: bytes) -> None:
-    rogue = RogueServer(switch=switch)
-    with Backend(rogue) as backend:
-        assert check(f"mysql://me:{PASSWORD}@{backend.address}") == Verdict.failed(
-            "it asks for the password in clear, which it gets only under TLS; set tls = true (2059): "
-            f"mysql://me:***@{backend.address}"
-        )
-    assert b"me" in rogue.received
-    assert PASSWORD.encode() not in rogue.received
-
-
-def test_a_server_that_is_trusted_gets_the_password_in_clear_under_tls(
-    check: CheckRunner, certificate: Certificate
+def test_a_server_that_requests_a_plain_text_password_without_tls_does_not_get_it(
+    check: CheckRunner, switch: bytes
 ) -> None:
-    rogue = RogueServer(switch=b"\xfemysql_clear_password\0", tls=server_tls(certificate))
-    with Backend(rogue) as backend:
+    server = RogueServer(switch=switch)
+    with Backend(server) as backend:
+        assert check(f"mysql://me:{PASSWORD}@{backend.address}") == failed(ReasonCode.TLS_REQUIRED)
+    assert b"me" in server.received
+    assert PASSWORD.encode() not in server.received
+
+
+def test_a_trusted_server_gets_a_plain_text_password_over_tls(check: CheckRunner, certificate: Certificate) -> None:
+    server = RogueServer(switch=b"\xfemysql_clear_password\0", tls=server_tls(certificate))
+    with Backend(server) as backend:
         url = f"mysql://me:{PASSWORD}@{backend.address}"
         assert check(url, tls=True, ca=str(certificate.certificate)) == READY
-    assert PASSWORD.encode() + b"\0" in rogue.received
+    assert PASSWORD.encode() + b"\0" in server.received
 
 
-def test_what_is_said_before_tls_does_not_count(check: CheckRunner, certificate: Certificate) -> None:
-    """As by somebody between, who cannot speak as the server but can put words before its own."""
+def test_bytes_before_the_tls_handshake_are_ignored(check: CheckRunner, certificate: Certificate) -> None:
+    """An attacker on the network could insert them."""
 
     def script(peer: Peer) -> None:
         forged = [packet(3, OK), packet(1, OK), row_of_one()]
@@ -589,38 +581,60 @@ def test_what_is_said_before_tls_does_not_count(check: CheckRunner, certificate:
     assert verdict.outcome is Outcome.FAILED
 
 
-def test_a_query_that_is_answered_with_nothing_is_failed(check: CheckRunner) -> None:
+def test_a_query_without_a_result_is_failed(check: CheckRunner) -> None:
     with Backend(RogueServer(answer=packet(1, OK))) as backend:
-        assert check(f"mysql://me@{backend.address}") == Verdict.failed(
-            f"it answered SELECT 1 with nothing: mysql://me@{backend.address}"
-        )
+        assert check(f"mysql://me@{backend.address}") == UNEXPECTED_RESPONSE
 
 
-# ---- what is no MySQL
+def error(number: int, text: bytes = b"the text of the server") -> bytes:
+    return b"\xff" + struct.pack("<H", number) + b"#08004" + text
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("number", "code"),
     [
-        (reset, "connection reset by peer"),
-        (close, "it closed the connection before it had answered"),
-        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "what came back is not MySQL"),
-        (sending(greeting(CAPABILITIES)), "it closed the connection before it had answered"),
-        (sending(packet(0, b"\xff\x10\x04#08004\x1b[31mred")), "[31mred (1040)"),
+        (1040, ReasonCode.TOO_MANY_CONNECTIONS),
+        (1053, ReasonCode.SHUTTING_DOWN),
+        (1129, ReasonCode.CLIENT_BLOCKED),
+        (1130, ReasonCode.CLIENT_NOT_ALLOWED),
+        (1203, ReasonCode.TOO_MANY_CONNECTIONS),
+        (3032, ReasonCode.CONNECTIONS_DISABLED),
+        (3118, ReasonCode.USER_DISABLED),
+        (3159, ReasonCode.TLS_REQUIRED),
+        (1105, ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_an_error_has_the_code_of_its_number(check: CheckRunner, number: int, code: ReasonCode) -> None:
+    with Backend(sending(packet(0, error(number)))) as backend:
+        assert check(f"mysql://me:{PASSWORD}@{backend.address}") == failed(code)
+
+
+# ---- not a MySQL
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (reset, CONNECTION_CLOSED),
+        (close, CONNECTION_CLOSED),
+        (sending(b"HTTP/1.1 400 Bad Request\r\n\r\n"), PROTOCOL_ERROR),
+        (sending(greeting(CAPABILITIES)), CONNECTION_CLOSED),
+        (sending(packet(0, error(1040, b"\x1b[31mred"))), failed(ReasonCode.TOO_MANY_CONNECTIONS)),
     ],
     ids=["reset", "close", "http", "greeting only", "terminal"],
 )
-def test_what_is_no_mysql_is_failed(check: CheckRunner, script: Callable[[Peer], None], words: str) -> None:
+def test_another_server_is_failed(
+    check: CheckRunner, script: Callable[[Peer], None], expected: ExpectedVerdict
+) -> None:
     with Backend(script) as backend:
-        assert check.leaks_nothing(f"mysql://me:{PASSWORD}@{backend.address}") == Verdict.failed(
-            f"{words}: mysql://me:***@{backend.address}"
-        )
+        verdict = check.leaks_nothing(f"mysql://me:{PASSWORD}@{backend.address}")
+    assert verdict == expected
+    assert verdict.reason.isprintable()
 
 
-def test_a_mute_port_is_failed_at_the_deadline_and_nothing_is_left(check: CheckRunner) -> None:
+def test_an_unresponsive_port_is_failed_at_the_deadline(check: CheckRunner) -> None:
     with Backend(unresponsive) as backend:
-        verdict = check.times_out(f"mysql://me:{PASSWORD}@{backend.address}")
-    assert verdict == Verdict.failed("no answer within 0.2 s, in its step log in")
+        assert check.times_out(f"mysql://me:{PASSWORD}@{backend.address}", "log in") == TIMEOUT
 
 
 JUNK = st.binary(max_size=100)
@@ -640,7 +654,7 @@ NO_MYSQL = st.one_of(
 @example(junk=greeting(CAPABILITIES, b"caching_sha2_password") + packet(2, b"\x01\x04"))
 @example(junk=greeting(0))
 @given(junk=NO_MYSQL)
-def test_whatever_answers_that_is_no_mysql_is_failed(check: CheckRunner, junk: bytes) -> None:
+def test_random_bytes_are_failed(check: CheckRunner, junk: bytes) -> None:
     with Backend(sending(junk)) as backend:
         assert check(f"mysql://me:{PASSWORD}@{backend.address}").outcome is Outcome.FAILED
 
@@ -649,7 +663,7 @@ def test_whatever_answers_that_is_no_mysql_is_failed(check: CheckRunner, junk: b
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True])
-def test_checks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
+def test_a_check_that_is_cancelled_at_any_point_leaves_nothing(
     check: CheckRunner, server: MariaDbServer, encrypted: MariaDbServer, certificate: Certificate, is_encrypted: bool
 ) -> None:
     target = encrypted if is_encrypted else server
@@ -658,34 +672,34 @@ def test_checks_that_are_cut_off_anywhere_leave_nothing_on_either_side(
     assert becomes_true(lambda: not clients(target))
 
 
-# ---- our own faults
+# ---- faults of this machine
 
 
-def test_running_out_of_file_descriptors_is_our_own_fault(check: CheckRunner, server: MariaDbServer) -> None:
-    without, afterwards = check.without_descriptors(server.url)
-    assert without == NO_DESCRIPTORS
-    assert afterwards == READY
+def test_running_out_of_file_descriptors_is_unknown(check: CheckRunner, server: MariaDbServer) -> None:
+    assert check.without_descriptors(server.url) == (NO_DESCRIPTORS, READY)
 
 
-def test_an_authority_that_is_gone_is_our_own_fault(
+def test_a_missing_authority_file_is_unknown(
     check: CheckRunner, encrypted: MariaDbServer, certificate: Certificate, tmp_path: Path
 ) -> None:
     assert_missing_ca_is_unknown(check, encrypted.url, tmp_path / "ca.pem", certificate, tls=True)
 
 
-# ---- what is refused at once
+# ---- rejected options
 
 
-def test_a_query_in_the_url_is_refused() -> None:
-    with pytest.raises(ProbeError, match=r"^options stand beside the URL, not in its query$"):
+def test_a_query_in_the_url_is_rejected() -> None:
+    with pytest.raises(ProbeError, match="query"):
         make_probe("mysql://me@127.0.0.1/ledger?tls=true")
 
 
-def test_a_user_is_needed() -> None:
-    with pytest.raises(OptionError, match=r"^username: is missing; write mysql://user:password@host/database$"):
+def test_a_url_without_a_user_is_rejected() -> None:
+    with pytest.raises(OptionError) as caught:
         make_probe("mysql://127.0.0.1/ledger")
+    assert caught.value.option == "username"
 
 
-def test_options_of_tls_are_refused_without_it() -> None:
-    with pytest.raises(OptionError, match=r"^min_cert_days: has no meaning without TLS; set tls = true$"):
+def test_a_tls_option_without_tls_is_rejected() -> None:
+    with pytest.raises(OptionError) as caught:
         make_probe({"url": "mysql://me@127.0.0.1", "min_cert_days": 3})
+    assert caught.value.option == "min_cert_days"

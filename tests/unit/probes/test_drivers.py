@@ -1,4 +1,4 @@
-"""Kinds that need a package which only their extra brings."""
+"""Kinds whose driver is an optional package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from svcnode import probes
 from svcnode.core.errors import ProbeError
 from svcnode.probes import KINDS, make_probe
 
-# What a kind imports, by the extra that brings it.
+# The packages that a kind imports, by extra.
 DRIVERS = {
     "amqp": {"aiormq", "yarl"},
     "grpc": {"h2"},
@@ -25,15 +25,15 @@ DRIVERS = {
 EXTRAS = {scheme: row.rpartition("[")[2].rstrip("]") for scheme, row in KINDS.items() if "[" in row}
 WITHOUT = ["beacon+http", "etcd", "ethereum+http", "http", "ipfs+http", "memcached", "tcp"]
 
-OTHER_EXTRAS = {"notify"}  # bring something else than a driver
+OTHER_EXTRAS = {"notify"}  # without a probe driver
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """As if they were not installed, and no kind had been loaded yet."""
+    """As if the packages were not installed and no kind had been imported."""
     kinds = {row.partition(":")[0] for row in KINDS.values()}
     for name, module in [*sys.modules.items()]:
         if name in kinds:
-            monkeypatch.setattr(probes, name.rpartition(".")[2], module)  # so that it is the same one again afterwards
+            monkeypatch.setattr(probes, name.rpartition(".")[2], module)  # restored after the test
         if name in kinds or name.partition(".")[0] in packages:
             monkeypatch.delitem(sys.modules, name)
     for package in packages:
@@ -49,25 +49,26 @@ def extras_of_the_project() -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("scheme", "driver"), [(scheme, driver) for scheme, extra in EXTRAS.items() for driver in sorted(DRIVERS[extra])]
 )
-def test_without_its_driver_a_kind_says_what_to_install(
+def test_a_kind_without_its_driver_names_the_extra_to_install(
     scheme: str, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hide(monkeypatch, driver)
     with pytest.raises(ProbeError) as caught:
         make_probe(f"{scheme}://me:pw@127.0.0.1:1")
-    assert str(caught.value) == f'{scheme} probes need their driver: pip install "svcnode[{EXTRAS[scheme]}]"'
+    assert scheme in str(caught.value)
+    assert f"svcnode[{EXTRAS[scheme]}]" in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", WITHOUT)
-def test_what_needs_no_driver_is_there_without_any(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_needs_no_driver_works_without_any(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, *set[str]().union(*DRIVERS.values()))
     assert hasattr(make_probe(f"{scheme}://127.0.0.1:1"), "check")
 
 
-def test_every_extra_that_a_kind_names_is_one_of_the_project() -> None:
+def test_every_extra_of_a_kind_is_in_the_project() -> None:
     assert set(EXTRAS.values()) == extras_of_the_project().keys() - {"all", *OTHER_EXTRAS}
 
 
-def test_one_extra_brings_all_the_drivers() -> None:
+def test_the_extra_all_contains_every_driver() -> None:
     (everything,) = extras_of_the_project()["all"]
     assert everything == f"svcnode[{','.join(sorted({*EXTRAS.values(), *OTHER_EXTRAS}))}]"

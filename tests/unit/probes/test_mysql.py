@@ -1,4 +1,4 @@
-"""What replicas of MySQL and MariaDB say of their sources, in the words that each of them has for it."""
+"""The replication status of MySQL and MariaDB servers, with the statements and columns of each."""
 
 from __future__ import annotations
 
@@ -9,34 +9,38 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from asyncmy.errors import MySQLError, OperationalError, ProgrammingError
 
-from svcnode.core.model import Verdict
+from svcnode.core.codes import ReasonCode
 from svcnode.probes import make_probe
 from svcnode.probes.mysql import ER_PARSE_ERROR, MysqlProbe
+from tests.support.verdicts import READY, not_ready
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from svcnode.core.model import Verdict
+    from svcnode.probes.mysql import _MysqlConnection
 
 URL = "mysql://me@127.0.0.1"
-READY = Verdict.ready()
-STOPPED = None  # how far behind it is, nobody knows
+STOPPED = None  # the lag while replication does not run
+REPLICATION_STOPPED = not_ready(ReasonCode.REPLICATION_STOPPED)
+LAGGING = not_ready(ReasonCode.LAGGING)
 
-# By the statement that such a server understands: the columns for the name of a source, and for how far behind it is.
+# By the statement that such a server accepts: the columns for the name of a source and for its lag.
 NEW_MYSQL = {"SHOW REPLICA STATUS": ("Channel_Name", "Seconds_Behind_Source")}
 OLD_MYSQL = {"SHOW SLAVE STATUS": ("Channel_Name", "Seconds_Behind_Master")}
 MARIADB = {"SHOW ALL SLAVES STATUS": ("Connection_name", "Seconds_Behind_Master")}
-ANY_SERVER = pytest.mark.parametrize("speaks", [NEW_MYSQL, OLD_MYSQL, MARIADB], ids=["new", "old", "MariaDB"])
+ANY_SERVER = pytest.mark.parametrize("statements", [NEW_MYSQL, OLD_MYSQL, MARIADB], ids=["new", "old", "MariaDB"])
 
 
 class Server:
-    """Answers a statement with rows, and those that it does not understand as servers do."""
+    """Returns rows for the statements that it knows, and raises `error` for others."""
 
-    def __init__(self, speaks: dict[str, tuple[str, str]], sources: Mapping[str, int | None]) -> None:
+    def __init__(self, statements: dict[str, tuple[str, str]], sources: Mapping[str, int | None]) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {"SELECT 1": [{"1": 1}]}
-        for statement, (name_column, lag_column) in speaks.items():
+        for statement, (name_column, lag_column) in statements.items():
             self.rows[statement] = [{name_column: name, lag_column: lag} for name, lag in sources.items()]
-        self.refusal: MySQLError = ProgrammingError(ER_PARSE_ERROR, "You have an error in your SQL syntax")
-        self._found: list[dict[str, Any]] = []
+        self.error: MySQLError = ProgrammingError(ER_PARSE_ERROR, "You have an error in your SQL syntax")
+        self._result: list[dict[str, Any]] = []
 
     async def ping(self, *, reconnect: bool) -> None:
         assert not reconnect
@@ -47,78 +51,77 @@ class Server:
 
     async def execute(self, statement: str) -> None:
         if statement not in self.rows:
-            raise self.refusal
-        self._found = self.rows[statement]
+            raise self.error
+        self._result = self.rows[statement]
 
     async def fetchall(self) -> list[dict[str, Any]]:
-        return self._found
+        return self._result
 
 
-def ask(server: Server, **options: object) -> Verdict:
+def check(server: Server, **options: object) -> Verdict:
     probe = make_probe({"url": URL, **options})
     assert isinstance(probe, MysqlProbe)
-    return asyncio.run(probe.check_connection(cast("_Connection", server)))
+    return asyncio.run(probe.check_connection(cast("_MysqlConnection", server)))
 
 
-def verdict_on(speaks: dict[str, tuple[str, str]], sources: Mapping[str, int | None], **options: object) -> Verdict:
-    return ask(Server(speaks, sources), **options)
+def verdict_on(statements: dict[str, tuple[str, str]], sources: Mapping[str, int | None], **options: object) -> Verdict:
+    return check(Server(statements, sources), **options)
 
 
 @ANY_SERVER
-def test_a_replica_that_follows_all_its_sources_is_ready(speaks: dict[str, tuple[str, str]]) -> None:
+def test_a_replica_that_follows_all_its_sources_is_ready(statements: dict[str, tuple[str, str]]) -> None:
     for sources in ({"": 0}, {"east": 3, "west": 5}):
-        assert verdict_on(speaks, sources, role="replica", max_lag="5s") == READY
+        assert verdict_on(statements, sources, role="replica", max_lag="5s") == READY
 
 
 @ANY_SERVER
 @pytest.mark.parametrize("order", [1, -1])
-def test_one_source_that_is_not_followed_any_more_is_enough_to_be_not_ready(
-    speaks: dict[str, tuple[str, str]], order: int
+def test_a_replica_is_not_ready_if_replication_from_one_source_has_stopped(
+    statements: dict[str, tuple[str, str]], order: int
 ) -> None:
     sources = dict([("east", 9), ("west", STOPPED), ("north", 0)][::order])
-    stopped = Verdict.not_ready(f'a replica whose replication from "west" does not run: {URL}')
-    assert verdict_on(speaks, sources, role="replica") == stopped
-    assert verdict_on(speaks, sources, max_lag="1s") == stopped
-    assert verdict_on(speaks, sources) == READY  # nobody asked
+    verdict = verdict_on(statements, sources, role="replica")
+    assert verdict == REPLICATION_STOPPED
+    assert '"west"' in verdict.reason
+    assert verdict_on(statements, sources, max_lag="1s") == REPLICATION_STOPPED
+    assert verdict_on(statements, sources) == READY
 
 
 @ANY_SERVER
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_replica_is_as_far_behind_as_it_is_behind_the_worst_of_its_sources(
-    speaks: dict[str, tuple[str, str]], order: int
+def test_the_lag_of_a_replica_is_the_largest_lag_of_its_sources(
+    statements: dict[str, tuple[str, str]], order: int
 ) -> None:
     sources = dict([("east", 0), ("west", 70), ("north", 20)][::order])
-    behind = Verdict.not_ready(f'a replica 70 s behind "west", max_lag is 60 s: {URL}')
-    assert verdict_on(speaks, sources, max_lag="60s") == behind
-    assert verdict_on(speaks, sources, role="replica", max_lag="70s") == READY
+    verdict = verdict_on(statements, sources, max_lag="60s")
+    assert verdict == LAGGING
+    assert '"west"' in verdict.reason
+    assert verdict_on(statements, sources, role="replica", max_lag="70s") == READY
 
 
 @ANY_SERVER
-def test_a_source_without_a_name_is_told_without_one(speaks: dict[str, tuple[str, str]]) -> None:
-    assert verdict_on(speaks, {"": 70}, max_lag="60s") == Verdict.not_ready(
-        f"a replica 70 s behind, max_lag is 60 s: {URL}"
-    )
-    stopped = Verdict.not_ready(f"a replica whose replication does not run: {URL}")
-    assert verdict_on(speaks, {"": STOPPED}, role="replica") == stopped
+def test_the_default_source_has_no_name_in_the_reason(statements: dict[str, tuple[str, str]]) -> None:
+    lagging = verdict_on(statements, {"": 70}, max_lag="60s")
+    stopped = verdict_on(statements, {"": STOPPED}, role="replica")
+    assert (lagging, stopped) == (LAGGING, REPLICATION_STOPPED)
+    assert '"' not in lagging.reason + stopped.reason
 
 
 @ANY_SERVER
-def test_a_server_without_a_source_is_no_replica(speaks: dict[str, tuple[str, str]]) -> None:
-    assert verdict_on(speaks, {}, role="replica") == Verdict.not_ready(f"no replica: {URL}")
-    assert verdict_on(speaks, {}, max_lag="1s") == READY
+def test_a_server_without_a_source_is_not_a_replica(statements: dict[str, tuple[str, str]]) -> None:
+    assert verdict_on(statements, {}, role="replica") == not_ready(ReasonCode.WRONG_ROLE)
+    assert verdict_on(statements, {}, max_lag="1s") == READY
 
 
-def test_mariadb_is_asked_for_all_sources_though_it_understands_what_tells_of_one_only() -> None:
+def test_mariadb_is_queried_with_the_statement_that_lists_all_sources() -> None:
     server = Server(MARIADB, {"": 0, "west": STOPPED})
     server.rows["SHOW REPLICA STATUS"] = server.rows["SHOW SLAVE STATUS"] = [{"Seconds_Behind_Master": 0}]
-    assert ask(server, role="replica") == Verdict.not_ready(
-        f'a replica whose replication from "west" does not run: {URL}'
-    )
+    assert check(server, role="replica") == REPLICATION_STOPPED
 
 
-def test_a_refusal_is_no_reason_to_ask_in_other_words() -> None:
+def test_only_a_syntax_error_leads_to_another_statement() -> None:
     server = Server(OLD_MYSQL, {"": 0})
-    for refusal in (ProgrammingError(1146, "no such table"), OperationalError(1227, "Access denied")):
-        server.refusal = refusal
-        with pytest.raises(type(refusal)):
-            ask(server, role="replica")
+    for error in (ProgrammingError(1146, "no such table"), OperationalError(1227, "Access denied")):
+        server.error = error
+        with pytest.raises(type(error)):
+            check(server, role="replica")
