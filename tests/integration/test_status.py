@@ -287,13 +287,13 @@ def test_one_slow_endpoint_does_not_hide_the_other_responses() -> None:
     assert " 200 (healthy)\n" in done.stdout
 
 
-def test_500_nodes_are_requested_at_the_same_time() -> None:
-    """One after another, the 50 nodes that hang would take 250 s."""
-    nodes = {f"n{number}": FakeNode(hangs=number % 10 == 9) for number in range(500)}
+def test_many_nodes_are_requested_at_the_same_time() -> None:
+    """One after another, the 20 nodes that hang would take 200 s."""
+    nodes = {f"n{number}": FakeNode(hangs=number % 10 == 9) for number in range(200)}
     with FakeNodes(nodes) as fake_nodes:
-        done = status("--from", "-", "--timeout", "5s", stdin="\n".join(fake_nodes.urls))
-        assert fake_nodes.connection_count <= 450 + 50 * 3, "one per node; a node that hangs has one per request"
-    assert done.stdout.endswith(": 450 healthy, 50 unreachable\n")
+        done = status("--from", "-", "--timeout", "10s", stdin="\n".join(fake_nodes.urls))
+        assert fake_nodes.connection_count <= 180 + 20 * 3, "one per node; a node that hangs has one per request"
+    assert done.stdout.endswith(": 180 healthy, 20 unreachable\n")
     assert done.returncode == 3
 
 
