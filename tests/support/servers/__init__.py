@@ -1,1 +1,1 @@
-"""Real servers, one file each: every one runs on free ports in a folder of its own, and can be hurt in known ways."""
+"""Real servers for tests, one file each, on free ports and in their own folders, with methods that cause faults."""

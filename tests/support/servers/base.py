@@ -1,4 +1,4 @@
-"""What every real server has: it starts, says when it is ready, can be killed and frozen, and leaves nothing."""
+"""The base class of real servers: start, wait until ready, kill, freeze, clean up."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 READY_TIMEOUT_S = 60.0
-# Below what the kernel gives to those who connect: nobody gets the port of a server that was killed by chance. Tests
-# that run side by side have ports of their own, for a port is free until its server has started.
+# Below the range of the kernel for outgoing connections, so that none of them takes the port of a killed server. Each
+# test worker has its own ports, because a port stays free until its server has started.
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _WORKER_COUNT = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _PORTS = range(10_000, 32_000)[_WORKER::_WORKER_COUNT]
@@ -34,21 +34,19 @@ def free_port() -> int:
             return port
 
 
-def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = READY_TIMEOUT_S) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READY_TIMEOUT_S) -> None:
     deadline_s = time.monotonic() + timeout_s
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline_s, f"{what}: not within {timeout_s:g} s"
         time.sleep(0.02)
 
 
 class ToolError(OSError):
-    """A program that should have done its work did not; the text is what it said."""
+    """A program failed; the text is its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """A process as the kernel shows it."""
-
     pid: int
     parent: int
     group: int
@@ -65,9 +63,9 @@ def list_processes() -> list[ProcessInfo]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            # What stands before the last bracket is the name, which may hold anything.
+            # The name before the last bracket may contain any character.
             state, parent, group = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
-            # One whose first thread is over is gone, ports and all, only when its other threads are over, too.
+            # A process whose first thread has ended still has its ports until its other threads have ended.
             is_zombie = state in "ZX" and len([*(folder / "task").iterdir()]) <= 1
             found.append(ProcessInfo(int(folder.name), int(parent), int(group), is_zombie))
     return found
@@ -82,18 +80,18 @@ def descendants(pid: int) -> list[ProcessInfo]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether all its threads are stopped, which takes a busy kernel a while."""
+    """Whether all its threads are stopped."""
     for task in Path(f"/proc/{pid}/task").glob("*"):
-        with suppress(OSError):  # a thread that is over
+        with suppress(OSError):  # the thread has ended
             if (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "TtZX":
                 return False
     return True
 
 
 class RealServer(ABC):
-    """A server of which everything is under `folder`. `with` starts it, waits until it is ready, and ends it.
+    """A server with all its files in `folder`. `with` starts it, waits until it is ready, and kills it.
 
-    It can be started again after it was killed, on the same port and with the same data.
+    A killed server can be started again on the same port and with the same data.
     """
 
     host = "127.0.0.1"
@@ -108,30 +106,30 @@ class RealServer(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """A probe URL that looks at it as it should be looked at, with credentials that work."""
+        """A probe URL with valid credentials."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """What runs it in the foreground."""
+        """The command that runs it in the foreground."""
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Asked of the server itself, not through what is being tested. May raise OSError for no."""
+        """Asks the server without a probe. May raise OSError if it is not ready."""
 
     def environ(self) -> Mapping[str, str]:
         return {}
 
     def user(self) -> str | None:
-        """Who runs it when we are root, for servers that refuse to be run by root."""
+        """The user that runs it if the tests run as root, for servers that refuse to run as root."""
         return None
 
-    def prepare(self) -> None:  # noqa: B027  most have nothing to make
-        """Whatever must be made once, before the first start."""
+    def prepare(self) -> None:  # noqa: B027  optional
+        """Runs once, before the first start."""
 
-    def set_up(self) -> None:  # noqa: B027  most have nothing to say to it
-        """Whatever must be said to it once, when it is ready for the first time."""
+    def set_up(self) -> None:  # noqa: B027  optional
+        """Runs once, when the server is ready for the first time."""
 
-    # ---- life
+    # ---- start and stop
 
     def __enter__(self) -> Self:
         self.prepare()
@@ -149,7 +147,7 @@ class RealServer(ABC):
 
     def start(self) -> None:
         """Returns at once; `wait_until_ready` waits."""
-        assert self.process is None, "it runs already"
+        assert self.process is None, "already running"
         with self.log_file.open("ab") as log:
             self.process = self._launch(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -166,7 +164,7 @@ class RealServer(ABC):
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            start_new_session=True,  # a group of its own: what it forks is hurt and ended with it
+            start_new_session=True,  # its own process group, so that signals reach its children too
             user=user,
             group=None if user is None else pwd.getpwnam(user).pw_gid,
             extra_groups=None if user is None else [],
@@ -175,8 +173,8 @@ class RealServer(ABC):
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not self._is_ready():
-            assert self.process is not None, "it was not started"
-            assert self.process.poll() is None, f"it ended by itself: {self.log_tail()}"
+            assert self.process is not None, "not started"
+            assert self.process.poll() is None, f"exited: {self.log_tail()}"
             assert time.monotonic() < deadline_s, f"not ready within {timeout_s:g} s: {self.log_tail()}"
             time.sleep(0.05)
 
@@ -186,7 +184,7 @@ class RealServer(ABC):
         return False
 
     def kill(self) -> None:
-        """At once, and all of it, as a power cut would; harmless when it does not run."""
+        """Kill all its processes; does nothing if it does not run."""
         if self.process is not None:
             groups = self._signal(signal.SIGKILL)
             self.process.wait()
@@ -208,9 +206,9 @@ class RealServer(ABC):
         self.wait_until_ready()
 
     def _signal(self, number: int) -> list[int]:
-        assert self.process is not None, "it does not run"
+        assert self.process is not None, "not running"
         if number != signal.SIGCONT:
-            self.process.send_signal(signal.SIGSTOP)  # so that it forks nothing while we look what it has forked
+            self.process.send_signal(signal.SIGSTOP)  # so that it does not fork while its children are listed
         groups = self.groups()
         for group in groups:
             with suppress(ProcessLookupError):
@@ -218,7 +216,7 @@ class RealServer(ABC):
         return groups
 
     def groups(self) -> list[int]:
-        """Its process groups: its own, and those of what it forked and put into sessions of their own."""
+        """Its process group, and those of children in other sessions."""
         assert self.process is not None
         pid = self.process.pid
         return [pid, *sorted({each.group for each in descendants(pid)} - {pid})]
@@ -229,19 +227,19 @@ class RealServer(ABC):
     # ---- helpers
 
     def run(self, *command: str, text: str = "", timeout_s: float = READY_TIMEOUT_S) -> str:
-        """What one of its tools prints, run as the user that runs the server."""
+        """The output of one of its tools, run as the user of the server."""
         with self._launch(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
             try:
-                printed, complaint = tool.communicate(text.encode(), timeout_s)
+                output, errors = tool.communicate(text.encode(), timeout_s)
             except BaseException:
                 tool.kill()
                 raise
         if tool.returncode != 0:
-            raise ToolError(f"{command[0]}: {(complaint or printed).decode(errors='replace').strip()}")
-        return printed.decode().strip()
+            raise ToolError(f"{command[0]}: {(errors or output).decode(errors='replace').strip()}")
+        return output.decode().strip()
 
     def chown(self, *paths: Path) -> None:
-        """Give files to the user that runs it."""
+        """Give files to the user of the server."""
         user = self.user()
         if user is None or os.geteuid() != 0:
             return
@@ -259,7 +257,7 @@ def _make_traversable(path: Path) -> None:
 
 
 class PasswordServer(RealServer):
-    """One that lets nobody in without the password."""
+    """A server that requires a password."""
 
     password: ClassVar[str]
 

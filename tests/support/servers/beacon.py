@@ -1,6 +1,6 @@
-"""A consensus node's Beacon API: `/eth/v1/node/health`, `syncing` and `version`.
+"""The Beacon API of a consensus client: `/eth/v1/node/health`, `syncing` and `version`.
 
-No package has such a node, and a real one needs a chain. This is written from the API's public specification.
+Debian has no package of such a client. This server follows the public specification of the API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.support.servers.http_request import http_request
 
 
 class BeaconServer(FakeHttpServer):
-    """`set(is_syncing=True, sync_distance=300)`, and so on. `health` is worked out, unless it is set to a code."""
+    """`set(is_syncing=True, sync_distance=300)`, for example. `health` overrides the status code of /health."""
 
     defaults: ClassVar[dict[str, Any]] = {
         "health": None,
@@ -44,7 +44,7 @@ def handle_request(request: Request) -> Response:
 
 
 def _health(request: Request) -> Response:
-    """No body: the code says it all. A client may choose the code for a node that is syncing."""
+    """Without a body. The client may choose the status code for a syncing node."""
     state = request.state
     if state["health"] is not None:
         return Response(state["health"])
@@ -57,7 +57,7 @@ def _health(request: Request) -> Response:
 
 
 def _syncing(request: Request) -> Response:
-    """Numbers are texts, as everywhere in this API."""
+    """This API writes numbers as strings."""
     state = request.state
     if not state["is_initialised"]:
         return _error(500, "Internal Server Error")

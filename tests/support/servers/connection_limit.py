@@ -1,4 +1,4 @@
-"""Servers that are full: clients that hold every place there is, for as long as a block runs."""
+"""Clients that hold all connections of a server inside a block."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TIMEOUT_S = 5.0
 
 @contextmanager
 def all_connections_held(client: Callable[[], AbstractContextManager[bool]]) -> Iterator[None]:
-    """By clients, each of which says whether it was let in, until one was not."""
+    """`client` yields whether the server accepted it."""
     with ExitStack() as held:
-        for _ in range(2):  # whoever was served meanwhile, and went, has left a place
+        for _ in range(2):  # a client that left in the first round freed a connection
             while held.enter_context(client()):
                 pass
             time.sleep(RETRY_DELAY_S)
@@ -30,21 +30,21 @@ def all_connections_held(client: Callable[[], AbstractContextManager[bool]]) -> 
 
 
 @contextmanager
-def connections_held(count: int, socket_file: Path, is_let_in: Callable[[socket.socket], bool]) -> Iterator[None]:
-    """By so many clients at a Unix socket; waits for those who had one of these places before."""
+def connections_held(count: int, socket_file: Path, is_accepted: Callable[[socket.socket], bool]) -> Iterator[None]:
+    """Hold that many connections to a Unix socket; waits until other clients have left."""
     with ExitStack() as stack:
-        taken: list[socket.socket] = []
+        held: list[socket.socket] = []
 
-        def take_all() -> bool:
-            while len(taken) < count:
+        def hold_all() -> bool:
+            while len(held) < count:
                 sock = stack.enter_context(socket.socket(socket.AF_UNIX))
                 sock.settimeout(TIMEOUT_S)
                 sock.connect(str(socket_file))
-                if not is_let_in(sock):
+                if not is_accepted(sock):
                     sock.close()
                     return False
-                taken.append(sock)
+                held.append(sock)
             return True
 
-        wait_until(take_all, "all connections taken")
+        wait_until(hold_all, "all connections held")
         yield

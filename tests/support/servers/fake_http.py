@@ -1,4 +1,4 @@
-"""An HTTP server of our own in a process of its own, that answers by a state which the test sets while it runs."""
+"""A scripted HTTP server in its own process; a test changes its state while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 class FakeHttpServer(RealServer):
-    """The module of a subclass is what runs: there it calls `serve` with the function that answers."""
+    """Runs the module of the subclass, which calls `serve` with its handler."""
 
     defaults: ClassVar[Mapping[str, Any]] = {}
 
@@ -30,9 +30,9 @@ class FakeHttpServer(RealServer):
         self._write()
 
     def set(self, **state: object) -> None:
-        """From the next request on; what is not named stays as it is."""
+        """Change some values, from the next request on."""
         unknown = state.keys() - self.defaults.keys()
-        assert not unknown, f"not in its state: {', '.join(unknown)}"
+        assert not unknown, f"unknown: {', '.join(unknown)}"
         self.state |= state
         self._write()
 
@@ -40,7 +40,7 @@ class FakeHttpServer(RealServer):
         self.set(**self.defaults)
 
     def _write(self) -> None:
-        """In one step, so that a request never sees half of it."""
+        """Atomically: a request reads the old or the new state."""
         draft = self.state_file.with_suffix(".draft")
         draft.write_text(json.dumps(self.state))
         draft.replace(self.state_file)
@@ -64,34 +64,34 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Response:
     code: int
-    body: object = ""  # text, or what becomes JSON
+    body: object = ""  # text, or a value for JSON
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def serve(answer: Callable[[Request], Response]) -> None:
+def serve(respond: Callable[[Request], Response]) -> None:
     port, state_file = int(sys.argv[1]), Path(sys.argv[2])
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body leave together
+        wbufsize = -1  # sends head and body together
 
         def handle_any(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            place = urlsplit(self.path)
+            target = urlsplit(self.path)
             state = json.loads(state_file.read_text())
-            query = dict(parse_qsl(place.query))
+            query = dict(parse_qsl(target.query))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self._response(answer(Request(self.command, place.path, query, headers, state)))
+            self._send(respond(Request(self.command, target.path, query, headers, state)))
 
         do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = do_OPTIONS = handle_any  # noqa: N815  http.server's names
 
-        def _response(self, reply: Response) -> None:
-            is_text = isinstance(reply.body, str)
-            body = (reply.body if isinstance(reply.body, str) else json.dumps(reply.body)).encode()
-            self.send_response(reply.code)
+        def _send(self, response: Response) -> None:
+            is_text = isinstance(response.body, str)
+            body = (response.body if isinstance(response.body, str) else json.dumps(response.body)).encode()
+            self.send_response(response.code)
             self.send_header("Content-Type", "text/plain; charset=utf-8" if is_text else "application/json")
             self.send_header("Content-Length", str(len(body)))
-            for name, value in reply.headers.items():
+            for name, value in response.headers.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":

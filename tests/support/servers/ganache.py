@@ -1,4 +1,4 @@
-"""Ganache: an Ethereum node for tests, whose blocks come when they are told to."""
+"""Ganache: an Ethereum client for tests that creates blocks on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKAGE = _HOME / "node_modules" / "ganache"
 
 
 class GanacheServer(RealServer):
-    """Its first block is as old as it is. With `block_time_s` one follows another; without, when `mine` says so."""
+    """Creates a block every `block_time_s`, or when `mine` is called."""
 
     def __init__(self, folder: Path, *, block_time_s: int = 0) -> None:
         super().__init__(folder)
@@ -46,7 +46,7 @@ class GanacheServer(RealServer):
             "miner.blockTime": self.block_time_s,
             "database.dbPath": self.folder / "chain",
             "wallet.totalAccounts": 1,
-            "wallet.seed": "ledger",  # the accounts must be those of the chain it finds when it starts again
+            "wallet.seed": "ledger",  # the same accounts after a restart
             "logging.quiet": "true",
         }
         script = _PACKAGE / "dist" / "node" / "cli.js"
@@ -56,20 +56,20 @@ class GanacheServer(RealServer):
         return int(self.call("eth_chainId"), 16) == CHAIN_ID
 
     def call(self, method: str, *parameters: object) -> Any:
-        question = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
-        code, answer = http_request(self.port, "/", method="POST", body=question)
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+        code, answer = http_request(self.port, "/", method="POST", body=request)
         assert code == 200, answer
         assert "result" in answer, answer
         return answer["result"]
 
     def mine(self, *, age_s: int = 0) -> int:
-        """Add a block that says it is that old; its number."""
+        """Create a block with that age and return its number."""
         self.call("evm_mine", {"timestamp": int(time.time()) - age_s})
         return int(self.call("eth_blockNumber"), 16)
 
 
 def _install() -> None:
-    """Once, into a folder that git does not see; others who want the same wait."""
+    """Once, into a folder that git ignores; concurrent test runs wait."""
     npm = _tool("npm")
     _HOME.mkdir(parents=True, exist_ok=True)
     with (_HOME / "lock").open("w") as lock:

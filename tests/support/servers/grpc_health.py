@@ -1,4 +1,4 @@
-"""grpcio's own health service in a process of its own; the test sets what it says of each service."""
+"""The health service of grpcio in its own process; a test sets the status of each service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 class GrpcHealthServer(RealServer):
-    """Serves `SERVICE`, and "" for the server as a whole. Without `has_health` it knows no health service at all."""
+    """Serves `SERVICE` and "", which is the server. Without `has_health` it has no health service."""
 
     def __init__(self, folder: Path, *, certificate: Certificate | None = None, has_health: bool = True) -> None:
         super().__init__(folder)
@@ -37,14 +37,14 @@ class GrpcHealthServer(RealServer):
 
     def command(self) -> Sequence[str]:
         made = self.certificate
-        plan = {
+        settings = {
             "port": self.port,
             "control_port": self.control_port,
             "statuses": self.statuses,
             "has_health": self.has_health,
             "tls": None if made is None else [str(made.key), str(made.certificate)],
         }
-        return [sys.executable, "-m", __name__, json.dumps(plan)]
+        return [sys.executable, "-m", __name__, json.dumps(settings)]
 
     def environ(self) -> Mapping[str, str]:
         return {"PYTHONPATH": str(_ROOT)}
@@ -53,7 +53,7 @@ class GrpcHealthServer(RealServer):
         return self._send_statuses({})
 
     def set(self, service: str = SERVICE, status: str = "NOT_SERVING") -> None:
-        """UNKNOWN, SERVING, NOT_SERVING or SERVICE_UNKNOWN. It is so when this returns, and after a restart."""
+        """UNKNOWN, SERVING, NOT_SERVING or SERVICE_UNKNOWN; effective when this returns, and after a restart."""
         self.statuses[service] = status
         if self.process is not None:
             assert self._send_statuses({service: status})
@@ -68,25 +68,25 @@ def _serve() -> None:
     import grpc  # type: ignore[import-untyped]
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-    plan = json.loads(sys.argv[1])
+    settings = json.loads(sys.argv[1])
     servicer = health.HealthServicer()
 
     def put(statuses: Mapping[str, str]) -> None:
         for service, status in statuses.items():
             servicer.set(service, health_pb2.HealthCheckResponse.ServingStatus.Value(status))
 
-    put(plan["statuses"])
+    put(settings["statuses"])
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-    if plan["has_health"]:
+    if settings["has_health"]:
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    place = f"127.0.0.1:{plan['port']}"
-    if plan["tls"] is None:
-        server.add_insecure_port(place)
+    address = f"127.0.0.1:{settings['port']}"
+    if settings["tls"] is None:
+        server.add_insecure_port(address)
     else:
-        key, certificate = (Path(path).read_bytes() for path in plan["tls"])
-        server.add_secure_port(place, grpc.ssl_server_credentials([(key, certificate)]))
+        key, certificate = (Path(path).read_bytes() for path in settings["tls"])
+        server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)]))
     server.start()
-    with socket.create_server(("127.0.0.1", plan["control_port"])) as control:
+    with socket.create_server(("127.0.0.1", settings["control_port"])) as control:
         while True:
             connection, _ = control.accept()
             with connection, connection.makefile("rb") as lines:

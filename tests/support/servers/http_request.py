@@ -1,4 +1,4 @@
-"""One HTTP request: how a launcher asks its server whether it is ready, and tells it what to do."""
+"""One HTTP request, for the readiness checks and the setup of servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def http_request(
     headers: Mapping[str, str] | None = None,
     ca_file: Path | None = None,
 ) -> tuple[int, Any]:
-    """The code, and the body as JSON where it is JSON. Raises OSError for everything that is not an answer."""
+    """The status, and the body as JSON if it is JSON. Raises OSError if there is no response."""
     with closing(_connect(port, ca_file)) as connection:
         try:
             content = None if body is None else json.dumps(body)
@@ -32,7 +32,7 @@ def http_request(
             response = connection.getresponse()
             raw = response.read()
         except http.client.HTTPException as exc:
-            raise ConnectionError(f"no answer in HTTP: {exc!r}") from exc
+            raise ConnectionError(f"not HTTP: {exc!r}") from exc
     try:
         return response.status, json.loads(raw)
     except ValueError:
@@ -40,7 +40,7 @@ def http_request(
 
 
 def tls_context(certificate: Path) -> ssl.SSLContext:
-    """For a server whose certificate signed itself."""
+    """For a server with a self-signed certificate."""
     return ssl.create_default_context(cafile=certificate)
 
 

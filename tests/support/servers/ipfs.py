@@ -1,7 +1,7 @@
-"""Kubo's RPC: `/api/v0/id`, `swarm/peers` and `version`.
+"""The RPC API of Kubo: `/api/v0/id`, `swarm/peers` and `version`.
 
-Debian has no package of Kubo. This is written from its public documentation: every call is a POST, and a call that
-fails is a 500 with a JSON text.
+Debian has no package of Kubo. This server follows its public documentation: every call is a POST, and a failed call has
+status 500 and a JSON body.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ID = "12D3KooWScriptedNodeOfTheTests"
 
 
 class IpfsServer(FakeHttpServer):
-    """`set(peers=0)`, `set(is_online=False)`. With an `authorization`, it answers those who send that header."""
+    """`set(peers=0)`, `set(is_online=False)`. `authorization` is the header that it requires."""
 
     defaults: ClassVar[dict[str, Any]] = {"peers": 3, "is_online": True, "authorization": None, "version": "0.30.0"}
 
@@ -43,7 +43,7 @@ def handle_request(request: Request) -> Response:
 
 
 def _id(request: Request) -> Response:
-    """Offline, a node knows itself, and no addresses."""
+    """An offline node has an id and no addresses."""
     addresses = ["/ip4/127.0.0.1/tcp/4001/p2p/" + _ID] if request.state["is_online"] else None
     agent = f"kubo/{request.state['version']}/"
     return Response(200, {"ID": _ID, "PublicKey": "", "Addresses": addresses, "AgentVersion": agent, "Protocols": None})

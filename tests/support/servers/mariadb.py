@@ -1,4 +1,4 @@
-"""A real MariaDB, and its replicas."""
+"""MariaDB and its replicas."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PASSWORD = "ledger-password"
 DATABASE = "ledger"
 REPLICATION_USER = "follower"
 REPLICATION_PASSWORD = "follower-password"
-MAX_CONNECTIONS = 10  # the least it can be told
+MAX_CONNECTIONS = 10  # the smallest possible value
 
 
 class MariaDbServer(PasswordServer):
-    """With a certificate, it takes nobody in over TCP without TLS."""
+    """With a certificate it requires TLS over TCP."""
 
     password = PASSWORD
 
@@ -50,15 +50,15 @@ class MariaDbServer(PasswordServer):
             "port": self.port,
             "socket": self.socket_file,
             "pid-file": self.folder / "mariadb.pid",
-            "tmpdir": self.folder,  # one that starts deletes what others have in theirs
-            "server-id": self.port,  # no two in one test have the same
+            "tmpdir": self.folder,  # a server that starts deletes the files in it
+            "server-id": self.port,  # unique in a test
             "log-bin": "binlog",
             "max-connections": MAX_CONNECTIONS,
-            "connect-timeout": 600,  # those that only take a connection are let keep it
+            "connect-timeout": 600,  # for clients that only hold a connection
             "slave-net-timeout": 2,
             "innodb-buffer-pool-size": "16M",
             "innodb-flush-log-at-trx-commit": 2,
-            "innodb-use-native-aio": "OFF",  # the machine has few of those, and other servers too
+            "innodb-use-native-aio": "OFF",  # the number of AIO requests of a machine is limited
             "skip-name-resolve": "ON",
         }
         if self.certificate is not None:
@@ -69,10 +69,10 @@ class MariaDbServer(PasswordServer):
     def is_ready(self) -> bool:
         return self.sql("SELECT 1") == "1"
 
-    # ---- making it
+    # ---- setup
 
     def prepare(self) -> None:
-        install = program("mariadb-install-db", PACKAGE)  # its user comes with it
+        install = program("mariadb-install-db", PACKAGE)  # creates the user mysql too
         self.chown(self.folder)
         if self.certificate is not None:
             self._copy_certificate(self.certificate)
@@ -105,34 +105,34 @@ class MariaDbServer(PasswordServer):
             """
         )
 
-    # ---- talking to it
+    # ---- requests
 
     def sql(self, text: str) -> str:
-        """What it answers root: a line for each row, a tab between columns."""
-        place = ["--no-defaults", f"--socket={self.socket_file}", "--user=root"]
-        return self.run(program("mariadb", PACKAGE), *place, "--batch", "--skip-column-names", text=text)
+        """The result for root: a line for each row, a tab between columns."""
+        options = ["--no-defaults", f"--socket={self.socket_file}", "--user=root"]
+        return self.run(program("mariadb", PACKAGE), *options, "--batch", "--skip-column-names", text=text)
 
     def set_read_only(self, is_read_only: bool) -> None:
         self.sql(f"SET GLOBAL read_only = {int(is_read_only)}")
 
     def replica(self, folder: Path) -> MariaDbReplica:
-        """One that follows it and can only be read; to be started with `with` while this one runs."""
+        """A read-only replica; start it with `with` while this server runs."""
         return MariaDbReplica(folder, self)
 
-    # ---- hurting it
+    # ---- faults
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
-        """All its connections are taken that its replicas left, and the one more that is kept for root."""
-        following = int(
+        """Hold all connections that its replicas do not use, and the extra one for root."""
+        replicas = int(
             self.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
         )
-        with connections_held(MAX_CONNECTIONS + 1 - following, self.socket_file, _is_greeted):
+        with connections_held(MAX_CONNECTIONS + 1 - replicas, self.socket_file, _is_greeted):
             yield
 
 
 def _is_greeted(sock: socket.socket) -> bool:
-    return sock.recv(5)[4:] == b"\n"  # after the length comes the version of the protocol, or 255 for an error
+    return sock.recv(5)[4:] == b"\n"  # the byte after the header is the protocol version, or 255 for an error
 
 
 class MariaDbReplica(MariaDbServer):
@@ -144,7 +144,7 @@ class MariaDbReplica(MariaDbServer):
         return [*super().command(), "--read-only=ON"]
 
     def set_up(self) -> None:
-        """All that the primary ever wrote is still in its log, so nothing has to be copied before."""
+        """The log of the primary still has all transactions, so no copy is needed."""
         self.sql(
             f"""
             CHANGE MASTER TO MASTER_HOST = '{self.host}', MASTER_PORT = {self.primary.port},

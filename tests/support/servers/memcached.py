@@ -1,4 +1,4 @@
-"""memcached, as Debian runs it, with room for few connections."""
+"""memcached with a small connection limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 TIMEOUT_S = 5.0
-MAX_CONNECTIONS = 40  # some of them are memcached's own: each of its threads sets files aside
+MAX_CONNECTIONS = 40  # memcached uses some of them for its threads
 
 
 class MemcachedServer(RealServer):
@@ -35,7 +35,7 @@ class MemcachedServer(RealServer):
             return is_served
 
     def exhaust(self) -> AbstractContextManager[None]:
-        """Hold every connection that it gives. What comes next is told so, and is hung up on at once."""
+        """Hold all connections. The next one gets an error and is closed."""
         return all_connections_held(self._client)
 
     @contextmanager
@@ -48,5 +48,5 @@ def _is_served(sock: socket.socket) -> bool:
     try:
         sock.sendall(b"version\r\n")
         return sock.recv(100).startswith(b"VERSION ")
-    except (ConnectionResetError, BrokenPipeError):  # it hung up before it read our question
+    except (ConnectionResetError, BrokenPipeError):  # closed before it read the request
         return False

@@ -1,4 +1,4 @@
-"""NATS with a user and a password; with JetStream, or with one that cannot work yet."""
+"""NATS with a user and a password; with JetStream, or with a JetStream cluster without quorum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 USER = "svcnode"
-PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
+PASSWORD = "ledger/pass:word"  # must be escaped in a URL
 MAX_CONNECTIONS = 12
 _PONG = b"PONG\r\n"
 
@@ -30,7 +30,7 @@ _PONG = b"PONG\r\n"
 class JetStream(Enum):
     OFF = "off"
     ON = "on"
-    NO_QUORUM = "alone"  # one of three members, of which the others never come: there is nobody to lead
+    NO_QUORUM = "no quorum"  # one of three members; the others do not run, so there is no leader
 
 
 class NatsServer(PasswordServer):
@@ -50,7 +50,7 @@ class NatsServer(PasswordServer):
         return [program("nats-server", "nats-server"), "--config", str(self.folder / "nats.conf")]
 
     def prepare(self) -> None:
-        """Its configuration may be written as JSON."""
+        """NATS accepts JSON as configuration."""
         config: dict[str, Any] = {
             "server_name": f"n-{self.port}",
             "listen": f"{self.host}:{self.port}",
@@ -67,48 +67,48 @@ class NatsServer(PasswordServer):
         (self.folder / "nats.conf").write_text(json.dumps(config))
 
     def is_ready(self) -> bool:
-        with self._client() as answer:
-            return answer == _PONG
+        with self._client() as response:
+            return response == _PONG
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
-        """Hold every connection that it gives. What comes next is greeted, told so, and hung up on."""
+        """Hold all connections. The next one gets an error after INFO and is closed."""
         with ExitStack() as held:
-            welcomed = 0
+            count = 0
 
-            def take_all() -> bool:  # it may still count somebody who has just left
-                nonlocal welcomed
-                while welcomed < MAX_CONNECTIONS and held.enter_context(self._client()) == _PONG:
-                    welcomed += 1
-                return welcomed == MAX_CONNECTIONS
+            def hold_all() -> bool:  # the server may still count a client that has just left
+                nonlocal count
+                while count < MAX_CONNECTIONS and held.enter_context(self._client()) == _PONG:
+                    count += 1
+                return count == MAX_CONNECTIONS
 
-            wait_until(take_all, "every connection is held")
+            wait_until(hold_all, "all connections held")
             yield
 
     @contextmanager
     def _client(self) -> Iterator[bytes]:
-        """A client for as long as the block, and the answer to its login."""
+        """A client inside the block, and the response to its login."""
         with ExitStack() as opened:
             sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=TIMEOUT_S))
-            _read_line(sock)  # its greeting
+            _read_line(sock)  # INFO
             if self.certificate is not None:
                 try:
                     sock = tls_context(self.certificate.certificate).wrap_socket(sock, server_hostname=self.host)
-                except ssl.SSLError:  # a full server says so in the clear, where the handshake should begin
+                except ssl.SSLError:  # at its limit the server sends the error in plain text instead of the handshake
                     yield b""
                     return
                 opened.enter_context(sock)
-            claim = {"user": USER, "pass": PASSWORD, "verbose": False, "pedantic": False}
-            sock.sendall(b"CONNECT " + json.dumps(claim).encode() + b"\r\nPING\r\n")
+            login = {"user": USER, "pass": PASSWORD, "verbose": False, "pedantic": False}
+            sock.sendall(b"CONNECT " + json.dumps(login).encode() + b"\r\nPING\r\n")
             yield _read_line(sock)
 
 
 def _read_line(sock: socket.socket) -> bytes:
-    """Byte by byte, so that nothing is taken of what a TLS handshake must read."""
+    """Byte by byte, so that no byte of a TLS handshake is read."""
     line = b""
     while not line.endswith(b"\n"):
         byte = sock.recv(1)
         if not byte:
-            raise ConnectionError("it hung up")
+            raise ConnectionError("closed by the server")
         line += byte
     return line

@@ -1,4 +1,4 @@
-"""nginx: a web server that is itself several processes, with a user, a password, and room for few connections."""
+"""nginx with a user, a password and a small connection limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 USER = "svcnode"
 PASSWORD = "let-me-in"
 
-# Its worker reads files in a folder that may be for its owner alone; who is not root cannot choose, and is told so.
+# `user root`: its worker must read files in a folder that only the owner may enter. Ignored if not root.
 _CONFIG = """\
 user root;
 daemon off;
@@ -60,11 +60,11 @@ class NginxServer(PasswordServer):
         (self.folder / "html" / "page").write_text("ok")
 
     def is_ready(self) -> bool:
-        claim = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        return http_request(self.port, "/", headers={"Authorization": f"Basic {claim}"}) == (200, "ok")
+        credentials = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        return http_request(self.port, "/", headers={"Authorization": f"Basic {credentials}"}) == (200, "ok")
 
     def exhaust(self) -> AbstractContextManager[None]:
-        """Hold every connection that it gives, each in the middle of a request. What comes next is hung up on."""
+        """Hold all connections, each in the middle of a request. The next one is closed."""
         return all_connections_held(self._client)
 
     @contextmanager
@@ -74,7 +74,7 @@ class NginxServer(PasswordServer):
 
 
 def _is_accepted(sock: socket.socket) -> bool:
-    """Whether it waits for the rest of the request."""
+    """Whether nginx waits for the rest of the request."""
     sock.settimeout(0.1)
     with suppress(ConnectionError):
         sock.sendall(b"GET / HTTP/1.1\r\n")

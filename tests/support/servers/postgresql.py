@@ -1,4 +1,4 @@
-"""A real PostgreSQL, and its standbys."""
+"""PostgreSQL and its standbys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_CONNECTIONS = 20
 
 
 class PostgresServer(PasswordServer):
-    """Takes passwords over TCP only as scram-sha-256; with a certificate, it takes nobody in without TLS."""
+    """Requires scram-sha-256 over TCP; with a certificate it requires TLS too."""
 
     password = PASSWORD
 
@@ -39,7 +39,7 @@ class PostgresServer(PasswordServer):
         self.data = folder / "data"
         self.certificate = certificate
         self._fsync = "off"
-        self._stopped_pid: int | None = None  # the process that recovers, while it is stopped
+        self._stopped_pid: int | None = None  # the recovery process, while it is stopped
 
     def url_with(self, password: str) -> str:
         return f"postgresql://{USER}:{password}@{self.host}:{self.port}/{DATABASE}"
@@ -57,10 +57,10 @@ class PostgresServer(PasswordServer):
     def is_ready(self) -> bool:
         return self.psql("SELECT 1") == "1"
 
-    # ---- making it
+    # ---- setup
 
     def prepare(self) -> None:
-        self.tool("postgres")  # installed, and its user with it
+        self.tool("postgres")  # installs the package, which creates the user
         self.chown(self.folder)
         if not self.data.exists():
             self.make_data()
@@ -76,9 +76,9 @@ class PostgresServer(PasswordServer):
             "unix_socket_permissions": "0700",
             "max_connections": MAX_CONNECTIONS,
             "shared_buffers": "16MB",
-            "dynamic_shared_memory_type": "mmap",  # in its folder, so that nothing of it is left elsewhere
+            "dynamic_shared_memory_type": "mmap",  # in its folder, which is deleted
             "autovacuum": "off",
-            "checkpoint_timeout": "1h",  # what was written since the start is there to be recovered
+            "checkpoint_timeout": "1h",  # all writes since the start must be recovered
             "wal_receiver_timeout": "2s",
             "wal_retrieve_retry_interval": "200ms",
         }
@@ -104,19 +104,28 @@ class PostgresServer(PasswordServer):
         self.psql(f"CREATE USER {USER} PASSWORD '{PASSWORD}'")
         self.psql(f"CREATE DATABASE {DATABASE} OWNER {USER}")
 
-    # ---- talking to it
+    # ---- requests
 
     def psql(self, sql: str, *, database: str = "postgres") -> str:
-        """What it answers its superuser: a line for each row, `|` between columns."""
-        place = ["--host", str(self.folder), "--port", str(self.port), "--username", SUPERUSER, "--dbname", database]
-        how = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
-        return self.run(self.tool("psql"), *place, *how, "--command", sql)
+        """The result for the superuser: a line for each row, `|` between columns."""
+        connection = [
+            "--host",
+            str(self.folder),
+            "--port",
+            str(self.port),
+            "--username",
+            SUPERUSER,
+            "--dbname",
+            database,
+        ]
+        options = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
+        return self.run(self.tool("psql"), *connection, *options, "--command", sql)
 
     def replica(self, folder: Path) -> PostgresStandby:
-        """A standby that follows it and lets readers in; to be started with `with` while this one runs."""
+        """A hot standby; start it with `with` while this server runs."""
         return PostgresStandby(folder, self)
 
-    # ---- hurting it
+    # ---- faults
 
     def kill(self) -> None:
         super().kill()
@@ -124,7 +133,7 @@ class PostgresServer(PasswordServer):
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """A power cut leaves no shared memory, and no process that could have the number in the lock file."""
+        """Remove shared memory, lock file and sockets, which a power failure would not leave."""
         lock = self.data / "postmaster.pid"
         with suppress(FileNotFoundError):
             lines = lock.read_text().splitlines()
@@ -135,9 +144,9 @@ class PostgresServer(PasswordServer):
             path.unlink()
 
     def start_stalled_recovery(self, *, is_replaying: bool = False) -> None:
-        """Crash it, and start it so that it does not get over that until `let_recovery_end`.
+        """Crash it, start it, and stop its recovery until `finish_recovery`.
 
-        It says "the database system is starting up"; when it is replaying, "is not yet accepting connections".
+        It reports "the database system is starting up", or "is not yet accepting connections" if it is replaying.
         """
         for _ in range(10):
             if self.process is None:
@@ -150,11 +159,11 @@ class PostgresServer(PasswordServer):
                 wanted = "not yet accepting" if is_replaying else "starting up"
                 if wanted in self._connection_error():
                     return
-            self.kill()  # it was faster than us
-        raise AssertionError(f"its recovery could not be held: {self.log_tail()}")
+            self.kill()  # the recovery was too fast
+        raise AssertionError(f"cannot stop the recovery: {self.log_tail()}")
 
     def _start_after_crash(self, *, is_slow: bool) -> None:
-        """Slowly, it first syncs all its files, as it should: time enough to catch it before it replays."""
+        """With fsync it syncs all its files first, which leaves time to stop it before it replays."""
         self._fsync = "on" if is_slow else "off"
         self.start()
         self._fsync = "off"
@@ -170,7 +179,7 @@ class PostgresServer(PasswordServer):
         while time.monotonic() < deadline_s and self.process.poll() is None:
             for child in descendants(self.process.pid):
                 if "walwriter" in child.title:
-                    return False  # it has recovered already
+                    return False  # already recovered
                 if "postgres: startup" in child.title:
                     with suppress(ProcessLookupError):
                         os.kill(child.pid, signal.SIGSTOP)
@@ -190,31 +199,31 @@ class PostgresServer(PasswordServer):
 
     def _connection_error(self) -> str:
         try:
-            return self.psql("SELECT 'it lets us in'")
+            return self.psql("SELECT 'connected'")
         except ToolError as exc:
             return str(exc)
 
     def finish_recovery(self) -> None:
-        assert self._stopped_pid is not None, "it is not held"
+        assert self._stopped_pid is not None, "not stopped"
         os.kill(self._stopped_pid, signal.SIGCONT)
         self._stopped_pid = None
         self.wait_until_ready()
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
-        """All its connections are taken, those kept for superusers too."""
+        """Hold all connections, those for superusers too."""
         with ExitStack() as stack:
-            taken: list[psycopg.Connection] = []
+            held: list[psycopg.Connection] = []
 
-            def take_all() -> bool:
+            def hold_all() -> bool:
                 with suppress(psycopg.OperationalError):
-                    while len(taken) < MAX_CONNECTIONS:
+                    while len(held) < MAX_CONNECTIONS:
                         connection = self._connect()
                         stack.callback(connection.close)
-                        taken.append(connection)
-                return len(taken) == MAX_CONNECTIONS
+                        held.append(connection)
+                return len(held) == MAX_CONNECTIONS
 
-            wait_until(take_all, "all connections taken")
+            wait_until(hold_all, "all connections held")
             yield
 
     def _connect(self) -> psycopg.Connection:
@@ -232,7 +241,7 @@ class PostgresStandby(PostgresServer):
         self.run(self.tool("pg_basebackup"), "--dbname", server, "--pgdata", str(self.data), *options)
 
     def configure(self) -> None:
-        """It comes as a copy of the primary, with its settings; the port is on the command line."""
+        """The copy of the primary has its settings; the port is on the command line."""
 
     def set_up(self) -> None:
         wait_until(self.is_following, "following its primary")

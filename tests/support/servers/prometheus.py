@@ -1,4 +1,4 @@
-"""A real Prometheus, which scrapes one node as the example in deploy/ has it, and its tool."""
+"""Prometheus with the example configuration of deploy/, and promtool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOOL_DEADLINE_S = 60.0
 
 
 def promtool(*arguments: str, text: str = "") -> tuple[int, str]:
-    """The exit code of Prometheus' tool, and everything that it had to say."""
+    """The exit code and the output of promtool."""
     ended = subprocess.run(
         [program("promtool", PACKAGE), *arguments],
         input=text,
@@ -36,7 +36,7 @@ def promtool(*arguments: str, text: str = "") -> tuple[int, str]:
 
 
 class PrometheusServer(RealServer):
-    """Scrapes and evaluates every second, so that a test need not wait for long."""
+    """Scrapes and evaluates every second, for fast tests."""
 
     def __init__(self, folder: Path, *, target: str, token: str) -> None:
         super().__init__(folder)

@@ -1,4 +1,4 @@
-"""RabbitMQ without its system service: its own node, its own epmd, and a user, a host and a queue to look at."""
+"""RabbitMQ without its system service, with its own epmd, a user, a vhost and a queue."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tests.support.certificates import Certificate
 
 USER = "svcnode"
-PASSWORD = "ledger/pass:word"  # as they are in life: not without an escape in a URL
+PASSWORD = "ledger/pass:word"  # must be escaped in a URL
 VHOST = "ledger"
 QUEUE = "orders"
 MAX_CONNECTIONS = 12
 TIMEOUT_S = 10.0
 
-# Left to itself, the Erlang machine starts an epmd that outlives it, for everybody, and in a session of its own.
+# Otherwise Erlang starts an epmd for the whole machine, in another session, that does not end with the broker.
 _START = """\
 epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" &
 until epmd -port "$ERL_EPMD_PORT" -names >/dev/null 2>&1; do sleep 0.02; done
@@ -39,7 +39,7 @@ _OPEN_OK = (10, 41)
 
 
 class RabbitServer(PasswordServer):
-    """With a certificate, it speaks nothing but TLS."""
+    """With a certificate it accepts only TLS."""
 
     password = PASSWORD
 
@@ -54,7 +54,7 @@ class RabbitServer(PasswordServer):
         return f"{scheme}://{USER}:{quote(password, safe='')}@{self.host}:{self.port}/{VHOST}"
 
     def command(self) -> Sequence[str]:
-        """Not Debian's wrapper, which runs it only as one user and in one place."""
+        """Without Debian's wrapper, which fixes the user and the folders."""
         program("rabbitmq-server", "rabbitmq-server")
         return ["/bin/sh", "-c", _START, "/usr/lib/rabbitmq/bin/rabbitmq-server"]
 
@@ -100,12 +100,12 @@ class RabbitServer(PasswordServer):
             return is_served
 
     def exhaust(self) -> AbstractContextManager[None]:
-        """Hold every connection that its host gives. What comes next may log in, and is told so when it opens."""
+        """Hold all connections of the vhost. The next one gets an error after the login."""
         return all_connections_held(self._client)
 
     @contextmanager
     def _client(self) -> Iterator[bool]:
-        """A client for as long as the block, and whether it was let in."""
+        """A client inside the block, and whether the broker accepted it."""
         with ExitStack() as opened:
             sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=TIMEOUT_S))
             if self.certificate is not None:
@@ -125,20 +125,20 @@ _DEFINITIONS = {
 }
 
 
-# ---- as much of AMQP 0-9-1 as it takes to be let in
+# ---- a minimal AMQP 0-9-1 client
 
 
 def _open_connection(sock: socket.socket) -> bool:
     sock.sendall(b"AMQP\x00\x00\x09\x01")
     _read_method(sock)  # start
-    answer = f"\0{USER}\0{PASSWORD}".encode()
+    response = f"\0{USER}\0{PASSWORD}".encode()
     _send_method(
         sock,
         11,
         struct.pack(">I", 0)
         + _short_string("PLAIN")
-        + struct.pack(">I", len(answer))
-        + answer
+        + struct.pack(">I", len(response))
+        + response
         + _short_string("en_US"),
     )
     _read_method(sock)  # tune
@@ -153,7 +153,7 @@ def _send_method(sock: socket.socket, method: int, arguments: bytes) -> None:
 
 
 def _read_method(sock: socket.socket) -> tuple[int, int]:
-    """The class and number of what it says next."""
+    """The class and number of the next method."""
     size: int = struct.unpack(">BHI", _read_exactly(sock, 7))[2]
     class_, number = struct.unpack(">HH", _read_exactly(sock, size + 1)[:4])
     return class_, number
@@ -164,7 +164,7 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
     while len(read) < count:
         more = sock.recv(count - len(read))
         if not more:
-            raise ConnectionError("it hung up")
+            raise ConnectionError("closed by the broker")
         read += more
     return read
 

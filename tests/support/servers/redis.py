@@ -1,4 +1,4 @@
-"""A real Redis, and its replicas."""
+"""Redis and its replicas."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 PACKAGE = "redis-server"
 MAX_CLIENTS = 10
-# Held, it loads for a hundred seconds, and answers after each key.
+# A stalled load takes 100 s, and the server responds after each key.
 STALL_KEYS = 5_000
 STALL_KEY_BYTES = 1_024
 STALL_DELAY_US = 20_000
 
 
 class RedisServer(RealServer):
-    """What it holds is lost when it is killed. With a certificate, it takes nobody in over TCP without TLS."""
+    """Loses its data when it is killed. With a certificate it requires TLS over TCP."""
 
     def __init__(
         self, folder: Path, *, port: int | None = None, password: str = "", certificate: Certificate | None = None
@@ -44,7 +44,7 @@ class RedisServer(RealServer):
 
     @property
     def bad_credentials_url(self) -> str:
-        assert self.password, "without a password, it takes any"
+        assert self.password, "the server has no password"
         return self._url("not-the-password")
 
     def _url(self, password: str) -> str:
@@ -52,8 +52,8 @@ class RedisServer(RealServer):
         return f"{scheme}://{f':{password}@' if password else ''}{self.host}:{self.port}/0"
 
     def command(self) -> Sequence[str]:
-        words = ((f"--{name}", str(value)) for name, value in self.options().items())
-        return [program("redis-server", PACKAGE), *chain.from_iterable(words)]
+        options = ((f"--{name}", str(value)) for name, value in self.options().items())
+        return [program("redis-server", PACKAGE), *chain.from_iterable(options)]
 
     def options(self) -> dict[str, object]:
         options: dict[str, object] = {
@@ -90,20 +90,20 @@ class RedisServer(RealServer):
     def is_ready(self) -> bool:
         return self.cli("PING") == "PONG"
 
-    # ---- talking to it
+    # ---- requests
 
-    def cli(self, *words: str) -> str:
-        """What it answers, errors too."""
-        return self.run(program("redis-cli", PACKAGE), "-s", str(self.socket_file), *words)
+    def cli(self, *arguments: str) -> str:
+        """The response, also if it is an error."""
+        return self.run(program("redis-cli", PACKAGE), "-s", str(self.socket_file), *arguments)
 
     def replica(self, folder: Path) -> RedisReplica:
-        """One that follows it; to be started with `with` while this one runs."""
+        """A replica; start it with `with` while this server runs."""
         return RedisReplica(folder, self)
 
-    # ---- hurting it
+    # ---- faults
 
     def start_stalled_loading(self) -> None:
-        """Start it again so that it loads what it holds until `let_loading_end`."""
+        """Restart it so that it loads its data until `finish_loading`."""
         if self.process is None:
             self.start()
             self.wait_until_ready()
@@ -128,7 +128,7 @@ class RedisServer(RealServer):
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
-        """All its connections are taken that do not lead to other servers."""
+        """Hold all connections except those to other servers."""
         others = "".join(self.cli("CLIENT", "LIST", "TYPE", kind) for kind in ("master", "replica")).count(" addr=")
         with connections_held(MAX_CLIENTS - others, self.socket_file, _is_accepted):
             yield
