@@ -1,4 +1,4 @@
-"""What the documentation shows works as it stands there, and nothing that can be set is missing from it."""
+"""The examples of the documentation work, and the documentation has every option and key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from svcnode.cli import build_parser
+from svcnode.cli import COMMANDS, build_parser, load_command
+from svcnode.cli._args import CommandParser
 from svcnode.config.schema import FileTable, ServiceTable
 from svcnode.probes import KINDS
 from tests.support.certificates import make_certificate
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PROBES = (ROOT / "docs" / "probes.md").read_text()
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
-# What an example on the page of probes stands on: the least that its kind needs.
+# The shortest valid URL of kinds without a host.
 URLS = {
     "disk": "disk:/var/lib",
     "exec": "exec:",
@@ -41,11 +42,11 @@ URLS = {
 }
 TLS = "Options of TLS"
 HTTP = "Options of HTTP"
-# The other tables that kinds share, and the option by which those who have it are known.
+# Tables of options that kinds share, and an option that only these kinds have.
 SHARED = {HTTP: "headers", "Options of connections": "reuse", "Options of logging in": "username"}
-# What a kind inherits and refuses, as its section says.
+# Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
-# What cannot stand beside a user name.
+# Options that cannot be combined with a user name.
 INSTEAD_OF_LOGIN = {"nats": ("token", "credentials_file")}
 
 
@@ -58,33 +59,33 @@ def prose(page: Path) -> str:
 
 
 def section(title: str) -> str:
-    """What stands under a heading of the page of probes."""
-    found = re.search(rf"^### {re.escape(title)}$(.*?)(?=^##)", PROBES, re.DOTALL | re.MULTILINE)
-    assert found, f"no section {title!r}"
-    return found[1]
+    """A section of the page of probes."""
+    match = re.search(rf"^### {re.escape(title)}$(.*?)(?=^##)", PROBES, re.DOTALL | re.MULTILINE)
+    assert match, f"no section {title!r}"
+    return match[1]
 
 
 def examples(text: str) -> dict[str, str]:
-    """The rows of a table of options: each option, and its example."""
+    """The options of a table with their examples."""
     rows = re.findall(r"^\| `(\w+)` \| .* \| .* \| `(.*)` \|$", text, re.MULTILINE)
     return dict(rows)
 
 
 def sections_for(scheme: str) -> Iterator[str]:
-    """The titles under which the options of a scheme stand."""
+    """The sections with the options of a scheme."""
     yield next(
         title for title in re.findall(r"^### (.*)$", PROBES, re.MULTILINE) if scheme in title.replace(",", " ").split()
     )
     options = options_of(scheme)
     yield from (title for title, option in SHARED.items() if option in options)
-    if speaks_tls(scheme):
+    if uses_tls(scheme):
         yield TLS
 
 
-def speaks_tls(scheme: str) -> bool:
-    """By its name, which is another one with an s, or when an option says so."""
-    is_twin = scheme == "tls" or (scheme.endswith("s") and scheme.removesuffix("s") in KINDS)
-    return is_twin or not options_of(scheme).isdisjoint({"tls", "sslmode"})
+def uses_tls(scheme: str) -> bool:
+    """By its name, which is that of another kind with an s, or by an option."""
+    is_tls_variant = scheme == "tls" or (scheme.endswith("s") and scheme.removesuffix("s") in KINDS)
+    return is_tls_variant or not options_of(scheme).isdisjoint({"tls", "sslmode"})
 
 
 def options_of(scheme: str) -> set[str]:
@@ -98,7 +99,7 @@ def options_of(scheme: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def config_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that the documentation speaks of; its absolute paths are to be put below this folder."""
+    """The files in the examples; their absolute paths are replaced by paths in this folder."""
     folder = tmp_path_factory.mktemp("config_folder")
     settings, secrets = folder / "etc" / "svcnode", folder / "run" / "secrets"
     settings.mkdir(parents=True)
@@ -117,8 +118,8 @@ def nats_credentials() -> str:
 
 
 def check(config: str, config_folder: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    for place in ("/etc/svcnode/", "/run/secrets/"):
-        config = config.replace(place, f"{config_folder}{place}")
+    for prefix in ("/etc/svcnode/", "/run/secrets/"):
+        config = config.replace(prefix, f"{config_folder}{prefix}")
     file = folder / "svcnode.toml"
     file.write_text(config)
     secrets = {name: f"the value of {name}" for name in re.findall(r"(?<!\$)\$\{(\w+)\}", config)}
@@ -134,18 +135,18 @@ def check(config: str, config_folder: Path, folder: Path) -> subprocess.Complete
 
 
 CONFIGURATIONS = [
-    pytest.param(block, id=f"{page.name}-{place}")
+    pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    for place, block in enumerate(blocks(page, "toml"), start=1)
+    for number, block in enumerate(blocks(page, "toml"), start=1)
 ]
 
 
-def test_the_pages_show_configurations() -> None:
+def test_the_pages_have_configurations() -> None:
     assert len(CONFIGURATIONS) > 15
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_every_configuration_that_is_shown_can_be_used(config: str, config_folder: Path, tmp_path: Path) -> None:
+def test_every_configuration_in_the_docs_is_valid(config: str, config_folder: Path, tmp_path: Path) -> None:
     ended = check(config, config_folder, tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "value of" not in ended.stdout
@@ -154,7 +155,7 @@ def test_every_configuration_that_is_shown_can_be_used(config: str, config_folde
 # ---- probes
 
 
-def test_every_scheme_stands_in_the_table_of_kinds() -> None:
+def test_the_table_of_kinds_has_every_scheme() -> None:
     table = re.search(r"^\| scheme \|.*?\n.*?\n(.*?)\n\n", PROBES, re.DOTALL | re.MULTILINE)
     assert table
     schemes = [scheme for row in table[1].splitlines() for scheme in re.findall(r"`([^`]+)`", row.split("|")[1])]
@@ -162,11 +163,11 @@ def test_every_scheme_stands_in_the_table_of_kinds() -> None:
 
 
 @pytest.mark.parametrize("scheme", list(KINDS))
-def test_every_option_of_a_kind_has_a_row_and_no_row_is_left_over(scheme: str) -> None:
+def test_the_options_of_a_kind_are_those_of_its_tables(scheme: str) -> None:
     own, *common = (set(examples(section(title))) for title in sections_for(scheme))
     tls_options = set(examples(section(TLS)))
-    # One that speaks no TLS has the options of TLS, and refuses each of them.
-    options = options_of(scheme) - (set() if speaks_tls(scheme) else tls_options)
+    # A kind without TLS inherits the TLS options and refuses them.
+    options = options_of(scheme) - (set() if uses_tls(scheme) else tls_options)
     assert own.union(*common) == options
 
 
@@ -177,16 +178,16 @@ def test_every_example_of_an_option_is_accepted(config_folder: Path, tmp_path: P
 
 
 def probes_with_every_example(scheme: str) -> Iterator[str]:
-    found = {name: line for title in sections_for(scheme) for name, line in examples(section(title)).items()}
-    apart = INSTEAD_OF_LOGIN.get(scheme, ())
-    together = {name: line for name, line in found.items() if name not in (*REFUSED.get(scheme, ()), *apart)}
+    options = {name: line for title in sections_for(scheme) for name, line in examples(section(title)).items()}
+    separate = INSTEAD_OF_LOGIN.get(scheme, ())
+    together = {name: line for name, line in options.items() if name not in (*REFUSED.get(scheme, ()), *separate)}
     url = URLS.get(scheme, f"{scheme}://localhost:8545")
-    for place, lines in enumerate([together.values(), *([found[name]] for name in apart)]):
-        yield "\n".join([f'[[services]]\nid = "{scheme}-{place}"\n[services.probe]\nurl = "{url}"', *lines])
+    for number, lines in enumerate([together.values(), *([options[name]] for name in separate)]):
+        yield "\n".join([f'[[services]]\nid = "{scheme}-{number}"\n[services.probe]\nurl = "{url}"', *lines])
 
 
 @pytest.mark.parametrize(("scheme", "option"), [(scheme, option) for scheme in REFUSED for option in REFUSED[scheme]])
-def test_what_a_kind_is_said_not_to_take_it_refuses(
+def test_an_option_that_a_kind_does_not_accept_is_refused(
     scheme: str, option: str, config_folder: Path, tmp_path: Path
 ) -> None:
     (line,) = (examples(section(title))[option] for title in (TLS, HTTP) if option in examples(section(title)))
@@ -197,7 +198,7 @@ def test_what_a_kind_is_said_not_to_take_it_refuses(
     assert f"`{option}`" in next(section(title) for title in sections_for(scheme))
 
 
-def test_every_driver_stands_beside_the_extra_that_brings_it() -> None:
+def test_the_table_of_drivers_has_every_extra() -> None:
     table = re.search(r"^\| kinds \| install \|.*?\n\n", PROBES, re.DOTALL | re.MULTILINE)
     assert table
     rows = re.findall(r'^\| (`.*`) \| `pip install "svcnode\[(\w+)\]"` \|$', table[0], re.MULTILINE)
@@ -207,24 +208,24 @@ def test_every_driver_stands_beside_the_extra_that_brings_it() -> None:
     }
 
 
-def test_the_kinds_that_log_in_are_named_where_the_options_for_it_are() -> None:
+def test_the_login_options_name_every_kind_with_a_login() -> None:
     first_sentence, *_ = re.split(r"\.\s", section("Options of logging in"))
     assert sorted(re.findall("`(.*?)`", first_sentence)) == [
         scheme for scheme in sorted(KINDS) if "username" in options_of(scheme)
     ]
 
 
-def test_a_kind_of_ones_own_works_as_it_is_shown(tmp_path: Path) -> None:
+def test_the_example_of_a_third_party_kind_works(tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "docs" / "probes.md", "python")
     (entry_point,) = re.findall(r'^load = "my_package\.load:(\w+)"$', PROBES, re.MULTILINE)
     (example,) = re.findall(r"`probe = (\{ url = \"load:\", .*? \})`", prose(ROOT / "docs" / "probes.md"), re.DOTALL)
     package = tmp_path / "my_package"
     package.mkdir()
     (package / "load.py").write_text(block)
-    about = tmp_path / "my_package-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[svcnode.probes]\nload = my_package.load:{entry_point}\n")
+    metadata = tmp_path / "my_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[svcnode.probes]\nload = my_package.load:{entry_point}\n")
     (tmp_path / "svcnode.toml").write_text(f'[[services]]\nid = "host"\nprobe = {example}\n')
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -240,24 +241,25 @@ def test_a_kind_of_ones_own_works_as_it_is_shown(tmp_path: Path) -> None:
 
     ended = run("check-config")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert run("probe", "load:", "-o", "limit=1e9").stdout.startswith("ready\n")
-    assert run("probe", "load:", "-o", "limit=0.0").stdout.startswith("not ready: the load is ")
+    assert run("probe", "load:", "-o", "limit=1e9").returncode == 0
+    assert run("probe", "load:", "-o", "limit=0.0").returncode == 1
 
 
 # ---- the command line
 
 
-def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(commands.choices)
+def command_parser(command: str) -> argparse.ArgumentParser:
+    parser = CommandParser(prog=f"svcnode {command}")
+    load_command(command, parser)
+    return parser
 
 
-def options_known_to(command: str) -> set[str]:
-    return {name for action in command_parsers()[command]._actions for name in action.option_strings}
+def options_of_command(command: str) -> set[str]:
+    return {name for action in command_parser(command)._actions for name in action.option_strings}
 
 
 def whole_commands() -> Iterator[Any]:
-    """Those in blocks, as they would be typed."""
+    """The commands in code blocks."""
     for page in PAGES:
         for block in (*blocks(page, "console"), *blocks(page, "sh")):
             for line in re.findall(r"^(?:\$ )?svcnode (.*)$", block, re.MULTILINE):
@@ -265,31 +267,31 @@ def whole_commands() -> Iterator[Any]:
 
 
 def mentioned_commands() -> Iterator[Any]:
-    """Those in running text, which may leave something to the reader."""
+    """The commands in the text, which may be incomplete."""
     for page in PAGES:
-        for words in re.findall(r"`svcnode ([a-z-]+\s[^`]*)`", prose(page)):
-            yield pytest.param(words.split(), id=f"{page.name}: {' '.join(words.split())}")
+        for text in re.findall(r"`svcnode ([a-z-]+\s[^`]*)`", prose(page)):
+            yield pytest.param(text.split(), id=f"{page.name}: {' '.join(text.split())}")
 
 
-@pytest.mark.parametrize("words", list(whole_commands()))
-def test_every_command_that_is_shown_is_understood(words: list[str]) -> None:
-    arguments = build_parser().parse_args(words)  # raises SystemExit when it is not
-    if words[0] == "probe":
+@pytest.mark.parametrize("command_line", list(whole_commands()))
+def test_every_command_in_a_code_block_is_valid(command_line: list[str]) -> None:
+    arguments = build_parser().parse_args(command_line)  # raises SystemExit if it is invalid
+    if command_line[0] == "probe":
         scheme = arguments.url.partition(":")[0]
         assert {option.partition("=")[0] for option in arguments.option} <= options_of(scheme)
 
 
-@pytest.mark.parametrize("words", list(mentioned_commands()))
-def test_every_command_that_is_mentioned_has_the_options_it_is_given(words: list[str]) -> None:
-    command, *rest = words
-    assert {word for word in rest if word.startswith("-")} <= options_known_to(command)
+@pytest.mark.parametrize("command_line", list(mentioned_commands()))
+def test_every_command_in_the_text_has_known_options(command_line: list[str]) -> None:
+    command, *rest = command_line
+    assert {word for word in rest if word.startswith("-")} <= options_of_command(command)
 
 
-@pytest.mark.parametrize("command", list(command_parsers()))
+@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
 def test_the_reference_has_every_option_of_every_command(command: str) -> None:
     table = re.search(rf"^\| `svcnode {command}.*?\n\n", REFERENCE, re.DOTALL | re.MULTILINE)
     assert table
-    assert set(re.findall(r"`(-[\w-]+)", table[0])) == options_known_to(command) - {"-h", "--help"}
+    assert set(re.findall(r"`(-[\w-]+)", table[0])) == options_of_command(command) - {"-h", "--help"}
 
 
 # ---- the reference of the configuration
@@ -299,7 +301,7 @@ def single_keys(table: Any, name: str = "") -> Iterator[str]:
     for key, hint in get_type_hints(table).items():
         if is_typeddict(hint):
             yield from single_keys(hint, f"{name}.{key}" if name else key)
-        elif name and name != "defaults":  # which has the keys of a service, in one row
+        elif name and name != "defaults":  # defaults has one row for all keys
             yield f"| `[{name}] {key}` |"
 
 
@@ -317,13 +319,13 @@ def test_the_reference_has_every_key_of_the_file() -> None:
 # ---- the campaign
 
 
-def test_the_page_about_the_campaign_has_its_bounds_and_its_conditions() -> None:
+def test_the_page_about_the_truth_campaign_has_its_bounds_and_faults() -> None:
     page = (ROOT / "docs" / "truth.md").read_text()
-    promised = re.findall(r"^\| .* \| (\d) \| .* \| (\d\.\d\d) s \|$", page, re.MULTILINE)
+    listed = re.findall(r"^\| .* \| (\d) \| .* \| (\d\.\d\d) s \|$", page, re.MULTILINE)
     refused, hung, not_ready, ready = timing.REFUSED_S, timing.HUNG_S, timing.NOT_READY_S, timing.READY_S
-    looks = (timing.FALL, timing.FALL, 1, timing.RISE)
+    checks = (timing.FALL, timing.FALL, 1, timing.RISE)
     times_s = (refused, hung, not_ready, ready)
-    assert promised == [(str(count), f"{time_s:.2f}") for count, time_s in zip(looks, times_s, strict=True)]
+    assert listed == [(str(count), f"{time_s:.2f}") for count, time_s in zip(checks, times_s, strict=True)]
     table = re.search(r"^\| condition \|.*?\n.*?\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
     assert table
     assert [row.split(" | ")[0].removeprefix("| ") for row in table[1].splitlines()] == list(FAULT_NAMES)
@@ -338,9 +340,9 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", prose(page)):
         file, _, anchor = target.partition("#")
-        there = page.parent / file if file else page
-        assert there.exists(), target
-        assert not anchor or anchor in anchors(there), target
+        linked = page.parent / file if file else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
