@@ -614,7 +614,12 @@ def test_a_redirect_without_a_location_is_not_followed(check: CheckRunner) -> No
         assert len(backend.requests) == 1
 
 
-SECRETS: dict[str, Any] = {"method": "POST", "headers": {"X-Api-Key": "hidden"}, "bearer": "swordfish", "body": "secret"}
+SECRETS: dict[str, Any] = {
+    "method": "POST",
+    "headers": {"X-Api-Key": "hidden"},
+    "bearer": "swordfish",
+    "body": "secret",
+}
 
 
 def test_a_redirect_to_the_same_origin_keeps_headers_and_body(check: CheckRunner) -> None:
