@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import re
@@ -26,6 +25,7 @@ from tests.truth import timing
 from tests.truth.faults import FAULT_NAMES
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
@@ -284,7 +284,7 @@ def test_every_command_in_a_code_block_is_valid(command_line: list[str]) -> None
 @pytest.mark.parametrize("command_line", list(mentioned_commands()))
 def test_every_command_in_the_text_has_known_options(command_line: list[str]) -> None:
     command, *rest = command_line
-    assert {word for word in rest if word.startswith("-")} <= options_of_command(command)
+    assert {argument for argument in rest if argument.startswith("-")} <= options_of_command(command)
 
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])
