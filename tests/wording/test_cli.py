@@ -122,7 +122,7 @@ ERRORS: dict[str, list[list[str]]] = {
         ["--url", "https://node", "--ca", "/no/such.pem"],
         ["--url", "https://node", "--ca", "notify.toml"],
         ["--token", "@/no/such"],
-        ["--token", "two words"],
+        ["--token", "a b"],
         ["", "--url", "127.0.0.1:1"],
         ["\udce9", "--url", "127.0.0.1:1"],
         ["-c", "off.toml"],

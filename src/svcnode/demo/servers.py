@@ -27,7 +27,7 @@ PEER_COUNT = 8
 
 
 class DemoServer(ABC):
-    """Its port stays the same in all fault modes."""
+    """The port does not depend on the fault mode."""
 
     def __init__(self, *, slow_s: float = SLOW_S, clock: Callable[[], float] = time.time) -> None:
         self.mode = FaultMode.STOPPED
