@@ -57,7 +57,7 @@ class TlsOptions:
     def require_tls(self, option: str, *, uses_tls: bool) -> None:
         """Raise `OptionError` if the option is set but the connection does not use TLS."""
         if getattr(self, option) and not uses_tls:
-            hint = f"; set {self.tls_enabled_by}" if self.tls_enabled_by else f", and {self.url.scheme} does not use it"
+            hint = f"; set {self.tls_enabled_by}" if self.tls_enabled_by else f"; {self.url.scheme} does not use it"
             raise OptionError(option, f"requires TLS{hint}")
 
     def tls_context(self, *, with_client_certificate: bool = True, alpn: str = "") -> ssl.SSLContext:

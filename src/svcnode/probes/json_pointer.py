@@ -46,7 +46,7 @@ def find_mismatch(document: object, expected: dict[str, Any]) -> str | None:
         if found is _MISSING:
             return f"{pointer} is missing"
         if not _is_equal(found, wanted):
-            return f"{pointer or 'the document'} is {json_excerpt(found)}, expected {json_excerpt(wanted)}"
+            return f"{pointer or 'the value'} is {json_excerpt(found)}, expected {json_excerpt(wanted)}"
     return None
 
 
