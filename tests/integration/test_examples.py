@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.example_apps import ALL, EXAMPLES, ROOT, Example, RunningExample
+from tests.support.example_apps import ALL_EXAMPLES, EXAMPLES, ROOT, Example, RunningExample
 from tests.support.transports import SERVICE_NOT_FOUND, VERSION_NOT_FOUND
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Example, RunningExample]]:
     """All examples start at once, which saves time."""
     with ExitStack() as stack:
-        yield {one: stack.enter_context(RunningExample(one, tmp_path_factory.mktemp("example"))) for one in ALL}
+        yield {
+            one: stack.enter_context(RunningExample(one, tmp_path_factory.mktemp("example"))) for one in ALL_EXAMPLES
+        }
 
 
-@pytest.fixture(scope="module", params=ALL, ids=str)
+@pytest.fixture(scope="module", params=ALL_EXAMPLES, ids=str)
 def running(request: pytest.FixtureRequest, processes: dict[Example, RunningExample]) -> RunningExample:
     """An example whose node is healthy."""
     process = processes[request.param]
@@ -53,7 +55,7 @@ def endpoints(example: Example) -> tuple[str, ...]:
 
 
 def test_every_example_is_run() -> None:
-    assert {example.file for example in ALL} == {file.name for file in EXAMPLES.glob("*.py")}
+    assert {example.file for example in ALL_EXAMPLES} == {file.name for file in EXAMPLES.glob("*.py")}
 
 
 def test_the_identity_of_the_node(running: RunningExample) -> None:

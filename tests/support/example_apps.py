@@ -51,7 +51,7 @@ def _gunicorn(app: str, *, config: str | None = None) -> tuple[str, ...]:
     return ("-m", "gunicorn", *options, "--bind", "127.0.0.1:{port}", "--no-control-socket", *log, app)
 
 
-ALL = (
+ALL_EXAMPLES = (
     Example(
         file="fastapi_app.py",
         command=_uvicorn("fastapi_app:app"),
