@@ -1,4 +1,4 @@
-"""The truth campaign: real servers, hurt in every known way, and whether the node says what is so.
+"""The truth campaign: inject faults into real servers and compare the statuses that a node reports.
 
 `python -m tests.truth` runs it; `make truth` sets up what it needs first.
 """

@@ -1,4 +1,4 @@
-"""One kind's course: its server is started, hurt and healed, while a node watches it and a sampler asks the node."""
+"""The campaign of one kind: faults are injected into its server while a node probes it and a sampler polls the node."""
 
 from __future__ import annotations
 
@@ -33,21 +33,19 @@ if TYPE_CHECKING:
 
 
 class CampaignStoppedError(Exception):
-    """Somebody wants the campaign to end."""
+    """The campaign was interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     is_short: bool
-    reuse: bool  # the probes keep their connections
-    node_url: str | None  # asked instead of a node of our own
+    reuse: bool  # probes reuse their connections
+    node_url: str | None  # polled instead of a node of the campaign
     stopping: threading.Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindResult:
-    """What became of one kind."""
-
     kind: str
     rows: list[Row]
     rounds_per_s: float
@@ -65,12 +63,12 @@ def run(kind: Kind, folder: Path, options: Options) -> KindResult:
         node_folder.mkdir()
         node = stack.enter_context(_node(node_folder, probes, options))
         sampler = stack.enter_context(Sampler(node.url, list(probes)))
-        course = FaultSequence(kind, server, options)
+        sequence = FaultSequence(kind, server, options)
         if options.is_short:
-            course.run_short()
+            sequence.run_short()
         else:
-            course.run(stack)
-    rows = [evaluate_phase(phase, sampler.samples) for phase in course.phases]
+            sequence.run(stack)
+    rows = [evaluate_phase(phase, sampler.samples) for phase in sequence.phases]
     return KindResult(
         kind=kind.name,
         rows=merge_rows(rows),
@@ -108,20 +106,20 @@ def _node(folder: Path, probes: Mapping[str, Mapping[str, Any]], options: Option
     services = [f"[[services]]\nid = {_toml(key)}\nprobe = {_toml(probe)}\n" for key, probe in probes.items()]
     with Agent(folder, "--listen", "127.0.0.1:0", config="\n".join([DEFAULTS, *services])) as agent:
         yield NodeUnderTest(f"http://127.0.0.1:{agent.port}", agent)
-        assert agent.process.poll() is None, "the node has ended by itself:\n" + "\n".join(agent.lines)
+        assert agent.process.poll() is None, "the node exited:\n" + "\n".join(agent.lines)
 
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + " }"
-    return json.dumps(value)  # texts, numbers, yes and no are written alike
+    return json.dumps(value)  # strings, numbers and booleans are the same in TOML
 
 
-def _probes(kind: Kind, server: RealServer, *, reuses: bool) -> dict[str, dict[str, Any]]:
+def _probes(kind: Kind, server: RealServer, *, reuse: bool) -> dict[str, dict[str, Any]]:
     """By service id."""
-    probes = {_service_id(kind): {"url": server.url, **kind.options, "reuse": reuses}}
+    probes = {_service_id(kind): {"url": server.url, **kind.options, "reuse": reuse}}
     if kind.has_credentials:
-        wrong_url: str = server.bad_credentials_url  # type: ignore[attr-defined]  # those with credentials have it
+        wrong_url: str = server.bad_credentials_url  # type: ignore[attr-defined]  # servers with credentials have it
         probes[_bad_credentials_id(kind)] = {"url": wrong_url, **kind.options}
     return probes
 
@@ -134,7 +132,7 @@ def _bad_credentials_id(kind: Kind) -> str:
     return f"{_service_id(kind)}-with-wrong-credentials"
 
 
-# ---- the course
+# ---- the faults
 
 
 class FaultSequence:
@@ -150,7 +148,7 @@ class FaultSequence:
         self._run_initial_ready()
         for fault in self._kind.faults:
             if fault is EXHAUSTED and self._options.reuse:
-                continue  # whoever holds a connection needs no other
+                continue  # a probe with a connection needs no other
             self._run_fault(fault)
 
     def run_short(self) -> None:
@@ -160,7 +158,7 @@ class FaultSequence:
                 self._run_fault(fault)
 
     def _run_initial_ready(self) -> None:
-        """The service with the wrong credentials is watched beside the one with the right ones."""
+        """The service with wrong credentials is polled at the same time."""
         if not self._kind.has_credentials:
             self._hold_phase(READY, UP, bound_s=READY_S)
             return
@@ -170,7 +168,7 @@ class FaultSequence:
         self.phases.append(
             replace(
                 phase,
-                error=WRONG_CREDENTIALS,
+                fault=WRONG_CREDENTIALS,
                 service_id=_bad_credentials_id(self._kind),
                 expected=(DOWN,),
                 bound_s=NEVER_AUTHENTICATED_S,
@@ -187,7 +185,7 @@ class FaultSequence:
     def _hold_phase(
         self, fault: str, *expected: str, bound_s: float, was_up: bool = True, duration_s: float | None = None
     ) -> Phase:
-        """Let time pass in the condition that the server is in now."""
+        """Wait while the server stays in its current condition."""
         began_s = time.monotonic()
         if duration_s is None:
             duration_s = bound_s + (HEALTHY_HOLD_S if expected == (UP,) else FAULT_HOLD_S)
@@ -195,7 +193,7 @@ class FaultSequence:
             raise CampaignStoppedError
         phase = Phase(
             kind=self._kind.name,
-            error=fault,
+            fault=fault,
             service_id=_service_id(self._kind),
             expected=expected,
             began_s=began_s,

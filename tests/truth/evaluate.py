@@ -1,4 +1,4 @@
-"""What the node said, against what was so. Pure functions: samples and phases in, rows out."""
+"""Compare the statuses that a node reported with the known conditions. Pure functions: samples and phases to rows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 UP, INITIALIZING, DOWN = "Up", "Initializing", "Down"
 STATUS_BY_CODE = {200: UP, 206: INITIALIZING, 503: DOWN}
 LIST, HEALTH = "list", "health"
-MIN_SAMPLES = 20  # of each source, past the bound; fewer prove nothing
+MIN_SAMPLES = 20  # of each source after the bound; fewer are not enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One answer about one service. What is no status is kept as it was said: "404", "no answer"."""
+    """One response about one service. `reported` is a status, or for example "404" or "no answer"."""
 
     service_id: str
-    source: str  # the list of services, or the service's own health
+    source: str  # the list of services or the health of the service
     requested_s: float
     answered_s: float
     reported: str
@@ -28,25 +28,25 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A time in which a server is in one known condition, from when it has been brought there."""
+    """A time in which a server is in one known condition."""
 
     kind: str
-    error: str
+    fault: str
     service_id: str
-    expected: tuple[str, ...]  # the last one is to hold from the bound on; those before it come first
+    expected: tuple[str, ...]  # in this order; the last one from the bound on
     began_s: float
     ended_s: float
     bound_s: float
-    was_up: bool = True  # otherwise no 200 is right, however early
+    was_up: bool = True  # if False, every 200 is false, also before the bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     kind: str
-    error: str
+    fault: str
     expected: tuple[str, ...]
     observed: tuple[str, ...]
-    detected_s: float | None  # from when it was said and never again anything else; None: not until the end
+    detected_s: float | None  # when the last expected status became permanent; None: not until the end
     bound_s: float
     false_200s: int = 0
     false_downs: int = 0
@@ -67,13 +67,13 @@ def evaluate_phase(phase: Phase, samples: Iterable[Sample]) -> Row:
     ours = [sample for sample in samples if sample.service_id == phase.service_id and _is_within(phase, sample)]
     late = [sample for sample in ours if sample.requested_s > phase.began_s + phase.bound_s]
     is_healthy = phase.expected == (UP,)
-    # What leads to the last status is looked for from the beginning; a status that is to hold, only once it must.
-    telling = ours if len(phase.expected) > 1 else late
+    # Several statuses are compared from the beginning of the phase; a single one only from the bound on.
+    relevant = ours if len(phase.expected) > 1 else late
     return Row(
         kind=phase.kind,
-        error=phase.error,
+        fault=phase.fault,
         expected=phase.expected,
-        observed=_observed_statuses(telling, phase.expected),
+        observed=_observed_statuses(relevant, phase.expected),
         detected_s=_detected_s(phase, ours),
         bound_s=phase.bound_s,
         false_200s=0 if is_healthy else _count(UP, late if phase.was_up else ours),
@@ -95,24 +95,24 @@ def _count(status: str, samples: Sequence[Sample]) -> int:
 
 
 def _observed_statuses(samples: Sequence[Sample], expected: tuple[str, ...]) -> tuple[str, ...]:
-    """What each source said, without repetitions; where they differ, the one that was not expected."""
+    """The statuses without repetitions; if the sources differ, those that are not the expected ones."""
     by_source = [
-        tuple(said for said, _ in groupby(sample.reported for sample in samples if sample.source == source))
+        tuple(status for status, _ in groupby(sample.reported for sample in samples if sample.source == source))
         for source in (LIST, HEALTH)
     ]
-    return next((seen for seen in by_source if seen != expected), expected)
+    return next((statuses for statuses in by_source if statuses != expected), expected)
 
 
 def _detected_s(phase: Phase, samples: Sequence[Sample]) -> float | None:
-    wanted = phase.expected[-1]
-    last_wrong = max((place for place, sample in enumerate(samples) if sample.reported != wanted), default=-1)
+    last = phase.expected[-1]
+    last_wrong = max((index for index, sample in enumerate(samples) if sample.reported != last), default=-1)
     if last_wrong + 1 >= len(samples):
         return None
     return samples[last_wrong + 1].answered_s - phase.began_s if last_wrong >= 0 else 0.0
 
 
 def _disagreements(samples: Sequence[Sample]) -> int:
-    """Healths that neither the list before nor the list after bears out; a change between two of them is none."""
+    """Health samples that differ from the list before and the list after; a change between them does not count."""
     return sum(
         sample.source == HEALTH and sample.reported not in {before.reported, after.reported}
         for before, sample, after in zip(samples, samples[1:], samples[2:], strict=False)
@@ -120,10 +120,10 @@ def _disagreements(samples: Sequence[Sample]) -> int:
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
-    """One row for each fault of a kind: the worst of it where it was seen more than once."""
+    """One row for each fault of a kind: the worst one if the fault occurred more than once."""
     found: dict[tuple[str, str], Row] = {}
     for row in rows:
-        key = (row.kind, row.error)
+        key = (row.kind, row.fault)
         found[key] = _worst_of(found[key], row) if key in found else row
     return list(found.values())
 

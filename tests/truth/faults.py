@@ -1,4 +1,4 @@
-"""What is done to a server, what the node is to say of it then, and by when. A fault lasts as long as its block."""
+"""Faults: how each is injected, the expected status, and the bound. A fault lasts as long as its block."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from tests.support.servers.base import RealServer
 
-    Injector = Callable[[Any], AbstractContextManager[None]]  # on a server that can be hurt so
+    Injector = Callable[[Any], AbstractContextManager[None]]  # the argument is the server
 
-# The replicas are told to give a silent primary up after 2 or 3 s, and see to it once a second or so. Before that, they
-# do not know themselves that they are cut off.
+# The replicas drop a primary that sends nothing after 2 or 3 s, and check about once a second. Before that they do not
+# know that they are disconnected.
 REPLICATION_TIMEOUT_S = 5.0
 
 READY, RESTARTED = "ready", "restarted"
@@ -33,7 +33,7 @@ class Fault:
     inject: Injector
     expected: str
     bound_s: float
-    state_after: str = READY  # what the server is when it is over
+    state_after: str = READY  # the condition after the fault
 
 
 @contextmanager
@@ -86,21 +86,21 @@ def loading(server: Any) -> Iterator[None]:
     server.finish_loading()
 
 
-def with_state(what: Mapping[str, object], defaults: Mapping[str, object]) -> Injector:
-    """Of servers that say of themselves what they are told to."""
+def with_state(state: Mapping[str, object], defaults: Mapping[str, object]) -> Injector:
+    """For scripted servers."""
 
     @contextmanager
-    def told(server: Any) -> Iterator[None]:
-        server.set(**what)
+    def inject(server: Any) -> Iterator[None]:
+        server.set(**state)
         yield
         server.set(**defaults)
 
-    return told
+    return inject
 
 
 @contextmanager
 def stale_block(server: Any) -> Iterator[None]:
-    """Its newest block is one of two hours ago, as while it catches up with its chain."""
+    """The newest block is two hours old, as while the client syncs."""
     server.mine(age_s=7200)
     yield
     server.mine()
@@ -117,7 +117,7 @@ def primary_killed(replica: Any) -> Iterator[None]:
 
 @contextmanager
 def primary_frozen(replica: Any) -> Iterator[None]:
-    """Nothing comes from its primary any more, not even the end of their connection."""
+    """The primary sends nothing, and the connection stays open."""
     replica.primary.freeze()
     yield
     replica.primary.thaw()
@@ -126,7 +126,7 @@ def primary_frozen(replica: Any) -> Iterator[None]:
 
 @contextmanager
 def without_quorum(member: Any) -> Iterator[None]:
-    """Of three members one is left. It takes an election that nobody wins until it knows."""
+    """One of three members is left. It notices after an election without a winner."""
     for other in member.other_members:
         other.kill()
     member.wait_until_leaderless()
@@ -135,8 +135,8 @@ def without_quorum(member: Any) -> Iterator[None]:
         other.start()
 
 
-def starting(inflict: Injector, then: str = READY) -> Fault:
-    return Fault("starting", inflict, INITIALIZING, NOT_READY_S, then)
+def starting(inject: Injector, state_after: str = READY) -> Fault:
+    return Fault("starting", inject, INITIALIZING, NOT_READY_S, state_after)
 
 
 KILLED = Fault("killed", killed, DOWN, REFUSED_S, RESTARTED)
@@ -154,7 +154,7 @@ WITHOUT_PEERS = starting(with_state({"peers": 0}, {"peers": 3}))
 NOT_SERVING = starting(with_state({"status": "NOT_SERVING"}, {"status": "SERVING"}))
 STALE_BLOCK = starting(stale_block)
 
-# Beside the wrong credentials, which cost no time.
+# Wrong credentials are tested too, at the same time.
 SHORT_FAULTS = (KILLED, FROZEN)
 
 # The columns of the matrix.

@@ -1,4 +1,4 @@
-"""The table of kinds: how the server of each is made, how it is looked at, and what can be done to it."""
+"""The kinds of the campaign: server, probe options and faults of each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     name: str
-    make: Make  # not started; what it needs beside itself runs until the stack ends
+    make: Make  # not started; other servers that it needs run until the stack ends
     faults: tuple[Fault, ...]  # in this order
     has_credentials: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of its probe
@@ -56,18 +56,18 @@ class Kind:
 
 
 COMMON_FAULTS = (KILLED, FROZEN, UNRESPONSIVE, RESETS)
-FAKE_SERVER_NOTE = "no server to be had: a test server written from the protocol's documentation"
+FAKE_SERVER_NOTE = "no package: a scripted server that follows the documentation of the protocol"
 
 
-def standalone(made_by: Callable[[Path], RealServer]) -> Make:
-    return lambda folder, _: made_by(folder)
+def standalone(make_server: Callable[[Path], RealServer]) -> Make:
+    return lambda folder, _: make_server(folder)
 
 
-def replica_of(made_by: Callable[[Path], Any]) -> Make:
-    """A replica, whose primary runs."""
+def replica_of(make_primary: Callable[[Path], Any]) -> Make:
+    """A replica of a running primary."""
 
     def make(folder: Path, stack: ExitStack) -> RealServer:
-        primary = stack.enter_context(made_by(folder / "primary"))
+        primary = stack.enter_context(make_primary(folder / "primary"))
         replica: RealServer = primary.replica(folder / "replica")
         return replica
 
@@ -75,7 +75,7 @@ def replica_of(made_by: Callable[[Path], Any]) -> Make:
 
 
 class EtcdMember(EtcdServer):
-    """One of three."""
+    """One of three members."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "m1", member="m1")

@@ -1,4 +1,4 @@
-"""The matrix: kind by fault, on a terminal as one line for each, in Markdown as a table of kinds and faults."""
+"""The matrix of kinds and faults: as plain text with a line for each fault, and as a Markdown table."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
     from tests.truth.evaluate import Row
 
-HEADINGS = ("kind", "fault", "expected", "seen", "seconds", "bound", "200 past it", "false Downs", "")
+HEADINGS = ("kind", "fault", "expected", "observed", "seconds", "bound", "200 after it", "false Downs", "")
 EMPTY_CELL = "—"
 
 
 def totals(rows: Sequence[Row]) -> tuple[int, int]:
-    """The samples that said 200 past the bound, and the false Downs while healthy."""
+    """The samples with 200 after the bound, and the false Downs while healthy."""
     return sum(row.false_200s for row in rows), sum(row.false_downs for row in rows)
 
 
 def plain(rows: Sequence[Row]) -> str:
     cells = [HEADINGS, *(_line(row) for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(HEADINGS))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     return "\n".join([*lines, *_absent(rows)])
 
@@ -31,7 +31,7 @@ def _line(row: Row) -> tuple[str, ...]:
     is_healthy = row.expected == ("Up",)
     return (
         row.kind,
-        row.error,
+        row.fault,
         _statuses(row.expected),
         _statuses(row.observed),
         _seconds(row),
@@ -45,7 +45,7 @@ def _line(row: Row) -> tuple[str, ...]:
 def _absent(rows: Sequence[Row]) -> list[str]:
     lines = []
     for kind in dict.fromkeys(row.kind for row in rows):
-        absent = [name for name in FAULT_NAMES if name not in {row.error for row in rows if row.kind == kind}]
+        absent = [name for name in FAULT_NAMES if name not in {row.fault for row in rows if row.kind == kind}]
         lines += [f"{kind}: {EMPTY_CELL} {', '.join(absent)}"] if absent else []
     return ["", *lines] if lines else []
 
@@ -61,17 +61,17 @@ def _seconds(row: Row) -> str:
 def _problem_text(row: Row) -> str:
     if row.is_correct:
         return ""
-    said = [f"{row.disagreements} times, list and health disagree"] if row.disagreements else []
-    return "; ".join(["WRONG", *said, *([] if row.has_enough_samples else ["too few samples"])])
+    disagreements = [f"list and health disagree {row.disagreements} times"] if row.disagreements else []
+    return "; ".join(["WRONG", *disagreements, *([] if row.has_enough_samples else ["too few samples"])])
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """One line for each kind: what was seen of each fault and after how many seconds, and its two totals."""
-    by_place = {(row.kind, row.error): row for row in rows}
-    lines = [["kind", *FAULT_NAMES, "200 past the bound", "false Downs"]]
+    """One line for each kind: the observed status and the seconds for each fault, and the two totals."""
+    by_fault = {(row.kind, row.fault): row for row in rows}
+    lines = [["kind", *FAULT_NAMES, "200 after the bound", "false Downs"]]
     lines += [["---"] * len(lines[0])]
     for kind in dict.fromkeys(row.kind for row in rows):
-        found = [by_place.get((kind, fault)) for fault in FAULT_NAMES]
+        found = [by_fault.get((kind, fault)) for fault in FAULT_NAMES]
         sums = totals([row for row in found if row is not None])
         lines += [[kind, *(EMPTY_CELL if row is None else _cell(row) for row in found), *map(str, sums)]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

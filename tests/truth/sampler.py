@@ -1,4 +1,4 @@
-"""Asks a node again and again, as its clients do, and keeps every answer with its time."""
+"""Polls a node as its clients do, and records every response with its time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 5.0
 
 
 class Sampler:
-    """One thread and one connection, for as long as its `with` block runs."""
+    """One thread and one connection inside a `with` block."""
 
     def __init__(self, url: str, service_ids: Sequence[str]) -> None:
         parts = urlsplit(url)
@@ -53,26 +53,32 @@ class Sampler:
             self.longest_gap_s = max(self.longest_gap_s, now_s - last_s)
             last_s = now_s
             self._poll_once()
-            due_s = max(due_s + POLL_INTERVAL_S, time.monotonic())  # what was missed is not made up for
+            due_s = max(due_s + POLL_INTERVAL_S, time.monotonic())  # missed polls are not repeated
         self._ended_s = time.monotonic()
 
     def _poll_once(self) -> None:
         self.round_count += 1
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         statuses = self._statuses()
         answered_s = time.monotonic()
         for service_id in self._service_ids:
-            said = statuses.get(service_id, "not listed") if isinstance(statuses, dict) else statuses
-            self._record(service_id, LIST, asked_s, answered_s, said)
+            reported = statuses.get(service_id, "not listed") if isinstance(statuses, dict) else statuses
+            self._record(service_id, LIST, requested_s, answered_s, reported)
         for service_id in self._service_ids:
-            asked_s = time.monotonic()
+            requested_s = time.monotonic()
             code, _ = self._get(f"/svc/node/services/{quote(service_id, safe='')}/health")
-            said = STATUS_BY_CODE.get(code, str(code)) if code else "no answer"
-            self._record(service_id, HEALTH, asked_s, time.monotonic(), said)
+            reported = STATUS_BY_CODE.get(code, str(code)) if code else "no answer"
+            self._record(service_id, HEALTH, requested_s, time.monotonic(), reported)
 
-    def _record(self, service_id: str, source: str, asked_s: float, answered_s: float, said: str) -> None:
+    def _record(self, service_id: str, source: str, requested_s: float, answered_s: float, reported: str) -> None:
         self.samples.append(
-            Sample(service_id=service_id, source=source, requested_s=asked_s, answered_s=answered_s, reported=said)
+            Sample(
+                service_id=service_id,
+                source=source,
+                requested_s=requested_s,
+                answered_s=answered_s,
+                reported=reported,
+            )
         )
 
     def _statuses(self) -> dict[str, str] | str:
@@ -82,7 +88,7 @@ class Sampler:
         return {service["id"]: service["status"] for service in json.loads(body)["services"]}
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        """Code 0 where there was no answer; the next question is asked on a new connection."""
+        """Code 0 if there is no response; the next request uses a new connection."""
         try:
             self._connection.request("GET", path)
             response = self._connection.getresponse()

@@ -93,7 +93,7 @@ class CheckRunner:
         raise AssertionError(f"{step} was not reached: {steps}")
 
     def leaks_nothing(self, url: str, *, deadline_s: float = WAIT_TIMEOUT_S, **options: Any) -> Verdict:
-        """After more checks, the number of open files is the same as after the first: an event loop opens some itself."""
+        """More checks open no more files than the first one; an event loop opens some itself."""
         probe = make_probe({"url": url, **options})
 
         async def main() -> Verdict:

@@ -343,7 +343,9 @@ def test_a_large_response_is_failed(check: CheckRunner) -> None:
             peer.send(b"\0\x40\0\0\0\0\0\0\x01" + b"x" * 16384)
 
     with Backend(flood) as backend:
-        assert check(f"grpc://{backend.address}") == UNEXPECTED_RESPONSE
+        verdict = check(f"grpc://{backend.address}")
+    # The size limit, or HTTP/2's flow control if all frames arrive at once.
+    assert verdict in (UNEXPECTED_RESPONSE, PROTOCOL_ERROR)
 
 
 def test_the_request_has_the_headers_of_grpc(check: CheckRunner) -> None:

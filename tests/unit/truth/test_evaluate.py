@@ -1,6 +1,9 @@
-"""The judge of the truth campaign, on samples made by hand: it must be able to find the node guilty."""
+"""The evaluation of the truth campaign finds every kind of false status."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,7 @@ BEGAN_S, BOUND_S, ENDED_S = 100.0, 3.0, 106.0
 def phase(*expected: str, was_up: bool = True) -> Phase:
     return Phase(
         kind="redis",
-        error="killed",
+        fault="killed",
         service_id="cache",
         expected=expected,
         began_s=BEGAN_S,
@@ -22,14 +25,14 @@ def phase(*expected: str, was_up: bool = True) -> Phase:
     )
 
 
-def sample(at_s: float, said: str, source: str = LIST, service_id: str = "cache") -> Sample:
-    return Sample(service_id=service_id, source=source, requested_s=at_s, answered_s=at_s + 0.001, reported=said)
+def sample(at_s: float, reported: str, source: str = LIST, service_id: str = "cache") -> Sample:
+    return Sample(service_id=service_id, source=source, requested_s=at_s, answered_s=at_s + 0.001, reported=reported)
 
 
-def said(*changes: tuple[float, str]) -> list[Sample]:
-    """What list and health say twenty times a second from well before the phase until well after it.
+def samples_with(*changes: tuple[float, str]) -> list[Sample]:
+    """Samples of list and health, twenty a second, from before the phase until after it.
 
-    Each change is a time and what is said from then on.
+    Each change is a time and the status from then on.
     """
     samples = []
     for tick in range(int((BEGAN_S - 1) * 20), int((ENDED_S + 1) * 20)):
@@ -39,29 +42,29 @@ def said(*changes: tuple[float, str]) -> list[Sample]:
     return samples
 
 
-# ---- 200 past the bound
+# ---- 200 after the bound
 
 
 def test_a_down_in_time_is_right() -> None:
-    row = evaluate_phase(phase(DOWN), said((102.5, DOWN)))
+    row = evaluate_phase(phase(DOWN), samples_with((102.5, DOWN)))
     assert row.is_correct
     assert row.observed == (DOWN,)
     assert row.detected_s == pytest.approx(2.5, abs=0.05)
     assert row.sample_count == 2 * 6 * 20
 
 
-def test_each_200_past_the_bound_is_counted_from_the_list_and_from_the_health() -> None:
-    row = evaluate_phase(phase(DOWN), said((104.0, DOWN)))
-    assert row.false_200s == 39  # twenty of the health, and of the list all but the one at the bound
+def test_each_200_after_the_bound_is_counted_in_list_and_health() -> None:
+    row = evaluate_phase(phase(DOWN), samples_with((104.0, DOWN)))
+    assert row.false_200s == 39  # twenty of the health and nineteen of the list: the one at the bound does not count
     assert row.observed == (UP, DOWN)
     assert not row.is_correct
 
 
 @pytest.mark.parametrize("source", [LIST, HEALTH])
-def test_a_single_200_past_the_bound_is_found_in_either_of_them(source: str) -> None:
+def test_a_single_200_after_the_bound_is_found_in_either_source(source: str) -> None:
     samples = [
         sample(each.requested_s, UP, source) if each.source == source and 104.0 <= each.requested_s < 104.05 else each
-        for each in said((101.0, DOWN))
+        for each in samples_with((101.0, DOWN))
     ]
     row = evaluate_phase(phase(DOWN), samples)
     assert row.false_200s == 1
@@ -69,21 +72,21 @@ def test_a_single_200_past_the_bound_is_found_in_either_of_them(source: str) -> 
     assert not row.is_correct
 
 
-def test_a_node_that_says_200_for_ever_is_found_out() -> None:
-    row = evaluate_phase(phase(DOWN), said())
+def test_a_node_that_always_reports_200_is_wrong() -> None:
+    row = evaluate_phase(phase(DOWN), samples_with())
     assert row.false_200s == 119
     assert row.observed == (UP,)
     assert row.detected_s is None
 
 
-def test_a_200_within_the_bound_is_forgiven_only_to_what_was_up() -> None:
-    samples = said((101.0, DOWN))
+def test_a_200_before_the_bound_is_false_only_if_the_service_was_not_up() -> None:
+    samples = samples_with((101.0, DOWN))
     assert evaluate_phase(phase(DOWN), samples).false_200s == 0
     assert evaluate_phase(phase(DOWN, was_up=False), samples).false_200s == 40
 
 
-def test_another_status_than_the_expected_one_is_wrong_even_if_it_is_no_200() -> None:
-    row = evaluate_phase(phase(INITIALIZING), said((101.0, DOWN)))
+def test_another_status_than_the_expected_one_is_wrong_even_if_it_is_not_200() -> None:
+    row = evaluate_phase(phase(INITIALIZING), samples_with((101.0, DOWN)))
     assert (row.false_200s, row.observed) == (0, (DOWN,))
     assert not row.is_correct
 
@@ -91,14 +94,14 @@ def test_another_status_than_the_expected_one_is_wrong_even_if_it_is_no_200() ->
 # ---- false Downs
 
 
-def test_up_for_all_the_time_that_it_must_be_is_right() -> None:
-    row = evaluate_phase(phase(UP), said((BEGAN_S - 1, DOWN), (102.9, UP)))
+def test_up_from_the_bound_on_is_right() -> None:
+    row = evaluate_phase(phase(UP), samples_with((BEGAN_S - 1, DOWN), (102.9, UP)))
     assert row.is_correct
     assert row.detected_s == pytest.approx(2.9, abs=0.05)
 
 
 def test_each_down_of_a_healthy_server_is_counted() -> None:
-    row = evaluate_phase(phase(UP), said((104.0, DOWN), (104.5, UP)))
+    row = evaluate_phase(phase(UP), samples_with((104.0, DOWN), (104.5, UP)))
     assert row.false_downs == 20
     assert row.false_200s == 0
     assert row.observed == (UP, DOWN, UP)
@@ -106,8 +109,8 @@ def test_each_down_of_a_healthy_server_is_counted() -> None:
     assert row.detected_s == pytest.approx(4.5, abs=0.05)
 
 
-def test_a_healthy_server_that_is_initializing_is_no_down_but_wrong() -> None:
-    row = evaluate_phase(phase(UP), said((104.0, INITIALIZING), (104.5, UP)))
+def test_initializing_of_a_healthy_server_is_wrong_but_not_a_false_down() -> None:
+    row = evaluate_phase(phase(UP), samples_with((104.0, INITIALIZING), (104.5, UP)))
     assert row.false_downs == 0
     assert not row.is_correct
 
@@ -115,46 +118,47 @@ def test_a_healthy_server_that_is_initializing_is_no_down_but_wrong() -> None:
 # ---- one status after another
 
 
-def test_what_comes_before_the_last_status_is_asked_for_too() -> None:
+def test_the_statuses_before_the_last_one_are_compared_too() -> None:
     never_started = phase(INITIALIZING, DOWN, was_up=False)
-    assert evaluate_phase(never_started, said((0.0, INITIALIZING), (102.0, DOWN))).is_correct
-    assert evaluate_phase(never_started, said((0.0, DOWN))).observed == (DOWN,)
-    assert evaluate_phase(never_started, said((0.0, INITIALIZING))).observed == (INITIALIZING,)
+    assert evaluate_phase(never_started, samples_with((0.0, INITIALIZING), (102.0, DOWN))).is_correct
+    assert evaluate_phase(never_started, samples_with((0.0, DOWN))).observed == (DOWN,)
+    assert evaluate_phase(never_started, samples_with((0.0, INITIALIZING))).observed == (INITIALIZING,)
 
 
-# ---- what else can be wrong
+# ---- other errors
 
 
-def test_a_list_and_a_health_that_contradict_each_other_are_found() -> None:
-    samples = [each if each.source == LIST else sample(each.requested_s, UP, HEALTH) for each in said((101.0, DOWN))]
+def test_a_list_and_a_health_that_disagree_are_found() -> None:
+    correct = samples_with((101.0, DOWN))
+    samples = [each if each.source == LIST else sample(each.requested_s, UP, HEALTH) for each in correct]
     row = evaluate_phase(phase(DOWN), samples)
-    assert row.disagreements == 99  # of the hundred, the last has no list after it
+    assert row.disagreements == 99  # the last of the hundred has no list after it
     assert row.false_200s == 60
     assert not row.is_correct
 
 
-def test_a_change_between_list_and_health_is_no_contradiction() -> None:
+def test_a_change_between_list_and_health_is_not_a_disagreement() -> None:
     for change_s in (101.0, 101.005, 101.015):
-        assert evaluate_phase(phase(DOWN), said((change_s, DOWN))).disagreements == 0
+        assert evaluate_phase(phase(DOWN), samples_with((change_s, DOWN))).disagreements == 0
 
 
-def test_too_few_samples_prove_nothing() -> None:
-    all_right = said((101.0, DOWN))
-    row = evaluate_phase(phase(DOWN), [each for each in all_right if each.requested_s < 103.5])
+def test_too_few_samples_are_wrong() -> None:
+    correct = samples_with((101.0, DOWN))
+    row = evaluate_phase(phase(DOWN), [each for each in correct if each.requested_s < 103.5])
     assert (row.observed, row.false_200s) == ((DOWN,), 0)
     assert not row.is_correct
-    assert not evaluate_phase(phase(DOWN), [each for each in all_right if each.source == LIST]).is_correct
+    assert not evaluate_phase(phase(DOWN), [each for each in correct if each.source == LIST]).is_correct
     assert not evaluate_phase(phase(DOWN), []).is_correct
 
 
-def test_no_answer_is_not_the_answer_that_was_expected() -> None:
-    row = evaluate_phase(phase(DOWN), said((101.0, DOWN), (104.0, "no answer")))
+def test_a_missing_response_is_wrong() -> None:
+    row = evaluate_phase(phase(DOWN), samples_with((101.0, DOWN), (104.0, "no answer")))
     assert row.observed == (DOWN, "no answer")
     assert not row.is_correct
 
 
-def test_only_what_is_said_of_the_service_and_within_the_phase_counts() -> None:
-    samples = said((101.0, DOWN), (ENDED_S, UP))  # healed
+def test_only_samples_of_the_service_within_the_phase_count() -> None:
+    samples = samples_with((101.0, DOWN), (ENDED_S, UP))
     others = [sample(each.requested_s, UP, each.source, "another") for each in samples]
     assert evaluate_phase(phase(DOWN), [*others, *samples]).is_correct
 
@@ -162,12 +166,14 @@ def test_only_what_is_said_of_the_service_and_within_the_phase_counts() -> None:
 # ---- the same fault more than once
 
 
-def row(**words: object) -> Row:
-    given = {"kind": "redis", "fault": "restarted", "expected": (UP,), "seen": (UP,), "detected_s": 1.0, "bound_s": 3.0}
-    return Row(**{**given, **words})  # type: ignore[arg-type]
+BASE_ROW = Row(kind="redis", fault="restarted", expected=(UP,), observed=(UP,), detected_s=1.0, bound_s=3.0)
 
 
-def test_of_a_fault_that_was_seen_twice_the_worse_is_told() -> None:
+def row(**fields: Any) -> Row:
+    return replace(BASE_ROW, **fields)
+
+
+def test_the_worst_result_of_a_repeated_fault_counts() -> None:
     wrong = row(observed=(UP, DOWN), false_downs=3, detected_s=2.0)
     for rows in ([row(), wrong], [wrong, row()]):
         (found,) = merge_rows(rows)
@@ -177,9 +183,9 @@ def test_of_a_fault_that_was_seen_twice_the_worse_is_told() -> None:
     assert not merge_rows([row(), row(has_enough_samples=False)])[0].is_correct
 
 
-def test_faults_and_kinds_keep_their_order_and_their_own_rows() -> None:
-    rows = [row(), row(error="killed"), row(kind="nats"), row()]
-    assert [(found.kind, found.error) for found in merge_rows(rows)] == [
+def test_each_fault_of_a_kind_has_one_row_in_the_original_order() -> None:
+    rows = [row(), row(fault="killed"), row(kind="nats"), row()]
+    assert [(found.kind, found.fault) for found in merge_rows(rows)] == [
         ("redis", "restarted"),
         ("redis", "killed"),
         ("nats", "restarted"),

@@ -18,7 +18,7 @@ from tests.truth.timing import (
 
 
 def test_the_bounds_follow_from_the_settings() -> None:
-    """Worked out by hand from interval 1 s, timeout 0.8 s, fall 3, rise 2, and 0.05 s + 0.1 s a look for lateness."""
+    """Calculated from interval 1 s, timeout 0.8 s, fall 3, rise 2, and 0.05 s + 0.1 s per check for lateness."""
     assert (INTERVAL_S, TIMEOUT_S, FALL, RISE) == (1.0, 0.8, 3, 2)
     assert pytest.approx(1.05 + 2 * 0.21 + 0.35) == REFUSED_S
     assert pytest.approx(1.05 + 3 * 0.8 + 0.35) == HUNG_S
@@ -28,11 +28,11 @@ def test_the_bounds_follow_from_the_settings() -> None:
     assert pytest.approx(2 + HUNG_S) == NEVER_AUTHENTICATED_S
 
 
-def test_no_bound_is_longer_than_what_the_docs_promise_in_any_case() -> None:
+def test_no_bound_is_longer_than_the_documented_maximum() -> None:
     lateness_s = FALL * 0.1 + 0.05
     assert FALL * INTERVAL_S + TIMEOUT_S + lateness_s >= HUNG_S
 
 
-def test_the_node_is_told_the_same_settings() -> None:
+def test_the_node_has_the_same_settings() -> None:
     for line in ('interval = "1000ms"', 'timeout = "800ms"', "fall = 3", "rise = 2", 'start_period = "2000ms"'):
         assert line in DEFAULTS
