@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.client.address import parse_node_address
+from svcnode.config import find_file
+from svcnode.config.settings import DEFAULT_LISTEN
+from svcnode.config.sources import Source
+from svcnode.config.validate import validate_keys
 from svcnode.core.address import UNIX_PREFIX, Address, parse_address
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import os_error_text
 from svcnode.operator.auth import is_local_address
+from svcnode.probes.interpolate import interpolate
 
 if TYPE_CHECKING:
     import argparse
 
     from svcnode.config.schema import FileTable
-    from svcnode.config.sources import Source
 
 TOKEN_VARIABLE = "SVCNODE_SECURITY_OPERATOR_TOKEN"  # noqa: S105  a name
 _REQUIRED_KEYS = {
@@ -58,10 +62,6 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
     """Reads only the keys needed here: secrets and drivers of services may be missing on this machine, and an error
     elsewhere in the file may be the reason to run `svcnode explain`.
     """
-    from svcnode.config import find_file
-    from svcnode.config.sources import Source
-    from svcnode.config.validate import validate_keys
-
     try:
         source = Source(find_file(arguments.config), os.environ, ())
         table = validate_keys(source, _REQUIRED_KEYS)
@@ -83,8 +83,6 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
 
 def _operator_address(table: FileTable, source: Source) -> Address:
     """The operator address; of several, one on this machine, since it usually requires no token."""
-    from svcnode.config.settings import DEFAULT_LISTEN
-
     server = table.get("server", {})
     if not server.get("operator", True):
         raise source.error(("server", "operator"), "is false, so this node serves no details")
@@ -102,8 +100,6 @@ def _operator_address(table: FileTable, source: Source) -> Address:
 
 
 def _token_from_config(table: FileTable, source: Source) -> str | None:
-    from svcnode.probes.interpolate import interpolate
-
     given = table.get("security", {}).get("operator_token")
     if given is None:
         return None
@@ -139,8 +135,6 @@ def _read_token(given: str) -> str:
 
 
 def _token_from_environment() -> str | None:
-    from svcnode.probes.interpolate import interpolate
-
     given = os.environ.get(TOKEN_VARIABLE)
     return _check_token(TOKEN_VARIABLE, str(interpolate(given, os.environ))) if given else None
 

@@ -154,7 +154,7 @@ def _format_json(url: str, result: _ProbeResult) -> str:
         {
             "time": result.at.isoformat(timespec="milliseconds"),
             "url": url,
-            "verdict": result.verdict.outcome.value,
+            "outcome": result.verdict.outcome.value,
             "code": result.verdict.code,
             "reason": result.verdict.reason,
             "duration_ms": round(result.duration_s * 1000, 3),
