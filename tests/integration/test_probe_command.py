@@ -288,9 +288,9 @@ def test_the_step_that_was_not_completed_is_marked(listening_port: Port, port: P
 
 def test_json_is_one_object_with_verdict_code_and_steps(web: str) -> None:
     document = as_json(f"{web}/404")
-    assert list(document) == ["time", "url", "verdict", "code", "reason", "duration_ms", "steps"]
+    assert list(document) == ["time", "url", "outcome", "code", "reason", "duration_ms", "steps"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", document["time"])
-    assert (document["url"], document["verdict"], document["code"]) == (f"{web}/404", "failed", "not_found")
+    assert (document["url"], document["outcome"], document["code"]) == (f"{web}/404", "failed", "not_found")
     assert document["reason"].endswith(f": {web}/404")
     assert [list(step) for step in document["steps"]] == [["name", "detail", "duration_ms", "done"]] * 2
     assert [(step["name"], step["detail"], step["done"]) for step in document["steps"]] == [
@@ -350,7 +350,7 @@ def test_characters_outside_the_encoding_are_shown_as_escapes(encoding: str, sho
 def test_an_option_is_toml_or_a_string_without_quotes(options: list[str], verdict: str, web: str) -> None:
     arguments = [word for option in options for word in ("-o", option)]
     document = as_json(f"{web}/404", *arguments, environ={"TOKEN": "let-me-in"})
-    assert document["verdict"] == verdict, document["reason"]
+    assert document["outcome"] == verdict, document["reason"]
 
 
 # ---- watching
@@ -396,9 +396,9 @@ def test_watching_as_json_is_one_object_per_line(port: Port) -> None:
         assert process.stdout is not None
         documents = [json.loads(process.stdout.readline()) for _ in range(2)]
         port.open()
-        while documents[-1]["verdict"] != "ready":
+        while documents[-1]["outcome"] != "ready":
             documents.append(json.loads(process.stdout.readline()))
-    assert documents[0]["verdict"] == documents[1]["verdict"] == "failed"
+    assert documents[0]["outcome"] == documents[1]["outcome"] == "failed"
     assert documents[0]["time"] < documents[1]["time"]
 
 

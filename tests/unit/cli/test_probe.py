@@ -177,5 +177,5 @@ def test_control_characters_in_a_reason_are_shown_as_escapes() -> None:
 def test_with_allow_exec_a_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "exec:", "-o", 'argv=["/bin/sh", "-c", "exit 75"]', "--allow-exec", "--json"]) == 1
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (result["verdict"], result["code"]) == ("not_ready", "exit_status")
+    assert (result["outcome"], result["code"]) == ("not_ready", "exit_status")
     assert [step["name"] for step in result["steps"]] == ["start", "run"]
