@@ -375,7 +375,7 @@ def test_a_hidden_page_closes_its_stream_when_another_page_is_visible(tmp_path: 
                 node_page.page.clock.run_for(16_000)
             node_page.expect_health("unhealthy")
         assert {url.partition(f":{agent.port}/")[2] for url in node_page.requests} <= {
-            "details?attempts=0&id=",
+            "details?recent_checks=0&id=",
             "static/unhealthy.svg",
         }
 

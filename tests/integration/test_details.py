@@ -76,11 +76,11 @@ def test_a_checked_service_has_all_fields(agent: Agent) -> None:
     assert details["code"] == "connection_refused"
     assert details["probe"].startswith("tcp://127.0.0.1:")
     assert details["counters"]["failures_in_a_row"] >= 3
-    assert 0 <= details["next_check_in_s"] <= 10
-    assert details["evidence"] == {key: details["attempts"][0][key] for key in details["evidence"]}
-    assert 3 <= len(details["attempts"]) <= 20
-    assert {(one["verdict"], one["code"]) for one in details["attempts"]} == {("failed", "connection_refused")}
-    ages = [one["age_s"] for one in details["attempts"]]
+    assert 0 <= details["next_check_in_s"] <= 10 * 1.05, "with jitter"
+    assert details["evidence"] == {key: details["recent_checks"][0][key] for key in details["evidence"]}
+    assert 3 <= len(details["recent_checks"]) <= 20
+    assert {(one["outcome"], one["code"]) for one in details["recent_checks"]} == {("failed", "connection_refused")}
+    ages = [one["age_s"] for one in details["recent_checks"]]
     assert ages == sorted(ages)
 
 
@@ -144,7 +144,7 @@ def test_requests_succeed_while_reloads_add_and_remove_services(tmp_path: Path) 
 
         def request_repeatedly() -> None:
             while not is_done.is_set():
-                for path in ("/details?attempts=1", "/details?id=s1&id=s299", "/details/s1", "/badge/s1.svg"):
+                for path in ("/details?recent_checks=1", "/details?id=s1&id=s299", "/details/s1", "/badge/s1.svg"):
                     codes.add(agent.request(path).code)
 
         thread = threading.Thread(target=request_repeatedly)

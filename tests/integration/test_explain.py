@@ -154,7 +154,7 @@ def test_json_is_the_response_of_the_node(agent_with_faults: Agent) -> None:
     code, text = explanation_of(agent_with_faults, "frozen", "--json")
     details = json.loads(text)
     assert (code, details["id"], details["status"], details["code"]) == (2, "frozen", "Down", "timeout")
-    assert [attempt["code"] for attempt in details["attempts"][:3]] == ["timeout"] * 3
+    assert [check["code"] for check in details["recent_checks"][:3]] == ["timeout"] * 3
     code, text = explanation_of(agent_with_faults, "--json")
     assert (code, json.loads(text)["node"]["health"]) == (2, 503)
 

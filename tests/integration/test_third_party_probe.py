@@ -106,7 +106,7 @@ def test_the_command_runs_a_check(
     process = svcnode(tmp_path, "probe", f"spool:{spool}", "-o", "max_files=3", "--json", pythonpath=installed)
     result = json.loads(process.stdout)
     assert (result["url"], process.stderr) == (f"spool:{spool}", "")
-    assert (process.returncode, result["verdict"], result["code"]) == expected
+    assert (process.returncode, result["outcome"], result["code"]) == expected
 
 
 def test_a_missing_folder_is_failed(installed: Path, tmp_path: Path) -> None:

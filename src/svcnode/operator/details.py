@@ -58,7 +58,7 @@ class ServiceDetails(TypedDict, total=False):
     registered_s: float
     checks: Json
     transitions: int
-    attempts: list[Json]  # the latest first
+    recent_checks: list[Json]  # the latest first
 
 
 class Now(NamedTuple):
@@ -86,18 +86,18 @@ class Now(NamedTuple):
 
 async def all_details(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
     query = parse_query(request.query)
-    with_attempts = _parse_flag(query.get("attempts", ["0"]))
+    with_recent_checks = _parse_flag(query.get("recent_checks", ["0"]))
     if "id" not in query:
-        key, version = ("details", with_attempts), context.process_stats.reload_problem
+        key, version = ("details", with_recent_checks), context.process_stats.reload_problem
         return await context.single_flight.get(
-            key, lambda: _make_response(context, with_attempts=with_attempts), version=version
+            key, lambda: _make_response(context, with_recent_checks=with_recent_checks), version=version
         )
     ids = dict.fromkeys(query["id"])  # without duplicates
     context.node.expire_stale()
     # A client that follows the events must not get a health that is older than the last event.
     versions = context.node.revision, context.process_stats.reload_problem
     node = await context.single_flight.get("node details", lambda: node_details(context), version=versions)
-    return await asyncio.to_thread(lambda: _make_response(context, node, ids, with_attempts=with_attempts))
+    return await asyncio.to_thread(lambda: _make_response(context, node, ids, with_recent_checks=with_recent_checks))
 
 
 async def details_of_one(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
@@ -110,10 +110,10 @@ def _parse_flag(values: list[str]) -> bool:
 
 
 def _make_response(
-    context: OperatorContext, node: Json | None = None, ids: Iterable[str] | None = None, *, with_attempts: bool
+    context: OperatorContext, node: Json | None = None, ids: Iterable[str] | None = None, *, with_recent_checks: bool
 ) -> Response:
     node = node or node_details(context)
-    services = services_details(context.node, context.check_stats, ids, with_attempts=with_attempts)
+    services = services_details(context.node, context.check_stats, ids, with_recent_checks=with_recent_checks)
     # One by one: json.dumps of everything would hold the interpreter lock until it is done.
     encoded = b",".join([_encode(service) for service in services])
     return make_response(200, b'{"node":%s,"services":[%s]}' % (_encode(node), encoded))
@@ -158,18 +158,18 @@ def services_details(
     check_stats: CheckStats,
     ids: Iterable[str] | None = None,
     *,
-    with_attempts: bool = False,
+    with_recent_checks: bool = False,
     now: Now | None = None,
 ) -> Iterator[ServiceDetails]:
     """In the order of the node, or of the ids; unknown ids are left out."""
     builder = _DetailsBuilder(node, check_stats, now or Now.of(node))
     for service, state in node if ids is None else filter(None, map(node.find, ids)):
-        yield builder.build(service, state, with_attempts=with_attempts)
+        yield builder.build(service, state, with_recent_checks=with_recent_checks)
 
 
 def service_details(node: Node, check_stats: CheckStats, service_id: str, now: Now) -> ServiceDetails | None:
-    """With its attempts; None if no service has this id."""
-    return next(services_details(node, check_stats, [service_id], with_attempts=True, now=now), None)
+    """With its recent_checks; None if no service has this id."""
+    return next(services_details(node, check_stats, [service_id], with_recent_checks=True, now=now), None)
 
 
 class _DetailsBuilder:
@@ -181,7 +181,7 @@ class _DetailsBuilder:
         self._now = now
         self._redacted = _RedactionCache()
 
-    def build(self, service: Service, state: ServiceState, *, with_attempts: bool) -> ServiceDetails:
+    def build(self, service: Service, state: ServiceState, *, with_recent_checks: bool) -> ServiceDetails:
         now = self._now
         probe_config, stats = self._node.probe_config(service.id), self._check_stats.get(service.id)
         # Copied in one step: other threads add results.
@@ -212,13 +212,13 @@ class _DetailsBuilder:
             "checks": {outcome.value: stats.checks_by_outcome[outcome] if stats else 0 for outcome in Outcome},
             "transitions": stats.transitions if stats else 0,
         }
-        if with_attempts:
-            details["attempts"] = [self._evidence(one.evidence) | {"status": one.status.value} for one in results]
+        if with_recent_checks:
+            details["recent_checks"] = [self._evidence(one.evidence) | {"status": one.status.value} for one in results]
         return details
 
     def _evidence(self, evidence: Evidence) -> Json:
         return {
-            "verdict": evidence.verdict.outcome.value,
+            "outcome": evidence.verdict.outcome.value,
             "code": evidence.verdict.code,
             "reason": self._redacted[evidence.verdict.reason],
             **self._time_fields(evidence.at_s),

@@ -128,7 +128,7 @@ class NodeCollector(Collector):
     def _failures_by_code(self) -> Metric:
         """By code, not by service: the number of codes is bounded."""
         family = CounterMetricFamily(
-            "svcnode_check_failures", "Checks and reports whose verdict was not ready, by reason code.", labels=["code"]
+            "svcnode_check_failures", "Checks and reports whose outcome was not ready, by reason code.", labels=["code"]
         )
         for code, count in sorted(self._context.check_stats.failures_by_code.copy().items()):
             family.add_metric([code], count)
@@ -241,7 +241,7 @@ def _evidence_ages(services: Iterable[ServiceSample], now_s: float) -> Iterator[
     )
     evidence = GaugeMetricFamily(
         "svcnode_service_evidence_age_seconds",
-        "Age of the latest evidence (unknown verdicts do not count); without any, the time since registration.",
+        "Age of the latest evidence (unknown outcomes do not count); without any, the time since registration.",
         labels=[SERVICE_ID_LABEL],
     )
     limit = GaugeMetricFamily(
@@ -267,8 +267,8 @@ def _check_metrics(services: Iterable[ServiceSample]) -> Iterator[Metric]:
     )
     checks = CounterMetricFamily(
         "svcnode_checks",
-        "Checks of a service and reports about it, by verdict.",
-        labels=[SERVICE_ID_LABEL, "verdict"],
+        "Checks of a service and reports about it, by outcome.",
+        labels=[SERVICE_ID_LABEL, "outcome"],
     )
     transitions = CounterMetricFamily(
         "svcnode_service_transitions",

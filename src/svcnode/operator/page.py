@@ -171,7 +171,7 @@ def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
     return (
         f'<tr role="row" data-id="{escape(service_id)}" data-order="{order}" data-status="{status}" '
         f'data-code="{escape(code)}"{fixed}>'
-        f'<th role="rowheader" scope="row"><a href="details?attempts=1&amp;id={link}" dir="auto"{nowrap}>'
+        f'<th role="rowheader" scope="row"><a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span></td>'
         f'<td role="cell">{_time_element(service["since"], format_duration(service["since_s"]))}</td>'
@@ -194,7 +194,7 @@ def display_reason(service: ServiceDetails) -> tuple[str, str]:
         service["code"] == ReasonCode.NO_EVIDENCE
         and evidence
         and evidence["reason"]
-        and evidence["verdict"] == Outcome.UNKNOWN.value
+        and evidence["outcome"] == Outcome.UNKNOWN.value
     ):
         return evidence["reason"], evidence["code"]
     return service["reason"], service["code"]

@@ -135,6 +135,8 @@ def _load_kind(scheme: str) -> ProbeKind:
         raise ProbeError(
             f'invalid entry point "{target}" for the scheme {scheme}: must be a dataclass derived from svcnode.Probe'
         )
+    if missing := sorted(kind.__abstractmethods__):
+        raise ProbeError(f'invalid entry point "{target}" for the scheme {scheme}: it lacks {", ".join(missing)}()')
     return cast("ProbeKind", kind)
 
 

@@ -40,7 +40,7 @@ FIELDS = [
         "next_check_in_s",
         "registered_s",
     ),
-    *("checks", "transitions", "attempts"),
+    *("checks", "transitions", "recent_checks"),
 ]
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
@@ -98,7 +98,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "registered_s": 0.5,
         "checks": {"ready": 0, "not_ready": 0, "failed": 0, "unknown": 0},
         "transitions": 0,
-        "attempts": [],
+        "recent_checks": [],
     }
 
 
@@ -115,7 +115,7 @@ def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHar
     assert details["status"] == "Up"
     assert details["counters"] == {"ready_in_a_row": 0, "failures_in_a_row": 1}
     assert details["evidence"] == {
-        "verdict": "failed",
+        "outcome": "failed",
         "code": "connection_refused",
         "reason": REFUSED.reason,
         "at": "2027-01-15T08:00:10.000Z",
@@ -126,7 +126,7 @@ def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHar
     assert details["expires_in_s"] == 21.0
     assert details["checks"] == {"ready": 1, "not_ready": 0, "failed": 1, "unknown": 0}
     assert details["transitions"] == 1
-    assert [(one["verdict"], one["code"], one["age_s"], one["status"]) for one in details["attempts"]] == [
+    assert [(one["outcome"], one["code"], one["age_s"], one["status"]) for one in details["recent_checks"]] == [
         ("failed", "connection_refused", 2.0, "Up"),
         ("ready", "ok", 12.0, "Up"),
     ]
@@ -135,13 +135,13 @@ def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHar
 def test_an_unknown_verdict_is_the_latest_evidence_as_well(harness: OperatorHarness) -> None:
     harness.record("db", READY, Verdict.unknown("no files left"), interval_s=1)
     details = harness.details("db")
-    assert details["evidence"]["verdict"] == "unknown"
+    assert details["evidence"]["outcome"] == "unknown"
     assert details["last_ready"]["age_s"] == 2.0
 
 
 def test_there_are_twenty_attempts_the_latest_first(harness: OperatorHarness) -> None:
     harness.record("db", *[READY] * 25, interval_s=1)
-    ages = [one["age_s"] for one in harness.details("db")["attempts"]]
+    ages = [one["age_s"] for one in harness.details("db")["recent_checks"]]
     assert ages == [float(age) for age in range(1, 21)]
 
 
@@ -165,7 +165,7 @@ def test_a_fixed_status_has_no_evidence_and_no_checks(harness: OperatorHarness) 
     details = harness.details("indexer")
     assert (details["kind"], details["probe"], details["schedule"]) == ("fixed", None, None)
     assert (details["status"], details["code"]) == ("Up", "fixed")
-    assert (details["evidence"], details["last_ready"], details["attempts"]) == (None, None, [])
+    assert (details["evidence"], details["last_ready"], details["recent_checks"]) == (None, None, [])
     assert (sum(details["checks"].values()), details["transitions"]) == (0, 0)
 
 
@@ -183,7 +183,7 @@ def test_an_unknown_id_is_not_found(harness: OperatorHarness) -> None:
 def test_one_service_is_returned_as_json(harness: OperatorHarness) -> None:
     response = harness.request(details_of_one, "db")
     assert response.code == 200
-    assert json.loads(response.body)["attempts"] == []
+    assert json.loads(response.body)["recent_checks"] == []
     assert dict(response.headers)["Cache-Control"] == "no-store"
 
 
@@ -270,7 +270,7 @@ def test_services_can_be_selected_by_id(harness: OperatorHarness) -> None:
 def test_attempts_are_included_on_request(
     harness: OperatorHarness, selection: str, value: str, *, is_wanted: bool
 ) -> None:
-    assert ("attempts" in document(harness, f"{selection}attempts={value}")["services"][0]) is is_wanted
+    assert ("recent_checks" in document(harness, f"{selection}recent_checks={value}")["services"][0]) is is_wanted
 
 
 def test_a_node_without_services_has_none() -> None:
@@ -311,7 +311,7 @@ def test_secrets_are_redacted_everywhere(harness: OperatorHarness) -> None:
     harness.node.set_issue("lost hunter2-hunter2")
     harness.process_stats.record_reload("bad: hunter2-hunter2")
     harness.history.problem = "bad: hunter2-hunter2"
-    for query in ("", "attempts=1", "id=web&id=pg&attempts=1"):
+    for query in ("", "recent_checks=1", "id=web&id=pg&recent_checks=1"):
         assert b"hunter2" not in harness.request(all_details, query=query).body
     assert b"hunter2" not in harness.request(details_of_one, "web").body
     assert harness.details("web")["probe"] == "http://me:***@db/?***"
@@ -325,7 +325,7 @@ def test_a_lone_surrogate_in_a_reason_is_replaced(harness: OperatorHarness) -> N
 
 
 def test_a_service_may_be_deregistered_during_iteration(harness: OperatorHarness) -> None:
-    reading = services_details(harness.node, harness.check_stats, with_attempts=True)
+    reading = services_details(harness.node, harness.check_stats, with_recent_checks=True)
     assert next(reading)["id"] == "db"
     harness.node.deregister("indexer")
     assert [service["id"] for service in reading] == ["indexer"]  # a snapshot from before
@@ -348,8 +348,8 @@ def test_reports_from_other_threads_do_not_break_a_reader() -> None:
     thread.start()
     try:
         for _ in range(300):
-            for service in services_details(harness.node, harness.check_stats, with_attempts=True):
-                assert len(service["attempts"]) <= 20
+            for service in services_details(harness.node, harness.check_stats, with_recent_checks=True):
+                assert len(service["recent_checks"]) <= 20
     finally:
         is_done.set()
         thread.join()

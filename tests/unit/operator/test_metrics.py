@@ -171,14 +171,14 @@ def test_the_maximum_age_of_evidence_has_a_series_only_with_a_limit(harness: Met
     assert limits == {"probed": 45, "heartbeat": 20}
 
 
-def test_checks_are_counted_by_verdict(harness: MetricsHarness) -> None:
+def test_checks_are_counted_by_outcome(harness: MetricsHarness) -> None:
     harness.node.register("ledger", probe=TCP)
     for verdict in (READY, READY, READY, SYNCING, REFUSED, REFUSED, UNKNOWN):
         harness.node.record("ledger", verdict)
     harness.node.register("cache")
-    checks = harness.values("svcnode_checks_total", "verdict", service_id="ledger")
+    checks = harness.values("svcnode_checks_total", "outcome", service_id="ledger")
     assert checks == {"ready": 3, "not_ready": 1, "failed": 2, "unknown": 1}
-    assert set(harness.values("svcnode_checks_total", "verdict", service_id="cache").values()) == {0}
+    assert set(harness.values("svcnode_checks_total", "outcome", service_id="cache").values()) == {0}
 
 
 def test_failures_are_counted_by_reason_code(harness: MetricsHarness) -> None:

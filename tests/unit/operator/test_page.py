@@ -290,7 +290,7 @@ def test_a_short_id_is_not_broken_at_its_hyphens(harness: PageHarness) -> None:
 def test_the_link_of_a_row_has_the_id_percent_encoded(harness: PageHarness) -> None:
     harness.node.register("a/b?c=d&e#f %2F..")
     (link,) = [href for href in harness.parse().attributes("a", "href") if href and href.startswith("details?")]
-    assert link == "details?attempts=1&id=a%2Fb%3Fc%3Dd%26e%23f%20%252F.."
+    assert link == "details?recent_checks=1&id=a%2Fb%3Fc%3Dd%26e%23f%20%252F.."
 
 
 # ---- headers and links

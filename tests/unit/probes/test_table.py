@@ -174,6 +174,11 @@ def test_an_entry_point_that_is_not_a_probe_class_is_rejected(install: Install) 
     assert "other_kinds:dataclass" in error_of("moon:x")
 
 
+def test_a_probe_class_without_a_check_method_is_rejected(install: Install) -> None:
+    install("moon", "other_kinds:UrlProbe")
+    assert "check()" in error_of("moon:x")
+
+
 # ---- permission
 
 

@@ -260,8 +260,8 @@ def _odd_text() -> st.SearchStrategy[str]:
 
 
 _CODES: st.SearchStrategy[str] = st.sampled_from([*ReasonCode, "x_own", "nonsense"])
-_VERDICTS = st.builds(Verdict, st.sampled_from(Outcome), _odd_text(), _CODES)
-_EVENTS = st.lists(st.tuples(_VERDICTS | st.none(), st.floats(0, 200), st.floats(0, 20)), max_size=30)
+_OUTCOMES = st.builds(Verdict, st.sampled_from(Outcome), _odd_text(), _CODES)
+_EVENTS = st.lists(st.tuples(_OUTCOMES | st.none(), st.floats(0, 200), st.floats(0, 20)), max_size=30)
 _OPTIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries(
         {

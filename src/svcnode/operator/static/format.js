@@ -38,7 +38,7 @@ export function escapeInvisible(text) {
 
 // Reason and code of the state. Before the first usable evidence: those of the last check, if it could not run.
 export function displayReason({ reason, code, evidence }) {
-  const isFromEvidence = code === "no_evidence" && evidence?.verdict === "unknown" && evidence.reason;
+  const isFromEvidence = code === "no_evidence" && evidence?.outcome === "unknown" && evidence.reason;
   return isFromEvidence ? { reason: evidence.reason, code: evidence.code } : { reason, code };
 }
 

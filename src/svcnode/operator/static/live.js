@@ -105,7 +105,7 @@ async function poll() {
   const wasStreaming = connection.isStreaming;
   try {
     const queries = document.hidden ? [] : [...detailsQueriesFor(visibleServices)];
-    if (!queries.length) queries.push("attempts=0&id="); // the node only
+    if (!queries.length) queries.push("recent_checks=0&id="); // the node only
     for (const query of queries) applyDetails(await getJson(`details?${query}`));
     if (!document.hidden) await fillPanels(visibleServices);
   } catch {
@@ -120,8 +120,8 @@ const lacksChecks = (service) => isDrawnFromChecks(service) && !service.checks;
 
 function* detailsQueriesFor(some) {
   const all = [...some];
-  for (const query of queriesFor(all.filter(lacksChecks))) yield `attempts=1${query}`;
-  for (const query of queriesFor(all.filter((service) => !lacksChecks(service)))) yield `attempts=0${query}`;
+  for (const query of queriesFor(all.filter(lacksChecks))) yield `recent_checks=1${query}`;
+  for (const query of queriesFor(all.filter((service) => !lacksChecks(service)))) yield `recent_checks=0${query}`;
 }
 
 function applyDetails({ node: received, services: list }) {

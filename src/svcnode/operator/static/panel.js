@@ -29,7 +29,7 @@ export async function fillPanels(some) {
   const open = [...(some ?? services.values())].filter((service) => service.panel);
   for (const query of queriesFor(open)) {
     const [current, past] = await Promise.allSettled([
-      getJson(`details?attempts=1${query}`), getJson(`history?resolution=hours&transitions=20${query}`),
+      getJson(`details?recent_checks=1${query}`), getJson(`history?resolution=hours&transitions=20${query}`),
     ]);
     for (const details of current.value?.services ?? []) {
       const service = services.get(details.id);
@@ -96,7 +96,7 @@ function facts(service) {
     ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${timeLeft(service)}`],
     ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a heartbeat${timeLeft(service)}`],
     ["Last success", !isFixed(service) && (service.last_ready ? age(service.last_ready.age_s) : "none yet")],
-    ["Totals", `${verdictTotals(service)}${count(service.transitions, "status change")}`],
+    ["Totals", `${outcomeTotals(service)}${count(service.transitions, "status change")}`],
     ["Registered", age(service.registered_s)],
   ];
 }
@@ -120,27 +120,27 @@ function quoted(argument) {
 
 // ---- lists
 
-const VERDICTS = {
+const OUTCOMES = {
   ready: ["Up", "ready"],
   not_ready: ["Initializing", "not ready"],
   failed: ["Down", "failed"],
   unknown: ["", "unknown"],
 };
 
-function verdictTotals(service) {
+function outcomeTotals(service) {
   if (isFixed(service)) return "";
   const counts = Object.entries(service.checks).filter(([, number]) => number);
-  return `${counts.map(([verdict, number]) => `${number} ${VERDICTS[verdict][1]}`).join(", ") || "no checks yet"}; `;
+  return `${counts.map(([outcome, number]) => `${number} ${OUTCOMES[outcome][1]}`).join(", ") || "no checks yet"}; `;
 }
 
-// The code is left out where it only repeats the verdict.
+// The code is left out where it only repeats the outcome.
 const codeElements = (code) => (code && code !== "ok" && code !== "reported" ? [element("code", {}, code)] : []);
 
 function checkList(service) {
-  const list = service.attempts ?? [];
+  const list = service.recent_checks ?? [];
   if (!list.length) return emptyText(isFixed(service) ? "None: this service is not checked." : "None yet.");
   return element("ol", { class: "list" }, ...list.map((check) => {
-    const [status, label] = VERDICTS[check.verdict];
+    const [status, label] = OUTCOMES[check.outcome];
     return element("li", { "data-status": status },
       element("time", { datetime: check.at }, dateTime(Date.parse(check.at))),
       element("span", { class: "status" }, label),

@@ -99,9 +99,9 @@ export function isDrawnFromChecks({ buckets }) {
   return isLoaded && buckets.filter((bucket) => meanLatency(bucket) !== null).length < MIN_MINUTES;
 }
 
-export function addChecks(service, { attempts, evidence, schedule }) {
-  const counts = (check) => schedule && check && check.verdict !== "unknown"; // as in history
-  if (attempts) service.checks = attempts.filter(counts).reverse();
+export function addChecks(service, { recent_checks, evidence, schedule }) {
+  const counts = (check) => schedule && check && check.outcome !== "unknown"; // as in history
+  if (recent_checks) service.checks = recent_checks.filter(counts).reverse();
   else if (service.checks && counts(evidence) && evidence.at !== service.checks.at(-1)?.at) {
     service.checks = [...service.checks, evidence].slice(-MAX_CHECKS);
   }

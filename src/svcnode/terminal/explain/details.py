@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Attempt(NamedTuple):
+class RecentCheck(NamedTuple):
     """One check or report, and the status after it."""
 
     outcome: Outcome
@@ -49,7 +49,7 @@ class ParsedDetails:
     expires_in_s: float | None
     next_check_in_s: float | None
     registered_s: float
-    attempts: tuple[Attempt, ...]  # the newest first
+    recent_checks: tuple[RecentCheck, ...]  # the newest first
 
     @property
     def now(self) -> datetime:
@@ -78,12 +78,12 @@ class ParsedDetails:
 
     @property
     def last_outcome(self) -> Outcome | None:
-        return self.attempts[0].outcome if self.attempts else None
+        return self.recent_checks[0].outcome if self.recent_checks else None
 
     @property
     def previous_status(self) -> Status | None:
-        """The status before this one, if the attempts go back far enough."""
-        return next((one.status for one in self.attempts if one.status is not self.status), None)
+        """The status before this one, if the recent_checks go back far enough."""
+        return next((one.status for one in self.recent_checks if one.status is not self.status), None)
 
     @property
     def start_period_left_s(self) -> float:
@@ -124,13 +124,13 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         expires_in_s=document["expires_in_s"],
         next_check_in_s=document["next_check_in_s"],
         registered_s=document["registered_s"],
-        attempts=tuple(map(_parse_attempt, document["attempts"])),
+        recent_checks=tuple(map(_parse_recent_check, document["recent_checks"])),
     )
 
 
-def _parse_attempt(document: Mapping[str, Any]) -> Attempt:
-    return Attempt(
-        outcome=Outcome(document["verdict"]),
+def _parse_recent_check(document: Mapping[str, Any]) -> RecentCheck:
+    return RecentCheck(
+        outcome=Outcome(document["outcome"]),
         reason=document["reason"],
         code=known_code(document["code"]),
         at=datetime.fromisoformat(document["at"]),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import tzinfo
 
-    from svcnode.terminal.explain.details import Attempt
+    from svcnode.terminal.explain.details import RecentCheck
 
 INDENT = "  "
 NOT_UP, PROBLEMS = "Not Up", "Problems"  # titles of sections, for a node
@@ -60,7 +60,7 @@ _WORST_FIRST = [Status.DOWN, Status.INITIALIZING]
 
 
 def explain_node(document: Mapping[str, Any]) -> Explanation:
-    """From `/details`, with or without attempts."""
+    """From `/details`, with or without recent_checks."""
     node, services = document["node"], document["services"]
     health = Health(node["health"])
     about = f"{_up_count_text(services)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
@@ -98,7 +98,7 @@ def _not_up_lines(services: list[Mapping[str, Any]]) -> Iterator[str]:
 def _reason_text(service: Mapping[str, Any]) -> str:
     """If the last check could not run, the cause of that comes first."""
     evidence, reason = service["evidence"], service["reason"]
-    if evidence and evidence["reason"] and Outcome(evidence["verdict"]) is Outcome.UNKNOWN:
+    if evidence and evidence["reason"] and Outcome(evidence["outcome"]) is Outcome.UNKNOWN:
         return f"{evidence['reason']} ({reason})" if reason else str(evidence["reason"])
     return str(reason)
 
@@ -156,21 +156,21 @@ _REPORTED_STATUS = {Outcome.READY: "Up", Outcome.NOT_READY: "Initializing", Outc
 def _attempt_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
     if details.is_fixed:
         return
-    groups = [list(group) for _, group in groupby(details.attempts, _group_key)]
+    groups = [list(group) for _, group in groupby(details.recent_checks, _group_key)]
     shown = 0
     for group in groups[:MAX_GROUPS]:
         yield _group_text(details, group, zone, is_newest=not shown)
         shown += len(group)
-    if left := len(details.attempts) - shown:
+    if left := len(details.recent_checks) - shown:
         yield f"{_count_text(left, details)} before that are not shown; svcnode explain --json prints all."
 
 
-def _group_key(attempt: Attempt) -> tuple[Outcome, str, str]:
+def _group_key(check: RecentCheck) -> tuple[Outcome, str, str]:
     """Reasons that differ only in numbers, such as progress, are equal."""
-    return attempt.outcome, attempt.code, _NUMBER.sub("0", attempt.reason)
+    return check.outcome, check.code, _NUMBER.sub("0", check.reason)
 
 
-def _group_text(details: ParsedDetails, group: Sequence[Attempt], zone: tzinfo | None, *, is_newest: bool) -> str:
+def _group_text(details: ParsedDetails, group: Sequence[RecentCheck], zone: tzinfo | None, *, is_newest: bool) -> str:
     newest, oldest = (format_time(one.at, details.now, zone) for one in (group[0], group[-1]))
     when = f"at {newest}" if newest == oldest else f"from {oldest} to {newest}"
     if is_newest:
@@ -183,7 +183,7 @@ def _group_text(details: ParsedDetails, group: Sequence[Attempt], zone: tzinfo |
     return f"{which}, {when}, {_result_text(details, group)}{because}."
 
 
-def _result_text(details: ParsedDetails, group: Sequence[Attempt]) -> str:
+def _result_text(details: ParsedDetails, group: Sequence[RecentCheck]) -> str:
     outcome = group[0].outcome
     if not details.is_probed:
         return f"said {_REPORTED_STATUS.get(outcome, 'unknown')}"

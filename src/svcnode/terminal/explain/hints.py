@@ -40,10 +40,10 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
 
 
 def codes_to_fix(details: ParsedDetails) -> Iterator[str]:
-    if not details.attempts:
+    if not details.recent_checks:
         yield details.code
         return
-    newest = details.attempts[0]
+    newest = details.recent_checks[0]
     is_failure = newest.outcome is Outcome.FAILED
     # To wait for progress helps only if the service says that it makes progress.
     yield ReasonCode.OTHER if is_failure and newest.code in _PROGRESS_CODES else newest.code

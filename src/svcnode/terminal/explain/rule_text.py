@@ -40,7 +40,7 @@ def rule_texts(details: ParsedDetails) -> Iterator[str]:
 
 def _report_rule(details: ParsedDetails) -> str:
     if details.is_expired:
-        missing = "no other report" if details.attempts else "no report"
+        missing = "no other report" if details.recent_checks else "no report"
         return f"A report is valid for {_ttl_text(details)}, and {missing} arrived within that time."
     if details.has_no_evidence:
         return "The service has no probe: a program reports its status, and has not reported yet."
