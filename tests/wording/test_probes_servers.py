@@ -1,0 +1,297 @@
+"""Reasons and option errors of the kinds that check servers, produced with scripted servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pamqp import commands
+from pamqp.frame import marshal
+
+from svcnode.core.errors import ProbeError
+from svcnode.net.url import Url
+from svcnode.probes import make_probe
+from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
+from svcnode.probes.redis import RedisProbe
+from tests.integration.probes.test_grpc import Http2Backend, headers_only, reset_stream, with_body
+from tests.support.backends import Backend, Peer, ReceivedRequest, http_response, sending
+from tests.support.probe_assertions import KeepAliveBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from svcnode.core.model import Verdict
+
+    Snapshot = Callable[[str, str], None]
+
+
+def line(verdict: Verdict, address: str = "") -> str:
+    reason = verdict.reason.replace(address, "HOST:PORT") if address else verdict.reason
+    return f"{verdict.outcome.value:<9}  {verdict.code:<20}  {reason}"
+
+
+def check(url: str, **options: Any) -> Verdict:
+    return asyncio.run(make_probe({"url": url, **options}).check())
+
+
+def reasons(scheme: str, scripts: Iterable[Callable[[Peer], None]], path: str = "", **options: Any) -> str:
+    lines = []
+    for script in scripts:
+        with Backend(script) as backend:
+            lines.append(line(check(f"{scheme}://{backend.address}{path}", **options), backend.address))
+    return "\n".join(lines)
+
+
+def http_reasons(scheme: str, cases: Iterable[tuple[Callable[[ReceivedRequest], bytes], dict[str, Any]]]) -> str:
+    lines = []
+    for respond, options in cases:
+        with KeepAliveBackend(respond) as backend:
+            lines.append(line(check(f"{scheme}://{backend.address}", **options), backend.address))
+    return "\n".join(lines)
+
+
+# ---- HTTP
+
+
+def beacon_node(health: int, distance: object = 0) -> Callable[[ReceivedRequest], bytes]:
+    body = json.dumps({"data": {"sync_distance": distance}})
+    return lambda request: http_response(health) if request.target.endswith("/health") else http_response(200, body)
+
+
+def test_beacon(snapshot: Snapshot) -> None:
+    cases: list[Any] = [(beacon_node(status), {}) for status in (206, 401, 404, 503)]
+    cases += [(beacon_node(200, 3), {"max_slot_lag": 2}), (beacon_node(200, "x"), {"max_slot_lag": 2})]
+    snapshot("beacon", http_reasons("beacon+http", cases))
+
+
+def ipfs_daemon(status: int, about: object, peers: object) -> Callable[[ReceivedRequest], bytes]:
+    return lambda request: http_response(status, json.dumps(about if request.target.endswith("/id") else peers))
+
+
+def test_ipfs(snapshot: Snapshot) -> None:
+    cases: list[Any] = [
+        (ipfs_daemon(403, {}, {}), {}),
+        (ipfs_daemon(200, {}, {}), {}),
+        (ipfs_daemon(200, {"ID": "a"}, {}), {"min_peers": 1}),
+        (ipfs_daemon(200, {"ID": "a"}, {"Peers": [{}]}), {"min_peers": 2}),
+    ]
+    snapshot("ipfs", http_reasons("ipfs+http", cases))
+
+
+def etcd_member(status: bytes, health: bytes = b"", login: bytes = b"") -> Callable[[ReceivedRequest], bytes]:
+    responses = {"/v3/maintenance/status": status, "/health": health, "/v3/auth/authenticate": login}
+    return lambda request: responses[request.target]
+
+
+def test_etcd(snapshot: Snapshot) -> None:
+    member = http_response(200, '{"header": {}, "leader": "1"}')
+    healthy = http_response(200, '{"health": "true"}')
+    rejected = http_response(400, '{"code": 3, "message": "etcdserver: authentication failed"}')
+    cases: list[Any] = [
+        (etcd_member(http_response(404)), {}),
+        (etcd_member(http_response(503, '{"code": 14, "message": "etcdserver: not capable"}')), {}),
+        (etcd_member(http_response(200, "{}")), {}),
+        (etcd_member(http_response(200, '{"header": {}, "isLearner": true}')), {}),
+        (etcd_member(http_response(200, '{"header": {}}')), {}),
+        (etcd_member(member, http_response(503, '{"health": "false", "reason": "ALARM NOSPACE"}')), {}),
+        (etcd_member(member, healthy, rejected), {"username": "me", "password": "pw"}),
+    ]
+    snapshot("etcd", http_reasons("etcd", cases))
+
+
+def ethereum_client(**results: Any) -> Callable[[ReceivedRequest], bytes]:
+    def respond(request: ReceivedRequest) -> bytes:
+        result = results.get(json.loads(request.body)["method"], False)
+        return result if isinstance(result, bytes) else http_response(200, json.dumps({"id": 1, "result": result}))
+
+    return respond
+
+
+def test_ethereum(snapshot: Snapshot) -> None:
+    error = http_response(200, '{"id": 1, "error": {"code": -32601, "message": "the method does not exist"}}')
+    future = {"timestamp": hex(int(time.time()) + 10**9)}
+    cases: list[Any] = [
+        (ethereum_client(eth_chainId="0x5"), {"chain_id": 1}),
+        (ethereum_client(eth_chainId="5"), {"chain_id": 1}),
+        (ethereum_client(eth_syncing={"currentBlock": "0x64", "highestBlock": "0xfa"}), {}),
+        (ethereum_client(eth_syncing=error), {}),
+        (ethereum_client(eth_syncing=http_response(401)), {}),
+        (ethereum_client(eth_getBlockByNumber=None), {"max_block_age": "60s"}),
+        (ethereum_client(net_peerCount="0x1"), {"min_peers": 3}),
+    ]
+    text = http_reasons("ethereum+http", cases)
+    cases = [(ethereum_client(eth_getBlockByNumber=block), {"max_block_age": "60s"}) for block in (future, OLD_BLOCK)]
+    ages = re.sub("[0-9]{9,}", "N", http_reasons("ethereum+http", cases))
+    snapshot("ethereum", f"{text}\n{ages}")
+
+
+OLD_BLOCK = {"timestamp": "0x1"}
+
+
+# ---- other protocols
+
+
+def test_grpc(snapshot: Snapshot) -> None:
+    lines = []
+    for respond in (
+        headers_only(status=b"404"),
+        headers_only(),
+        headers_only((b"grpc-status", b"5")),
+        headers_only((b"grpc-status", b"12")),
+        headers_only((b"grpc-status", b"14"), (b"grpc-message", b"going%20down")),
+        headers_only((b"grpc-status", b"16")),
+        with_body(b"\0\0\0\0\x02\x08\x02"),
+        with_body(b"\0\0\0\0\x02\x08\x03"),
+        with_body(b"<html>"),
+        reset_stream,
+    ):
+        with Http2Backend(respond) as backend:
+            lines.append(line(check(f"grpc://{backend.address}/ledger"), backend.address))
+    lines.append(reasons("grpc", [sending(b"HTTP/1.1 400 Bad Request\r\n\r\n")]))
+    snapshot("grpc", "\n".join(lines))
+
+
+def test_memcached(snapshot: Snapshot) -> None:
+    answers = [b"ERROR Too many open connections\r\n", b"SERVER_ERROR out of memory\r\n", b"220 mail\r\n"]
+    snapshot("memcached", reasons("memcached", map(sending, answers)))
+
+
+def test_redis(snapshot: Snapshot) -> None:
+    answers = [
+        b"-NOAUTH Authentication required.\r\n",
+        b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+        b"-NOPERM this user has no permissions to run the 'ping' command\r\n",
+        b"-DENIED Redis is running in protected mode\r\n",
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-MASTERDOWN Link with MASTER is down\r\n",
+        b"-ERR max number of clients reached\r\n",
+        b"+HELLO\r\n",
+        b"+PONG\r\n-NOPERM no permissions to run the 'info' command\r\n",
+        b"+PONG\r\n+PONG\r\n",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ]
+    probe = make_probe({"url": "redis://HOST:1", "role": "primary"})
+    assert isinstance(probe, RedisProbe)
+    roles = [probe._role_verdict({"role": "slave", "master_link_status": link}) for link in ("up", "down")]
+    lines = [reasons("redis", map(sending, answers)), *(line(verdict) for verdict in roles if verdict is not None)]
+    snapshot("redis", "\n".join(lines))
+
+
+def mysql_error(number: int, text: bytes) -> bytes:
+    payload = b"\xff" + struct.pack("<H", number) + b"#08004" + text
+    return struct.pack("<I", len(payload))[:3] + b"\0" + payload
+
+
+def test_mysql(snapshot: Snapshot) -> None:
+    answers = [
+        mysql_error(1040, b"Too many connections"),
+        mysql_error(1045, b"Access denied for user 'me'@'192.0.2.1' (using password: NO)"),
+        mysql_error(1129, b"Host '192.0.2.1' is blocked because of many connection errors"),
+        mysql_error(1130, b"Host '192.0.2.1' is not allowed to connect to this MySQL server"),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ]
+    probe: Any = make_probe({"url": "mysql://me@HOST:1", "role": "replica", "max_lag": "60s"})
+    sources = [[], [{"Seconds_Behind_Source": None}], [{"Channel_Name": "east", "Seconds_Behind_Source": 70}]]
+    lines = [reasons("mysql", map(sending, answers), username="me")]
+    snapshot("mysql", "\n".join([*lines, *(line(probe._replica_verdict(each)) for each in sources)]))
+
+
+def test_postgresql(snapshot: Snapshot) -> None:
+    texts = [
+        "the database system is starting up",
+        "the database system is shutting down",
+        "sorry, too many clients already",
+        'password authentication failed for user "me"',
+        'role "me" does not exist',
+        'database "ledger" does not exist',
+        'no pg_hba.conf entry for host "192.0.2.1", user "me", database "ledger", no encryption',
+        "server does not support SSL, but SSL was required",
+        "Connection refused",
+        'Connection refused\nconnection to server at "::1", port 5432 failed: Connection refused',
+        "could not create socket: Too many open files",
+        'could not read root certificate file "/ca.pem": no certificate or crl found',
+    ]
+    probe = PostgresqlProbe(Url.parse("postgresql://me@HOST/ledger"), role="primary", max_lag=60.0)
+    verdicts = [probe.verdict_for_driver_error(PostgresqlError(text)) for text in texts]
+    verdicts += [probe.verdict_for_driver_error(PostgresqlError("division by zero", "22012"))]
+    role = probe._role_verdict(0.0, is_replica=True)
+    verdicts += [each for each in (role, *(probe._lag_verdict(lag, 60.0) for lag in (None, -3600.0, 70.0))) if each]
+    snapshot("postgresql", "\n".join(map(line, verdicts)))
+
+
+def nats_server(error: str) -> Callable[[Peer], None]:
+    def script(peer: Peer) -> None:
+        peer.send(b'INFO {"server_id": "n1"}\r\n')
+        peer.read_until(b"PING\r\n")
+        peer.send(f"-ERR '{error}'\r\n".encode())
+
+    return script
+
+
+def test_nats(snapshot: Snapshot) -> None:
+    errors = ["Authorization Violation", "maximum connections exceeded", "Permissions Violation for Publish"]
+    scripts = [*map(nats_server, errors), sending(b'INFO {"tls_required": true}\r\n'), sending(b"220 mail\r\n")]
+    without_tls = reasons("nats", [sending(b"INFO {}\r\n")], tls=True)
+    snapshot("nats", "\n".join([reasons("nats", scripts), without_tls]))
+
+
+def amqp_broker(reply_code: int, text: str) -> Callable[[Peer], None]:
+    start = marshal(commands.Connection.Start(server_properties={}, mechanisms="PLAIN"), 0)
+    return lambda peer: peer.send(start + marshal(commands.Connection.Close(reply_code, text, 0, 0), 0))
+
+
+def test_amqp(snapshot: Snapshot) -> None:
+    cases = [
+        (403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN."),
+        (530, "NOT_ALLOWED - vhost nowhere not found"),
+        (530, "NOT_ALLOWED - access to vhost 'ledger' refused for user 'me'"),
+        (530, "NOT_ALLOWED - access to vhost 'ledger' refused for user 'me': connection limit (12) is reached"),
+        (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"),
+        (541, "INTERNAL_ERROR"),
+    ]
+    external = marshal(commands.Connection.Start(server_properties={}, mechanisms="EXTERNAL"), 0)
+    scripts = [*(amqp_broker(*case) for case in cases), sending(external), sending(b"AMQP\x00\x01\x00\x00")]
+    snapshot("amqp", reasons("amqp", scripts))
+
+
+# ---- options
+
+REJECTED: list[dict[str, Any]] = [
+    {"url": "amqp://broker/a/b"},
+    {"url": "amqp://broker/ledger", "vhost": "ledger"},
+    {"url": "amqp://broker", "queue": "q" * 256},
+    {"url": "etcd://member", "password": "pw"},
+    {"url": "etcd://member", "bearer": "token"},
+    {"url": "grpc://server:1/a/b"},
+    {"url": "grpc://server:1", "starting_status": "NOT_SERVNG"},
+    {"url": "grpc://server:1", "starting_status": 2},
+    {"url": "mysql://server"},
+    {"url": "mysql://me@server?tls=true"},
+    {"url": "nats://server", "password": "pw"},
+    {"url": "nats://me:pw@server", "token": "token"},
+    {"url": "nats://server", "credentials_file": "/does/not/exist.creds"},
+    {"url": "postgresql://server/ledger?hots=/run"},
+    {"url": "postgresql:///ledger?host=server"},
+    {"url": "postgresql://server?sslmode=require", "sslmode": "require"},
+    {"url": "postgresql://server?sslmode=requre"},
+    {"url": "postgresql://server", "min_cert_days": 3},
+    {"url": "postgresql://server", "sslmode": "verify-ca"},
+    {"url": "postgresql://server", "sslmode": "require", "ca": "/ca.pem"},
+    {"url": "redis://server/ledger"},
+    {"url": "redis://server/1", "db": 1},
+]
+
+
+def test_rejected_options(snapshot: Snapshot) -> None:
+    lines = []
+    for options in REJECTED:
+        with pytest.raises(ProbeError) as caught:
+            make_probe(options)
+        shown = json.dumps(options) if len(json.dumps(options)) < 120 else f"{json.dumps(options)[:60]}…"
+        lines += [shown, f"    {caught.value}"]
+    snapshot("rejected_options", "\n".join(lines))
