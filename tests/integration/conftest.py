@@ -20,7 +20,7 @@ def loop_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def default_sigint() -> Iterator[None]:
-    """Whoever runs the tests in the background of a shell runs them, and what they start, deaf to it."""
+    """Shells ignore SIGINT in background jobs; child processes inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
