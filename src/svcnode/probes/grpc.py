@@ -61,7 +61,7 @@ class _GrpcResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class GrpcProbe(SessionProbe["_Client"]):
+class GrpcProbe(SessionProbe["_Http2Client"]):
     starting_status: Annotated[frozenset[str], starting_statuses] = frozenset()
     _endpoint: TcpEndpoint = field(init=False, compare=False)
 
@@ -80,17 +80,17 @@ class GrpcProbe(SessionProbe["_Client"]):
     def _service(self) -> str:
         return unquote(self.url.path.removeprefix("/"))
 
-    async def open(self) -> _Client:
+    async def open(self) -> _Http2Client:
         if not self._uses_tls:
-            transport, client = await self._endpoint.connect(_Client)
+            transport, client = await self._endpoint.connect(_Http2Client)
         else:
             server_name = self.server_name or self._endpoint.host
             tls = self.tls_context(alpn="h2")
-            transport, client = await connect_tls(self._endpoint.connect, _Client, tls, server_name)
+            transport, client = await connect_tls(self._endpoint.connect, _Http2Client, tls, server_name)
         client.start(transport)
         return client
 
-    async def check_connection(self, connection: _Client) -> Verdict:
+    async def check_connection(self, connection: _Http2Client) -> Verdict:
         headers = [
             (":method", "POST"),
             (":scheme", "https" if self._uses_tls else "http"),
@@ -133,11 +133,11 @@ class GrpcProbe(SessionProbe["_Client"]):
             text = f"gRPC status {status}, {message}"
         return CheckError(text, code_for_grpc_status(int(status)))
 
-    def abort(self, connection: _Client) -> None:
+    def abort(self, connection: _Http2Client) -> None:
         connection.transport.abort()
 
 
-class _Client(asyncio.Protocol):
+class _Http2Client(asyncio.Protocol):
     """One call at a time; collects the events of h2 into a response."""
 
     transport: asyncio.Transport
