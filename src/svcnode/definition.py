@@ -152,5 +152,5 @@ def _impact(impact: Impact | str) -> Impact:
     try:
         return Impact(impact)
     except ValueError:
-        known = ", ".join(f'"{one.value}"' for one in Impact)
+        known = ", ".join(f'"{member.value}"' for member in Impact)
         raise InvalidValueError(f'impact must be one of {known}, not "{impact}"') from None

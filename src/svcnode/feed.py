@@ -44,8 +44,8 @@ class ChangeFeed:
 
         def unsubscribe() -> None:
             with self._listeners_lock:
-                self._on_change = tuple(one for one in self._on_change if one is not on_change)
-                self._on_evidence = tuple(one for one in self._on_evidence if one is not on_evidence)
+                self._on_change = tuple(listener for listener in self._on_change if listener is not on_change)
+                self._on_evidence = tuple(listener for listener in self._on_evidence if listener is not on_evidence)
 
         return unsubscribe
 

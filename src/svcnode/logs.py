@@ -1,7 +1,7 @@
 """The log of the agent on stderr: text on a terminal, JSON lines elsewhere.
 
 The reader of the log may stop reading, such as a collector that hangs or a terminal after Ctrl-S. A write then blocks,
-so a thread of its own writes. It writes to the file descriptor, not to `sys.stderr`, whose lock the interpreter needs
+so a separate thread writes. It writes to the file descriptor, not to `sys.stderr`, whose lock the interpreter needs
 at exit, and it holds no lock while it writes.
 """
 

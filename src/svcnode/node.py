@@ -128,7 +128,7 @@ class Node:
         self._tally = Tally()
         self._condition = Condition(starting=starting)
         self._health = state_machine.node_health(self._tally, self._condition)
-        # Grows with every change that a client can see. Expiry is such a change: call `expire_stale` before comparing.
+        # Grows with every change that a client can see. Expiry is a change, too: call `expire_stale` before comparing.
         self.revision = 0
         self._expiry_heap: list[tuple[float, int, _Entry]] = []
         self.next_expiry_at_s = math.inf  # no state expires before this time
@@ -143,7 +143,7 @@ class Node:
     # ---- registration
 
     def register(self, service_id: str, **options: Unpack[ServiceOptions]) -> Handle:
-        """Register a service. A service with a probe is checked; for one without, the program reports the status.
+        """Register a service. With a probe, the service is checked; without one, the program reports its status.
 
         The options are those of a [[services]] table: name, description, impact, probe, interval, timeout, rise, fall,
         start_period, stale_after and others. Without a probe, the last report is valid until the next one. With a
@@ -237,8 +237,8 @@ class Node:
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
-            reached_at_s = now_s if at_s is None else min(at_s, now_s)
-            evidence = Evidence(verdict, reached_at_s, duration_s)
+            evidence_at_s = now_s if at_s is None else min(at_s, now_s)
+            evidence = Evidence(verdict, evidence_at_s, duration_s)
             # Expire first, so that the result does not depend on whether the state was read in between.
             before = self._as_of(entry, now_s)
             self._set_state(entry, state_machine.apply_evidence(before, evidence, entry.service.policy), now_s)
@@ -261,7 +261,7 @@ class Node:
     def clear_issue(self, issue: str | None = None) -> None:
         """Clear one issue, or all of them."""
         with self._lock:
-            remaining = () if issue is None else tuple(one for one in self._condition.issues if one != issue)
+            remaining = () if issue is None else tuple(other for other in self._condition.issues if other != issue)
             self._set_condition(issues=remaining)
         self._feed.deliver()
 
@@ -332,7 +332,7 @@ class Node:
         return None if entry is None else (entry.service, entry.state)
 
     def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
-        """Services and their states in the order of registration, all at the same time."""
+        """Services and their states in the order of registration, all as of the same time."""
         self.expire_stale()
         with self._lock:
             return iter([(entry.service, entry.state) for entry in self._entries.values()])

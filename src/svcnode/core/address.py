@@ -38,10 +38,10 @@ def parse_address(text: str, *, has_tls: bool) -> Address:
     """A TCP address without a scheme uses TLS if a certificate is configured."""
     if text.startswith(UNIX_PREFIX):
         return _parse_unix_address(text)
-    found = _TCP_PATTERN.fullmatch(text)
-    if found is None:
+    match = _TCP_PATTERN.fullmatch(text)
+    if match is None:
         raise InvalidValueError(f'invalid listen address "{text}"; write {_hint(text)}')
-    scheme, host, port = found.groups()
+    scheme, host, port = match.groups()
     if int(port) > 65535:
         raise InvalidValueError(f'invalid listen address "{text}": the largest port is 65535')
     if scheme == "https" and not has_tls:

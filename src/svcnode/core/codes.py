@@ -2,7 +2,7 @@
 
 A verdict and a state carry a code beside a text. The text is for people and may change; the code is for programs and
 is stable. The set is closed, so metrics by code have bounded cardinality and `explain` has advice for every member.
-A probe from another package uses a member, or a code of its own that begins with `x_`.
+A probe from another package uses a member, or its own code, which begins with `x_`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ReasonCode(StrEnum):
     CLIENT_BLOCKED = "client_blocked"  # the server blocked this machine after too many errors
     PERMISSION_DENIED = "permission_denied"
 
-    # What the service says about itself.
+    # Reported by the service itself.
     STARTING = "starting"
     SHUTTING_DOWN = "shutting_down"
     SYNCING = "syncing"

@@ -1,7 +1,7 @@
 """The domain model: immutable values.
 
-A name that ends in `_s` holds seconds; one that ends in `_at_s` holds a time of the monotonic clock. Values that every
-check creates are named tuples, because a frozen dataclass takes several times as long to create.
+A name that ends in `_s` holds seconds; a name that ends in `_at_s` holds a time of the monotonic clock. Values that
+every check creates are named tuples, because a frozen dataclass takes several times as long to create.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_ID_CHARS = 256
 # Clients and proxies normalise paths, also percent-encoded ones: /node/services/../health would become /node/health.
 DOT_SEGMENTS = (".", "..")
 MAX_THRESHOLD = 1000  # at the default transition interval of 2 s, more than half an hour
-MAX_INTERVAL_S = 86_400.0  # evidence is valid for three intervals, and a success of last month says nothing
+MAX_INTERVAL_S = 86_400.0  # evidence is valid for three intervals; days later it says little about the service
 MAX_STALE_AFTER_S = 7 * 86_400.0  # more than the default for the longest interval
 # ASCII digits only, as in the patterns of clients.
 VERSION_PATTERN = re.compile(r"v[0-9]+(\.[0-9]+)*")

@@ -13,7 +13,7 @@ MASK = "***"
 # A shorter secret occurs in ordinary text by chance. In a URL it is hidden by its position.
 MIN_SECRET_CHARS = 4
 
-# A likely key, such as an API key in a URL path: at least so long, with letters and digits. It is all hex digits and
+# A likely key, such as an API key in a URL path: at least this long, with letters and digits. It is all hex digits and
 # dashes, such as a UUID, or has enough characters in parts that are unlike names, such as check, v2, 2024 or 24h.
 MIN_KEY_CHARS = 20
 MIN_RANDOM_CHARS = 8

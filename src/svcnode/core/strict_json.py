@@ -10,7 +10,7 @@ from svcnode.core.text import excerpt
 
 _MAX_DIGITS = 4000  # of an integer; Python refuses to convert much longer ones
 
-# One encoder for all texts: creating one takes longer than encoding most texts.
+# Shared, because creating an encoder takes longer than encoding most values.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 

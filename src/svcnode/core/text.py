@@ -42,7 +42,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 def os_error_text(exc: OSError) -> str:
     """The message of the operating system, in lower case."""
-    if exc.errno is not None and exc.errno > 0:  # event loops put text of their own before it
+    if exc.errno is not None and exc.errno > 0:  # event loops prepend their own text
         return os.strerror(exc.errno).lower()
     return exc.strerror.lower() if exc.strerror else str(exc)
 

@@ -34,10 +34,10 @@ def parse_duration_s(value: str | float) -> float:
 
 
 def _parse_seconds(text: str) -> float:
-    found = _DURATION_PATTERN.fullmatch(text.strip())
-    if found is None:
+    match = _DURATION_PATTERN.fullmatch(text.strip())
+    if match is None:
         raise InvalidValueError(f'invalid duration "{text}"; write a number and a unit, such as {_hint(text)}')
-    number, unit = found.groups()
+    number, unit = match.groups()
     return float(number) * _SECONDS[unit]
 
 
@@ -49,10 +49,10 @@ def _hint(text: str) -> str:
 
 def parse_size_bytes(text: str) -> int:
     """Bytes from "5GiB"."""
-    found = _SIZE_PATTERN.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE_PATTERN.fullmatch(text.strip())
+    if match is None:
         raise InvalidValueError(f'invalid size "{text}"; write a number and a unit, such as "512KiB" or "5GiB"')
-    number, unit = found.groups()
+    number, unit = match.groups()
     size = float(number) * _BYTES[unit]
     if not math.isfinite(size):
         raise InvalidValueError(f'invalid size "{text[:20]}…": the number is too large')
