@@ -205,20 +205,20 @@ def respond(view: NodeView, request: Request, prefixes: Sequence[str] = (DEFAULT
 
 def route(request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Handler:
     """The handler for a request. It does not depend on the state of the node."""
-    found = _find_route(request.path, prefixes)
-    if found is None:
+    match = _find_route(request.path, prefixes)
+    if match is None:
         return StaticResponse(NOT_FOUND)
-    matched, service_id = found
+    matched_route, service_id = match
     query = parse_query(request.query)
     if not _are_versions_supported(query.get("version", [])):
         return StaticResponse(VERSION_NOT_FOUND)
     if request.method not in METHODS:
         return StaticResponse(METHOD_NOT_ALLOWED)
-    partial_status = query.get("partial_status", []) if matched.is_health else []
+    partial_status = query.get("partial_status", []) if matched_route.is_health else []
     if not _is_valid_partial_status(partial_status):
         return StaticResponse(BAD_PARTIAL_STATUS)
     code = int(partial_status[0]) if partial_status else None
-    return BoundEndpoint(matched, EndpointParams(service_id=service_id, partial_status=code))
+    return BoundEndpoint(matched_route, EndpointParams(service_id=service_id, partial_status=code))
 
 
 @dataclass(frozen=True, slots=True)

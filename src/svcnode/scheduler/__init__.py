@@ -4,7 +4,7 @@ The scheduler follows the node: when a service is registered, redefined or remov
 start, restart or stop. The scheduler records verdicts in the node; the state machine decides what they mean.
 
 Thousands of checks per second must cost little, so a service has a task only during a check. Between checks it has an
-entry in the timer queue, which one timer of the event loop serves. The deadline of a check is such an entry, too.
+entry in the timer queue, which one timer of the event loop serves. The deadline of a check is another entry.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class ProbeScheduler:
         self._unsubscribe()
         self._is_running = False  # a call of `_sync_runner` may still be queued in the loop
         self.timers.close()
-        stopped = [runner.stop() for runner in self._runners.values()]
+        cancelled_tasks = [runner.stop() for runner in self._runners.values()]
         self._runners.clear()
-        tasks = {task for task in stopped if task is not None}
+        tasks = {task for task in cancelled_tasks if task is not None}
         while pending := {task for task in tasks if not task.done()}:
             await asyncio.wait(pending, timeout=RECANCEL_AFTER_S)
             for task in pending:
@@ -128,7 +128,7 @@ class ProbeScheduler:
         if late_s > LATE_AFTER_S:
             self._late_check_count += 1
 
-    def report(self, runner: ProbeRunner, verdict: Verdict, duration_s: float, began_at_s: float) -> bool:
+    def report(self, runner: ProbeRunner, verdict: Verdict, duration_s: float, started_at_s: float) -> bool:
         """Returns whether a status change is pending."""
         # A service that was removed or redefined during the check: `_sync_runner` is about to stop this runner.
         probe_config = self.node.probe_config(runner.service_id)
@@ -136,7 +136,7 @@ class ProbeScheduler:
             return False
         try:
             # Dated at the start of the check: the response may be from any time since then.
-            state = self.node.record(runner.service_id, verdict, duration_s=duration_s, at_s=began_at_s)
+            state = self.node.record(runner.service_id, verdict, duration_s=duration_s, at_s=started_at_s)
         except UnknownServiceError:
             return False
         except Exception:  # the checks of the service must continue
@@ -145,8 +145,8 @@ class ProbeScheduler:
             return False
         return state_machine.is_change_pending(state)
 
-    def next_due_s(self, began_s: float, wait_s: float) -> float:
-        return max(began_s + wait_s * (1 + self._rng.uniform(-JITTER, JITTER)), self.loop.time())
+    def next_due_s(self, started_s: float, wait_s: float) -> float:
+        return max(started_s + wait_s * (1 + self._rng.uniform(-JITTER, JITTER)), self.loop.time())
 
 
 def should_log_late_checks(late: int, total: int) -> bool:

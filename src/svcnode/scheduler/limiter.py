@@ -50,6 +50,6 @@ class ConcurrencyLimiter:
         while quick and self._free:
             self._free -= quick.popleft()()
         while (slow or hung) and self._free and self._free_for_slow:
-            is_taken = (slow or hung).popleft()()
-            self._free -= is_taken
-            self._free_for_slow -= is_taken
+            is_used = (slow or hung).popleft()()
+            self._free -= is_used
+            self._free_for_slow -= is_used

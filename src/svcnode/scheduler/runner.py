@@ -108,36 +108,36 @@ class ProbeRunner:
 
     async def _run_check(self) -> None:
         scheduler, speed_class = self._scheduler, self._speed_class
-        began_s, began_at_s = scheduler.loop.time(), scheduler.node.now_s()
+        started_s, started_at_s = scheduler.loop.time(), scheduler.node.now_s()
         try:
             if self._is_stopped:
                 return
-            scheduler.count_start(self.service_id, began_s - self.due_s)
-            verdict, error = await self._await_verdict(began_s)
+            scheduler.count_start(self.service_id, started_s - self.due_s)
+            verdict, error = await self._await_verdict(started_s)
         finally:
             self._task, self._deadline_s = None, math.inf
             scheduler.limiter.release(speed_class)
             if self._is_stopped:
                 close_probe(self.probe_config.probe)
-        duration_s = scheduler.node.now_s() - began_at_s
+        duration_s = scheduler.node.now_s() - started_at_s
         self._speed_class = (
             SpeedClass.HUNG if self._is_overdue else SpeedClass.SLOW if duration_s > SLOW_CHECK_S else SpeedClass.QUICK
         )
         verdict = finalize_verdict(verdict, duration_s, self.probe_config.max_latency_s)
         if verdict.outcome is not self._last_outcome or error is not None or not self._is_probe_working:
             self._log_outcome(verdict, error)
-        is_change_pending = scheduler.report(self, verdict, duration_s, began_at_s)
+        is_change_pending = scheduler.report(self, verdict, duration_s, started_at_s)
         self.schedule_check(
-            scheduler.next_due_s(began_s, self.probe_config.schedule.wait_s(is_change_pending=is_change_pending))
+            scheduler.next_due_s(started_s, self.probe_config.schedule.wait_s(is_change_pending=is_change_pending))
         )
 
-    async def _await_verdict(self, began_s: float) -> tuple[Verdict, BaseException | None]:
+    async def _await_verdict(self, started_s: float) -> tuple[Verdict, BaseException | None]:
         """The verdict, and the exception if the probe raised one."""
         timeout_s = self.probe_config.schedule.timeout_s
         error: BaseException | None = None
         self._is_overdue = False
         # Not earlier: a task that is cancelled before its first step does not run its `finally`.
-        self._set_deadline(began_s + timeout_s)
+        self._set_deadline(started_s + timeout_s)
         try:
             verdict = validate_verdict(await self.probe_config.probe.check())
         except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  the checks continue
@@ -147,7 +147,7 @@ class ProbeRunner:
             raise asyncio.CancelledError from error
         # A check function may block the loop, and with it the timer of its deadline.
         blocked_s = self.probe_config.probe.loop_blocked_s
-        if is_late_from_blocking(self._scheduler.loop.time() - began_s, blocked_s, timeout_s):
+        if is_late_from_blocking(self._scheduler.loop.time() - started_s, blocked_s, timeout_s):
             self._log_blocking(blocked_s)
             reason = f"the check blocked the event loop for {blocked_s:.3g} s, its timeout is {timeout_s:g} s"
             return Verdict.failed(reason, code=ReasonCode.BLOCKED_LOOP), None

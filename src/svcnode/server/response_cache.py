@@ -168,7 +168,7 @@ def http_date(wall_s: float) -> str:
 
 
 def _clear_if_full(entries: dict[Any, Any]) -> bool:
-    """Bounds the memory of clients that send ever new requests."""
+    """Bounds the memory if clients send different requests each time."""
     if len(entries) < MAX_ENTRIES:
         return False
     entries.clear()

@@ -79,7 +79,8 @@ class HttpServer:
     def _tick(self) -> None:
         state, now_s = self.state, monotonic_s()
         self._next_tick = state.loop.call_later(TICK_S, self._tick)
-        for connection in state.idle.inactive(now_s):  # a cached response does not touch the list: it only sets a time
+        # `inactive`, not `expired`: a cached response updates the time of the connection, but not the list.
+        for connection in state.idle.inactive(now_s):
             connection.close()
         for connection in state.receiving.expired(now_s):
             connection.handle_timeout()

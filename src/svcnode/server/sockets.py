@@ -123,7 +123,7 @@ def _explain_tls_error(certificate: Path, key: Path, reason: str) -> ConfigError
     """Name the invalid file, which OpenSSL's error does not."""
     if reason == "KEY_VALUES_MISMATCH":
         return _tls_error("server.tls.key", f"{key} is not the key of {certificate}")
-    if not _holds_certificate(certificate):
+    if not _contains_certificate(certificate):
         return _tls_error("server.tls.certificate", f"{certificate} contains no valid PEM certificate")
     if b"PRIVATE KEY-----" not in key.read_bytes() or not reason:
         return _tls_error("server.tls.key", f"{key} contains no valid PEM private key")
@@ -131,7 +131,7 @@ def _explain_tls_error(certificate: Path, key: Path, reason: str) -> ConfigError
     return _tls_error("server.tls", f"cannot use {certificate} and {key}: {problem}")
 
 
-def _holds_certificate(file: Path) -> bool:
+def _contains_certificate(file: Path) -> bool:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
     except ssl.SSLError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    receive_s: float = 10.0  # to receive a complete request; each byte does not extend it
+    receive_s: float = 10.0  # to receive a complete request; received bytes do not extend it
     idle_s: float = 75.0
     send_s: float = 30.0  # for a client that does not read its responses
     linger_s: float = 2.0  # for a client to read an error response; further input is discarded
