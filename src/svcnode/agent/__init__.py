@@ -53,13 +53,13 @@ def run(settings: Settings, read_settings: Callable[[], Settings], *, ignore_han
     return run_until_complete(Agent(settings, read_settings, ignore_hangup=ignore_hangup).serve())
 
 
-def run_until_complete(serving: Coroutine[None, None, int]) -> int:
+def run_until_complete(serve: Coroutine[None, None, int]) -> int:
     """Run on uvloop if it is installed; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     code = 1
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            code = runner.run(serving)
+            code = runner.run(serve)
     except ListenError as exc:
         log.error("%s", exc, extra={"event": "listen_failed"})  # noqa: TRY400  the text is enough
     finally:  # before anything else is written to stderr
@@ -148,11 +148,11 @@ class Agent:
             await self._apply_notify(self._settings.notify)
             self._node.started()
             self._log_started()
-            reloading = asyncio.create_task(self._reload_on_request())
-            measuring = asyncio.create_task(measure_loop_lag(self._process_stats))
+            reload_task = asyncio.create_task(self._reload_on_request())
+            lag_task = asyncio.create_task(measure_loop_lag(self._process_stats))
             await self._signals.stop_requested.wait()
-            reloading.cancel()
-            measuring.cancel()
+            reload_task.cancel()
+            lag_task.cancel()
             return await self._shutdown()
 
     def _log_started(self) -> None:
@@ -172,13 +172,13 @@ class Agent:
     # ---- reloading
 
     async def _reload_on_request(self) -> None:
-        reading = DaemonCall("configuration")
+        reader = DaemonCall("configuration")
         while True:
             await self._signals.reload_requested.wait()
             self._signals.reload_requested.clear()
             try:
                 # In a thread: loading the driver of a new probe may take a second.
-                diff = await self._apply(await reading.call(self._read_settings))
+                diff = await self._apply(await reader.call(self._read_settings))
             except SvcnodeError as exc:
                 self._process_stats.record_reload(str(exc))
                 key = exc.key if isinstance(exc, ConfigError) else None
@@ -211,10 +211,9 @@ class Agent:
         self._context.history.reconfigure(**_history_options(new.history))
         await self._apply_notify(new.notify)
         diff = self._services.apply(new.services)
+        # A store that was deleted while it was probed is not created again: its service stays Down.
         if new.store_path != old.store_path or not self._has_store:
-            self._prepare_store(
-                new
-            )  # not if it was deleted while probed: the service stays Down until an operator acts
+            self._prepare_store(new)
         self._settings = new
         return diff
 

@@ -14,11 +14,11 @@ def allocate_fds() -> tuple[int, int]:
     """The limits of connections and of concurrent checks; smaller than the defaults if the system allows too few."""
     connections, checks = ServerLimits().connections, MAX_CONCURRENT_CHECKS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = connections + checks + RESERVED_FDS
-    if soft not in (hard, resource.RLIM_INFINITY) and soft < enough:
-        soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+    needed = connections + checks + RESERVED_FDS
+    if soft not in (hard, resource.RLIM_INFINITY) and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY or soft >= enough:
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return connections, checks
     available = max(0, soft - RESERVED_FDS)
     checks = max(1, min(checks, available // 4))

@@ -44,20 +44,20 @@ class Listeners:
         self._mounts: dict[Address, Mount] = {}
 
     def open(self, settings: Settings) -> BoundSockets:
-        """Binds all new addresses, or none.
+        """Bind all new addresses, or none.
 
         An address that this process already listens on with another scheme reuses the bound socket. So does an address
         with TLS, because a listener keeps the certificate that it started with.
         """
         tls = _tls_context(settings.tls)
-        wanted = settings.all_listen_addresses
-        reusable = {address.bind_key: sock for address, sock in self._sockets.items() if address not in wanted}
+        addresses = settings.all_listen_addresses
+        reusable = {address.bind_key: sock for address, sock in self._sockets.items() if address not in addresses}
         sockets: dict[Address, socket.socket] = {}
         try:
-            for address in wanted:
+            for address in addresses:
                 if address not in self._sockets or address.scheme == "https":
-                    own = self._sockets.get(address, reusable.get(address.bind_key))
-                    sockets[address] = bind(address, settings.set_by(address)) if own is None else own.dup()
+                    bound = self._sockets.get(address, reusable.get(address.bind_key))
+                    sockets[address] = bind(address, settings.set_by(address)) if bound is None else bound.dup()
         except ListenError:
             for address, sock in sockets.items():
                 sock.close()
@@ -66,9 +66,9 @@ class Listeners:
         return BoundSockets(settings=settings, tls=tls, sockets=sockets)
 
     async def listen(self, bound: BoundSockets, context: OperatorContext) -> None:
-        """Listens on exactly the addresses of the settings; open connections stay open."""
-        wanted = bound.settings.all_listen_addresses
-        self._stop([address for address in self._sockets if address in bound.sockets or address not in wanted])
+        """Listen on exactly the addresses of the settings; open connections stay open."""
+        addresses = bound.settings.all_listen_addresses
+        self._stop([address for address in self._sockets if address in bound.sockets or address not in addresses])
         for address, sock in bound.sockets.items():
             # The mount is reused: connections of the previous listener get the new access rules too.
             mount = self._mounts.setdefault(address, Mount())
@@ -88,7 +88,7 @@ class Listeners:
             remove_unix_socket(address)
 
     def _update_mount(self, address: Address, mount: Mount, settings: Settings, context: OperatorContext) -> None:
-        """Mounts or removes the operator surface at an address."""
+        """Mount or remove the operator surface at an address."""
         operator = settings.operator
         if operator is None or address not in (operator.listen or settings.listen):
             if mount.app is not None:

@@ -54,33 +54,35 @@ class ConfiguredServices:
         node.subscribe(self._log_change)
 
     def apply(self, services: Iterable[ServiceSettings]) -> ConfigDiff:
-        """Adds, replaces and removes services; unchanged ones are not touched."""
-        wanted = {service.id: service for service in services}
-        diff = self._diff(wanted)
-        self._log_fixed({service.id: service.status for service in wanted.values() if service.status is not None})
+        """Add, replace and remove services. Unchanged services are left alone."""
+        configured = {service.id: service for service in services}
+        diff = self._diff(configured)
+        self._log_fixed({service.id: service.status for service in configured.values() if service.status is not None})
         # Services are removed last: otherwise the node may be healthy for a moment, without its failed service.
-        for service in wanted.values():
+        for service in configured.values():
             self._apply_service(service)
         for service_id in diff.removed:
             self._node.deregister(service_id)
             del self._current[service_id]
         return diff
 
-    def _diff(self, wanted: Mapping[str, ServiceSettings]) -> ConfigDiff:
-        known = self._current
+    def _diff(self, configured: Mapping[str, ServiceSettings]) -> ConfigDiff:
+        current = self._current
         return ConfigDiff(
-            removed=tuple(service_id for service_id in known if service_id not in wanted),
-            added=tuple(service_id for service_id in wanted if service_id not in known),
+            removed=tuple(service_id for service_id in current if service_id not in configured),
+            added=tuple(service_id for service_id in configured if service_id not in current),
             changed=tuple(
-                service_id for service_id in wanted if service_id in known and known[service_id] != wanted[service_id]
+                service_id
+                for service_id in configured
+                if service_id in current and current[service_id] != configured[service_id]
             ),
         )
 
     def _apply_service(self, service: ServiceSettings) -> None:
-        known = self._current.get(service.id)
-        if known is None:
+        current = self._current.get(service.id)
+        if current is None:
             self._node.add(service.definition)
-        elif known.definition != service.definition:
+        elif current.definition != service.definition:
             self._node.replace(service.definition)
         self._current[service.id] = service
         if service.status is not None:
@@ -133,4 +135,6 @@ class ConfiguredServices:
 
 def _fixed_text(fixed: Mapping[str, Status]) -> str:
     counts = Counter(status.value for status in fixed.values())
-    return "services with a fixed status: " + (", ".join(f"{n} {status}" for status, n in counts.items()) or "none")
+    return "services with a fixed status: " + (
+        ", ".join(f"{count} {status}" for status, count in counts.items()) or "none"
+    )

@@ -27,12 +27,12 @@ class Signals:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Installs the handlers for the block; the second stop signal cancels the current task."""
+        """Install the handlers for the block; the second stop signal cancels the current task."""
         loop = asyncio.get_running_loop()
-        serving = asyncio.current_task()
-        assert serving is not None, "installed() needs a running task"
+        serve_task = asyncio.current_task()
+        assert serve_task is not None, "installed() needs a running task"
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop_signal, number, serving)
+            loop.add_signal_handler(number, self._on_stop_signal, number, serve_task)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         try:
             yield
@@ -40,10 +40,10 @@ class Signals:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
 
-    def _on_stop_signal(self, number: signal.Signals, serving: asyncio.Task[int]) -> None:
+    def _on_stop_signal(self, number: signal.Signals, serve_task: asyncio.Task[int]) -> None:
         if self.stop_requested.is_set():
             self.forced_by = number
-            serving.cancel()
+            serve_task.cancel()
         self.stop_requested.set()
 
     def _on_hangup(self) -> None:
