@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Bucket", "History", "Resolution", "Transition"]
 
 MAX_AGE_S, MAX_BYTES = 400 * 86_400.0, 256 * 1024**2
-OPEN_TIMEOUT_S = 0.2  # the start of the node waits for the file no longer than this
+OPEN_TIMEOUT_S = 0.2  # the node does not wait longer than this for the file to open
 CLOSE_TIMEOUT_S = 2.0
 TICK_S = 1.0
 SERVICES_CLOSED_PER_STEP = 200  # when a minute ends; blocks the event loop for a fraction of a millisecond
@@ -87,7 +87,7 @@ class History:
         self._query = HistoryQuery(self._backlog, self._aggregator, self._aggregator_lock, self._writer)
         self._publish_to_id = 0
         self._is_publishing = False
-        self._previous_last_ids = (0, 0)  # at the last tick but one, and at the last tick
+        self._previous_last_ids = (0, 0)  # at the tick before the last one, and at the last tick
         self._published_early_to = 0  # up to this id, transitions were published before they were written; 0 if none
         self._restart_needed: HistoryError | None = None  # the configuration has another path
         self.last_id = 0  # of the newest published transition
@@ -144,7 +144,7 @@ class History:
 
     @property
     def problem(self) -> str | None:
-        """Why the history is not written, not written where it is configured, or that a file was quarantined."""
+        """Not written, not at the configured path, or a file was quarantined; None if there is no problem."""
         return "; ".join(map(str, self._problems)) or None
 
     @property
@@ -233,7 +233,7 @@ class History:
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         outcome = evidence.verdict.outcome
-        # A reported status is no check, and `unknown` is not about the service.
+        # A reported status is not a check, and `unknown` says nothing about the service.
         if outcome is Outcome.UNKNOWN or self._node.probe_config(service_id) is None or not self._is_subscribed:
             return
         with self._aggregator_lock:
@@ -333,8 +333,8 @@ class History:
 
     def _close_minute(self) -> None:
         with self._aggregator_lock:
-            is_more = self._aggregator.close_some(SERVICES_CLOSED_PER_STEP)
-        if is_more:
+            has_more = self._aggregator.close_some(SERVICES_CLOSED_PER_STEP)
+        if has_more:
             self._loop.call_soon(self._close_minute)
 
     def _publish_overdue(self) -> None:

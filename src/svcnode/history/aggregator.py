@@ -92,10 +92,10 @@ class MinuteAggregator:
         self._unclosed_ids: Iterator[str] = iter(())
 
     def tick(self, now_s: float) -> None:
-        ahead_s = now_s - self.now_s
-        if -MAX_SLEW_S < ahead_s < 0:
+        elapsed_s = now_s - self.now_s
+        if -MAX_SLEW_S < elapsed_s < 0:
             return
-        if not 0 <= ahead_s <= MAX_GAP_S:
+        if not 0 <= elapsed_s <= MAX_GAP_S:
             self._roll_window(end_s=self.now_s, begin_s=now_s)
         elif now_s >= self._window.end_s:
             self._roll_window(end_s=self._window.end_s, begin_s=self._window.end_s)
@@ -125,10 +125,10 @@ class MinuteAggregator:
         """Close up to `count` accumulators of the finished minute; returns whether to call again."""
         if self._closing is None:
             return False
-        some = list(islice(self._unclosed_ids, count))
-        for service_id in some:
+        service_ids = list(islice(self._unclosed_ids, count))
+        for service_id in service_ids:
             self._accumulator(service_id)
-        if some:
+        if service_ids:
             return True
         closed, self._closing = self._closing, None
         if closed.buckets:

@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     transitions: list[Transition]
     minutes: list[ClosedMinute]
     pruned_to: int
-    saved_state: str | None = None  # None if the newest one is written
+    saved_state: str | None = None  # None if the newest state is already written
 
     @property
     def last_id(self) -> int:
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 class Backlog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Held while a batch moves into the file, so that a reader finds each record in one of the two, not in both.
+        # Held while a batch moves into the file, so that a reader finds each record in one of them, not in both.
         self.handover_lock = threading.Lock()
         self._last_sequence = 0
         self.pruned_to = 0  # the newest transition that was dropped
@@ -85,8 +85,10 @@ class Backlog:
             oldest = min((items[0][0] for items in (self._transitions, self._minutes) if items), default=sequence + 1)
             self._last_sequence = max(self._last_sequence, sequence)
             if oldest <= sequence:  # they were added before the file was open
-                self._transitions = deque(one._replace(id=self._next_sequence()) for one in self._transitions)
-                self._minutes = deque(one._replace(sequence=self._next_sequence()) for one in self._minutes)
+                self._transitions = deque(
+                    transition._replace(id=self._next_sequence()) for transition in self._transitions
+                )
+                self._minutes = deque(minute._replace(sequence=self._next_sequence()) for minute in self._minutes)
                 newest = list(self._transitions)[-len(self._unpublished) :] if self._unpublished else []
                 self._unpublished = deque(newest)
 

@@ -67,7 +67,7 @@ class Database:
         new_minutes = [minute for minute in batch.minutes if minute.sequence > self._aggregated_to]
         with transaction(self._connection):
             self._upsert_services(batch)
-            for rows in _chunks([schema.transition_row(one) for one in batch.transitions]):
+            for rows in _chunks([schema.transition_row(transition) for transition in batch.transitions]):
                 self._connection.execute(schema.INSERT_TRANSITIONS, (json.dumps(rows),))
             for minute in new_minutes:
                 self._add_minute(minute)
@@ -139,8 +139,8 @@ class Database:
                 self._connection.execute(statement)
 
     def _check_tables(self) -> None:
-        found = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if missing := sorted(schema.TABLES - found):
+        tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if missing := sorted(schema.TABLES - tables):
             raise CorruptionError(f"{self._path} is corrupt: missing table {', '.join(missing)}")
 
     def _quick_check(self) -> None:
@@ -167,22 +167,25 @@ class Database:
             raise CorruptionError(f"{self._path} is corrupt: {' '.join(result.split())}")
 
     def _last_transition(self) -> tuple[int, str | None]:
-        last = "SELECT id, kind FROM transitions ORDER BY id DESC LIMIT 1"
-        found: tuple[int, str] | None = self._connection.execute(last).fetchone()
-        return found or (0, None)
+        query = "SELECT id, kind FROM transitions ORDER BY id DESC LIMIT 1"
+        row: tuple[int, str] | None = self._connection.execute(query).fetchone()
+        return row or (0, None)
 
     def _read_saved_state(self) -> str | None:
-        found: tuple[str] | None = self._connection.execute(schema.GET_SAVED_STATE).fetchone()
-        return None if found is None else found[0]
+        row: tuple[str] | None = self._connection.execute(schema.GET_SAVED_STATE).fetchone()
+        return None if row is None else row[0]
 
     # ---- writing
 
     def _upsert_services(self, batch: Batch) -> None:
         ids = {transition.service_id for transition in batch.transitions if transition.service_id is not None}
         ids.update(*(minute.buckets for minute in batch.minutes))
-        times_s = [*(one.at_s for one in batch.transitions), *(minute.begin_s for minute in batch.minutes)]
-        for some_ids in _chunks(sorted(ids)):
-            self._connection.execute(schema.UPSERT_SERVICES, (DAYS.begin_s(max(times_s)), json.dumps(some_ids)))
+        times_s = [
+            *(transition.at_s for transition in batch.transitions),
+            *(minute.begin_s for minute in batch.minutes),
+        ]
+        for chunk in _chunks(sorted(ids)):
+            self._connection.execute(schema.UPSERT_SERVICES, (DAYS.begin_s(max(times_s)), json.dumps(chunk)))
 
     def _add_minute(self, minute: ClosedMinute) -> None:
         for rows in _chunks([schema.bucket_row(service_id, bucket) for service_id, bucket in minute.buckets.items()]):

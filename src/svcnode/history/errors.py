@@ -1,4 +1,4 @@
-"""Errors of the history file: what, where, and how to fix it."""
+"""Errors of the history file, with the path and the fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER_PATH_HINT = "set another [history] path"
 
 
 class HistoryProblem(StrEnum):
-    """What is wrong with the history, for programs."""
+    """The problem as one word that programs compare."""
 
     DISK_FULL = "disk_full"
     NOT_WRITABLE = "not_writable"

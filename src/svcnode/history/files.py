@@ -85,12 +85,12 @@ class FileLock:
     @property
     def is_at_path(self) -> bool:
         """False if the lock file was removed: another process would create a new one and lock that."""
-        held = os.fstat(self._descriptor)
+        locked = os.fstat(self._descriptor)
         try:
-            found = self.path.stat()
+            current = self.path.stat()
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+        return (current.st_dev, current.st_ino) == (locked.st_dev, locked.st_ino)
 
     def release(self) -> None:
         os.close(self._descriptor)
@@ -128,7 +128,7 @@ def _remove_old_quarantined(path: Path) -> None:
 def file_identity(path: Path, *, has_wal: bool = True) -> tuple[tuple[int, int], ...] | None:
     """Device and inode of the database and its write-ahead log; None if one is missing or the database is empty."""
     try:
-        found = [path.stat(), *([path.with_name(f"{path.name}-wal").stat()] if has_wal else [])]
+        files = [path.stat(), *([path.with_name(f"{path.name}-wal").stat()] if has_wal else [])]
     except OSError:
         return None
-    return tuple((one.st_dev, one.st_ino) for one in found) if found[0].st_size else None
+    return tuple((file.st_dev, file.st_ino) for file in files) if files[0].st_size else None

@@ -152,14 +152,14 @@ def read_buckets(
     connection: sqlite3.Connection, service_ids: Sequence[str], resolution: Resolution, begin_times_s: Sequence[int]
 ) -> dict[str, list[Bucket]]:
     """The stored buckets of each service, unordered."""
-    found: dict[str, list[Bucket]] = {service_id: [] for service_id in service_ids}
+    buckets: dict[str, list[Bucket]] = {service_id: [] for service_id in service_ids}
     statement, begin_times = _SELECT_BUCKETS.format(table=resolution.name), json.dumps(list(begin_times_s))
     ids_per_query = max(1, BUCKETS_PER_QUERY // len(begin_times_s))
     for first in range(0, len(service_ids), ids_per_query):
-        some_ids = service_ids[first : first + ids_per_query]
-        for index, *columns in _rows(connection, statement, json.dumps(some_ids), begin_times):
-            found[some_ids[index]].append(Bucket._make(columns))
-    return found
+        chunk = service_ids[first : first + ids_per_query]
+        for index, *columns in _rows(connection, statement, json.dumps(chunk), begin_times):
+            buckets[chunk[index]].append(Bucket._make(columns))
+    return buckets
 
 
 def known_ids(connection: sqlite3.Connection, service_ids: Sequence[str]) -> set[str]:
@@ -190,14 +190,18 @@ class HistoryQuery:
         written, unwritten = self._read(
             lambda connection: transitions_after(connection, transition_id, up_to, limit), self._backlog.transitions
         )
-        matching = [one for one in unwritten if transition_id < one.id <= up_to]
+        matching = [transition for transition in unwritten if transition_id < transition.id <= up_to]
         return _sorted_by_id([*(written or ()), *matching])[:limit]
 
     def latest(self, service_id: str | None, up_to: int, limit: int) -> list[Transition]:
         written, unwritten = self._read(
             lambda connection: latest_transitions(connection, service_id, up_to, limit), self._backlog.transitions
         )
-        matching = [one for one in unwritten if one.id <= up_to and service_id in (None, one.service_id)]
+        matching = [
+            transition
+            for transition in unwritten
+            if transition.id <= up_to and service_id in (None, transition.service_id)
+        ]
         return _sorted_by_id([*(written or ()), *matching])[::-1][:limit]
 
     def buckets(self, service_ids: Sequence[str], resolution: Resolution, now_s: float) -> dict[str, list[Bucket]]:
@@ -219,19 +223,19 @@ class HistoryQuery:
 
     def _unwritten_ids(self) -> set[str | None]:
         return {
-            *(one.service_id for one in self._backlog.transitions()),
+            *(transition.service_id for transition in self._backlog.transitions()),
             *(service_id for minute in self._backlog.minutes() for service_id in minute.buckets),
         }
 
     def _unwritten_buckets(self, service_ids: Sequence[str]) -> dict[str, list[Bucket]]:
-        found = {}
+        buckets = {}
         for first in range(0, len(service_ids), SERVICES_PER_LOCK):
             with self._aggregator_lock:  # a closed minute moves from the aggregator to the backlog
                 minutes = self._backlog.minutes()
                 for service_id in service_ids[first : first + SERVICES_PER_LOCK]:
                     closed = [minute.buckets[service_id] for minute in minutes if service_id in minute.buckets]
-                    found[service_id] = [*closed, *self._aggregator.open_buckets(service_id)]
-        return found
+                    buckets[service_id] = [*closed, *self._aggregator.open_buckets(service_id)]
+        return buckets
 
     def _read(self, read_file: Callable[[sqlite3.Connection], T], read_memory: Callable[[], M]) -> tuple[T | None, M]:
         """The results from the file and from memory at one point in time; None if the file cannot be read."""
@@ -242,8 +246,8 @@ class HistoryQuery:
             with closing(open_read_only(self._writer.path)) as connection:
                 with self._handover_paused():
                     begin_snapshot(connection)
-                    in_memory = read_memory()
-                return read_file(connection), in_memory
+                    memory_result = read_memory()
+                return read_file(connection), memory_result
         except Exception as exc:  # noqa: BLE001  the records in memory can still be returned
             error = history_error_from(exc, self._writer.path)
             if isinstance(error, CorruptionError):
@@ -262,7 +266,8 @@ class HistoryQuery:
 
 
 def _sorted_by_id(transitions: Iterable[Transition]) -> list[Transition]:
-    return [one for _, one in sorted({one.id: one for one in transitions}.items())]
+    by_id = {transition.id: transition for transition in transitions}
+    return [transition for _, transition in sorted(by_id.items())]
 
 
 def fill_buckets(

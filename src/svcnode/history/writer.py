@@ -305,7 +305,7 @@ class Writer:
         quarantined = quarantine(self.path, self._wall_clock())
         self._quarantined_at_s = now_s
         self.generation += 1
-        # Also the records of previous processes are lost, whose newest id is not known.
+        # The records of previous processes, whose newest id is not known, are lost, too.
         self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
         notice = f"{error}; moved to {quarantined.name}; new records go to a new file"
         self.status.set_notice(HistoryError(notice, error.code))
