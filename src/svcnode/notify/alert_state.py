@@ -1,10 +1,10 @@
-"""The alert state of the node or of one service: its health, the last notified health, and when the next one is due.
+"""The alert state of the node or a service: health, last notified health, and when the next notification is due.
 
 * After a notification, an improvement waits until the resolve delay is over. A health that is worse than the last
-  notified one does not wait: otherwise the last notification would be too good. This cannot repeat quickly, because
-  every improvement in between waits.
+  notified one does not wait: otherwise the last notification would show too good a health. This cannot repeat
+  quickly, because every improvement in between waits.
 * A start is not notified. A service that has not been Up since its registration, or since its probe was replaced,
-  counts as last notified, until its status becomes Down.
+  keeps its last notified health until its status becomes Down.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AlertState:
         self._last_notified = Health.HEALTHY
         self._last_notified_at_s = -math.inf
         self._worst = Health.HEALTHY  # since the last notification
-        self._diverged_at_s = now_s  # when it last was as notified
+        self._diverged_at_s = now_s  # when the health was last the notified one
         self._unhealthy_since_s: float | None = None  # when it was last healthy
         self._changes = 0  # since then
         self._flap_detector = FlapDetector(now_s)
@@ -154,7 +154,7 @@ class AlertState:
             self._discard_transient()
 
     def _discard_transient(self) -> None:
-        """It is as last notified again, and no notification contains the time in between."""
+        """The health is the last notified one again, and no notification contains the time in between."""
         self._worst = self._last_notified
         if self._last_notified is Health.HEALTHY:
             self._reset_incident()

@@ -196,7 +196,7 @@ class Dispatcher:
     def restore(self, incidents: Incidents, lost: Iterable[LostMessages]) -> None:
         """`incidents` are all open incidents now; `lost` comes from the previous process."""
         # It is not saved which target received which message, so each target gets the end of each incident.
-        before = {key: one for key, one in incidents.items() if key not in self._last_incidents}
+        before = {key: incident for key, incident in incidents.items() if key not in self._last_incidents}
         for queue in self._queues:
             queue.restore_incidents(before)
         self._last_incidents = incidents
@@ -210,7 +210,7 @@ class Dispatcher:
         """Targets with the same name are matched in their order."""
         remaining = list(self._queues)
         for name, messages in lost:
-            queue = next((one for one in remaining if one.target.name == name), None)
+            queue = next((queue for queue in remaining if queue.target.name == name), None)
             if queue is not None:
                 remaining.remove(queue)
                 queue.add_lost(messages)

@@ -95,8 +95,8 @@ class AlertEngine:
     def incidents(self) -> dict[str | None, Incident]:
         """The open incidents, at most MAX_INCIDENTS: they are saved after every notification."""
         alerts = chain([self._node], self._services.values())
-        found = ((alert.key, incident) for alert in alerts if (incident := alert.incident) is not None)
-        return dict(islice(found, MAX_INCIDENTS))
+        incidents = ((alert.key, incident) for alert in alerts if (incident := alert.incident) is not None)
+        return dict(islice(incidents, MAX_INCIDENTS))
 
     # ---- changes in
 
@@ -136,12 +136,13 @@ class AlertEngine:
         alert.update(service_health(state.status), state.reason, str(state.code), state.since_s, now_s)
         self._schedule(alert, now_s)
 
-    def _track_not_up(self, service_id: str, not_up: AlertState | None) -> None:
+    def _track_not_up(self, service_id: str, alert: AlertState | None) -> None:
+        """`alert` is None if the service is Up, not counted or removed."""
         self._not_up.pop(service_id, None)
         self._failing.discard(service_id)
-        if not_up is not None:
-            self._not_up[service_id] = not_up
-            if not not_up.is_starting:
+        if alert is not None:
+            self._not_up[service_id] = alert
+            if not alert.is_starting:
                 self._failing.add(service_id)
 
     def _update_node(self, health: Health, now_s: float) -> None:
@@ -171,7 +172,9 @@ class AlertEngine:
         # Every notification contains the health of the node, so it must not show the health from before a restart.
         if self._node.update_to_published(now_s):
             self._pending[None] = self._node
-        notified = {key: one for key, one in self._pending.items() if not one.is_settling or one.due_at_s <= now_s}
+        notified = {
+            key: alert for key, alert in self._pending.items() if not alert.is_settling or alert.due_at_s <= now_s
+        }
         notification = self._build_notification(notified, now_s)
         for key, alert in notified.items():
             self._mark_notified(key, alert, now_s)
@@ -179,7 +182,7 @@ class AlertEngine:
         return notification
 
     def _build_notification(self, notified: dict[str | None, AlertState], now_s: float) -> Notification:
-        """Builds changes only for the listed services, since thousands may have changed."""
+        """Build changes only for the listed services, since thousands may have changed."""
         services = [alert for key, alert in notified.items() if key is not None]
         listed = heapq.nsmallest(MAX_LISTED_SERVICES, services, key=_by_severity)
         return Notification(

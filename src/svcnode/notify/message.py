@@ -58,11 +58,11 @@ def build_message(
 ) -> Message:
     """`to_wall` converts a time of the node's monotonic clock to wall-clock time."""
     name = sanitize(identity.node_name)
-    is_one_service = notification.node is None and len(notification.services) == 1
-    title = f"{name}: {_service_line(notification.services[0])}" if is_one_service else _title(name, notification)
+    is_single_service = notification.node is None and len(notification.services) == 1
+    title = f"{name}: {_service_line(notification.services[0])}" if is_single_service else _title(name, notification)
     return Message(
         title=title,
-        lines=tuple(_lines(notification, () if is_one_service else notification.services)),
+        lines=tuple(_lines(notification, () if is_single_service else notification.services)),
         notify_type=_notify_type(notification),
         fields={
             "id": message_id,

@@ -92,12 +92,12 @@ def open_incidents(dispatched: Incidents, delivered: Sequence[Incidents]) -> lis
 
 
 def _combined(dispatched: Incident | None, delivered: Sequence[Incident | None]) -> Incident:
-    if dispatched is not None and all(one == dispatched for one in delivered):
+    if dispatched is not None and all(incident == dispatched for incident in delivered):
         return dispatched
-    received = [one for one in delivered if one is not None]
+    received = [incident for incident in delivered if incident is not None]
     # If it is resolved but not for all targets, the earliest start gives the longest duration.
-    last = dispatched or min(received, key=lambda one: one.since_s)
-    is_recurrence = any(one.is_recurrence or one.since_s < last.since_s for one in received)
+    last = dispatched or min(received, key=lambda incident: incident.since_s)
+    is_recurrence = any(incident.is_recurrence or incident.since_s < last.since_s for incident in received)
     return replace(last, is_confirmed=False, is_recurrence=is_recurrence)
 
 

@@ -108,8 +108,8 @@ class Notifier:
         condition = self._node.condition
         if condition.draining:
             return
-        found = self._node.find(change.service_id) if change.service_id and change.kind in _DEFINITION_CHANGES else None
-        self._loop.call_soon_threadsafe(self._record_change, change, found and found[0], condition.issues)
+        entry = self._node.find(change.service_id) if change.service_id and change.kind in _DEFINITION_CHANGES else None
+        self._loop.call_soon_threadsafe(self._record_change, change, entry and entry[0], condition.issues)
 
     def _record_change(self, change: Change, service: Service | None, issues: tuple[str, ...]) -> None:
         if self._engine is not None:

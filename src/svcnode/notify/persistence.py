@@ -41,7 +41,7 @@ class LostMessages(NamedTuple):
 
 
 def to_json(state: NotifyState, to_wall: Callable[[float], float]) -> str:
-    incidents = [_row(one, to_wall(one.since_s)) for one in state.incidents]
+    incidents = [_row(incident, to_wall(incident.since_s)) for incident in state.incidents]
     return json.dumps({"incidents": incidents, "lost": list(state.lost)})
 
 

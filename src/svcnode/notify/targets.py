@@ -79,11 +79,11 @@ class Webhook:
         return DeliveryError(f"HTTP {response.status}", self.options.code_for_status(response.status))
 
 
-def webhook_from(given: object, environ: Mapping[str, str]) -> Webhook:
+def webhook_from(entry: object, environ: Mapping[str, str]) -> Webhook:
     """From a URL, or from a table with a URL and the HTTP and TLS options of probes."""
-    if not isinstance(given, dict) or given.keys() == {"file"}:
-        given = {"url": given}
-    table: dict[str, Any] = dict(given)
+    if not isinstance(entry, dict) or entry.keys() == {"file"}:
+        entry = {"url": entry}
+    table: dict[str, Any] = dict(entry)
     if "url" not in table:
         raise InvalidValueError('missing url; write { url = "https://…", headers = { … } }')
     url = Url.parse(_resolved_url(table.pop("url"), environ))
@@ -103,10 +103,10 @@ def webhook_from(given: object, environ: Mapping[str, str]) -> Webhook:
     return Webhook(options)
 
 
-def _resolved_url(given: object, environ: Mapping[str, str]) -> str:
-    if not isinstance(given, str | dict):
-        raise InvalidValueError(f'must be a string or {{ file = "…" }}, not {type_name(given)}')
-    return interpolate_url(given, environ)
+def _resolved_url(entry: object, environ: Mapping[str, str]) -> str:
+    if not isinstance(entry, str | dict):
+        raise InvalidValueError(f'must be a string or {{ file = "…" }}, not {type_name(entry)}')
+    return interpolate_url(entry, environ)
 
 
 def _register_secret_parts(text: str, separators: str, min_chars: int) -> None:
@@ -147,8 +147,8 @@ class AppriseTarget:
         return None if is_sent else capture.error
 
 
-def apprise_from(given: object, environ: Mapping[str, str]) -> AppriseTarget:
-    url = _resolved_url(given, environ)
+def apprise_from(entry: object, environ: Mapping[str, str]) -> AppriseTarget:
+    url = _resolved_url(entry, environ)
     scheme, _, rest = url.partition("://")
     if not rest or not re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme):
         raise InvalidValueError("invalid Apprise URL; write scheme://…")
@@ -198,7 +198,7 @@ def _silence_apprise() -> None:
 
 
 class _AppriseLogCapture(logging.Handler):
-    """Finds out why Apprise failed in this thread. Only its log says so; only the HTTP status is taken from it."""
+    """Reads the cause of a failure in this thread from the log of Apprise. Copies no text, which may contain keys."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -216,7 +216,7 @@ class _AppriseLogCapture(logging.Handler):
         if record.thread != self._thread_id:
             return
         text = record.getMessage()
-        if found := re.search(r"\berror=([1-5][0-9][0-9])\b", text):
-            self.error = DeliveryError(f"HTTP {found[1]}", code_for_http_status(int(found[1])))
+        if match := re.search(r"\berror=([1-5][0-9][0-9])\b", text):
+            self.error = DeliveryError(f"HTTP {match[1]}", code_for_http_status(int(match[1])))
         elif "onnection error" in text:
             self.error = DeliveryError("cannot connect", ReasonCode.CONNECTION_REFUSED)
