@@ -41,7 +41,7 @@ OVERLOADED = error_response(503, "Too many requests in progress; retry in 10 sec
 _handlers: dict[str, RouteHandler] = {}  # loaded handlers, by path
 _NAME = "{name}"
 _ROUTE_SEGMENTS = {path: split_path(path) for path in ROUTES}
-_FIRST_SEGMENTS = {wanted[1] for wanted in _ROUTE_SEGMENTS.values()}
+_FIRST_SEGMENTS = {segments[1] for segments in _ROUTE_SEGMENTS.values()}
 
 
 class OperatorApp:
@@ -84,11 +84,12 @@ def _with_same_origin_policy(response: Response) -> Response:
 
 def _match_route(path: bytes) -> tuple[str, str] | None:
     segments = split_path(path)
-    for candidate, wanted in _ROUTE_SEGMENTS.items():
-        if len(wanted) == len(segments) and all(
-            want == segment or (want == _NAME and segment) for want, segment in zip(wanted, segments, strict=True)
+    for candidate, pattern in _ROUTE_SEGMENTS.items():
+        if len(pattern) == len(segments) and all(
+            expected == segment or (expected == _NAME and segment)
+            for expected, segment in zip(pattern, segments, strict=True)
         ):
-            return candidate, (segments[wanted.index(_NAME)] if _NAME in wanted else "") or ""
+            return candidate, (segments[pattern.index(_NAME)] if _NAME in pattern else "") or ""
     return None
 
 

@@ -53,8 +53,8 @@ class OperatorAuth:
             return None
         if self.token is None:
             return TOKEN_NOT_CONFIGURED
-        given = _parse_token(headers.get(b"authorization", b""))
-        return None if hmac.compare_digest(given, self.token.encode()) else TOKEN_REQUIRED
+        token = _parse_token(headers.get(b"authorization", b""))
+        return None if hmac.compare_digest(token, self.token.encode()) else TOKEN_REQUIRED
 
     @property
     def is_open(self) -> bool:

@@ -114,7 +114,7 @@ def _make_response(
 ) -> Response:
     node = node or node_details(context)
     services = services_details(context.node, context.check_stats, ids, with_recent_checks=with_recent_checks)
-    # One by one: json.dumps of everything would hold the interpreter lock until it is done.
+    # Each service separately: json.dumps of everything would hold the interpreter lock until it is done.
     encoded = b",".join([_encode(service) for service in services])
     return make_response(200, b'{"node":%s,"services":[%s]}' % (_encode(node), encoded))
 
@@ -213,7 +213,9 @@ class _DetailsBuilder:
             "transitions": stats.transitions if stats else 0,
         }
         if with_recent_checks:
-            details["recent_checks"] = [self._evidence(one.evidence) | {"status": one.status.value} for one in results]
+            details["recent_checks"] = [
+                self._evidence(result.evidence) | {"status": result.status.value} for result in results
+            ]
         return details
 
     def _evidence(self, evidence: Evidence) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -77,7 +78,9 @@ def _parse_count(values: Sequence[str]) -> int:
 async def _make_response(context: OperatorContext, params: HistoryParams) -> Response:
     history = context.history
     unknown = await _unknown_ids(context, params.service_ids)
-    params = params._replace(service_ids=tuple(one for one in params.service_ids if one not in unknown))
+    params = params._replace(
+        service_ids=tuple(service_id for service_id in params.service_ids if service_id not in unknown)
+    )
     buckets = await history.buckets(params.service_ids, params.resolution)
     transitions = {
         service_id: await history.latest(service_id, params.transitions)
@@ -104,10 +107,13 @@ def encode_history(
     members = [
         _json_member("resolution", params.resolution.name),
         _json_member("length_s", params.resolution.length_s),
-        f'"services":{{{",".join(_buckets_member(service_id, some) for service_id, some in buckets.items())}}}',
+        f'"services":{{{",".join(starmap(_buckets_member, buckets.items()))}}}',
     ]
     if params.transitions:
-        lists = [_json_member(key, [transition_document(one) for one in some]) for key, some in transitions.items()]
+        lists = [
+            _json_member(service_id, list(map(transition_document, latest)))
+            for service_id, latest in transitions.items()
+        ]
         members.append(f'"transitions":{{{",".join(lists)}}}')
     members.append(_json_member("unknown", unknown))
     return f"{{{','.join(members)}}}".encode()

@@ -1,6 +1,6 @@
 """`/metrics`: the node in the text format of Prometheus or in OpenMetrics, as the Accept header asks.
 
-Every value is read from the node and its statistics when a scrape comes; nothing is counted twice. Importing
+Every value is read from the node and its statistics at each scrape; nothing is counted twice. Importing
 prometheus-client takes a while; the handler is loaded in a thread on the first scrape.
 
 A status is a state set: one series per status, of which one is 1. Its type is gauge, because OpenMetrics requires the
@@ -106,8 +106,8 @@ class NodeCollector(Collector):
         names = {"name": identity.node_name, "version": identity.node_version, "spec_version": identity.spec_version}
         yield InfoMetricFamily("svcnode_node", "Name and versions of the node; always 1.", value=names)
         states = GaugeMetricFamily("svcnode_node_health", "1 for the current health of the node.", labels=["health"])
-        for each in Health:
-            states.add_metric([each.name.lower()], each is health)
+        for member in Health:
+            states.add_metric([member.name.lower()], member is health)
         yield states
         yield _gauge("svcnode_node_health_code", "Health of the node: 200, 206 or 503.", health)
         yield _gauge("svcnode_node_starting", "1 until the node has started.", condition.starting)
@@ -119,7 +119,11 @@ class NodeCollector(Collector):
 
     def _service_metrics(self, services: Iterable[tuple[Service, ServiceState]]) -> Iterator[Metric]:
         stats_of = self._context.check_stats.get
-        samples = [ServiceSample(*one, stats) for one in services if (stats := stats_of(one[0].id)) is not None]
+        samples = [
+            ServiceSample(service, state, stats)
+            for service, state in services
+            if (stats := stats_of(service.id)) is not None
+        ]
         yield _service_infos(samples)
         yield _service_statuses(samples)
         yield from _evidence_ages(samples, self._context.node.now_s())

@@ -2,8 +2,8 @@
 
 Health is answered on the same event loop, so work over thousands of services runs in a thread.
 
-A computation continues when its requesters disconnect. Their number is therefore bounded: while a disk hangs, no
-computation that reads it ends, and they would pile up.
+A computation continues when its clients disconnect. The number of computations is therefore bounded: while a disk
+hangs, the computations that read it do not end and would accumulate.
 """
 
 from __future__ import annotations

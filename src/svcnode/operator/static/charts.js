@@ -148,13 +148,13 @@ function drawCursor(bars, index, buckets) {
   setPath(bars, "cursor", index === null ? "" : box(index * step - 1, 0, width + 2, BARS.height));
 }
 
-export function showTooltip(chart, wantedIndex = Infinity) {
+export function showTooltip(chart, requestedIndex = Infinity) {
   const service = serviceOf(chart);
   if (!service?.buckets.length) return;
   if (activeChart !== chart) hideTooltip();
   activeChart = chart;
   const bars = barsOf(chart);
-  const index = Math.max(0, Math.min(service.buckets.length - 1, wantedIndex));
+  const index = Math.max(0, Math.min(service.buckets.length - 1, requestedIndex));
   const { heading, lines } = setSliderValue(bars, service, index);
   drawCursor(bars, index, service.buckets);
   const items = lines.map(([status, text]) => element("span", { class: status }, text));

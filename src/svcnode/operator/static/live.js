@@ -38,7 +38,7 @@ function openEventStream() {
   source.onopen = () => {
     connection.isStreaming = true;
     paintNode();
-    if (wasInterrupted) sync(); // the node may be another process, or some events may be lost
+    if (wasInterrupted) sync(); // the node may be another process, or events may be lost
     wasInterrupted = false;
   };
   source.onerror = () => {
@@ -118,8 +118,8 @@ async function poll() {
 // The line of a new node is drawn from its last checks. They are loaded once; later polls add the latest check.
 const lacksChecks = (service) => isDrawnFromChecks(service) && !service.checks;
 
-function* detailsQueriesFor(some) {
-  const all = [...some];
+function* detailsQueriesFor(subset) {
+  const all = [...subset];
   for (const query of queriesFor(all.filter(lacksChecks))) yield `recent_checks=1${query}`;
   for (const query of queriesFor(all.filter((service) => !lacksChecks(service)))) yield `recent_checks=0${query}`;
 }
@@ -185,23 +185,23 @@ function getPage() {
   });
 }
 
-function applyPage(loaded) {
-  const loadedMain = loaded.getElementById("node");
-  if (loadedMain.dataset.svcnode !== main.dataset.svcnode) return location.reload(); // another version has other scripts
-  if (loadedMain.dataset.started === main.dataset.started && Number(loadedMain.dataset.event) < connection.lastEventId) {
+function applyPage(newDocument) {
+  const newMain = newDocument.getElementById("node");
+  if (newMain.dataset.svcnode !== main.dataset.svcnode) return location.reload(); // another version has other scripts
+  if (newMain.dataset.started === main.dataset.started && Number(newMain.dataset.event) < connection.lastEventId) {
     isSyncNeeded = true; // rendered before the last event
     return;
   }
-  const open = [...services.values()].filter((service) => service.panel);
+  const openServices = [...services.values()].filter((service) => service.panel);
   const focused = document.activeElement?.closest("tr[data-id]")?.dataset.id;
   hideTooltip();
-  for (const id of ["hero", "notices"]) byId(id).replaceWith(document.adoptNode(loaded.getElementById(id)));
+  for (const id of ["hero", "notices"]) byId(id).replaceWith(document.adoptNode(newDocument.getElementById(id)));
   for (const chunk of main.querySelectorAll(".chunk")) chunk.remove();
   byId("hidden-rows").replaceChildren();
-  byId("hidden-rows").before(...loadedMain.querySelectorAll(".chunk"));
-  Object.assign(main.dataset, loadedMain.dataset);
+  byId("hidden-rows").before(...newMain.querySelectorAll(".chunk"));
+  Object.assign(main.dataset, newMain.dataset);
   readPage();
-  for (const { id } of open) if (services.has(id)) openPanel(services.get(id));
+  for (const { id } of openServices) if (services.has(id)) openPanel(services.get(id));
   sortAndFilter();
   services.get(focused)?.link.focus({ preventScroll: true });
   markReceived();
@@ -217,9 +217,9 @@ export function readPage() {
 // ---- history
 
 let isLoading = false;
-export async function loadHistory(some = visibleServices) {
+export async function loadHistory(subset = visibleServices) {
   const version = `${view.resolution} ${Math.floor((now() - refreshAt) / MINUTE_MS)}`;
-  const outdated = [...some].filter((service) => service.historyVersion !== version);
+  const outdated = [...subset].filter((service) => service.historyVersion !== version);
   if (!outdated.length || isLoading) return;
   isLoading = true;
   try {

@@ -25,9 +25,9 @@ export function openPanel(service) {
 }
 
 // Loads and paints the open panels of these services, or of all.
-export async function fillPanels(some) {
-  const open = [...(some ?? services.values())].filter((service) => service.panel);
-  for (const query of queriesFor(open)) {
+export async function fillPanels(subset) {
+  const openServices = [...(subset ?? services.values())].filter((service) => service.panel);
+  for (const query of queriesFor(openServices)) {
     const [current, past] = await Promise.allSettled([
       getJson(`details?recent_checks=1${query}`), getJson(`history?resolution=hours&transitions=20${query}`),
     ]);

@@ -45,7 +45,7 @@ export function readRows() {
   const before = new Map(services);
   services.clear();
   visibleServices.clear();
-  toPaint.clear();
+  paintQueue.clear();
   visibleChunks.clear();
   chunkObserver.disconnect();
   for (const row of main.querySelectorAll("tr[data-id]")) {
@@ -74,15 +74,15 @@ function readRow(row) {
   };
 }
 
-// A fixed status is no measurement, so it has no availability.
+// A fixed status is not measured, so it has no availability.
 const availabilityOf = ({ isFixed }, buckets) => (isFixed ? null : availability(buckets));
 
 // Data that the rendered table does not contain; it stays valid when the table is replaced.
 function carryOver(service, before) {
   if (!before) return {};
   const { checks, buckets, historyVersion, length, fetchedAt, details, transitions } = before;
-  const known = buckets.length ? { availability: availabilityOf(service, buckets) } : {};
-  return { checks, buckets, historyVersion, length, fetchedAt, details, transitions, ...known };
+  const derived = buckets.length ? { availability: availabilityOf(service, buckets) } : {};
+  return { checks, buckets, historyVersion, length, fetchedAt, details, transitions, ...derived };
 }
 
 export function setBuckets(service, buckets, length) {
@@ -109,16 +109,16 @@ export function addChecks(service, { recent_checks, evidence, schedule }) {
 
 // ---- painting, at most once per frame
 
-const toPaint = new Set();
+const paintQueue = new Set();
 
 export function paintSoon(service) {
-  if (!toPaint.size) requestAnimationFrame(paintAll);
-  toPaint.add(service);
+  if (!paintQueue.size) requestAnimationFrame(paintAll);
+  paintQueue.add(service);
 }
 
 function paintAll() {
-  const isOrderStale = [...toPaint].filter(paint).length > 0;
-  toPaint.clear();
+  const isOrderStale = [...paintQueue].filter(paint).length > 0;
+  paintQueue.clear();
   if (!isOrderStale) return;
   paintCounts();
   scheduleOnce("sort", sortAndFilter, 500);

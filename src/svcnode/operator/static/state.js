@@ -66,9 +66,9 @@ export function readJson(text) {
 }
 
 // The ids of the services as query strings, each within the server's limits for one request.
-export function* queriesFor(some) {
+export function* queriesFor(subset) {
   let [query, ids] = ["", 0];
-  for (const { id } of some) {
+  for (const { id } of subset) {
     const parameter = `&id=${encodeURIComponent(id)}`;
     if (ids === 100 || (ids && query.length + parameter.length > 6000)) {
       yield query;
