@@ -46,14 +46,14 @@ __all__ = [
 DEFAULT_FILE = Path("svcnode.toml")
 
 
-def find_file(named: Path | None) -> Path | None:
+def find_file(file: Path | None) -> Path | None:
     """The given file, or `svcnode.toml` in this folder if it exists.
 
     If that cannot be determined, as in a folder without read permission, the file counts as existing: reading it then
     reports the error. Without this, a node would start without its services and be healthy.
     """
-    if named is not None:
-        return named
+    if file is not None:
+        return file
     try:
         DEFAULT_FILE.lstat()
     except FileNotFoundError:

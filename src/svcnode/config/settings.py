@@ -235,13 +235,13 @@ def _operator(
     )
 
 
-def _token(given: object, environ: Mapping[str, str]) -> str | None:
-    if given is None:
+def _token(value: object, environ: Mapping[str, str]) -> str | None:
+    if value is None:
         return None
     from svcnode.core.redaction import register_secret
     from svcnode.probes.interpolate import interpolate
 
-    token = interpolate(given, environ)
+    token = interpolate(value, environ)
     if not isinstance(token, str):
         raise InvalidValueError('must be a string, "${NAME}", or { file = "…" }')
     if not TOKEN_PATTERN.fullmatch(token):
@@ -289,10 +289,10 @@ def _targets(notify: NotifyTable, source: Source, environ: Mapping[str, str]) ->
     from svcnode.notify.targets import apprise_from, webhook_from
 
     seen: set[NotificationTarget] = set()
-    for path, given in (*_notify_entries(notify, "webhook"), *_notify_entries(notify, "apprise")):
+    for path, entry in (*_notify_entries(notify, "webhook"), *_notify_entries(notify, "apprise")):
         with source.error_context("notify", *path):
             target: NotificationTarget = (
-                webhook_from(given, environ) if path[0] == "webhook" else apprise_from(given, environ)
+                webhook_from(entry, environ) if path[0] == "webhook" else apprise_from(entry, environ)
             )
             if target in seen:
                 raise InvalidValueError("duplicate target")
@@ -302,11 +302,11 @@ def _targets(notify: NotifyTable, source: Source, environ: Mapping[str, str]) ->
 
 def _notify_entries(notify: NotifyTable, key: Literal["webhook", "apprise"]) -> Iterator[tuple[KeyPath, object]]:
     """The value, or the elements of a list, each with its path."""
-    given = notify.get(key, [])
-    if isinstance(given, list):
-        yield from (((key, index), target) for index, target in enumerate(given))
+    value = notify.get(key, [])
+    if isinstance(value, list):
+        yield from (((key, index), target) for index, target in enumerate(value))
     else:
-        yield (key,), given
+        yield (key,), value
 
 
 def _tls(tls: TlsTable, source: Source) -> TlsSettings:
@@ -346,8 +346,8 @@ def _service(
     service: ServiceTable, path: KeyPath, defaults: ServiceOptions, make: MakeProbe, source: Source
 ) -> ServiceSettings:
     if ("probe" in service) == ("status" in service):
-        given = "both are" if "probe" in service else "neither is"
-        raise source.error(path, f"a service needs exactly one of probe and status; {given} set")
+        both_or_neither = "both are" if "probe" in service else "neither is"
+        raise source.error(path, f"a service needs exactly one of probe and status; {both_or_neither} set")
     options = defaults | _policy_options(service, path, source) | _text_options(service, path, source)
     if "probe" in service:
         with source.error_context(*path, "probe"):
@@ -407,8 +407,8 @@ def _state_file(path: str | None, name: str, environ: Mapping[str, str], *, is_u
     if path is not None:
         validate_text("the path", path)
         return Path(path)
-    if managed := environ.get("STATE_DIRECTORY"):
-        return Path(managed.split(":")[0]) / name
+    if state_directory := environ.get("STATE_DIRECTORY"):
+        return Path(state_directory.split(":")[0]) / name
     state_home = environ.get("XDG_STATE_HOME") or _home(environ, is_needed=is_used) / ".local" / "state"
     return Path(state_home) / "svcnode" / name
 

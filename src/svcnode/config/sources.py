@@ -74,8 +74,8 @@ class Source:
         self.data: dict[str, Any] = {} if file is None else self._read(file)
         for override in (*_from_environment(environ), *flags):
             self._put(override)
-        for named in services:
-            self._put_service(named)
+        for service in services:
+            self._put_service(service)
 
     def value_at(self, path: KeyPath) -> Any:  # noqa: ANN401  any TOML value
         value: Any = self.data
@@ -154,18 +154,18 @@ class Source:
         inner[str(last)] = override.value
         self._origins[override.path] = override.origin
 
-    def _put_service(self, named: NamedProbe) -> None:
+    def _put_service(self, service: NamedProbe) -> None:
         """Adds a service, or replaces the probe of a service in the file."""
         services = self.data.setdefault("services", [])
         if not isinstance(services, list):
             return  # see above
-        index = next((index for index, table in enumerate(services) if _id_of(table) == named.id), len(services))
+        index = next((index for index, table in enumerate(services) if _id_of(table) == service.id), len(services))
         if index == len(services):
-            services.append({"id": named.id})
-            self._origins["services", index] = named.origin
+            services.append({"id": service.id})
+            self._origins["services", index] = service.origin
         services[index].pop("status", None)
-        services[index]["probe"] = named.url
-        self._origins["services", index, "probe"] = named.origin
+        services[index]["probe"] = service.url
+        self._origins["services", index, "probe"] = service.origin
 
 
 def _id_of(table: object) -> object:
@@ -185,7 +185,7 @@ def _read_regular_file(file: Path) -> bytes:
 
 
 def _toml_error(file: Path, text: str) -> ConfigError:
-    """tomllib's message with the line at the end, as our errors have it."""
+    """tomllib's message with the line at the end, as in our other errors."""
     match = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
     if match is None:  # the error is at the end of the file
         return ConfigError(f"invalid TOML: {text} ({file})", file=file)
@@ -194,14 +194,14 @@ def _toml_error(file: Path, text: str) -> ConfigError:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
-    ours = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
-    if not ours:
+    variables = {name: value for name, value in environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    if not variables:
         return
     keys = environment_keys()
     # An unknown variable is an error only if it begins with the name of a table, and never if Kubernetes sets it: for a
     # service called svcnode-server it sets SVCNODE_SERVER_SERVICE_HOST and others.
     tables = tuple(f"{ENVIRONMENT_PREFIX}{path[0]}_".upper() for path, _ in keys.values())
-    for name, value in sorted(ours.items()):
+    for name, value in sorted(variables.items()):
         if name in keys:
             path, hint = keys[name]
             yield Override(path, _parse_value(value, hint), f"environment variable {name}")

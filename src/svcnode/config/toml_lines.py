@@ -54,10 +54,10 @@ class TomlLines:
         """Records the keys of a statement; returns the table of the statements that follow."""
         brackets, dotted = match.groups()
         keys = _keys(dotted)
-        named = self._table_path(keys, is_array=brackets == "[[") if brackets else (*table, *keys)
-        for length in range(1, len(named) + 1):
-            self._lines.setdefault(named[:length], line)
-        return named if brackets else table
+        path = self._table_path(keys, is_array=brackets == "[[") if brackets else (*table, *keys)
+        for length in range(1, len(path) + 1):
+            self._lines.setdefault(path[:length], line)
+        return path if brackets else table
 
     def _table_path(self, keys: list[str], *, is_array: bool) -> KeyPath:
         path: KeyPath = ()

@@ -23,23 +23,25 @@ def validate_file(source: Source) -> FileTable:
     return cast("FileTable", source.data)
 
 
-def validate_keys(source: Source, wanted: Mapping[str, Collection[str] | None]) -> FileTable:
+def validate_keys(source: Source, keys_by_table: Mapping[str, Collection[str] | None]) -> FileTable:
     """Validates and returns only these keys (None: all keys of the table); errors elsewhere are ignored."""
     hints = get_type_hints(FileTable)
-    tables = [table for table in wanted if table in source.data]
-    return cast("FileTable", {table: _validate_part(hints[table], wanted[table], table, source) for table in tables})
+    tables = [table for table in keys_by_table if table in source.data]
+    return cast(
+        "FileTable", {table: _validate_part(hints[table], keys_by_table[table], table, source) for table in tables}
+    )
 
 
 def _validate_part(table: Any, keys: Collection[str] | None, name: str, source: Source) -> dict[str, Any]:  # noqa: ANN401  a TypedDict
-    given, known = source.data[name], get_type_hints(table)
+    values, known = source.data[name], get_type_hints(table)
     if keys is None:
-        _check_table(given, table, (name,), source)
-        return cast("dict[str, Any]", given)
-    _check_type(given, (dict,), (name,), source)
-    for key in given.keys() - known.keys():
+        _check_table(values, table, (name,), source)
+        return cast("dict[str, Any]", values)
+    _check_type(values, (dict,), (name,), source)
+    for key in values.keys() - known.keys():
         if closest_match(key, known) in keys:  # probably a misspelt key that is needed
             raise source.error((name, key), f"unknown key{suggestion(key, known)}")
-    part = {key: given[key] for key in keys if key in given}
+    part = {key: values[key] for key in keys if key in values}
     for key, value in part.items():
         _check(value, known[key], (name, key), source)
     return part
@@ -85,7 +87,7 @@ def _check_choice(value: object, choices: tuple[str, ...], path: KeyPath, source
 def _check_type(value: object, hints: tuple[Any, ...], path: KeyPath, source: Source) -> None:
     allowed = [get_origin(hint) or hint for hint in hints]
     if type(value) not in allowed:
-        names = " or ".join(TYPE_NAMES[one] for one in allowed)
+        names = " or ".join(TYPE_NAMES[allowed_type] for allowed_type in allowed)
         raise source.error(path, f"must be {names}, not {type_name(value)}{_unit_hint(value, path)}")
 
 
