@@ -99,13 +99,13 @@ def _stop_on_reload(settings: Settings) -> Settings:
 # ---- address and settings
 
 
-def free_address(wanted: Address, *, tries: int) -> Address:
+def free_address(address: Address, *, tries: int) -> Address:
     """The address, or the same host with the first free port after it."""
-    *earlier, last = range(wanted.port, wanted.port + tries)
+    *earlier, last = range(address.port, address.port + tries)
     for port in earlier:
         with suppress(ListenError):
-            return _bind_and_release(replace(wanted, port=port))
-    return _bind_and_release(replace(wanted, port=last))
+            return _bind_and_release(replace(address, port=port))
+    return _bind_and_release(replace(address, port=last))
 
 
 def _bind_and_release(address: Address) -> Address:

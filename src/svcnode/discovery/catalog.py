@@ -1,4 +1,4 @@
-"""The services that the scan knows. A new one is a new row."""
+"""The services that the scan knows. To add a service, add an entry."""
 
 from __future__ import annotations
 

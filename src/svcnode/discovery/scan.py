@@ -75,7 +75,9 @@ async def scan(ports: Mapping[str, Collection[int]] | None = None, deadline_s: f
     found = tuple(result for result in results if isinstance(result, FoundService))
     confirmed = {service.endpoint for service in found}
     # Two entries may have the same port; if one is confirmed there, the other needs no report.
-    unconfirmed = (one for one in results if isinstance(one, UnconfirmedPort) and one.endpoint not in confirmed)
+    unconfirmed = (
+        result for result in results if isinstance(result, UnconfirmedPort) and result.endpoint not in confirmed
+    )
     return ScanResult(found, tuple(unconfirmed))
 
 
