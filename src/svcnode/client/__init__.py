@@ -1,4 +1,4 @@
-"""The client for any node that implements the interface. Uses nothing of our server."""
+"""The client for any node that implements the interface. Independent of the server."""
 
 from svcnode.client.async_client import AsyncClient
 from svcnode.client.client import Client

@@ -91,8 +91,8 @@ def _normalize_prefix(prefix: str) -> str:
 
 def _base_path(path: str, prefix: str) -> str:
     path = path.rstrip("/")
-    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
-    return quote(found[1] if found else path, safe="/%:!$&'()*+,;=~")
+    match = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
+    return quote(match[1] if match else path, safe="/%:!$&'()*+,;=~")
 
 
 def _redacted_login(username: str, password: str) -> str:

@@ -125,8 +125,7 @@ class AsyncClient:
 
     @property
     def _http_client(self) -> httpx2.AsyncClient:
-        """The one of this process and the running loop. A forked process that used the connections of its parent would
-        receive its parent's responses."""
+        """Per process and running loop: on inherited connections, a fork would receive the responses of its parent."""
         if self._is_closed:
             raise RuntimeError("the client is closed")
         owner = _current_owner()

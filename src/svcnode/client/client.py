@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: an AsyncClient on a thread of its own.
+"""The client for programs without an event loop: an AsyncClient on its own thread.
 
 With blocking sockets a timeout bounds one read, not the operation: a node that sends its response byte by byte would
 never time out.
@@ -110,7 +110,7 @@ class _LoopThreads:
     def _current(self) -> _LoopThread:
         process = os.getpid()
         if process not in self._by_process:
-            is_closed = any(one.is_closed for one in self._by_process.values())
+            is_closed = any(thread.is_closed for thread in self._by_process.values())
             # If several threads get here at once, the first one wins; the objects of the others are not started.
             self._by_process.setdefault(process, _LoopThread(self._async_client, is_closed=is_closed))
         return self._by_process[process]

@@ -73,7 +73,7 @@ def os_error_code(exc: OSError) -> ReasonCode:
 
 
 def _root_cause(exc: BaseException, *, has_custom_ca: bool) -> _Cause:
-    *_, innermost = filter(None, (_cause(one, has_custom_ca=has_custom_ca) for one in _iter_causes(exc)))
+    *_, innermost = filter(None, (_cause(cause, has_custom_ca=has_custom_ca) for cause in _iter_causes(exc)))
     return innermost
 
 
@@ -114,7 +114,7 @@ def _tls_cause(exc: ssl.SSLError, *, has_custom_ca: bool) -> _Cause:
 def _certificate_cause(exc: ssl.SSLCertVerificationError, *, has_custom_ca: bool) -> _Cause:
     problem = f"certificate not trusted: {exc.verify_message.rstrip('.')}"
     if exc.verify_code in _UNTRUSTED_ISSUER:
-        hint = "the file of ca (--ca) is not of its authority" if has_custom_ca else "name its authority with ca (--ca)"
+        hint = "ca (--ca) does not contain its authority" if has_custom_ca else "name its authority with ca (--ca)"
         return _Cause(problem, ReasonCode.TLS_UNTRUSTED, hint)
     if exc.verify_code in _EXPIRED:
         return _Cause(problem, ReasonCode.TLS_EXPIRED)

@@ -130,11 +130,11 @@ def _parse_services(response: NodeResponse, deviations: _Deviations) -> tuple[Ba
         services = []
     if not isinstance(services, list):
         _raise_unexpected(response, "a list of services")
-    read = tuple(_parse_service(response, service, deviations) for service in services)
-    for service_id, count in Counter(service.id for service in read).items():
+    parsed = tuple(_parse_service(response, service, deviations) for service in services)
+    for service_id, count in Counter(service.id for service in parsed).items():
         if count > 1:
             deviations.add(f"several services have the id {excerpt(service_id)}")
-    return read
+    return parsed
 
 
 def _parse_service(response: NodeResponse, service: object, deviations: _Deviations) -> BackingService:
@@ -208,8 +208,8 @@ def _parse_json(response: NodeResponse, deviations: _Deviations) -> object:
         document = parse_strict_json(response.body)
     except ValueError as exc:
         _raise_unexpected(response, "200 with JSON", json_error=json_error_detail(response.body, exc))
-    if (kind := _media_type(response)) != "application/json":
-        deviations.add(f"the Content-Type of JSON is {excerpt(kind) or 'missing'}, not application/json")
+    if (media_type := _media_type(response)) != "application/json":
+        deviations.add(f"the Content-Type of JSON is {excerpt(media_type) or 'missing'}, not application/json")
     if encoding := _encoding(response):
         deviations.add(f"JSON has the Content-Encoding {excerpt(encoding)}, which was not requested")
     if charset := _non_utf8_charset(response.body):
@@ -218,7 +218,7 @@ def _parse_json(response: NodeResponse, deviations: _Deviations) -> object:
 
 
 def _non_utf8_charset(body: bytes) -> str:
-    """Detected as the module json does."""
+    """As the json module detects it; empty for UTF-8."""
     match json.detect_encoding(body):
         case "utf-8":
             return ""
@@ -288,8 +288,8 @@ def _describe_response(response: NodeResponse) -> str:
         return f"{response.code}, a redirect to {excerpt(redact_url(location))}"
     if not response.body:
         return f"{response.code} without a body"
-    kinds = ", ".join(excerpt(kind) for kind in (_media_type(response), _encoding(response)) if kind)
-    return f"{response.code} with {f'{kinds}: ' if kinds else ''}{excerpt(response.body)}"
+    types = ", ".join(excerpt(name) for name in (_media_type(response), _encoding(response)) if name)
+    return f"{response.code} with {f'{types}: ' if types else ''}{excerpt(response.body)}"
 
 
 def _status_hint(response: NodeResponse) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class DaemonResolverLoop(asyncio.SelectorEventLoop):
-    """Resolves each name on a daemon thread of its own.
+    """Resolves each name on its own daemon thread.
 
     The default executor has few threads, so names that hang would block other names and the end of the program.
     """
