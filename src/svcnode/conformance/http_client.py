@@ -1,7 +1,7 @@
 """A minimal HTTP/1.1 client: one request, one complete response, bounded in time and size.
 
-Written by hand because general clients silently repair what a checker must see: a body after HEAD, a connection that
-ends early, bytes after the end.
+Written by hand because general clients silently repair defects that a checker must see: a body after HEAD, a
+connection that ends early, bytes after the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONNECTION_RESET = "connection reset"
 TLS_HINT = "; if it speaks TLS, use https://"
 _UNDELIMITED_TEXT = "a response with neither Content-Length nor Transfer-Encoding on a connection that stays open"
 _TOO_LARGE_TEXT = f"the response body is larger than {MAX_BODY_BYTES // 1024 // 1024} MiB"
-EXCESS_WAIT_S = 0.25  # for bytes that must not come, if the server does not close the connection
+EXCESS_WAIT_S = 0.25  # for bytes that must not arrive, if the server does not close the connection
 UNDELIMITED_WAIT_S = 1.0  # for the end of a response without a length
 
 # OpenSSL's X509_V_ERR_… codes for an untrusted issuer or signature.
@@ -146,12 +146,12 @@ class RawConnection:
 
     async def _read_excess(self) -> bytes:
         """Bytes after a response without a body, until the connection ends or EXCESS_WAIT_S is over."""
-        found = b""
+        excess = b""
         with suppress(OSError):
             async with asyncio.timeout(EXCESS_WAIT_S):
-                while len(found) < MAX_HEAD_BYTES and (data := await self._reader.read(4096)):
-                    found += data
-        return found
+                while len(excess) < MAX_HEAD_BYTES and (data := await self._reader.read(4096)):
+                    excess += data
+        return excess
 
 
 class _ErrorTranslator:
@@ -226,8 +226,8 @@ class _ResponseReader:
             version, head = await self._read_head()
         body, is_length_known = await self._read_body(head)
         tokens = head.tokens("connection")
-        wants_to_keep = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
-        return replace(head, body=body, is_keep_alive=wants_to_keep and is_length_known)
+        allows_reuse = "close" not in tokens and (version == "1.1" or "keep-alive" in tokens)
+        return replace(head, body=body, is_keep_alive=allows_reuse and is_length_known)
 
     async def _read_head(self) -> tuple[str, RawResponse]:
         """The HTTP version, and the response without its body."""
@@ -236,18 +236,18 @@ class _ResponseReader:
 
     async def _read_status_line(self) -> tuple[str, int]:
         line = await self._read_line()
-        found = _STATUS_LINE.fullmatch(line)
-        if found is None:
+        match = _STATUS_LINE.fullmatch(line)
+        if match is None:
             raise _ProtocolError(_not_http_text(line))
-        return found[1].decode(), int(found[2])
+        return match[1].decode(), int(match[2])
 
     async def _read_headers(self) -> tuple[tuple[str, str], ...]:
         headers = []
         while (line := await self._read_line()).strip():
-            found = _HEADER_LINE.fullmatch(line)
-            if found is None:
+            match = _HEADER_LINE.fullmatch(line)
+            if match is None:
                 raise _ProtocolError(f"invalid header line: {safe_text(line)}")
-            headers.append((found[1].decode("latin-1").lower(), found[2].decode("latin-1")))
+            headers.append((match[1].decode("latin-1").lower(), match[2].decode("latin-1")))
         return tuple(headers)
 
     async def _read_line(self) -> bytes:
@@ -295,18 +295,18 @@ class _ResponseReader:
     async def _read_chunk_size(self) -> int:
         self._head_bytes = 0
         line = await self._read_line()
-        found = re.match(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?\r?\n", line)
-        if found is None:
+        match = re.match(rb"([0-9A-Fa-f]{1,8})[ \t]*(;.*)?\r?\n", line)
+        if match is None:
             raise _ProtocolError(f"invalid chunk size: {safe_text(line)}")
-        return int(found[1], 16)
+        return int(match[1], 16)
 
-    async def _read_exactly(self, count: int, already: int) -> bytes:
-        if already + count > MAX_BODY_BYTES:
+    async def _read_exactly(self, count: int, body_bytes: int) -> bytes:
+        if body_bytes + count > MAX_BODY_BYTES:
             raise _ProtocolError(_TOO_LARGE_TEXT)
         try:
             return await self._reader.readexactly(count)
         except asyncio.IncompleteReadError as exc:
-            received, expected = already + len(exc.partial), already + count
+            received, expected = body_bytes + len(exc.partial), body_bytes + count
             raise _ProtocolError(f"connection closed after {received} of at least {expected} body bytes") from exc
 
     async def _read_to_end(self) -> bytes:

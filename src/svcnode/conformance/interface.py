@@ -1,4 +1,4 @@
-"""What the interface document fixes: endpoints, status codes and messages."""
+"""The constants of the interface document: endpoints, status codes and messages."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from svcnode.conformance.http_client import RawConnection
     from svcnode.conformance.target import TargetUrl
 
-MAX_SERVICES = 100  # of a longer list, only the first are asked for their health
+MAX_SERVICES = 100  # in a longer list, only the first are checked
 MAX_CONCURRENT_REQUESTS = 8  # except in the checks of concurrency
 # If the backlog is full, the kernel retries a connection after 1 s, 3 s, 7 s and 15 s, and data on it after up to 13 s.
 PARALLEL_TIMEOUT_S = 20.0
@@ -119,13 +119,13 @@ class NodeUnderTest:
 
     async def send_in_sequence(self, requests: Sequence[RequestLine]) -> list[Exchange]:
         """On one connection, until the server closes it; raises if it closes it without notice."""
-        done: list[Exchange] = []
+        exchanges: list[Exchange] = []
         async with self._client.connect(requests[0]) as connection:
             for request in requests:
-                done.append(await self._send_next(connection, request, is_first=not done))
-                if not done[-1].response.is_keep_alive:
+                exchanges.append(await self._send_next(connection, request, is_first=not exchanges))
+                if not exchanges[-1].response.is_keep_alive:
                     break
-        return done
+        return exchanges
 
     async def _send_next(self, connection: RawConnection, request: RequestLine, *, is_first: bool) -> Exchange:
         try:
@@ -174,25 +174,25 @@ class NodeUnderTest:
     async def service_ids(self) -> list[str]:
         """The ids that a path can hold; raises `Skip` if there are none."""
         _, items = await self.service_objects()
-        found = addressable_ids(items)[:MAX_SERVICES]
-        if not found:
+        ids = addressable_ids(items)[:MAX_SERVICES]
+        if not ids:
             raise Skip("no listed service has an id that a path can hold")
-        return found
+        return ids
 
     async def service_healths(self) -> dict[str, Exchange]:
         """The health of every listed service by id, without those deregistered since or without a response."""
         if self._service_healths is None:
             ids = await self.service_ids()
             outcomes = dict(zip(ids, await self.send_each(map(self.health_request, ids)), strict=True))
-            asked = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, Exchange)}
+            healths = {service_id: outcome for service_id, outcome in outcomes.items() if isinstance(outcome, Exchange)}
             self._unanswered = {
-                one: outcome for one, outcome in outcomes.items() if isinstance(outcome, NoResponseError)
+                service_id: outcome for service_id, outcome in outcomes.items() if isinstance(outcome, NoResponseError)
             }
-            if any(exchange.response.code not in ALL_HEALTH_CODES for exchange in asked.values()):
-                again = await self.get(STATIC_ENDPOINTS[SERVICES].path)
-                still = addressable_ids(service_items(again.response) or [])
-                asked = {service_id: exchange for service_id, exchange in asked.items() if service_id in still}
-            self._service_healths = asked
+            if any(exchange.response.code not in ALL_HEALTH_CODES for exchange in healths.values()):
+                services = await self.get(STATIC_ENDPOINTS[SERVICES].path)
+                listed = addressable_ids(service_items(services.response) or [])
+                healths = {service_id: exchange for service_id, exchange in healths.items() if service_id in listed}
+            self._service_healths = healths
         return self._service_healths
 
     async def unanswered_services(self) -> dict[str, NoResponseError]:
@@ -207,9 +207,9 @@ class NodeUnderTest:
 
     async def working_endpoints(self) -> list[Endpoint]:
         """The endpoints that answer a plain request correctly; the others fail checks of their own."""
-        found = [endpoint for endpoint in STATIC_ENDPOINTS.values() if await self._is_working(endpoint)]
+        endpoints = [endpoint for endpoint in STATIC_ENDPOINTS.values() if await self._is_working(endpoint)]
         sample = await self._sample_service_endpoint()
-        return found if sample is None else [*found, sample]
+        return endpoints if sample is None else [*endpoints, sample]
 
     async def require_endpoints(self) -> list[Endpoint]:
         """As `working_endpoints`; raises `Skip` if there are none."""
@@ -248,19 +248,19 @@ class NodeUnderTest:
             healths = await self.service_healths()
         except (Skip, NoResponseError):
             return None
-        good = [one for one, exchange in healths.items() if exchange.response.code in ALL_HEALTH_CODES]
-        chosen = next((one for one in good if not needs_encoding(one)), next(iter(good), None))
-        return None if chosen is None else Endpoint(SERVICE_HEALTH, service_health_path(chosen), ALL_HEALTH_CODES)
+        ids = [service_id for service_id, exchange in healths.items() if exchange.response.code in ALL_HEALTH_CODES]
+        sample = next((service_id for service_id in ids if not needs_encoding(service_id)), next(iter(ids), None))
+        return None if sample is None else Endpoint(SERVICE_HEALTH, service_health_path(sample), ALL_HEALTH_CODES)
 
 
-async def _gather_outcomes(sending: Iterable[Coroutine[None, None, Exchange]]) -> list[Exchange | NoResponseError]:
+async def _gather_outcomes(requests: Iterable[Coroutine[None, None, Exchange]]) -> list[Exchange | NoResponseError]:
     """Waits for all of them, also if one raises."""
-    done: list[Exchange | NoResponseError] = []
-    for outcome in await asyncio.gather(*sending, return_exceptions=True):
+    outcomes: list[Exchange | NoResponseError] = []
+    for outcome in await asyncio.gather(*requests, return_exceptions=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, NoResponseError):
             raise outcome
-        done.append(outcome)
-    return done
+        outcomes.append(outcome)
+    return outcomes
 
 
 def _require_responses(outcomes: Iterable[Exchange | NoResponseError]) -> list[Exchange]:

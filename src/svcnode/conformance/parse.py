@@ -32,10 +32,10 @@ def parse_body(response: RawResponse) -> ParsedBody:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a field occurs twice in one object")
-    return found
+    return fields
 
 
 def _reject_constant(name: str) -> None:
@@ -65,10 +65,13 @@ def service_items(response: RawResponse) -> list[Any] | None:
 
 def services_by_id(items: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Services with a unique id that a path can hold, in the order of the list."""
-    named = [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
-    times = Counter(item["id"] for item in named)
-    found = {item["id"]: item for item in named if times[item["id"]] == 1}
-    return {one: item for one, item in found.items() if one and one not in DOT_IDS and has_no_surrogates(one)}
+    with_id = [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
+    counts = Counter(item["id"] for item in with_id)
+    return {item["id"]: item for item in with_id if counts[item["id"]] == 1 and _is_addressable(item["id"])}
+
+
+def _is_addressable(service_id: str) -> bool:
+    return bool(service_id) and service_id not in DOT_IDS and has_no_surrogates(service_id)
 
 
 def addressable_ids(items: Sequence[Any]) -> list[str]:
@@ -86,8 +89,8 @@ def format_response(response: RawResponse) -> str:
 
 
 def format_content_type(response: RawResponse) -> str:
-    found = response.values("content-type")
-    return f"Content-Type: {safe_text(' and '.join(found))}" if found else "no Content-Type"
+    values = response.values("content-type")
+    return f"Content-Type: {safe_text(' and '.join(values))}" if values else "no Content-Type"
 
 
 def is_success_code(code: int) -> bool:

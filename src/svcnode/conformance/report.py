@@ -57,7 +57,7 @@ def _level_index(result: Result) -> int:
 
 
 def _summary_table(report: Report) -> Iterator[Line]:
-    """Passed of all executed checks, by group and level."""
+    """Passed and executed checks, by group and level."""
     yield [Segment(f"{'':14}{''.join(f'{level.value:>8}' for level in Level)}   failed", "dim")]
     by_name = {result.check.name: result for result in report.results}
     for title, checks in GROUPS.items():
@@ -228,8 +228,8 @@ def as_junit(report: Report, level: Level) -> bytes:
         case = _add_element(suite, "testcase", classname="conform", name="remarks", time="0")
         _add_element(case, "system-out", "\n".join(report.remarks))
     ElementTree.indent(suites)
-    written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
-    return written + b"\n"
+    xml: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return xml + b"\n"
 
 
 def _add_case(suite: Element, group: str, result: Result, *, is_counted: bool) -> None:

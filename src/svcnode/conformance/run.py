@@ -152,7 +152,7 @@ class _Run:
             self._results[check.name] = replace(result, duration_s=time.monotonic() - started_s)
 
     def report(self) -> Report:
-        """Without any result the report has none; otherwise it has one per check."""
+        """If no check ran, there are no results; otherwise there is one result per check."""
         not_run = [] if self._unreachable else [check for check in CHECKS if check.name not in self._results]
         remaining = (
             [Result(check, CheckOutcome.SKIPPED, skip_reason=STOPPED_REASON) for check in not_run]
@@ -197,8 +197,8 @@ class _Run:
         return "" if reporter == check.name else reporter
 
     async def _collect_findings(self, check: Check, findings: list[Finding]) -> None:
-        async with aclosing(check.function(self._node)) as found:
-            async for finding in found:
+        async with aclosing(check.function(self._node)) as generator:
+            async for finding in generator:
                 findings.append(finding)
                 if len(findings) == MAX_FINDINGS + MAX_COUNTED_FINDINGS:
                     return

@@ -68,8 +68,8 @@ def parse_target(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> T
 
 
 def _base_path(path: str, prefix: str) -> str:
-    found = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
-    return found[1] if found else path
+    match = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
+    return match[1] if match else path
 
 
 class _UrlParts(NamedTuple):
@@ -85,7 +85,7 @@ def _split_url(url: str) -> _UrlParts | None:
         split = urlsplit(url)
         host = (split.hostname or "").encode("ascii" if ":" in (split.hostname or "") else "idna").decode()
         port = split.port
-    except ValueError:  # UnicodeError is one
+    except ValueError:  # includes UnicodeError
         return None
     if split.scheme not in ("http", "https") or not host or not url.isprintable() or "\\" in url:
         return None
@@ -106,6 +106,6 @@ def _authorization(username: str, password: str) -> str:
 def _ssl_context(ca: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
-    except OSError as exc:  # ssl.SSLError is one
+    except OSError as exc:  # includes ssl.SSLError
         problem = os_error_text(exc) if not isinstance(exc, ssl.SSLError) else "no PEM certificate in it"
         raise InvalidValueError(f"cannot use the CA file {ca}: {problem}") from exc

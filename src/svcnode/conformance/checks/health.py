@@ -80,10 +80,12 @@ async def _services_not_up(node: NodeUnderTest) -> list[str]:
     not_up = [item for item in items if item.get("status") in ("Down", "Initializing")]
     unstated = addressable_ids([item for item in items if "status" not in item])[:MAX_SERVICES]
     outcomes = dict(zip(unstated, await node.send_each(map(node.health_request, unstated)), strict=True))
-    codes = {one: outcome.response.code for one, outcome in outcomes.items() if isinstance(outcome, Exchange)}
+    codes = {
+        service_id: outcome.response.code for service_id, outcome in outcomes.items() if isinstance(outcome, Exchange)
+    }
     return [
         *(f"{json_text(item.get('id'))} is {item['status']}" for item in not_up),
-        *(f"{json_text(one)} has the health {code}" for one, code in codes.items() if code in (206, 503)),
+        *(f"{json_text(service_id)} has the health {code}" for service_id, code in codes.items() if code in (206, 503)),
     ]
 
 

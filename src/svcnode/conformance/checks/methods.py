@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     Level.SHOULD,
     UNSPECIFIED,
     requirement="HEAD answers with the status code of GET, or is rejected (4xx or 501).",
-    fix="Answer HEAD like GET without the body: a HEAD with 200 while GET answers 503 is a false green.",
+    fix="Answer HEAD like GET without the body: monitors that use HEAD would read 200 while GET answers 503.",
 )
 async def head_code(node: NodeUnderTest) -> Findings:
     for endpoint in await node.require_endpoints():
-        if (wrong := await _code_mismatch(node, endpoint)) is not None:
-            head, code = wrong
+        if (mismatch := await _code_mismatch(node, endpoint)) is not None:
+            head, code = mismatch
             yield head.finding(f"{code}, as GET answers", str(head.response.code))
 
 
@@ -125,14 +125,14 @@ async def options_refused(node: NodeUnderTest) -> Findings:
     uses_other_methods=True,
 )
 async def methods_405(node: NodeUnderTest) -> Findings:
-    good = [exchange for _, exchange in await _method_exchanges(node, *OTHER_METHODS) if _is_refusal(exchange)]
-    if not good:
+    refusals = [exchange for _, exchange in await _method_exchanges(node, *OTHER_METHODS) if _is_refusal(exchange)]
+    if not refusals:
         raise Skip("no other method is rejected")
-    alike: dict[tuple[str, str], list[Exchange]] = {}
-    for exchange in good:
+    by_problem: dict[tuple[str, str], list[Exchange]] = {}
+    for exchange in refusals:
         if problem := _refusal_problem(exchange):
-            alike.setdefault(problem, []).append(exchange)
-    for (expected, actual), (first, *others) in alike.items():
+            by_problem.setdefault(problem, []).append(exchange)
+    for (expected, actual), (first, *others) in by_problem.items():
         also = f"; the same for {join_items([str(other.request) for other in others], 3)}" if others else ""
         yield first.finding(expected, f"{actual}{also}")
 
@@ -156,5 +156,5 @@ async def _not_refused(node: NodeUnderTest, *methods: str) -> list[Exchange]:
 
 async def _method_exchanges(node: NodeUnderTest, *methods: str) -> list[tuple[Endpoint, Exchange]]:
     pairs = [(endpoint, method) for endpoint in await node.require_endpoints() for method in methods]
-    asked = await node.send_all(node.request(endpoint.path, method=method) for endpoint, method in pairs)
-    return [(endpoint, exchange) for (endpoint, _), exchange in zip(pairs, asked, strict=True)]
+    exchanges = await node.send_all(node.request(endpoint.path, method=method) for endpoint, method in pairs)
+    return [(endpoint, exchange) for (endpoint, _), exchange in zip(pairs, exchanges, strict=True)]

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     needs=("services-answers",),
 )
 async def service_health_code(node: NodeUnderTest) -> Findings:
-    asked = await _health_exchanges(node, is_encoded=False)
-    for finding in [*await _unanswered_findings(node, is_encoded=False), *_wrong_code_findings(asked)]:
+    exchanges = await _health_exchanges(node, is_encoded=False)
+    for finding in [*await _unanswered_findings(node, is_encoded=False), *_wrong_code_findings(exchanges)]:
         yield finding
 
 
@@ -56,57 +56,72 @@ async def service_health_code(node: NodeUnderTest) -> Findings:
     needs=("services-answers",),
 )
 async def service_id_encoded(node: NodeUnderTest) -> Findings:
-    asked = await _health_exchanges(node, is_encoded=True)
-    wrong = [*await _unanswered_findings(node, is_encoded=True), *_wrong_code_findings(asked)]
-    for finding in wrong or await _decoding_findings(node, list(asked)):
+    exchanges = await _health_exchanges(node, is_encoded=True)
+    wrong = [*await _unanswered_findings(node, is_encoded=True), *_wrong_code_findings(exchanges)]
+    for finding in wrong or await _decoding_findings(node, list(exchanges)):
         yield finding
 
 
 async def _health_exchanges(node: NodeUnderTest, *, is_encoded: bool) -> dict[str, Exchange]:
-    asked = {
-        one: exchange for one, exchange in (await node.service_healths()).items() if needs_encoding(one) == is_encoded
+    exchanges = {
+        service_id: exchange
+        for service_id, exchange in (await node.service_healths()).items()
+        if needs_encoding(service_id) == is_encoded
     }
-    if not asked and not await _unanswered_findings(node, is_encoded=is_encoded):
+    if not exchanges and not await _unanswered_findings(node, is_encoded=is_encoded):
         raise Skip(f"no listed id {'needs' if is_encoded else 'is free of'} percent-encoding")
-    return asked
+    return exchanges
 
 
 async def _unanswered_findings(node: NodeUnderTest, *, is_encoded: bool) -> list[Finding]:
-    found = await node.unanswered_services()
-    return [no_response_finding(exc) for one, exc in found.items() if needs_encoding(one) == is_encoded]
+    unanswered = await node.unanswered_services()
+    return [
+        no_response_finding(exc) for service_id, exc in unanswered.items() if needs_encoding(service_id) == is_encoded
+    ]
 
 
-def _wrong_code_findings(asked: dict[str, Exchange]) -> list[Finding]:
+def _wrong_code_findings(exchanges: dict[str, Exchange]) -> list[Finding]:
     return [
         exchange.finding(
             HEALTH_CODES_TEXT,
             f'{format_response(exchange.response)}, for the id "{safe_text(service_id)}" of the list',
         )
-        for service_id, exchange in asked.items()
+        for service_id, exchange in exchanges.items()
         if exchange.response.code not in ALL_HEALTH_CODES
     ]
 
 
 async def _decoding_findings(node: NodeUnderTest, ids: list[str]) -> list[Finding]:
-    """A node that does not decode ids may answer an encoded id like an unknown one.
+    """A node that does not decode ids may answer an encoded id like an unknown service_id.
 
     This shows only if the status in the list requires another code.
     """
     unknown = (await node.send(node.health_request(node.unknown_id))).response
     before = await _statuses(node)
-    asked = dict(zip(ids, await node.send_all(map(node.health_request, ids)), strict=True))
+    exchanges = dict(zip(ids, await node.send_all(map(node.health_request, ids)), strict=True))
     after = await _statuses(node)
-    alike = {one: exchange for one, exchange in asked.items() if _is_same_response(exchange.response, unknown)}
-    mistaken = {
-        one: before[one]
-        for one in alike
-        if one in before and before[one] == after.get(one) and HEALTH_CODES[before[one]] != unknown.code
+    alike = {
+        service_id: exchange
+        for service_id, exchange in exchanges.items()
+        if _is_same_response(exchange.response, unknown)
     }
-    plain = [exchange for one, exchange in (await node.service_healths()).items() if not needs_encoding(one)]
+    mistaken = {
+        service_id: before[service_id]
+        for service_id in alike
+        if service_id in before
+        and before[service_id] == after.get(service_id)
+        and HEALTH_CODES[before[service_id]] != unknown.code
+    }
+    plain = [
+        exchange for service_id, exchange in (await node.service_healths()).items() if not needs_encoding(service_id)
+    ]
     if mistaken and any(not _is_same_response(exchange.response, unknown) for exchange in plain):
         actual = f"{format_response(unknown)}, as for an unknown id"
-        return [asked[one].finding(_expected_text(one, status), actual) for one, status in mistaken.items()]
-    if len(alike) == len(asked):
+        return [
+            exchanges[service_id].finding(_expected_text(service_id, status), actual)
+            for service_id, status in mistaken.items()
+        ]
+    if len(alike) == len(exchanges):
         hint = f"; set that service to {'Down' if unknown.code == 200 else 'Up'} to check it"
         raise Skip(
             f'an unknown id gets the same response as "{safe_text(ids[0])}" ({unknown.code})'
@@ -115,8 +130,8 @@ async def _decoding_findings(node: NodeUnderTest, ids: list[str]) -> list[Findin
     return []
 
 
-def _is_same_response(one: RawResponse, other: RawResponse) -> bool:
-    return (one.code, one.body) == (other.code, other.body)
+def _is_same_response(response: RawResponse, other: RawResponse) -> bool:
+    return (response.code, response.body) == (other.code, other.body)
 
 
 def _expected_text(service_id: str, status: str) -> str:
@@ -138,14 +153,14 @@ async def service_health_no_body(node: NodeUnderTest) -> Findings:
 
 
 async def _answered_services(node: NodeUnderTest) -> dict[str, Exchange]:
-    found = {
-        one: exchange
-        for one, exchange in (await node.service_healths()).items()
+    answered = {
+        service_id: exchange
+        for service_id, exchange in (await node.service_healths()).items()
         if exchange.response.code in ALL_HEALTH_CODES
     }
-    if not found:
+    if not answered:
         raise Skip("no service has a valid health response")
-    return found
+    return answered
 
 
 @check(
@@ -164,9 +179,9 @@ async def service_health_agrees(node: NodeUnderTest) -> Findings:
     last: dict[str, tuple[Exchange, str]] = {}
     for _ in range(ROUNDS):
         before = await _statuses(node)
-        asked = await node.send_all(map(node.health_request, answered))
+        exchanges = await node.send_all(map(node.health_request, answered))
         after = await _statuses(node)
-        for service_id, exchange in zip(answered, asked, strict=True):
+        for service_id, exchange in zip(answered, exchanges, strict=True):
             status = before.get(service_id)
             if status is None or status != after.get(service_id):
                 continue
@@ -185,7 +200,9 @@ async def _statuses(node: NodeUnderTest) -> dict[str, str]:
     """The current status by id, of services with a valid status and a usable id."""
     items = service_items((await node.get(STATIC_ENDPOINTS[SERVICES].path)).response) or []
     return {
-        one: item["status"] for one, item in services_by_id(items).items() if item.get("status") in tuple(HEALTH_CODES)
+        service_id: item["status"]
+        for service_id, item in services_by_id(items).items()
+        if item.get("status") in tuple(HEALTH_CODES)
     }
 
 

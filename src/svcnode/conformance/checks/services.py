@@ -141,8 +141,8 @@ async def services_status_present(node: NodeUnderTest) -> Findings:
 )
 async def services_ids_unique(node: NodeUnderTest) -> Findings:
     exchange, items = await node.service_objects()
-    times = Counter(item["id"] for item in items if isinstance(item.get("id"), str))
-    for service_id, count in times.items():
+    counts = Counter(item["id"] for item in items if isinstance(item.get("id"), str))
+    for service_id, count in counts.items():
         if count > 1:
             yield exchange.finding("every id once", f'"{safe_text(service_id)}" {count} times')
 
@@ -188,11 +188,11 @@ async def services_ids_in_paths(node: NodeUnderTest) -> Findings:
 async def services_no_other_fields(node: NodeUnderTest) -> Findings:
     exchange = await node.first_response(SERVICES)
     value = parse_body(exchange.response).value
-    around = set(value) - {"services"} if isinstance(value, dict) and "services" in value else set()
+    outer = set(value) - {"services"} if isinstance(value, dict) and "services" in value else set()
     items = [item for item in service_items(exchange.response) or [] if isinstance(item, dict)]
     # A misspelt required field is reported as missing by another check.
-    inside = {name for item in items if set(REQUIRED_FIELDS) <= set(item) for name in set(item) - set(FIELDS)}
-    if others := sorted(around | inside):
+    inner = {name for item in items if set(REQUIRED_FIELDS) <= set(item) for name in set(item) - set(FIELDS)}
+    if others := sorted(outer | inner):
         yield exchange.finding(
             join_items(["services", *FIELDS]), f"also {join_items(list(map(safe_text, others)), 10)}"
         )

@@ -36,8 +36,8 @@ NO_CACHE_DIRECTIVES = {"no-store", "no-cache", "max-age=0"}
 )
 async def keep_alive_order(node: NodeUnderTest) -> Findings:
     endpoints = _cycle_endpoints(await node.require_endpoints(), SEQUENTIAL_REQUESTS)
-    asked = await node.send_in_sequence([node.request(endpoint.path) for endpoint in endpoints])
-    for endpoint, exchange in zip(endpoints, asked, strict=False):
+    exchanges = await node.send_in_sequence([node.request(endpoint.path) for endpoint in endpoints])
+    for endpoint, exchange in zip(endpoints, exchanges, strict=False):
         if finding := await _wrong_response_finding(node, endpoint, exchange):
             yield finding
 
@@ -53,10 +53,10 @@ async def keep_alive_order(node: NodeUnderTest) -> Findings:
 )
 async def keep_alive_persistent(node: NodeUnderTest) -> Findings:
     endpoints = _cycle_endpoints(await node.require_endpoints(), SEQUENTIAL_REQUESTS)
-    asked = await node.send_in_sequence([node.request(endpoint.path) for endpoint in endpoints])
-    if len(asked) < SEQUENTIAL_REQUESTS:
-        yield asked[-1].finding(
-            f"{SEQUENTIAL_REQUESTS} responses on one connection", f"{len(asked)}, then the connection closed"
+    exchanges = await node.send_in_sequence([node.request(endpoint.path) for endpoint in endpoints])
+    if len(exchanges) < SEQUENTIAL_REQUESTS:
+        yield exchanges[-1].finding(
+            f"{SEQUENTIAL_REQUESTS} responses on one connection", f"{len(exchanges)}, then the connection closed"
         )
 
 
@@ -91,8 +91,8 @@ async def error_responses_framed(node: NodeUnderTest) -> Findings:
 )
 async def parallel_requests(node: NodeUnderTest) -> Findings:
     endpoints = _cycle_endpoints(await node.require_endpoints(), PARALLEL_REQUESTS)
-    asked = await node.send_in_parallel([node.request(endpoint.path) for endpoint in endpoints])
-    lost = [outcome for outcome in asked if isinstance(outcome, NoResponseError)]
+    outcomes = await node.send_in_parallel([node.request(endpoint.path) for endpoint in endpoints])
+    lost = [outcome for outcome in outcomes if isinstance(outcome, NoResponseError)]
     refused = [exc for exc in lost if not exc.is_connected]
     broken = [exc for exc in lost if exc.is_connected]
     if refused:
@@ -102,10 +102,12 @@ async def parallel_requests(node: NodeUnderTest) -> Findings:
         actual = f"{len(broken)} without a complete response: {broken[0]}"
         yield Finding(broken[0].request, f"{PARALLEL_REQUESTS} complete responses", actual, _CONCURRENCY_FIX)
     pairs = [
-        (endpoint, outcome) for endpoint, outcome in zip(endpoints, asked, strict=True) if isinstance(outcome, Exchange)
+        (endpoint, outcome)
+        for endpoint, outcome in zip(endpoints, outcomes, strict=True)
+        if isinstance(outcome, Exchange)
     ]
     wrong = [
-        fault for endpoint, exchange in pairs if (fault := await _wrong_response_finding(node, endpoint, exchange))
+        finding for endpoint, exchange in pairs if (finding := await _wrong_response_finding(node, endpoint, exchange))
     ]
     if wrong:
         yield replace(wrong[0], actual=f"{len(wrong)} of {PARALLEL_REQUESTS} wrong, the first {wrong[0].actual}")
@@ -142,8 +144,8 @@ async def not_cached(node: NodeUnderTest) -> Findings:
 
 
 def _cache_control(exchange: Exchange) -> str:
-    found = exchange.response.values("cache-control")
-    return f"Cache-Control: {safe_text(', '.join(found))}" if found else "no Cache-Control"
+    values = exchange.response.values("cache-control")
+    return f"Cache-Control: {safe_text(', '.join(values))}" if values else "no Cache-Control"
 
 
 @check(
@@ -155,7 +157,7 @@ def _cache_control(exchange: Exchange) -> str:
 )
 async def query_unknown_ignored(node: NodeUnderTest) -> Findings:
     endpoints = await node.require_endpoints()
-    asked = await node.send_all(node.request(endpoint.path, f"{node.unknown_id}=1") for endpoint in endpoints)
-    for endpoint, exchange in zip(endpoints, asked, strict=True):
+    exchanges = await node.send_all(node.request(endpoint.path, f"{node.unknown_id}=1") for endpoint in endpoints)
+    for endpoint, exchange in zip(endpoints, exchanges, strict=True):
         if exchange.response.code not in endpoint.expected_codes:
             yield exchange.finding(endpoint.expected_text)

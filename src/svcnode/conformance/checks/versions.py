@@ -87,8 +87,10 @@ unsupported_on_service_health = _unsupported_on(SERVICE_HEALTH, "services-answer
 async def _version_refusals(node: NodeUnderTest) -> list[Exchange]:
     """Error responses of the endpoints that reject an unsupported version; the others fail checks of their own."""
     endpoints = await node.working_endpoints()
-    asked = await node.send_all(node.request(endpoint.path, f"version={UNSUPPORTED_VERSION}") for endpoint in endpoints)
-    refusals = [exchange for exchange in asked if exchange.response.code == 404]
+    exchanges = await node.send_all(
+        node.request(endpoint.path, f"version={UNSUPPORTED_VERSION}") for endpoint in endpoints
+    )
+    refusals = [exchange for exchange in exchanges if exchange.response.code == 404]
     if not refusals:
         raise Skip("no endpoint rejects an unsupported version")
     return refusals
@@ -171,14 +173,14 @@ async def version_reported_is_supported(node: NodeUnderTest) -> Findings:
 async def _versioned_endpoints(node: NodeUnderTest) -> list[Endpoint]:
     """The endpoints that reject an unsupported version and accept the supported one."""
     endpoints = await node.working_endpoints()
-    refused = await node.send_all(
+    rejected = await node.send_all(
         node.request(endpoint.path, f"version={UNSUPPORTED_VERSION}") for endpoint in endpoints
     )
     accepted = await node.send_all(node.request(endpoint.path, f"version={VERSION}") for endpoint in endpoints)
     versioned = [
         endpoint
-        for endpoint, no, yes in zip(endpoints, refused, accepted, strict=True)
-        if no.response.code == 404 and yes.response.code in endpoint.expected_codes
+        for endpoint, rejection, acceptance in zip(endpoints, rejected, accepted, strict=True)
+        if rejection.response.code == 404 and acceptance.response.code in endpoint.expected_codes
     ]
     if not versioned:
         raise Skip("no endpoint reads the version")
@@ -196,8 +198,8 @@ async def _refusal_findings(node: NodeUnderTest, *queries: str) -> Findings:
 
 async def _acceptance_findings(node: NodeUnderTest, query: str) -> Findings:
     endpoints = await _versioned_endpoints(node)
-    asked = await node.send_all(node.request(endpoint.path, query) for endpoint in endpoints)
-    for endpoint, exchange in zip(endpoints, asked, strict=True):
+    exchanges = await node.send_all(node.request(endpoint.path, query) for endpoint in endpoints)
+    for endpoint, exchange in zip(endpoints, exchanges, strict=True):
         if exchange.response.code not in endpoint.expected_codes:
             yield exchange.finding(endpoint.expected_text)
 
@@ -222,7 +224,7 @@ def version_malformed(node: NodeUnderTest) -> Findings:
 )
 def version_repeated(node: NodeUnderTest) -> Findings:
     values = (VERSION, UNSUPPORTED_VERSION)
-    queries = (f"version={one}&version={other}" for one, other in (values, reversed(values)))
+    queries = (f"version={first}&version={second}" for first, second in (values, reversed(values)))
     return _refusal_findings(node, *queries)
 
 
