@@ -33,7 +33,8 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def positive_duration_s(flag: str, text: str) -> float:
-    is_zero = re.fullmatch(r"[0.]*", text.strip())  # without a unit; not worth another error message
+    # A zero without a unit is reported as zero, not as a missing unit.
+    is_zero = re.fullmatch(r"[0.]*", text.strip())
     try:
         seconds = 0.0 if is_zero else parse_duration_s(text)
     except InvalidValueError as exc:
@@ -109,11 +110,11 @@ def heartbeat_warnings(settings: Settings) -> list[str]:
 def _overrides(arguments: argparse.Namespace) -> list[Override]:
     from svcnode.config import Override
 
-    given = vars(arguments)
+    values = vars(arguments)
     return [
-        Override(path, given[flag], f"--{flag.replace('_', '-')}")
+        Override(path, values[flag], f"--{flag.replace('_', '-')}")
         for flag, path in _FLAG_PATHS.items()
-        if flag in given
+        if flag in values
     ]
 
 
@@ -121,13 +122,13 @@ def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
     from svcnode.config import NamedProbe
     from svcnode.core.errors import ConfigError
 
-    named: dict[str, NamedProbe] = {}
+    probes: dict[str, NamedProbe] = {}
     for text in getattr(arguments, "services", ()):
-        found = _SERVICE_PATTERN.fullmatch(text)
-        if found is None:
+        match = _SERVICE_PATTERN.fullmatch(text)
+        if match is None:
             raise ConfigError("--service: must be ID=URL, such as db=tcp://127.0.0.1:5432")
-        service_id, url = found.groups()
-        if service_id in named:
+        service_id, url = match.groups()
+        if service_id in probes:
             raise ConfigError(f'--service: duplicate id "{service_id}"')
-        named[service_id] = NamedProbe(service_id, url, f"--service {service_id}=…")
-    return list(named.values())
+        probes[service_id] = NamedProbe(service_id, url, f"--service {service_id}=…")
+    return list(probes.values())

@@ -67,9 +67,9 @@ def _constant_health_notes(services: Sequence[ServiceSettings]) -> Iterator[str]
 
 def _long_stale_after_notes(services: Sequence[ServiceSettings]) -> Iterator[str]:
     """Notes for services that stay Up for long after their last successful check."""
-    for service in services:
-        about, probe_config = service.definition.service, service.definition.probe_config
-        limit_s = about.policy.stale_after_s
+    for settings in services:
+        service, probe_config = settings.definition.service, settings.definition.probe_config
+        limit_s = service.policy.stale_after_s
         if (
             probe_config is None
             or limit_s is None
@@ -77,18 +77,18 @@ def _long_stale_after_notes(services: Sequence[ServiceSettings]) -> Iterator[str
         ):
             continue
         yield (
-            f'stale_after of "{about.id}" is {limit_s:g} s, more than {LONG_STALE_AFTER_INTERVALS} intervals: the '
+            f'stale_after of "{service.id}" is {limit_s:g} s, more than {LONG_STALE_AFTER_INTERVALS} intervals: the '
             "service may stay Up for that long while its checks cannot run; the default would be "
             f"{probe_config.schedule.default_stale_after_s:g} s"
         )
 
 
-def _service_line(service: ServiceSettings) -> str:
-    about, probe_config = service.definition.service, service.definition.probe_config
-    if service.status is not None:
-        how = f"fixed status {service.status.value}"
+def _service_line(settings: ServiceSettings) -> str:
+    service, probe_config = settings.definition.service, settings.definition.probe_config
+    if settings.status is not None:
+        source = f"fixed status {settings.status.value}"
     elif probe_config is None:
-        how = f"heartbeat every {about.policy.ttl_s:g} s"
+        source = f"heartbeat every {service.policy.ttl_s:g} s"
     else:
-        how = f"checked every {probe_config.schedule.interval_s:g} s"
-    return f"  {about.id}: {about.name} ({how}, impact {about.impact.value})"
+        source = f"checked every {probe_config.schedule.interval_s:g} s"
+    return f"  {service.id}: {service.name} ({source}, impact {service.impact.value})"

@@ -126,8 +126,8 @@ async def _fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # no
             try:
                 return await _get_json(client, url, f"/details/{_path_segment(service_id)}")
             except ServiceNotFoundError:
-                known = await _get_json(client, url, "/details")
-                raise ServiceNotFoundError(_unknown_service_text(service_id, known, url)) from None
+                details = await _get_json(client, url, "/details")
+                raise ServiceNotFoundError(_unknown_service_text(service_id, details, url)) from None
     except TimeoutError:
         raise UnreachableError(f"timeout: no complete response from {url.display} within {TIMEOUT_S:g} s") from None
     except httpx2.HTTPError as exc:
@@ -148,11 +148,11 @@ def _client(url: OperatorUrl) -> httpx2.AsyncClient:
 
 
 async def _get_json(client: httpx2.AsyncClient, url: OperatorUrl, path: str) -> Any:  # noqa: ANN401
-    body, connection = bytearray(), StreamGuard(url.display)
-    request = client.stream("GET", f"{url.origin}{path}", extensions={"trace": connection.trace})
-    with connection.activate():
+    body, guard = bytearray(), StreamGuard(url.display)
+    request = client.stream("GET", f"{url.origin}{path}", extensions={"trace": guard.trace})
+    with guard.activate():
         async with request as response:
-            connection.has_response = True
+            guard.has_response = True
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > MAX_RESPONSE_BYTES:
@@ -212,8 +212,8 @@ def _response_error(code: int, document: object, url: OperatorUrl) -> ClientErro
             return UnexpectedResponseError(f"{url.display}: unexpected response to /details: {code}{text}")
 
 
-def _unknown_service_text(service_id: str, known: Any, url: OperatorUrl) -> str:  # noqa: ANN401
-    services = known.get("services") if isinstance(known, dict) else None
+def _unknown_service_text(service_id: str, details: Any, url: OperatorUrl) -> str:  # noqa: ANN401
+    services = details.get("services") if isinstance(details, dict) else None
     ids = [str(service.get("id")) for service in services or () if isinstance(service, dict)]
     near = closest_match(service_id, ids)
     hint = f' Did you mean "{near}"?' if near else ""

@@ -86,11 +86,11 @@ def _config_text(probes: Sequence[SelectedProbe]) -> str:
     return render_config(node_name_from(socket.gethostname()), free_port(), probes)
 
 
-def parse_ports(given: Iterable[str]) -> dict[str, list[int]]:
+def parse_ports(texts: Iterable[str]) -> dict[str, list[int]]:
     """The ports by kind, from KIND=PORT."""
-    kinds = {name: known.kind for known in CATALOG for name in (known.kind, *known.aliases)}
+    kinds = {name: entry.kind for entry in CATALOG for name in (entry.kind, *entry.aliases)}
     ports: dict[str, list[int]] = {}
-    for text in given:
+    for text in texts:
         name, _, port = text.partition("=")
         if name not in kinds:
             raise InvalidValueError(f'--port: unknown kind "{name}"{suggestion(name, kinds)}')
@@ -98,14 +98,14 @@ def parse_ports(given: Iterable[str]) -> dict[str, list[int]]:
             raise InvalidValueError(
                 f"--port: must be KIND=PORT with a port from 1 to 65535, such as {name}={_default_port(name)}"
             )
-        of_kind = ports.setdefault(kinds[name], [])
-        if int(port) not in of_kind:
-            of_kind.append(int(port))
+        kind_ports = ports.setdefault(kinds[name], [])
+        if int(port) not in kind_ports:
+            kind_ports.append(int(port))
     return ports
 
 
 def _default_port(name: str) -> int:
-    return next(known.ports[0] for known in CATALOG if name in (known.kind, *known.aliases))
+    return next(entry.ports[0] for entry in CATALOG if name in (entry.kind, *entry.aliases))
 
 
 # ---- the file

@@ -41,9 +41,9 @@ def run_command(arguments: argparse.Namespace) -> int:
     return send_test_messages(identity, notify, arguments.to)
 
 
-def send_test_messages(identity: Identity, notify: NotifySettings | None, wanted: int | None) -> int:
+def send_test_messages(identity: Identity, notify: NotifySettings | None, target_number: int | None) -> int:
     """Sends one message to each target; returns the exit code."""
-    targets = _selected_targets(notify, wanted)
+    targets = _selected_targets(notify, target_number)
     message = build_test_message(identity, os.urandom(8).hex(), time.time())
     results = asyncio.run(_send_all(list(targets.values()), message))
     width = max(len(target.name) for target in targets.values())
@@ -53,15 +53,15 @@ def send_test_messages(identity: Identity, notify: NotifySettings | None, wanted
     return int(any(error is not None for error, _ in results))
 
 
-def _selected_targets(notify: NotifySettings | None, wanted: int | None) -> dict[int, NotificationTarget]:
+def _selected_targets(notify: NotifySettings | None, target_number: int | None) -> dict[int, NotificationTarget]:
     numbered = dict(enumerate(() if notify is None else notify.targets, start=1))
     if not numbered:
         raise ConfigError('no notification targets: set webhook = "https://…" or apprise = ["…"] in [notify]')
-    if wanted is None:
+    if target_number is None:
         return numbered
-    if wanted not in numbered:
-        raise InvalidValueError(f"--to: no target {wanted}; number of targets: {len(numbered)}")
-    return {wanted: numbered[wanted]}
+    if target_number not in numbered:
+        raise InvalidValueError(f"--to: no target {target_number}; number of targets: {len(numbered)}")
+    return {target_number: numbered[target_number]}
 
 
 async def _send_all(targets: Sequence[NotificationTarget], message: Message) -> list[tuple[str | None, float]]:

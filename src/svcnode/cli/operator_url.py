@@ -100,11 +100,11 @@ def _operator_address(table: FileTable, source: Source) -> Address:
 
 
 def _token_from_config(table: FileTable, source: Source) -> str | None:
-    given = table.get("security", {}).get("operator_token")
-    if given is None:
+    value = table.get("security", {}).get("operator_token")
+    if value is None:
         return None
     with source.error_context("security", "operator_token"):
-        return _check_token("operator_token", str(interpolate(given, os.environ)))
+        return _check_token("operator_token", str(interpolate(value, os.environ)))
 
 
 def _from_address(address: Address, token: str | None) -> OperatorUrl:
@@ -123,20 +123,20 @@ def _from_address(address: Address, token: str | None) -> OperatorUrl:
 # ---- tokens
 
 
-def _read_token(given: str) -> str:
-    if not given.startswith("@"):
-        return given
+def _read_token(argument: str) -> str:
+    if not argument.startswith("@"):
+        return argument
     try:
-        return Path(given[1:]).read_text(encoding="utf-8").strip()
+        return Path(argument[1:]).read_text(encoding="utf-8").strip()
     except OSError as exc:
-        raise InvalidValueError(f"--token: cannot read {given[1:]}: {os_error_text(exc)}") from exc
+        raise InvalidValueError(f"--token: cannot read {argument[1:]}: {os_error_text(exc)}") from exc
     except ValueError:
-        raise InvalidValueError(f"--token: {given[1:]} is not UTF-8 text") from None
+        raise InvalidValueError(f"--token: {argument[1:]} is not UTF-8 text") from None
 
 
 def _token_from_environment() -> str | None:
-    given = os.environ.get(TOKEN_VARIABLE)
-    return _check_token(TOKEN_VARIABLE, str(interpolate(given, os.environ))) if given else None
+    value = os.environ.get(TOKEN_VARIABLE)
+    return _check_token(TOKEN_VARIABLE, str(interpolate(value, os.environ))) if value else None
 
 
 def _check_token(name: str, token: str) -> str:

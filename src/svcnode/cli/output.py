@@ -1,4 +1,4 @@
-"""Writing the output of a command."""
+"""Writes the output of a command."""
 
 from __future__ import annotations
 

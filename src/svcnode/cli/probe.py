@@ -125,9 +125,9 @@ def check_repeatedly(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _options(given: list[str]) -> dict[str, Any]:
+def _options(texts: list[str]) -> dict[str, Any]:
     options = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise InvalidValueError(f'--option: must be KEY=VALUE, not "{text}"')

@@ -92,7 +92,7 @@ def format_json(snapshot: NodeSnapshot) -> str:
     )
 
 
-def _redact(value: Any) -> Any:  # noqa: ANN401  whatever JSON can hold
+def _redact(value: Any) -> Any:  # noqa: ANN401  any JSON value
     """A node may echo secrets of the request, such as a password in the URL."""
     match value:
         case str():
