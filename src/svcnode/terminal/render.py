@@ -216,7 +216,7 @@ def service_rows(services: Iterable[BackingService], symbols: Symbols) -> list[l
 
 
 def remark_lines(snapshot: NodeSnapshot, symbols: Symbols) -> Iterator[Text]:
-    """Errors; then the health beside them, remarks, and deviations from the interface."""
+    """Errors, the health response if there are errors, remarks, and deviations from the interface."""
     if snapshot.interrupted:
         yield Text(INDENT * 2).append_text(symbols.with_symbol(NEUTRAL, snapshot.interrupted))
     for error in snapshot.shown_errors:
@@ -230,12 +230,12 @@ def remark_lines(snapshot: NodeSnapshot, symbols: Symbols) -> Iterator[Text]:
 
 
 def _header_lines(line: Text, url: Text, width: int | None) -> list[Text]:
-    """The URL of a node is never truncated: if the line is too long, the URL goes into a line of its own."""
+    """The URL of a node is never truncated: if the line is too long, the URL goes on its own line."""
     is_short = width is None or line.cell_len <= width
     lines = [line] if is_short else [line[: -len(url)], Text(INDENT * 2).append_text(url)]
-    for one in lines:
-        one.rstrip()
-        one.no_wrap, one.overflow = False, "fold"
+    for header_line in lines:
+        header_line.rstrip()
+        header_line.no_wrap, header_line.overflow = False, "fold"
     return lines
 
 

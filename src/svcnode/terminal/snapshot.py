@@ -24,9 +24,8 @@ MAX_CONCURRENT_NODES = 1000
 _RESERVED_FDS = 50
 _PATHS = {"identity": "/node", "health": "/node/health", "services": "/node/services"}
 _NODE_WIDE_ERRORS = (UnreachableError, VersionNotFoundError)
-_EXCLUSIVE_TIMEOUT_SHARE = (
-    0.25  # a request runs alone for this share of the timeout; then the next one starts beside it
-)
+# A request runs alone for this share of the timeout; then the next one starts in parallel.
+_EXCLUSIVE_TIMEOUT_SHARE = 0.25
 
 
 class OverallHealth(IntEnum):
@@ -73,14 +72,14 @@ class NodeSnapshot:
 
     @property
     def overall_health(self) -> OverallHealth:
-        """A 200 beside a missing response is not healthy."""
+        """Unknown if a response is missing, also if the health response is 200."""
         if self.errors or self.interrupted or self.health is None:
             return OverallHealth.UNKNOWN
         return _OVERALL_HEALTH[self.health]
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Facts that may be wrong or right: a node may ignore a service with impact none, or check no service."""
+        """Possible faults. They may be intended: a node may ignore a service with impact none, or check no service."""
         not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())
         if self.health is not Health.HEALTHY or not not_up:
             return ()
@@ -209,9 +208,9 @@ async def take_snapshots(
 def max_concurrent_nodes() -> int:
     """Raises the soft limit of open files as far as needed and allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONCURRENT_NODES * len(_PATHS) + _RESERVED_FDS  # a node that hangs uses one connection per request
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = MAX_CONCURRENT_NODES * len(_PATHS) + _RESERVED_FDS  # a node that hangs uses one connection per request
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
         return MAX_CONCURRENT_NODES

@@ -82,8 +82,8 @@ class ParsedDetails:
 
     @property
     def previous_status(self) -> Status | None:
-        """The status before this one, if the recent_checks go back far enough."""
-        return next((one.status for one in self.recent_checks if one.status is not self.status), None)
+        """The status before the current one, if the recent checks go back far enough."""
+        return next((check.status for check in self.recent_checks if check.status is not self.status), None)
 
     @property
     def start_period_left_s(self) -> float:

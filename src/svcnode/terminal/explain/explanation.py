@@ -47,9 +47,9 @@ class Explanation(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        lines = [self.headline, *(INDENT + one for one in self.about)]
+        lines = [self.headline, *(INDENT + line for line in self.about)]
         for title, sentences in self.sections:
-            lines += ["", title, *(INDENT + one for one in sentences)]
+            lines += ["", title, *(INDENT + sentence for sentence in sentences)]
         return lines
 
 
@@ -138,8 +138,8 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
 
 
 def _about_lines(details: ParsedDetails) -> Iterator[str]:
-    if named := [text for text in (details.name, details.description) if text and text != details.id]:
-        yield ": ".join(named)
+    if texts := [text for text in (details.name, details.description) if text and text != details.id]:
+        yield ": ".join(texts)
     if details.interval_s is not None and details.timeout_s is not None:
         probe, timeout = details.probe or "a function of the program", format_seconds(details.timeout_s)
         yield f"probe   {probe}, every {format_seconds(details.interval_s)}, timeout {timeout}"
@@ -157,11 +157,11 @@ def _attempt_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]
     if details.is_fixed:
         return
     groups = [list(group) for _, group in groupby(details.recent_checks, _group_key)]
-    shown = 0
+    shown_count = 0
     for group in groups[:MAX_GROUPS]:
-        yield _group_text(details, group, zone, is_newest=not shown)
-        shown += len(group)
-    if left := len(details.recent_checks) - shown:
+        yield _group_text(details, group, zone, is_newest=not shown_count)
+        shown_count += len(group)
+    if left := len(details.recent_checks) - shown_count:
         yield f"{_count_text(left, details)} before that are not shown; svcnode explain --json prints all."
 
 
@@ -171,23 +171,23 @@ def _group_key(check: RecentCheck) -> tuple[Outcome, str, str]:
 
 
 def _group_text(details: ParsedDetails, group: Sequence[RecentCheck], zone: tzinfo | None, *, is_newest: bool) -> str:
-    newest, oldest = (format_time(one.at, details.now, zone) for one in (group[0], group[-1]))
-    when = f"at {newest}" if newest == oldest else f"from {oldest} to {newest}"
+    newest, oldest = (format_time(check.at, details.now, zone) for check in (group[0], group[-1]))
+    period = f"at {newest}" if newest == oldest else f"from {oldest} to {newest}"
     if is_newest:
-        which = f"The last {_noun(details) if len(group) == 1 else _count_text(len(group), details)}"
+        subject = f"The last {_noun(details) if len(group) == 1 else _count_text(len(group), details)}"
     else:
-        which = f"Before that, {_count_text(len(group), details)}"
+        subject = f"Before that, {_count_text(len(group), details)}"
     reason = _short_reason(group[0].reason, details.probe)
-    is_one_reason = len({one.reason for one in group}) == 1
-    because = f"{': ' if is_one_reason else '; latest reason: '}{reason}" if reason else ""
-    return f"{which}, {when}, {_result_text(details, group)}{because}."
+    is_same_reason = len({check.reason for check in group}) == 1
+    suffix = f"{': ' if is_same_reason else '; latest reason: '}{reason}" if reason else ""
+    return f"{subject}, {period}, {_result_text(details, group)}{suffix}."
 
 
 def _result_text(details: ParsedDetails, group: Sequence[RecentCheck]) -> str:
     outcome = group[0].outcome
     if not details.is_probed:
         return f"said {_REPORTED_STATUS.get(outcome, 'unknown')}"
-    duration = format_latency(*(one.duration_ms for one in group))
+    duration = format_latency(*(check.duration_ms for check in group))
     match outcome:
         case Outcome.READY:
             return f"succeeded in {duration}"

@@ -45,7 +45,7 @@ def codes_to_fix(details: ParsedDetails) -> Iterator[str]:
         return
     newest = details.recent_checks[0]
     is_failure = newest.outcome is Outcome.FAILED
-    # To wait for progress helps only if the service says that it makes progress.
+    # Waiting helps only if the service reports progress.
     yield ReasonCode.OTHER if is_failure and newest.code in _PROGRESS_CODES else newest.code
     if newest.outcome is Outcome.UNKNOWN and details.status is Status.DOWN:
         yield details.code  # the check cannot run now; this is why the service was Down before
@@ -72,7 +72,7 @@ def find_remedy(code: str) -> Remedy:
 
 def _advice(remedy: Remedy, kind: str) -> str:
     kinds = [_SAME_KINDS.get(part, part) for part in kind.split("+")]  # "svc+https" is a kind of "svc" and of "http"
-    return next((remedy.by_kind[one] for one in kinds if one in remedy.by_kind), remedy.advice)
+    return next((remedy.by_kind[part] for part in kinds if part in remedy.by_kind), remedy.advice)
 
 
 def _address(probe: str | None) -> str:

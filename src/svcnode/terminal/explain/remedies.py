@@ -1,4 +1,4 @@
-"""What each reason code means and how to fix it. docs/reason-codes.md holds the same table.
+"""The meaning of each reason code, and advice. docs/reason-codes.md holds the same table.
 
 Placeholders: `{address}` is host and port in the URL of the probe, `{host}` the host alone, `{timeout}` the timeout of
 a check, `{id}` the id of the service.

@@ -134,12 +134,12 @@ def _down_condition(details: ParsedDetails) -> str:
     return f"{_checks_needed(details.fall, details.failures_in_a_row, 'failed', down)}{not_before}."
 
 
-def _checks_needed(needed: int, count: int, which: str, status: str) -> str:
+def _checks_needed(needed: int, count: int, result: str, status: str) -> str:
     """ "1 more failed check changes the status to Down", "3 failed checks in a row change the status to Down"."""
     left, more = max(1, needed - count), "more " if count else ""
     if left == 1:
-        return f"1 {more}{which} check changes the status to {status}"
-    return f"{left} {more}{which} checks in a row change the status to {status}"
+        return f"1 {more}{result} check changes the status to {status}"
+    return f"{left} {more}{result} checks in a row change the status to {status}"
 
 
 def _stale_condition(details: ParsedDetails) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The application: polls the nodes, reads keys and draws the screen, until a key or a signal ends it.
 
-Each node is polled by a task of its own, so that a node that hangs does not delay the others.
+Each node is polled by its own task, so that a node that hangs does not delay the others.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Poller:
                 group.create_task(self._poll(number))
 
     def mark_resumed(self) -> None:
-        """The process was suspended: discard the polls that began before, they may have timed out."""
+        """The process was suspended: discard the polls that started before that, since they may have timed out."""
         self._resumed_s = asyncio.get_running_loop().time()
 
     async def _poll(self, number: int) -> None:
@@ -68,10 +68,10 @@ class Poller:
         due_s = clock() + interval_s * number / len(self._model.nodes)
         await asyncio.sleep(number / MAX_INITIAL_POLLS_PER_S)
         while True:
-            began_s = clock()
-            self._model.mark_requested(number, began_s)
+            started_s = clock()
+            self._model.mark_requested(number, started_s)
             snapshot = await self._take_snapshot(number)
-            if began_s < self._resumed_s:
+            if started_s < self._resumed_s:
                 continue
             self._model.update(number, snapshot, clock())
             self._on_snapshot()
@@ -81,9 +81,9 @@ class Poller:
 
 class WatchApp:
     def __init__(self, screen: Screen, clients: Sequence[AsyncClient], interval_s: float, timeout_s: float) -> None:
-        if len(clients) > (most := max_concurrent_nodes()):
+        if len(clients) > (limit := max_concurrent_nodes()):
             raise InvalidValueError(
-                f"{len(clients)} nodes are too many: the limit of open files (ulimit -n) allows {most}"
+                f"{len(clients)} nodes are too many: the limit of open files (ulimit -n) allows {limit}"
             )
         self._screen = screen
         self._clients = clients

@@ -53,9 +53,9 @@ class KeyReader:
         self._pending = ""
         keys: list[Key | str | None] = []
         while text:
-            if found := _SEQUENCE.match(text):
-                keys.append(_key_from_sequence(found))
-                text = text[found.end() :]
+            if match := _SEQUENCE.match(text):
+                keys.append(_key_from_sequence(match))
+                text = text[match.end() :]
             elif _PARTIAL_SEQUENCE.fullmatch(text):
                 self._pending, text = text, ""
             else:
@@ -69,10 +69,10 @@ class KeyReader:
         return [Key.ESCAPE] if pending == ESCAPE else []
 
 
-def _key_from_sequence(found: re.Match[str]) -> Key | None:
-    if found["final"] == "~":
-        return _NUMBERS.get(found["numbers"].partition(";")[0])
-    return _LETTERS.get(found["final"] or found["letter"])
+def _key_from_sequence(match: re.Match[str]) -> Key | None:
+    if match["final"] == "~":
+        return _NUMBERS.get(match["numbers"].partition(";")[0])
+    return _LETTERS.get(match["final"] or match["letter"])
 
 
 def _key_from_char(char: str) -> Key | str | None:

@@ -162,8 +162,8 @@ class _Renderer:
         position = f"{page.first + 1}-{last} of {page.row_count}" if page.rows else "no rows"
         if page.is_typing:
             cursor = "_" if self._symbols.are_ascii else _CURSOR
-            typed = Text(f"/{sanitize(page.filter)}{cursor}", "bold").append("  Enter keep  Esc clear", "not bold dim")
-            return self._justify(typed, Text(position))
+            prompt = Text(f"/{sanitize(page.filter)}{cursor}", "bold").append("  Enter keep  Esc clear", "not bold dim")
+            return self._justify(prompt, Text(position))
         keys = f"q quit  s sort: {page.sort.value}  / filter  Enter services  ? help"
         return self._justify(Text(keys, "dim"), Text(position))
 
@@ -179,7 +179,7 @@ class _Renderer:
             ("Esc", "clear the filter, then the selection"),
         ]
         lines = [Text(f"  {key:12} {meaning}") for key, meaning in keys]
-        shown = [
+        legend = [
             ("Up, healthy", Severity.OK),
             ("Initializing, partial", Severity.WARNING),
             ("Down, unhealthy", Severity.CRITICAL),
@@ -188,7 +188,7 @@ class _Renderer:
         ]
         lines.append(Text())
         lines += [
-            Text("  ").append_text(self._bar(severity, 5)).append(f"        {label}") for label, severity in shown
+            Text("  ").append_text(self._bar(severity, 5)).append(f"        {label}") for label, severity in legend
         ]
         span = f"{self._model.cell_s:g} s"
         return [

@@ -93,15 +93,15 @@ class WatchView:
         )
 
     def _update_scroll(self, rows: Sequence[Row]) -> None:
-        wanted = self._selected_before_filter or self._selected
-        if wanted is not None:
+        target = self._selected_before_filter or self._selected
+        if target is not None:
             indexes = {row.key: index for index, row in enumerate(rows)}
             nearest = (
-                indexes.get(RowKey(wanted.node), self._selected_index)
+                indexes.get(RowKey(target.node), self._selected_index)
                 if self._selected_before_filter
                 else self._selected_index
             )
-            self._select(rows, indexes.get(wanted, nearest))
+            self._select(rows, indexes.get(target, nearest))
         if not self._filter:
             self._selected_before_filter = None
         if self._selected is not None:
