@@ -1,4 +1,4 @@
-"""The contract between a server and an application mounted beside the interface.
+"""The contract between a server and an application that is mounted next to the interface.
 
 The interface is served from encoded responses. An application may take longer, or send a stream of events.
 A connection parses the next request when the response to the current one is complete.

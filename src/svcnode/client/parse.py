@@ -1,6 +1,6 @@
 """The four operations: from an HTTP response to a value, or to an error that describes the response. Pure.
 
-Many implementations deviate from the interface. A deviation with a clear meaning is accepted and reported beside the
+Many implementations deviate from the interface. A deviation with a clear meaning is accepted and reported with the
 value.
 """
 

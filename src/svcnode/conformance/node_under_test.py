@@ -206,7 +206,7 @@ class NodeUnderTest:
     # ---- working endpoints
 
     async def working_endpoints(self) -> list[Endpoint]:
-        """The endpoints that answer a plain request correctly; the others fail checks of their own."""
+        """The endpoints that answer a plain request correctly; the others fail their own checks."""
         endpoints = [endpoint for endpoint in STATIC_ENDPOINTS.values() if await self._is_working(endpoint)]
         sample = await self._sample_service_endpoint()
         return endpoints if sample is None else [*endpoints, sample]

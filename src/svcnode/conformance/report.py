@@ -199,7 +199,7 @@ def results_by_group(report: Report) -> Iterator[tuple[str, Result]]:
 def as_junit(report: Report, level: Level) -> bytes:
     """A failure below the level is a skipped test with a reason, so that the report agrees with the exit code.
 
-    Remarks about the whole node are a test case of their own: not every viewer shows text outside test cases.
+    Remarks about the whole node are a separate test case: not every viewer shows text outside test cases.
     """
     from xml.etree import ElementTree  # written, never read
 

@@ -1,6 +1,6 @@
 """Reason codes: why a service has its status, as one word that programs compare.
 
-A verdict and a state carry a code beside a text. The text is for people and may change; the code is for programs and
+A verdict and a state carry a code and a text. The text is for people and may change; the code is for programs and
 is stable. The set is closed, so metrics by code have bounded cardinality and `explain` has advice for every member.
 A probe from another package uses a member, or its own code, which begins with `x_`.
 """

@@ -271,10 +271,10 @@ def _healthy_reason(services: int, counted: int) -> str:
 
 
 def _join_ids(ids: Sequence[str]) -> str:
-    named = list(ids[:_MAX_NAMED_IDS])
+    parts = list(ids[:_MAX_NAMED_IDS])
     if len(ids) > _MAX_NAMED_IDS:
-        named.append(f"{len(ids) - _MAX_NAMED_IDS} more")
-    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+        parts.append(f"{len(ids) - _MAX_NAMED_IDS} more")
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _services(ids: Sequence[str]) -> str:

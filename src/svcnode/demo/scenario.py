@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FaultMode(Enum):
-    """What is wrong with a server of the demo."""
+    """The fault that a server of the demo simulates."""
 
     NONE = auto()
     NOT_READY = auto()  # responds, and reports that it is not ready

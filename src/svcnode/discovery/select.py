@@ -54,7 +54,7 @@ async def _check_and_select(found: FoundService, probe: Probe | ProbeError) -> S
 
 
 def select_probe(found: FoundService, verdict: Verdict) -> SelectedProbe:
-    """The probe for a verdict of the preferred one. A kind without a login keeps its probe whatever the verdict."""
+    """The probe to write for a verdict of the preferred probe. A kind without a login keeps it with any verdict."""
     if verdict.outcome in (Outcome.READY, Outcome.NOT_READY) or not found.entry.login_url:
         return SelectedProbe(found=found, probe=found.entry.probe_at(found.endpoint), verdict=verdict)
     return _tcp_fallback(found, verdict=verdict)

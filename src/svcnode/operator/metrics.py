@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from svcnode.operator.context import OperatorContext
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
-MAX_SERVICES = 2_000  # with series of their own, up to thirteen each
+MAX_SERVICES = 2_000  # with their own series, up to thirteen each
 # Not "service": Prometheus in Kubernetes sets a label of that name on every target, which would replace ours.
 SERVICE_ID_LABEL = "service_id"
 BUCKET_LABELS = (*map(str, DURATION_BUCKETS_S), "+Inf")

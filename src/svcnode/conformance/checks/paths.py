@@ -1,4 +1,4 @@
-"""Paths beside the four endpoints answer 404."""
+"""Paths other than the four endpoints answer 404."""
 
 from __future__ import annotations
 

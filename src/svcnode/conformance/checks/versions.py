@@ -85,7 +85,7 @@ unsupported_on_service_health = _unsupported_on(SERVICE_HEALTH, "services-answer
 
 
 async def _version_refusals(node: NodeUnderTest) -> list[Exchange]:
-    """Error responses of the endpoints that reject an unsupported version; the others fail checks of their own."""
+    """Error responses of the endpoints that reject an unsupported version; the others fail their own checks."""
     endpoints = await node.working_endpoints()
     exchanges = await node.send_all(
         node.request(endpoint.path, f"version={UNSUPPORTED_VERSION}") for endpoint in endpoints
