@@ -250,7 +250,7 @@ VALUES = st.recursive(
 )
 URLS = ["{}:", "{}:/some/path", "{}:30s", "{}://127.0.0.1:1", "{}://me:pw@127.0.0.1:1/path?query"]
 
-generating = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+generating = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 
 
 def kind_of_scheme(scheme: str) -> type:
