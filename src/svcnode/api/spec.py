@@ -218,7 +218,7 @@ def route(request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Hand
     if not _is_valid_partial_status(partial_status):
         return StaticResponse(BAD_PARTIAL_STATUS)
     code = int(partial_status[0]) if partial_status else None
-    return BoundEndpoint(matched_route, EndpointParams(service_id=service_id, partial_status=code))
+    return EndpointHandler(matched_route, EndpointParams(service_id=service_id, partial_status=code))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class StaticResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundEndpoint:
+class EndpointHandler:
     """A handler: one endpoint with its parameters. Equal handlers return equal responses, so a cache can share them."""
 
     route: Route

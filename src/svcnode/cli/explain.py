@@ -17,7 +17,7 @@ from svcnode.cli.operator_url import TOKEN_VARIABLE, operator_url_from
 from svcnode.cli.output import show
 from svcnode.client.errors import translate_http_error
 from svcnode.client.resolver_loop import DaemonResolverLoop
-from svcnode.client.stream_guard import StreamGuard
+from svcnode.client.response_guard import ResponseGuard
 from svcnode.core.errors import (
     ClientError,
     InvalidValueError,
@@ -148,7 +148,7 @@ def _client(url: OperatorUrl) -> httpx2.AsyncClient:
 
 
 async def _get_json(client: httpx2.AsyncClient, url: OperatorUrl, path: str) -> Any:  # noqa: ANN401
-    body, guard = bytearray(), StreamGuard(url.display)
+    body, guard = bytearray(), ResponseGuard(url.display)
     request = client.stream("GET", f"{url.origin}{path}", extensions={"trace": guard.trace})
     with guard.activate():
         async with request as response:

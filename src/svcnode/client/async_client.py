@@ -17,7 +17,7 @@ from svcnode.client import parse
 from svcnode.client.address import DEFAULT_PREFIX, parse_node_address, require_str
 from svcnode.client.errors import translate_http_error
 from svcnode.client.parse import NodeResponse
-from svcnode.client.stream_guard import StreamGuard
+from svcnode.client.response_guard import ResponseGuard
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, UnreachableError
 from svcnode.core.text import excerpt, os_error_text
@@ -175,7 +175,7 @@ class AsyncClient:
         url, display_url = f"{self._address.root}{target}", f"{self.root}{target}"
         retries_left = self._retries
         while True:
-            guard = StreamGuard(self.url)
+            guard = ResponseGuard(self.url)
             try:
                 return await self._fetch(url, display_url, operation.max_bytes, guard)
             except httpx2.ConnectError as exc:
@@ -191,7 +191,7 @@ class AsyncClient:
     def _to_client_error(self, exc: httpx2.HTTPError) -> ClientError:
         return translate_http_error(exc, self.url, has_custom_ca=self._has_custom_ca)
 
-    async def _fetch(self, url: str, display_url: str, max_bytes: int, guard: StreamGuard) -> NodeResponse:
+    async def _fetch(self, url: str, display_url: str, max_bytes: int, guard: ResponseGuard) -> NodeResponse:
         body, http = bytearray(), self._http_client
         try:
             with guard.activate():

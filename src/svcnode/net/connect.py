@@ -114,7 +114,7 @@ async def transport_from_socket(sock: socket.socket, protocol: Callable[[], P]) 
         raise
 
 
-class ConnectionSlot(Generic[C]):
+class ConnectionCache(Generic[C]):
     """Holds at most one open connection between two uses."""
 
     __slots__ = ("_connection", "_loop")

@@ -17,7 +17,7 @@ from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
-from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionSlot, TcpEndpoint
+from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint
 from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpResponse, StatusProtocol
 from svcnode.net.proxy import Proxy
 from svcnode.net.tls import TlsOptions, connect_tls
@@ -85,7 +85,7 @@ class Http1Client(TlsOptions):
     bearer: str = ""
     proxy: str = ""  # a URL, or "environment" to use HTTP_PROXY and HTTPS_PROXY
     reuse: bool = False  # keep the connection open between requests
-    _slot: ConnectionSlot[_OpenConnection] = field(init=False, compare=False, default_factory=ConnectionSlot)
+    _connections: ConnectionCache[_OpenConnection] = field(init=False, compare=False, default_factory=ConnectionCache)
 
     default_ports: ClassVar[Mapping[str, int]] = DEFAULT_PORTS
 
@@ -181,17 +181,17 @@ class Http1Client(TlsOptions):
     @contextmanager
     def session(self) -> Iterator[HttpSession]:
         """Send several requests on one connection, or on as few as the server allows."""
-        session = HttpSession(self, self._slot.take() if self.reuse else None)
+        session = HttpSession(self, self._connections.take() if self.reuse else None)
         try:
             yield session
         finally:
             if (connection := session.release(keep=self.reuse)) is not None:
                 self.close()  # another check may have stored a connection at the same time
-                self._slot.put(connection)
+                self._connections.put(connection)
 
     def close(self) -> None:
         """Close the connection that is kept between requests."""
-        self._slot.close(_OpenConnection.abort)
+        self._connections.close(_OpenConnection.abort)
 
     async def _exchange(
         self, transport: asyncio.Transport, protocol: StatusProtocol, request: PreparedRequest

@@ -172,7 +172,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         self.database_name()
         user, _ = self.credentials()
         if not user:
-            raise OptionError("username", f"is missing; write {self.url.scheme}://user:password@host/database")
+            raise OptionError("username", f"is missing; write {self.url.scheme}://user@host/database")
         self.validate_tls_options(uses_tls=self.tls)
         object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 3306))
 

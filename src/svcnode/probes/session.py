@@ -17,7 +17,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted, register_secret
-from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionSlot
+from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import TlsOptions
 from svcnode.net.trace import step
@@ -65,7 +65,7 @@ class TlsProbe(TlsOptions, UrlProbe):
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SessionProbe(TlsProbe, ABC, Generic[C]):
     reuse: bool = False
-    _slot: ConnectionSlot[C] = field(init=False, compare=False, default_factory=ConnectionSlot)
+    _connections: ConnectionCache[C] = field(init=False, compare=False, default_factory=ConnectionCache)
 
     @abstractmethod
     async def open(self) -> C:
@@ -93,7 +93,7 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
 
     async def check(self) -> Verdict:
         try:
-            reused = self._slot.take()
+            reused = self._connections.take()
             if reused is not None and (verdict := await self._check_reused(reused)) is not None:
                 return verdict
             return await self._check_and_release(await self.open())
@@ -118,7 +118,7 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
                 verdict = await self.check_connection(connection)
             if self.reuse and verdict.outcome is Outcome.READY:
                 self.close()  # another check may have stored a connection at the same time
-                self._slot.put(connection)
+                self._connections.put(connection)
                 is_kept = True
             elif verdict.outcome in (Outcome.READY, Outcome.NOT_READY):  # the connection works
                 with suppress(Exception):  # the verdict is known
@@ -142,7 +142,7 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
 
     def close(self) -> None:
         """Close the connection that is kept between checks."""
-        self._slot.close(self.abort)
+        self._connections.close(self.abort)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -1,4 +1,4 @@
-"""ConnectionSlot: a connection that is kept between checks belongs to one event loop."""
+"""ConnectionCache: a connection that is kept between checks belongs to one event loop."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import asyncio
 
 import pytest
 
-from svcnode.net.connect import ConnectionSlot
+from svcnode.net.connect import ConnectionCache
 
 
-async def put(slot: ConnectionSlot[str], connection: str) -> None:
+async def put(slot: ConnectionCache[str], connection: str) -> None:
     slot.put(connection)
 
 
-async def take(slot: ConnectionSlot[str]) -> str | None:
+async def take(slot: ConnectionCache[str]) -> str | None:
     return slot.take()
 
 
-async def close(slot: ConnectionSlot[str]) -> list[str]:
+async def close(slot: ConnectionCache[str]) -> list[str]:
     aborted: list[str] = []
     slot.close(aborted.append)
     return aborted
 
 
 def test_a_connection_is_taken_once() -> None:
-    slot: ConnectionSlot[str] = ConnectionSlot()
+    slot: ConnectionCache[str] = ConnectionCache()
     with asyncio.Runner() as runner:
         assert runner.run(take(slot)) is None
         runner.run(put(slot, "a"))
@@ -33,7 +33,7 @@ def test_a_connection_is_taken_once() -> None:
 
 
 def test_a_connection_is_closed_once() -> None:
-    slot: ConnectionSlot[str] = ConnectionSlot()
+    slot: ConnectionCache[str] = ConnectionCache()
     with asyncio.Runner() as runner:
         assert runner.run(close(slot)) == []
         runner.run(put(slot, "a"))
@@ -43,7 +43,7 @@ def test_a_connection_is_closed_once() -> None:
 
 
 def test_a_connection_of_another_loop_is_neither_taken_nor_aborted() -> None:
-    slot: ConnectionSlot[str] = ConnectionSlot()
+    slot: ConnectionCache[str] = ConnectionCache()
     asyncio.run(put(slot, "a"))
     assert asyncio.run(take(slot)) is None
     asyncio.run(put(slot, "b"))
@@ -54,7 +54,7 @@ def test_a_connection_of_another_loop_is_neither_taken_nor_aborted() -> None:
 
 
 def test_a_connection_is_put_only_inside_a_loop() -> None:
-    slot: ConnectionSlot[str] = ConnectionSlot()
+    slot: ConnectionCache[str] = ConnectionCache()
     with pytest.raises(RuntimeError):
         slot.put("a")
     assert asyncio.run(take(slot)) is None

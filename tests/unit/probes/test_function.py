@@ -16,6 +16,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Verdict
+from svcnode.node import Node
 from svcnode.probes.function import FunctionProbe
 from tests.support.verdicts import READY, failed, unknown
 
@@ -93,6 +94,24 @@ def test_raising_is_failed_and_the_reason_has_the_error(style: Any) -> None:
     assert verdict == FAILED
     assert "ConnectionRefusedError" in verdict.reason
     assert "port 5432" in verdict.reason
+
+
+def test_the_reason_hides_the_password_of_a_url_in_the_error(style: Any) -> None:
+    node = Node("validator-7", version="v1")
+
+    def check() -> None:
+        raise ValueError("kaboom http://u:boomsecret@h/")
+
+    node.check("db", fall=1, start_period=0)(style(check))
+    node.start()
+    deadline_s = time.monotonic() + WAIT_TIMEOUT_S
+    while node.state("db").code == ReasonCode.NO_EVIDENCE and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    node.stop()
+    state = node.state("db")
+    assert state.code == ReasonCode.CHECK_FAILED
+    assert "u:***@h" in state.reason
+    assert "boomsecret" not in state.reason
 
 
 def test_a_check_that_calls_sys_exit_is_failed(style: Any) -> None:

@@ -27,7 +27,7 @@ _CONNECTED_EVENTS = (
 _TLS_ALERT = b"\x15\x03"  # the first bytes from a server that expects TLS
 
 
-class StreamGuard:
+class ResponseGuard:
     """Guards one request. A reused connection is guarded by the request that uses it."""
 
     def __init__(self, url: str) -> None:
@@ -66,7 +66,7 @@ class StreamGuard:
         return UnexpectedResponseError(problem, url=self._url, code=code, hint=hint)
 
 
-_active_guard: ContextVar[StreamGuard] = ContextVar("_active_guard")
+_active_guard: ContextVar[ResponseGuard] = ContextVar("_active_guard")
 
 
 def _wrap_read(stream: Any) -> None:  # noqa: ANN401  its type depends on the network library that httpx uses

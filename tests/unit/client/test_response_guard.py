@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from svcnode.client.stream_guard import MAX_HEAD_BYTES, StreamGuard
+from svcnode.client.response_guard import MAX_HEAD_BYTES, ResponseGuard
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import UnexpectedResponseError
 
@@ -12,7 +12,7 @@ URL = "http://node.example"
 
 
 def error(*chunks: bytes) -> UnexpectedResponseError:
-    guard = StreamGuard(URL)
+    guard = ResponseGuard(URL)
     with pytest.raises(UnexpectedResponseError) as caught:
         list(map(guard.receive, chunks))
     return caught.value
@@ -35,14 +35,14 @@ def test_bytes_that_are_not_http_are_an_error_at_once(chunk: bytes, code: Reason
 
 def test_the_number_of_interim_responses_is_limited() -> None:
     interim = b"HTTP/1.1 103 Early Hints\r\n\r\n"
-    StreamGuard(URL).receive(interim * 10)
+    ResponseGuard(URL).receive(interim * 10)
     caught = error(*[interim] * (MAX_HEAD_BYTES // len(interim) + 1))
     assert caught.code is ReasonCode.PROTOCOL_ERROR
     assert " 256 KiB " in str(caught)
 
 
 def test_a_response_may_arrive_byte_by_byte_and_its_body_is_not_checked() -> None:
-    guard = StreamGuard(URL)
+    guard = ResponseGuard(URL)
     for byte in b"HTTP/1.1 200 OK":
         guard.receive(bytes([byte]))
     guard.receive(b"")
