@@ -294,7 +294,7 @@ def test_a_connection_with_extra_data_is_not_reused(
             for _ in range(2):
                 verdict, steps = await check_with_steps(probe)
                 assert (verdict, steps[-2:]) == (READY, [CONNECT, EXCHANGE])
-                connection = probe._slot._connection  # type: ignore[attr-defined]
+                connection = probe._connections._connection  # type: ignore[attr-defined]
                 is_checked.set()
                 assert await becomes_true(lambda: connection is None or not connection.protocol.is_idle)  # noqa: B023
 
