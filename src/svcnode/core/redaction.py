@@ -1,4 +1,7 @@
-"""Secrets: registered where they are read, replaced by `***` in every text that is shown, logged or returned."""
+"""Secrets: registered where they are read, replaced by `***` in every text that is shown, logged or returned.
+
+The password of a URL is replaced even if it was not registered: it may come from another package or from a server.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,10 @@ MIN_RANDOM_CHARS = 8
 _KEY_CANDIDATE = re.compile(f"[A-Za-z0-9_-]{{{MIN_KEY_CHARS},}}")
 _HEX = re.compile("[0-9A-Fa-f-]+")
 _WORD_LIKE = re.compile("[A-Za-z]*[0-9]*|[0-9]+[A-Za-z]+")
+
+# The greedy password ends at the last @ of the authority, so that a password with an @ is hidden as a whole. Neither
+# part crosses a slash, so the parts of two URLs never overlap, and the time is linear.
+_URL_PASSWORD = re.compile(r"(://[^\s/?#:]*:)[^\s/?#]+@")
 
 _secrets: set[str] = set()
 # Lengths of the secrets with this prefix, longest first, so that the number of secrets does not affect the speed.
@@ -63,7 +70,15 @@ def _encoded_variants(text: str) -> Iterator[str]:
 
 
 def redacted(text: str) -> str:
-    """The text with every registered secret replaced by `***`. Overlapping secrets are replaced as one."""
+    """The text with every registered secret, and the password of every URL, replaced by `***`.
+
+    Overlapping secrets are replaced as one.
+    """
+    text = _without_registered_secrets(text)
+    return _URL_PASSWORD.sub(rf"\1{MASK}@", text) if "://" in text and "@" in text else text
+
+
+def _without_registered_secrets(text: str) -> str:
     parts: list[str] = []
     hidden_to = 0
     for start in range(len(text) - MIN_SECRET_CHARS + 1 if _secrets else 0):

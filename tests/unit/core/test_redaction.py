@@ -6,6 +6,7 @@ import json
 import random
 import re
 import string
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
@@ -179,3 +180,44 @@ def test_the_number_of_secrets_does_not_change_the_number_of_comparisons() -> No
         register_secret(f"secret/{number:06}")
     assert redacted("401: secret/004321, secret%2F000007") == "401: ***, ***"
     assert {len(lengths) for lengths in redaction._lengths_by_prefix.values()} <= {1, 2}
+
+
+# ---- passwords in URLs that were never registered
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("kaboom http://u:boomsecret@h/", "kaboom http://u:***@h/"),
+        ("redis://:pw@h:6379/0", "redis://:***@h:6379/0"),
+        ("amqp://u:a@b:c@h/, amqp://u:d@h/", "amqp://u:***@h/, amqp://u:***@h/"),
+        ("jdbc:postgresql+x://me@corp:pw@[::1]:5432/db?a=b@c", "jdbc:postgresql+x://me@corp:***@[::1]:5432/db?a=b@c"),
+        ('{"url":"http://u:p"w@h"}', '{"url":"http://u:***@h"}'),
+        ("http://u:***@h/", "http://u:***@h/"),
+    ],
+)
+def test_the_password_of_any_url_is_hidden(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://h:80/a@b",
+        "http://u@h:80/",
+        "http://u:@h/",
+        "http://[::1]:80/?x@y",
+        "http://h:80 me@example",
+        "u:pw@h",
+        "a://b",
+    ],
+)
+def test_a_url_without_a_password_is_unchanged(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_the_search_for_passwords_takes_linear_time() -> None:
+    text = "@" + "://u:" * 200_000 + ":" * 1_000_000
+    started_s = time.perf_counter()
+    assert redacted(text) == text
+    assert time.perf_counter() - started_s < 10  # quadratic time would be hours

@@ -454,6 +454,20 @@ async def test_a_listener_that_raises_does_not_stop_the_checks(caplog: pytest.Lo
 
 
 @in_virtual_time
+async def test_the_password_of_a_url_in_an_exception_of_a_probe_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    node, probe = make_node(), ScriptedProbe(error=ValueError("kaboom http://u:boomsecret@h/"))
+    node.register("db-1", probe=probe)
+    reasons: list[str] = []
+    node.subscribe(on_evidence=lambda _id, evidence, _state: reasons.append(evidence.verdict.reason))
+    async with make_scheduler(node):
+        await asyncio.sleep(1.0)
+    [reason] = reasons
+    for text in (reason, caplog.text):
+        assert "u:***@h" in text
+        assert "boomsecret" not in text
+
+
+@in_virtual_time
 async def test_a_secret_in_an_exception_of_a_probe_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     register_secret("correct horse battery")
     node, probe = make_node(), ScriptedProbe(error=RuntimeError("login with correct horse battery"))
