@@ -142,12 +142,11 @@ def test_a_failed_reload_is_shown_until_one_succeeds(tmp_path: Path, open_page: 
         agent.config_file.write_text(config + 'colour = "blue"\n')
         agent.signal(signal.SIGHUP)
         agent.wait_until(lambda: reload_problem(agent) is not None)
-        node_page.page.clock.run_for(6000)
-        expect(node_page.page.locator("#notices .notice")).to_have_count(1)
+        notices = node_page.page.locator("#notices .notice")
+        node_page.run_clock_until(lambda: notices.count() == 1)
         agent.reload(config)
         agent.wait_until(lambda: reload_problem(agent) is None)
-        node_page.page.clock.run_for(6000)
-        expect(node_page.page.locator("#notices")).to_be_empty()
+        node_page.run_clock_until(lambda: notices.count() == 0)
 
 
 # ---- never a better health than is known
@@ -170,9 +169,7 @@ def test_the_page_of_a_stopped_node_turns_grey_and_recovers_by_itself(tmp_path: 
 
     with Agent(tmp_path, "--listen", f"127.0.0.1:{port}", config=fixed_service("Down")) as agent:
         agent.wait_until(lambda: agent.health() == 503)
-        for _ in range(10):
-            node_page.page.clock.run_for(1000)
-        node_page.expect_health("unhealthy")
+        node_page.run_clock_until_health("unhealthy")
         node_page.expect_status("db", "Down")
         expect(node_page.page.locator("#connection-lost")).to_be_hidden()
         node_page.expect_connection("live")
@@ -276,8 +273,7 @@ def test_without_a_stream_the_first_failed_request_turns_the_page_grey(
     node_page.page.clock.run_for(1000)
     node_page.expect_health("unknown")
     node_page.page.unroute_all()
-    node_page.page.clock.run_for(6000)
-    node_page.expect_health("partial")
+    node_page.run_clock_until_health("partial")
 
 
 def test_after_sleep_the_page_is_grey_until_a_request_succeeds(steady_agent: Agent, open_page: OpenPage) -> None:
@@ -289,8 +285,7 @@ def test_after_sleep_the_page_is_grey_until_a_request_succeeds(steady_agent: Age
     node_page.suspend_for_an_hour()
     node_page.expect_health("unknown")
     node_page.page.unroute_all()
-    node_page.page.clock.run_for(6000)
-    node_page.expect_health("partial")
+    node_page.run_clock_until_health("partial")
 
 
 def test_a_response_from_before_the_sleep_is_ignored(steady_agent: Agent, open_page: OpenPage) -> None:
@@ -345,8 +340,7 @@ def test_without_events_the_page_follows_by_polling(tmp_path: Path, open_page: O
         expect(node_page.page.locator("#node")).not_to_have_attribute("data-connection", "live")
         agent.reload(fixed_service("Down"))
         agent.wait_until(lambda: agent.health() == 503)
-        node_page.page.clock.run_for(6000)
-        node_page.expect_health("unhealthy")
+        node_page.run_clock_until_health("unhealthy")
         node_page.expect_status("db", "Down")
 
 

@@ -106,7 +106,7 @@ def test_a_service_that_goes_down_is_highlighted_and_its_age_is_reset(tmp_path: 
 def test_an_unreachable_node_shows_its_error(tmp_path: Path) -> None:
     with closed_port() as port, Terminal(tmp_path) as terminal:
         terminal.start(f"svcnode watch {FAST} --timeout 5s 127.0.0.1:{port}")
-        terminal.wait_for_text(rf"^  ! unreachable +127\.0\.0\.1:{port} +\w+ refused +>\ds +!$")
+        terminal.wait_for_text(rf"^  ! unreachable +127\.0\.0\.1:{port} +\w+ refused +>\d+\w* +!+$")
         terminal.wait_for_text(rf"^    \w+ refused: http://127\.0\.0\.1:{port}$")
 
 
