@@ -53,7 +53,7 @@ test: setup
 	$(BIN)/python -m pytest -q -m serial --ignore=tests/unit
 
 quick: setup
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/behaviour tests/wording
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit tests/behaviour
 
 lint: setup
 	$(BIN)/ruff format --check .
