@@ -322,7 +322,7 @@ def test_slow_replays_of_a_long_history_do_not_block_the_loop(loop_name: str) ->
         ]
         with EventReader(server.address, query="?after=0") as fast, server.connect() as client:
             for number in range(1, 10_001):
-                assert fast.read().id == number
+                assert fast.read_event().id == number
                 if number % 1000 == 0:
                     assert client.request(request("/svc/node/health")).code == 200
         assert becomes_true(lambda: hub.stream_count == len(slow))
@@ -342,8 +342,9 @@ def test_checks_do_not_fail_during_many_replays(tmp_path: Path) -> None:
         slow = [stack.enter_context(EventReader(address, query="?after=0", receive_buffer=4096)) for _ in range(100)]
         with EventReader(address, query="?after=0") as fast:
             received = fast.read_until(summary_is("status", "web", "Up"))
-        assert is_in_order(received)
-        assert len(received) > 30_000
+        events = [event for event in received if event.id is not None]  # without heartbeats
+        assert is_in_order(events)
+        assert len(events) > 30_000
         assert len(slow) == 100
         with agent.connect() as client:
             document = json.loads(client.request("/details").body)

@@ -57,6 +57,12 @@ class EventReader:
             if not block.startswith(b"retry:"):
                 return _event(block.decode())
 
+    def read_event(self) -> Event:
+        """The next event, without comments such as heartbeats."""
+        while (event := self.read()).id is None:
+            pass
+        return event
+
     def read_many(self, count: int) -> list[Event]:
         return [self.read() for _ in range(count)]
 
