@@ -47,6 +47,8 @@ def services() -> Iterator[tuple[str, ServiceScenario]]:
     yield "failure after not ready", up().record(LOADING, REFUSED)
     yield "slow", up(max_latency="300ms").record(slow, duration_s=0.41)
     yield "check cannot run", up().record(NO_FILES)
+    yield "no check could run", ServiceScenario().record(NO_FILES)
+    yield "code of another package", up(fall=1).record(Verdict.failed("ledger full", code="x_ledger_full"))
     yield "stale, checks cannot run", up().record(*[NO_FILES] * 3, interval_s=10)
     yield "stale, no checks", up().wait(60)
     yield "down, checks cannot run", ServiceScenario().record(*[REFUSED] * 18).record(NO_FILES)

@@ -15,7 +15,7 @@ class ReasonCode(StrEnum):
     OK = "ok"  # the check succeeded
 
     # Nothing is known about the service, or not enough.
-    NO_EVIDENCE = "no_evidence"  # no check has finished yet
+    NO_EVIDENCE = "no_evidence"  # no check has given a result yet
     STALE = "stale"  # the last evidence is older than stale_after
     TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl
     FIXED = "fixed"  # the configuration sets the status
@@ -91,12 +91,13 @@ class ReasonCode(StrEnum):
     # Files and disks.
     FILE_NOT_FOUND = "file_not_found"
     FILE_NOT_READABLE = "file_not_readable"
+    NOT_A_FILE = "not_a_file"  # a directory, a pipe, a socket or a device
     FILE_OUTDATED = "file_outdated"
     CORRUPT = "corrupt"
     DISK_LOW = "disk_low"
 
     # Programs and functions.
-    EXIT_STATUS = "exit_status"  # the program of an exec: probe reported failure
+    EXIT_STATUS = "exit_status"  # of the program of an exec: probe; not 0
     CHECK_FAILED = "check_failed"  # a check function raised or returned False
 
     # The node itself, in its history.
@@ -115,9 +116,14 @@ def known_code(code: object) -> str:
     if isinstance(code, str):
         if code in _MEMBERS:
             return ReasonCode(code)
-        if _CUSTOM_CODE.fullmatch(code):
+        if is_custom_code(code):
             return code
     return ReasonCode.OTHER
+
+
+def is_custom_code(code: str) -> bool:
+    """Whether it is a code of another package."""
+    return _CUSTOM_CODE.fullmatch(code) is not None
 
 
 _MEMBERS = frozenset(member.value for member in ReasonCode)
@@ -129,7 +135,6 @@ _HTTP_STATUS_CODES = {
     403: ReasonCode.PERMISSION_DENIED,
     404: ReasonCode.NOT_FOUND,
     405: ReasonCode.METHOD_NOT_ALLOWED,
-    407: ReasonCode.PROXY_FAILED,
     429: ReasonCode.RATE_LIMITED,
 }
 

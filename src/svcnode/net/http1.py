@@ -160,6 +160,8 @@ class Http1Client(TlsOptions):
 
     def code_for_status(self, status: int) -> ReasonCode:
         """The reason code of a status that is not the expected one."""
+        if status == 407 and self.proxy:  # only a proxy that is configured can require this login
+            return ReasonCode.PROXY_FAILED
         is_authenticated = self.bearer or self.url.basic_authorization or "authorization" in self._header_names
         return ReasonCode.AUTH_FAILED if status == 401 and is_authenticated else code_for_http_status(status)
 

@@ -30,7 +30,7 @@ _CODES_BY_ERRNO = {
     errno.EPERM: ReasonCode.PERMISSION_DENIED,
     errno.ENOENT: ReasonCode.FILE_NOT_FOUND,
     errno.ENOTDIR: ReasonCode.FILE_NOT_FOUND,
-    errno.EISDIR: ReasonCode.FILE_NOT_READABLE,
+    errno.EISDIR: ReasonCode.NOT_A_FILE,
     errno.ELOOP: ReasonCode.FILE_NOT_READABLE,
     errno.ENAMETOOLONG: ReasonCode.FILE_NOT_READABLE,
     errno.EIO: ReasonCode.FILE_NOT_READABLE,

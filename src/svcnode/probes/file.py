@@ -71,4 +71,4 @@ def _require_regular_file(info: os.stat_result) -> None:
     file_type = stat.S_IFMT(info.st_mode)
     if file_type != stat.S_IFREG:
         name = _FILE_TYPES.get(file_type, "device")
-        raise CodedOSError(f"not a regular file but a {name}", ReasonCode.FILE_NOT_READABLE)
+        raise CodedOSError(f"not a regular file but a {name}", ReasonCode.NOT_A_FILE)

@@ -45,9 +45,10 @@ def decode_result(response: HttpResponse) -> Any:  # noqa: ANN401  any JSON valu
             return result
         case document:
             why = document.suffix if isinstance(document, InvalidJson) else ""
+            is_success = 200 <= response.status < 300
             raise RpcError(
                 f"HTTP status {response.status}: the body is not a JSON-RPC response{why}",
-                code_for_http_status(response.status),
+                ReasonCode.PROTOCOL_ERROR if is_success else code_for_http_status(response.status),
             )
 
 

@@ -235,13 +235,13 @@ def test_a_client_that_is_syncing_is_not_ready(check: CheckRunner, progress: obj
         ({"eth_syncing": error(-32602, "invalid params")}, ReasonCode.BAD_REQUEST),
         ({"net_peerCount": error(-32000, "overloaded")}, ReasonCode.SERVER_ERROR),
         ({"eth_syncing": http_response(401, "no token")}, ReasonCode.AUTH_REQUIRED),
-        ({"eth_syncing": http_response(200, "<html>")}, ReasonCode.UNEXPECTED_RESPONSE),
-        ({"eth_syncing": http_response(200, '{"result": false}')}, ReasonCode.UNEXPECTED_RESPONSE),
-        ({"eth_syncing": http_response(200, '[{"result": 0}]')}, ReasonCode.UNEXPECTED_RESPONSE),
-        ({"eth_syncing": http_response(200, "[" * 100_000)}, ReasonCode.UNEXPECTED_RESPONSE),
+        ({"eth_syncing": http_response(200, "<html>")}, ReasonCode.PROTOCOL_ERROR),
+        ({"eth_syncing": http_response(200, '{"result": false}')}, ReasonCode.PROTOCOL_ERROR),
+        ({"eth_syncing": http_response(200, '[{"result": 0}]')}, ReasonCode.PROTOCOL_ERROR),
+        ({"eth_syncing": http_response(200, "[" * 100_000)}, ReasonCode.PROTOCOL_ERROR),
         (
             {"eth_syncing": http_response(200, '{"id": 1, "result": {"currentBlock": "0x1"}, "result": false}')},
-            ReasonCode.UNEXPECTED_RESPONSE,
+            ReasonCode.PROTOCOL_ERROR,
         ),
     ],
 )

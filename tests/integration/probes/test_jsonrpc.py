@@ -23,6 +23,7 @@ from tests.support.backends import (
 from tests.support.verdicts import (
     CONNECTION_REFUSED,
     EXPIRES_SOON,
+    PROTOCOL_ERROR,
     READY,
     TLS_UNTRUSTED,
     UNEXPECTED_RESPONSE,
@@ -119,7 +120,7 @@ def test_a_long_error_is_shortened(check: CheckRunner, code: object, message: ob
 @pytest.mark.parametrize("id_", [2, "1", None, [1], {}])
 def test_a_response_with_another_id_is_failed(check: CheckRunner, id_: object) -> None:
     with HttpBackend(result("ok", id_=id_)) as backend:
-        assert check(f"jsonrpc+http://{backend.address}", method="getHealth") == UNEXPECTED_RESPONSE
+        assert check(f"jsonrpc+http://{backend.address}", method="getHealth") == PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize("status", [201, 204, 299])
@@ -163,7 +164,7 @@ def test_a_result_with_another_status_is_failed(check: CheckRunner, status: int,
 )
 def test_a_body_that_is_not_json_rpc_is_failed(check: CheckRunner, body: str) -> None:
     with HttpBackend(http_response(200, body)) as backend:
-        assert check(f"jsonrpc+http://{backend.address}", method="getHealth") == UNEXPECTED_RESPONSE
+        assert check(f"jsonrpc+http://{backend.address}", method="getHealth") == PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_a_body_that_is_not_json_rpc_is_failed(check: CheckRunner, body: str) ->
 def test_invalid_json_is_failed_and_the_reason_has_the_detail(check: CheckRunner, body: str, detail: str) -> None:
     with HttpBackend(http_response(200, body)) as backend:
         verdict = check(f"jsonrpc+http://{backend.address}", method="getHealth")
-    assert verdict == UNEXPECTED_RESPONSE
+    assert verdict == PROTOCOL_ERROR
     assert detail in verdict.reason
 
 

@@ -200,6 +200,11 @@ def test_a_response_of_the_proxy_itself_is_failed(check: CheckRunner, status: in
         assert check("http://nothing.invalid/", proxy=proxy.address) == failed(code)
 
 
+def test_status_407_without_a_proxy_is_a_response_of_the_service(check: CheckRunner) -> None:
+    with HttpBackend(http_response(407)) as backend:
+        assert check(f"http://{backend.address}/") == failed(ReasonCode.UNEXPECTED_RESPONSE)
+
+
 # ---- https
 
 

@@ -57,6 +57,7 @@ def test_every_text_becomes_a_code_that_is_safe_as_a_label(text: str) -> None:
         (399, ReasonCode.REDIRECTED),
         (401, ReasonCode.AUTH_REQUIRED),
         (404, ReasonCode.NOT_FOUND),
+        (407, ReasonCode.UNEXPECTED_RESPONSE),
         (418, ReasonCode.UNEXPECTED_RESPONSE),
         (500, ReasonCode.SERVER_ERROR),
         (599, ReasonCode.SERVER_ERROR),

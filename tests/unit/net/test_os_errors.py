@@ -58,6 +58,7 @@ def test_a_thread_that_cannot_be_started_is_unknown() -> None:
         (errno.EACCES, ReasonCode.PERMISSION_DENIED),
         (errno.ENOENT, ReasonCode.FILE_NOT_FOUND),
         (errno.ENOTDIR, ReasonCode.FILE_NOT_FOUND),
+        (errno.EISDIR, ReasonCode.NOT_A_FILE),
         (errno.ELOOP, ReasonCode.FILE_NOT_READABLE),
         (errno.EXDEV, ReasonCode.OTHER),
     ],

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 UNPRIVILEGED_UID = 65534
 MISSING = failed(ReasonCode.FILE_NOT_FOUND)
 NOT_READABLE = failed(ReasonCode.FILE_NOT_READABLE)
+NOT_A_FILE = failed(ReasonCode.NOT_A_FILE)
 OUTDATED = failed(ReasonCode.FILE_OUTDATED)
 
 
@@ -173,7 +174,7 @@ def test_a_file_of_another_type_is_failed_without_blocking(tmp_path: Path, file_
     """A container engine creates a directory if the file of a bind mount does not exist."""
     path = tmp_path / "heartbeat"
     FILE_TYPES[file_type](path)
-    assert check(path, **options) == NOT_READABLE
+    assert check(path, **options) == NOT_A_FILE
 
 
 @pytest.mark.parametrize("file_type", ["pipe", "device"])
@@ -184,7 +185,7 @@ def test_a_file_that_is_replaced_by_another_type_before_it_is_opened_does_not_bl
     heartbeat.unlink()
     FILE_TYPES[file_type](heartbeat)
     monkeypatch.setattr(Path, "stat", lambda _: before)
-    assert check(heartbeat, contains="\0") == NOT_READABLE
+    assert check(heartbeat, contains="\0") == NOT_A_FILE
 
 
 def test_a_file_that_cannot_be_opened_is_failed(heartbeat: Path, monkeypatch: pytest.MonkeyPatch) -> None:

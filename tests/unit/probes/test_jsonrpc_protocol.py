@@ -94,7 +94,7 @@ def test_an_error_message_is_limited_and_redacted() -> None:
     ],
 )
 def test_anything_else_is_not_a_response(body: object) -> None:
-    assert error_of(body).code is ReasonCode.UNEXPECTED_RESPONSE
+    assert error_of(body).code is ReasonCode.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_anything_else_is_not_a_response(body: object) -> None:
 )
 def test_ambiguous_json_is_not_a_response_and_the_error_has_the_detail(body: bytes, detail: str) -> None:
     error = error_of(body)
-    assert error.code is ReasonCode.UNEXPECTED_RESPONSE
+    assert error.code is ReasonCode.PROTOCOL_ERROR
     assert detail in str(error)
 
 
@@ -130,4 +130,4 @@ def test_any_other_body_is_an_rpc_error(body: object) -> None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(RpcError) as caught:
         decode_result(HttpResponse(200, {}, raw))
-    assert caught.value.code is ReasonCode.UNEXPECTED_RESPONSE
+    assert caught.value.code is ReasonCode.PROTOCOL_ERROR

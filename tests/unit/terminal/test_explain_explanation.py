@@ -24,6 +24,7 @@ from svcnode.terminal.explain.explanation import (
     explain_node,
     explain_service,
 )
+from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING
 from svcnode.terminal.render import Symbols, render_explanation
 from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
@@ -141,7 +142,26 @@ def test_evidence_that_is_too_old_is_not_used() -> None:
     service = up().record(*[NO_FILES] * 3, interval_s=10)
     assert service.explain().status is Status.INITIALIZING
     assert STALE_AFTER in service.why[-1]
-    assert f"code    {ReasonCode.STALE}: " in service.explain().about[-1]
+    assert f"code    {ReasonCode.STALE}: " in service.explain().about[-2]
+
+
+@pytest.mark.parametrize(
+    ("service", "codes"),
+    [
+        (ServiceScenario().record(NO_FILES), [ReasonCode.NO_EVIDENCE, ReasonCode.RESOURCE_EXHAUSTED]),
+        (up().record(NO_FILES), [ReasonCode.RESOURCE_EXHAUSTED]),
+        (ServiceScenario().wait(0.2), [ReasonCode.NO_EVIDENCE]),
+        (up().record(*[REFUSED] * 3), [ReasonCode.CONNECTION_REFUSED]),
+    ],
+)
+def test_the_code_of_a_check_that_could_not_run_is_shown_too(service: ServiceScenario, codes: list[str]) -> None:
+    lines = [line for line in service.explain().about if line.startswith("code ")]
+    assert [line.split()[1] for line in lines] == [f"{code}:" for code in codes]
+
+
+def test_a_code_of_another_package_has_a_meaning_of_its_own() -> None:
+    line = up(fall=1).record(Verdict.failed("text", code="x_ledger_full")).explain().about[-1]
+    assert line == f"code    x_ledger_full: {CUSTOM_CODE_MEANING}"
 
 
 def test_a_service_that_is_down_and_cannot_be_checked_becomes_stale() -> None:
@@ -306,7 +326,8 @@ def test_any_details_are_explained(
     assert explanation.headline.startswith(f"db is {details['status']} since ")
     assert set(dict(explanation.sections)) >= {WHY, WHAT_CHANGES_IT} or details["status"] == "Up"
     assert all(line.isprintable() for line in explanation.lines)
-    assert all(line.endswith((".", "?", ")")) for _, sentences in explanation.sections for line in sentences)
+    sentences = [line for _, lines in explanation.sections for line in lines if " svcnode probe " not in line]
+    assert all(line.endswith((".", "?", ")")) for line in sentences)
 
 
 # ---- a node

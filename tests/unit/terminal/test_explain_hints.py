@@ -210,14 +210,25 @@ def test_a_masked_password_stays_masked_in_the_command() -> None:
 
 def test_the_command_has_the_options_of_the_node() -> None:
     command = scenario(Verdict.failed("no"), EXEC, timeout="500ms").hints[-1]
-    assert " svcnode probe exec:/bin/false --allow-exec --timeout 0.5s (" in command
+    assert command.endswith(" svcnode probe exec:/bin/false --allow-exec --timeout 0.5s")
+
+
+def test_the_command_for_a_slow_service_has_its_max_latency() -> None:
+    slow = Verdict.not_ready("slow", code=ReasonCode.SLOW)
+    command = scenario(slow, "tcp://db:1", max_latency="300ms").hints[-1]
+    assert command.endswith(" svcnode probe tcp://db:1 --max-latency 0.3s")
+
+
+def test_the_command_has_no_note_on_options_since_they_are_not_known() -> None:
+    assert "--option" not in scenario(REFUSED).hints[-1]
+    assert scenario(REFUSED, "tcp://db:1").hints[-1].endswith(" svcnode probe tcp://db:1")
 
 
 def test_the_command_for_a_list_of_arguments_shows_the_program_only() -> None:
     program = make_probe({"url": "exec:", "argv": ["/bin/check", "secret argument"]}, allowed={"allow_exec"})
     service = scenario(Verdict.failed("no"), program)
     assert any(line.startswith("probe   exec:/bin/check …, ") for line in service.explain().about)
-    assert """ svcnode probe exec: --allow-exec --option 'argv=["/bin/check", …]' (""" in service.hints[-1]
+    assert """ svcnode probe exec: --allow-exec --option 'argv=["/bin/check", …]'""" in service.hints[-1]
     assert "secret argument" not in "\n".join(service.explain().lines)
 
 

@@ -46,6 +46,7 @@ class ParsedDetails:
     ttl_s: float | None
     interval_s: float | None  # None: the service has no probe
     timeout_s: float | None
+    max_latency_s: float | None
     expires_in_s: float | None
     next_check_in_s: float | None
     registered_s: float
@@ -121,6 +122,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         ttl_s=policy["ttl_s"],
         interval_s=schedule.get("interval_s"),
         timeout_s=schedule.get("timeout_s"),
+        max_latency_s=schedule.get("max_latency_s"),
         expires_in_s=document["expires_in_s"],
         next_check_in_s=document["next_check_in_s"],
         registered_s=document["registered_s"],

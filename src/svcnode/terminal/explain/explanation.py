@@ -146,6 +146,8 @@ def _about_lines(details: ParsedDetails) -> Iterator[str]:
     yield f"impact  {details.impact.value}: {_IMPACT_TEXT[details.impact]}"
     if details.code != ReasonCode.OK:
         yield f"code    {details.code}: {meaning_text(details.code)}"
+    if details.last_outcome is Outcome.UNKNOWN and (code := details.recent_checks[0].code) != details.code:
+        yield f"code    {code}: {meaning_text(code)} (last check)"
 
 
 # ---- its last checks or reports: equal results in a row are one sentence

@@ -7,11 +7,11 @@ import shlex
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from svcnode.core.codes import ReasonCode
+from svcnode.core.codes import ReasonCode, is_custom_code
 from svcnode.core.model import Outcome, Status
 from svcnode.core.redaction import MASK
 from svcnode.terminal.explain.durations import format_seconds
-from svcnode.terminal.explain.remedies import REMEDIES
+from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING, REMEDIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
         return
     yield from dict.fromkeys(advice_text(code, details) for code in codes_to_fix(details))
     if details.probe is not None:
-        yield f"To run the check by hand, on the node's machine: {_probe_command(details.probe, details.timeout_s)}"
+        yield f"To run the check by hand, on the node's machine: {_probe_command(details.probe, details)}"
 
 
 def codes_to_fix(details: ParsedDetails) -> Iterator[str]:
@@ -62,7 +62,7 @@ def advice_text(code: str, details: ParsedDetails) -> str:
 
 
 def meaning_text(code: str) -> str:
-    return find_remedy(code).meaning
+    return CUSTOM_CODE_MEANING if is_custom_code(code) else find_remedy(code).meaning
 
 
 def find_remedy(code: str) -> Remedy:
@@ -96,14 +96,20 @@ def _host(probe: str | None) -> str | None:
         return None
 
 
-def _probe_command(probe: str, timeout_s: float | None) -> str:
+def _probe_command(probe: str, details: ParsedDetails) -> str:
     command = ["svcnode", "probe", shlex.quote(probe)]
     if probe.startswith("exec:"):
         command.append("--allow-exec")
         if probe.endswith(_MORE_ARGS):  # a node shows only the first item of argv
             program = json.dumps(probe.removeprefix("exec:").removesuffix(_MORE_ARGS), ensure_ascii=False)
             command[2:] = ["exec:", "--allow-exec", "--option", shlex.quote(f"argv=[{program}, …]")]
-    if timeout_s is not None and timeout_s != _DEFAULT_TIMEOUT_S:
-        command.append(f"--timeout {format_seconds(timeout_s).replace(' ', '')}")
-    secrets = f"Replace {MASK} with the secret; add" if MASK in probe else "Add"
-    return f"{' '.join(command)} ({secrets} the options of the probe as --option KEY=VALUE.)"
+    if details.timeout_s is not None and details.timeout_s != _DEFAULT_TIMEOUT_S:
+        command.append(f"--timeout {_duration_arg(details.timeout_s)}")
+    if details.max_latency_s is not None:
+        command.append(f"--max-latency {_duration_arg(details.max_latency_s)}")
+    note = f" (Replace {MASK} with the secret.)" if MASK in probe else ""
+    return " ".join(command) + note
+
+
+def _duration_arg(seconds: float) -> str:
+    return format_seconds(seconds).replace(" ", "")

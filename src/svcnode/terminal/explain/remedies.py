@@ -30,11 +30,13 @@ _NO_REPORT = (
 _HTTP_LOGIN = "check the user name and the password in the URL of the probe, or its option bearer or headers"
 _SLOW_CAUSES = "it may be frozen, overloaded, or waiting for a disk, a lock or another service"
 
+CUSTOM_CODE_MEANING = "a code of the package that provides this probe"  # of a code that begins with x_
+
 REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.OK: Remedy("the check succeeded", "Nothing to do."),
     # ---- no evidence, or no check
     ReasonCode.NO_EVIDENCE: Remedy(
-        "no check has finished yet",
+        "no check has given a result yet",
         "Wait for the first check.",
         {"reported": _NO_REPORT, "heartbeat": _NO_REPORT},
     ),
@@ -215,7 +217,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.STARTING: Remedy(
         "the service says that it is starting or loading",
         "Wait. If the service makes no progress, see its log.",
-        {"svc": "Wait. If the other node makes no progress, ask it for the reason: svcnode explain --url."},
+        {"svc": "Wait. If the other node makes no progress, ask it for the reason: svcnode explain --url ADDRESS."},
     ),
     ReasonCode.SHUTTING_DOWN: Remedy(
         "the service says that it is shutting down",
@@ -280,12 +282,12 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.PARTIALLY_HEALTHY: Remedy(
         "the service says that it is partially healthy",
         "See the log of the service.",
-        {"svc": "Ask the other node for the reason: svcnode explain --url."},
+        {"svc": "Ask the other node for the reason: svcnode explain --url ADDRESS."},
     ),
     ReasonCode.UNHEALTHY: Remedy(
         "the service says that it is unhealthy",
         "See the log of the service.",
-        {"svc": "Ask the other node for the reason: svcnode explain --url."},
+        {"svc": "Ask the other node for the reason: svcnode explain --url ADDRESS."},
     ),
     # ---- an unexpected response
     ReasonCode.BAD_REQUEST: Remedy(
@@ -340,6 +342,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the node may not read the file",
         "Check the owner and the mode of the file: the user of the node's process must be able to read it.",
     ),
+    ReasonCode.NOT_A_FILE: Remedy(
+        "the path is not a regular file",
+        "Use the path of a regular file in the URL of the probe.",
+    ),
     ReasonCode.FILE_OUTDATED: Remedy(
         "the file is older than max_age",
         "Check that the program that writes the file is running.",
@@ -354,7 +360,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     # ---- programs and functions
     ReasonCode.EXIT_STATUS: Remedy(
-        "the program of an exec: probe reported a failure",
+        "the exit status of the program is not 0",
         "Run the program by hand, on the node's machine, to see more.",
     ),
     ReasonCode.CHECK_FAILED: Remedy(
@@ -367,7 +373,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "See the log of the node and of the system: it was killed, it crashed, or the machine lost power.",
     ),
     ReasonCode.OTHER: Remedy(
-        "none of the codes above; also for a code that begins with x_, from a probe of another package",
+        "a cause without its own code",
         "See the reason, and the log of the service.",
     ),
 }

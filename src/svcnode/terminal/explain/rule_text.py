@@ -68,7 +68,7 @@ def _initializing_rule(details: ParsedDetails) -> str:
             "service is Initializing."
         )
     if not details.failures_in_a_row:
-        return "A service that responds, but is not ready, is Initializing at once."
+        return "A service that is not ready is Initializing at once."
     if details.start_period_left_s:
         return (
             f"The start period is {_start_period_text(details)}, {format_duration(details.start_period_left_s)} of it "
