@@ -88,6 +88,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     if probe is not None and probe.ttl_s is not None:  # a heartbeat: the service reports by itself
         ttl, probe = probe.ttl_s, None
     if probe is None:
+        _parse_unused(interval, transition_interval, timeout, max_latency, start_period, stale_after)
         probe_config = None
         policy = REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
     else:
@@ -102,6 +103,13 @@ def define(  # noqa: PLR0913  each is a key of the table
         policy=policy,
     )
     return Definition(service, probe_config)
+
+
+def _parse_unused(*durations: Duration | None) -> None:
+    """Raise an error for an invalid duration, although a service without a probe does not use it."""
+    for duration in durations:
+        if duration is not None:
+            parse_duration_s(duration)
 
 
 # Thousands of services with the same schedule and policy share one object each, which saves memory.

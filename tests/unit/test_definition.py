@@ -66,6 +66,18 @@ def test_a_ttl_limits_how_long_a_report_is_valid() -> None:
     assert (definition.service.policy.rise, definition.service.policy.fall) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "probe", [{}, {"ttl": "30s"}, {"probe": "heartbeat:30s"}], ids=["reported", "ttl", "heartbeat"]
+)
+@pytest.mark.parametrize(
+    "option", ["interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after"]
+)
+def test_an_invalid_duration_is_rejected_also_without_a_probe(option: str, probe: Any) -> None:
+    with pytest.raises(InvalidValueError, match='"x"'):
+        define("db-1", **probe, **{option: "x"})
+    assert define("db-1", **probe, **{option: "5s"}).probe_config is None
+
+
 def test_probe_and_ttl_exclude_each_other() -> None:
     with pytest.raises(InvalidValueError, match=r"probe .*ttl"):
         define("db-1", probe=UnusedProbe(), ttl="30s")
