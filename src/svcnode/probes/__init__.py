@@ -108,12 +108,12 @@ def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str])
     return parse_options(kind, given)
 
 
-def _check_permission(kind: ProbeKind, scheme: str, allowed: Collection[str]) -> None:
+def _check_permission(kind: Any, scheme: str, allowed: Collection[str]) -> None:  # noqa: ANN401  a ProbeKind
     permission = kind.permission
     if permission and permission not in allowed:
         raise ProbeError(
             f"{scheme} probes run programs on this machine; to allow them, set {permission} = true in [security] "
-            f"or use --{permission.replace('_', '-')}"
+            f"or use --{permission.replace('_', '-')}; in a program, pass an {kind.__name__}"
         )
 
 
@@ -127,7 +127,7 @@ def _load_kind(scheme: str) -> ProbeKind:
     try:
         kind: Any = getattr(import_module(found["module"]), found["name"])
     except ModuleNotFoundError as exc:
-        raise ProbeError(_missing_driver_text(scheme, found["extra"], exc)) from exc
+        raise ProbeError(_missing_module_text(scheme, found["extra"], exc)) from exc
     except Exception as exc:
         raise ProbeError(f"cannot load the kind of the scheme {scheme}: {type(exc).__name__}: {exc}") from exc
     is_probe_class = isinstance(kind, type) and issubclass(kind, Probe) and is_dataclass(kind)
@@ -140,9 +140,10 @@ def _load_kind(scheme: str) -> ProbeKind:
     return cast("ProbeKind", kind)
 
 
-def _missing_driver_text(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:
-    fix = f'pip install "svcnode[{extra}]"' if extra else f"install the package that provides {exc.name}"
-    return f"{scheme} probes need a driver: {fix}"
+def _missing_module_text(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:
+    if extra and scheme in KINDS:
+        return f'{scheme} probes need a driver: pip install "svcnode[{extra}]"'
+    return f"cannot import {exc.name}, which the scheme {scheme} needs"
 
 
 def _entry_point_kinds() -> dict[str, str]:

@@ -144,9 +144,13 @@ def test_another_package_adds_a_kind_with_options(install: Install) -> None:
     assert caught.value.option == "phasr"
 
 
-def test_another_package_may_name_an_extra(install: Install) -> None:
-    install("moon", "no_such_moon:MoonProbe [lunar-tools]")
-    assert "svcnode[lunar-tools]" in error_of("moon:x")
+@pytest.mark.parametrize("target", ["no_such_moon:MoonProbe", "no_such_moon:MoonProbe [lunar-tools]"])
+def test_a_missing_module_of_another_package_is_named_and_is_no_driver(target: str, install: Install) -> None:
+    install("moon", target)
+    text = error_of("moon:x")
+    assert "no_such_moon" in text
+    assert "svcnode[" not in text
+    assert "driver" not in text
 
 
 def test_schemes_of_other_packages_are_suggested_too(install: Install) -> None:
@@ -184,7 +188,8 @@ def test_a_probe_class_without_a_check_method_is_rejected(install: Install) -> N
 
 def test_exec_probes_need_the_permission() -> None:
     for allowed in ((), {"something_else"}):
-        assert "allow_exec = true" in error_of("exec:/bin/true", allowed=allowed)
+        text = error_of("exec:/bin/true", allowed=allowed)
+        assert all(way in text for way in ("allow_exec = true", "--allow-exec", "ExecProbe"))
     assert repr(make_probe("exec:/bin/true", allowed={"allow_exec"})) == "<ExecProbe exec:/bin/true>"
 
 
