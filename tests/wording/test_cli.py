@@ -98,6 +98,7 @@ ERRORS: dict[str, list[list[str]]] = {
     ],
     "notify-test": [[], ["-c", "notify.toml", "--to", "7"]],
     "probe": [
+        ["file:/", "--interval", "5s"],
         ["nothing"],
         ["htp://127.0.0.1"],
         ["http://127.0.0.1", "-o", "redirects"],

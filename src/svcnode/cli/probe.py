@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
 
 EXIT_UNKNOWN = 3
+DEFAULT_INTERVAL = "1s"
 
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Check a service once and show the verdict, its reason, the duration, and every step. "
+        "Check a service once and show the outcome, its reason, the duration, and every step. "
         "Exit code: 0 ready, 1 not ready, 2 failed, 3 unknown or invalid arguments."
     )
     parser.usage_exit_code = EXIT_UNKNOWN  # 2 means that the check failed
@@ -44,7 +45,7 @@ def configure(parser: CommandParser) -> None:
     add("--allow-exec", action="store_true", help="allow an exec: probe to run its program")
     add("--json", action="store_true", help="one JSON object per check")
     add("--watch", action="store_true", help="repeat the check until Ctrl-C")
-    add("--interval", default="1s", metavar="DURATION", help="with --watch, time between checks (default: 1s)")
+    add("--interval", metavar="DURATION", help="with --watch, time between checks (default: 1s)")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -71,7 +72,10 @@ class _ProbeRun:
         self._timeout_s = positive_duration_s("--timeout", arguments.timeout)
         latency = arguments.max_latency
         self._max_latency_s = None if latency is None else positive_duration_s("--max-latency", latency)
-        self.interval_s = positive_duration_s("--interval", arguments.interval)
+        interval = arguments.interval
+        if interval is not None and not arguments.watch:
+            raise InvalidValueError("--interval: only with --watch")
+        self.interval_s = positive_duration_s("--interval", DEFAULT_INTERVAL if interval is None else interval)
 
     @property
     def display_url(self) -> str:

@@ -61,6 +61,15 @@ def test_an_invalid_argument_is_reported_in_one_line_with_exit_code_3(
     assert named in output.err
 
 
+@pytest.mark.parametrize("mode", [[], ["--json"]])
+def test_an_interval_without_watch_is_an_invalid_argument(mode: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "file:/", "--interval", "5s", *mode]) == 3
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "--interval: " in output.err
+    assert "--watch" in output.err
+
+
 # ---- options
 
 
