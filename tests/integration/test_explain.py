@@ -315,7 +315,7 @@ def test_another_protocol_on_a_unix_socket_is_an_error(tmp_path: Path) -> None:
 def test_a_server_that_closes_the_connection_is_an_error() -> None:
     with Backend(shutting_down) as backend:
         error = error_of(explain("--url", backend.address))
-    assert f": http://{backend.address}; is it https://?" in error
+    assert f": http://{backend.address}; if the server uses TLS, use https://" in error
     assert "--url" in error
 
 

@@ -220,14 +220,14 @@ class Agent:
     # ---- stopping
 
     async def _shutdown(self) -> int:
-        """Drain, finish the requests in flight, stop. A second signal stops immediately."""
+        """Drain, finish the requests in flight, stop. A second signal stops the node immediately."""
         drain_s = self._drain_s()
         if self._notifier is not None:
             self._notifier.flush()
         self._node.drain()
         if drain_s:
             log.info(
-                "draining for %g s: health is 503; a second signal stops immediately",
+                "draining for %g s: health is 503; a second signal stops the node immediately",
                 drain_s,
                 extra={"event": "draining", "drain_s": drain_s},
             )

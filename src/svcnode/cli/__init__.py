@@ -73,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="svcnode",
         allow_abbrev=False,
-        description="A validator-service node that answers for its health with evidence, not claims.",
+        description="Check the services of a validator-service node and serve its health over HTTP.",
     )
     parser.add_argument("--version", action="version", version=f"svcnode {__version__}")
     commands = parser.add_subparsers(

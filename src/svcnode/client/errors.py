@@ -50,7 +50,7 @@ def translate_http_error(exc: httpx2.HTTPError, url: str, *, has_custom_ca: bool
             return UnreachableError(
                 "connection closed without a response",
                 url=url,
-                hint="is it https://?" if url.startswith("http:") else "",
+                hint="if the server uses TLS, use https://" if url.startswith("http:") else "",
                 code=ReasonCode.CONNECTION_CLOSED,
             )
         case httpx2.RemoteProtocolError() if "disconnected" in text or "closed" in text:

@@ -295,11 +295,11 @@ def _describe_response(response: NodeResponse) -> str:
 def _status_hint(response: NodeResponse) -> str:
     match response.code:
         case 400 if b"https" in response.body.lower() and response.url.startswith("http:"):
-            return "is it https://?"
+            return "if the server uses TLS, use https://"
         case 401 | 407:
             return "put a user name and a password into the URL"
         case 404:
-            return "is the prefix right?"
+            return "check --prefix"
         case _:
             return ""
 

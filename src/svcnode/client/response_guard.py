@@ -55,7 +55,9 @@ class ResponseGuard:
         self._received_bytes += len(data)
         self._first_bytes = self._first_bytes or data
         if self._first_bytes.startswith(_TLS_ALERT):
-            raise self._error("expected HTTP, got TLS", ReasonCode.TLS_REQUIRED, hint="is it https://?")
+            raise self._error(
+                "expected HTTP, got TLS", ReasonCode.TLS_REQUIRED, hint="if the server uses TLS, use https://"
+            )
         if not _HTTP_PREFIX.startswith(self._first_bytes[: len(_HTTP_PREFIX)]):
             raise self._error(f"expected HTTP, got: {excerpt(self._first_bytes)}", ReasonCode.PROTOCOL_ERROR)
         if self._received_bytes > MAX_HEAD_BYTES:

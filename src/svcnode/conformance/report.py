@@ -130,7 +130,7 @@ def _conclusion_lines(report: Report, level: Level) -> Iterator[Line]:
         yield [Segment(f"{report.interrupted.capitalize()}.", "red")]
     counts = Counter(result.outcome for result in report.results)
     passed, failed, skipped = (counts[outcome] for outcome in CheckOutcome)
-    totals = f"{passed} passed, {failed} failed, {skipped} skipped{' (-v says why)' if skipped else ''}"
+    totals = f"{passed} passed, {failed} failed, {skipped} skipped{' (use -v to see why)' if skipped else ''}"
     if report.conforms(level):
         ignored = f"; failures below this level: {failed}" if failed else ""
         yield [Segment("The node conforms", "bold green"), Segment(f" at level {level.value}: {totals}{ignored}.")]

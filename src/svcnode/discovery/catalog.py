@@ -143,8 +143,7 @@ CATALOG = (
     ),
     CatalogEntry(
         kind="node",
-        title="node of this interface",
-        article="a",
+        title="another validator-service node",
         ports=(8420,),
         fingerprint=HttpFingerprint(is_node, "/svc/node"),
         url="svc+http://{address}",

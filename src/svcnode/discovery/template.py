@@ -28,7 +28,7 @@ _HEADER = """\
 _DEFAULTS = """\
 # Defaults for all services.
 [defaults]
-# impact = "partial"           # "critical": if the service is Down, so is the node; "none": listed, not counted
+# impact = "partial"           # "critical": if the service is Down, the node is unhealthy (503); "none": not counted
 # interval = "10s"             # time between checks
 # transition_interval = "2s"   # time between checks while a change of status is being confirmed
 # timeout = "3s"               # limit for one check
@@ -148,7 +148,7 @@ def _deep_probe_comments(probe: SelectedProbe) -> Iterator[str]:
     if verdict is None or verdict.outcome is Outcome.READY:
         return
     yield toml_comment(
-        f"Verdict when this file was written: {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}"
+        f"Outcome when this file was written: {verdict.outcome.value.replace('_', ' ')}: {verdict.reason}"
     )
     if login_probe := found.entry.login_probe_at(found.endpoint):
         yield toml_comment("If it requires a password once it is ready, replace the probe below with:")

@@ -76,7 +76,7 @@ class Webhook:
             return DeliveryError(connection_error_text(exc), code_for_os_error(exc))
         if 200 <= response.status < 300:
             return None
-        return DeliveryError(f"HTTP {response.status}", self.options.code_for_status(response.status))
+        return DeliveryError(f"HTTP status {response.status}", self.options.code_for_status(response.status))
 
 
 def webhook_from(entry: object, environ: Mapping[str, str]) -> Webhook:
@@ -217,6 +217,6 @@ class _AppriseLogCapture(logging.Handler):
             return
         text = record.getMessage()
         if match := re.search(r"\berror=([1-5][0-9][0-9])\b", text):
-            self.error = DeliveryError(f"HTTP {match[1]}", code_for_http_status(int(match[1])))
+            self.error = DeliveryError(f"HTTP status {match[1]}", code_for_http_status(int(match[1])))
         elif "onnection error" in text:
             self.error = DeliveryError("cannot connect", ReasonCode.CONNECTION_REFUSED)

@@ -79,7 +79,8 @@ class SqliteProbe(UrlProbe):
         if (result := _read_pragma(database, "quick_check(1)")) != "ok":
             raise _corrupt(f"quick_check: {result}")
         if missing_bytes := self._missing_bytes(database, info):
-            raise _corrupt(f"truncated: {missing_bytes} bytes are missing at the end")
+            missing = "1 byte is" if missing_bytes == 1 else f"{missing_bytes} bytes are"
+            raise _corrupt(f"truncated: {missing} missing at the end")
 
     def _missing_bytes(self, database: sqlite3.Connection, info: os.stat_result) -> int:
         """SQLite itself does not notice that less than a page is missing at the end; it reads zeros.

@@ -125,4 +125,4 @@ def test_an_untrusted_authority_comes_with_a_hint_about_ca() -> None:
 @pytest.mark.parametrize(("url", "has_hint"), [("http://h:1", True), ("https://h:1", False)])
 def test_a_server_that_closes_without_a_response_may_expect_tls(url: str, has_hint: bool) -> None:
     error = translate_http_error(httpx2.RemoteProtocolError("Server disconnected without sending a response."), url)
-    assert str(error).endswith("; is it https://?") == has_hint
+    assert str(error).endswith("; if the server uses TLS, use https://") == has_hint

@@ -279,7 +279,7 @@ def test_a_400_that_mentions_https_has_a_hint() -> None:
     body = b"<h1>400 The plain HTTP request was sent to HTTPS port</h1>"
     error = parse_error(IDENTITY, body, 400)
     assert error.code is ReasonCode.BAD_REQUEST
-    assert str(error).endswith(f": {URL}; is it https://?")
+    assert str(error).endswith(f": {URL}; if the server uses TLS, use https://")
 
 
 @pytest.mark.parametrize("body", [b"", {"message": "Service not found"}, {"message": "unknown service"}])

@@ -140,7 +140,7 @@ def test_a_database_that_lacks_less_than_a_page_is_failed(
     cut(path, cut_bytes)
     verdict = check(path)
     assert verdict == CORRUPT
-    assert f"{cut_bytes} bytes" in verdict.reason
+    assert f" {cut_bytes} byte" in verdict.reason
 
 
 def with_free_pages_at_the_end(path: Path, mode: str, page_bytes: int = 4096) -> Path:

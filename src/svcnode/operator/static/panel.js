@@ -65,7 +65,7 @@ const autoText = (text) => element("span", { dir: "auto" }, text);
 
 const IMPACTS = {
   critical: "critical: the node is unhealthy while this service is Down",
-  partial: "partial: the node is at most partially healthy while this service is not Up",
+  partial: "partial: the node is at best partially healthy while this service is not Up",
   none: "none: does not count for the health of the node",
 };
 
