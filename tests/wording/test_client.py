@@ -15,7 +15,7 @@ import pytest
 from svcnode.client import AsyncClient
 from svcnode.client.errors import translate_http_error
 from svcnode.client.parse import HEALTH, IDENTITY, SERVICES, NodeResponse, service_health_operation
-from svcnode.client.stream_guard import StreamGuard
+from svcnode.client.response_guard import ResponseGuard
 from svcnode.core.errors import ClientError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_connection_errors(snapshot: Snapshot) -> None:
     ]
     for chunk in (b"SSH-2.0-OpenSSH_9.9\r\n", b"\x15\x03\x01\x00", INTERIM * 20_000):
         with pytest.raises(ClientError) as caught:
-            StreamGuard(URL).receive(chunk)
+            ResponseGuard(URL).receive(chunk)
         errors.append(caught.value)
     snapshot("connection_errors", "\n".join(map(_with_code, errors)))
 
