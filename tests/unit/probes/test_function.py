@@ -365,13 +365,14 @@ def test_a_cancelled_call_that_still_runs_blocks_the_next_one() -> None:
 
     async def scenario() -> None:
         probe = FunctionProbe(check)
+        others = set(threading.enumerate())  # of earlier tests
         first = asyncio.create_task(probe.check())
         await asyncio.to_thread(started.acquire, timeout=WAIT_TIMEOUT_S)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await probe.check() == STILL_RUNNING
-        [thread] = [thread for thread in threading.enumerate() if thread.name == "svcnode check"]
+        [thread] = [thread for thread in set(threading.enumerate()) - others if thread.name == "svcnode check"]
         may_return.set()
         await asyncio.to_thread(thread.join, WAIT_TIMEOUT_S)
         assert await probe.check() == READY
