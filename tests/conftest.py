@@ -10,6 +10,7 @@ from hypothesis import settings
 
 # A busy machine makes an example slow; that says nothing about the code.
 settings.register_profile("svcnode", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)  # for `make quick`
 settings.load_profile("svcnode")
 
 

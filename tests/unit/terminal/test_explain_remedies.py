@@ -43,5 +43,7 @@ def test_advice_by_kind_is_for_kinds_that_exist() -> None:
 
 
 def test_the_page_has_one_row_for_each_code() -> None:
+    if not PAGE.exists():
+        pytest.skip("the documentation is not part of the wheel")
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(code.value for code in ReasonCode)
