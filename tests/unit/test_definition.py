@@ -74,8 +74,8 @@ def test_a_ttl_limits_how_long_a_report_is_valid() -> None:
 )
 def test_an_invalid_duration_is_rejected_also_without_a_probe(option: str, probe: Any) -> None:
     with pytest.raises(InvalidValueError, match='"x"'):
-        define("db-1", **probe, **{option: "x"})
-    assert define("db-1", **probe, **{option: "5s"}).probe_config is None
+        define("db-1", **(probe | {option: "x"}))
+    assert define("db-1", **(probe | {option: "5s"})).probe_config is None
 
 
 def test_probe_and_ttl_exclude_each_other() -> None:
