@@ -49,7 +49,7 @@ RULE_TESTS := tests/unit/core tests/unit/api $(wildcard tests/unit/test_*.py)
 test: setup
 	$(BIN)/python -m pytest -q -n 2 --cov --cov-report= $(RULE_TESTS)
 	$(BIN)/coverage report --include='src/svcnode/core/*,src/svcnode/api/spec.py' --fail-under=100
-	$(BIN)/python -m pytest -q -n 8 --dist loadfile --no-loadscope-reorder -m "not serial" $(RULE_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m "not serial" $(RULE_TESTS:%=--ignore=%)
 	$(BIN)/python -m pytest -q -m serial --ignore=tests/unit
 
 quick: setup
