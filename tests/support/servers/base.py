@@ -28,7 +28,7 @@ _PORTS = range(10_000, 32_000)[_WORKER::_WORKER_COUNT]
 
 def free_port() -> int:
     while True:
-        port = secrets.choice(_PORTS)  # hypothesis seeds `random`, so that two processes would choose alike
+        port = secrets.choice(_PORTS)  # hypothesis seeds `random`, which would repeat ports
         with socket.socket() as sock, suppress(OSError):
             sock.bind(("127.0.0.1", port))
             return port
