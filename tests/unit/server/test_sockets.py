@@ -12,6 +12,7 @@ from svcnode.core.errors import ConfigError, ListenError
 from svcnode.server.sockets import bind, bound_url, remove_unix_socket, tls_context
 from tests.support.certificates import make_certificate
 from tests.support.processes import has_ipv6
+from tests.support.servers.base import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,7 @@ def test_the_url_of_an_ipv6_address_has_brackets() -> None:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_an_ipv6_wildcard_leaves_ipv4_to_another_listener() -> None:
-    with bind(tcp(host="::")) as six:
+    with bind(tcp(free_port(), "::")) as six:
         six.listen()
         with bind(tcp(six.getsockname()[1], "0.0.0.0")) as four:
             four.listen()
