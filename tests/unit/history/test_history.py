@@ -288,7 +288,7 @@ def test_many_transitions_are_published_in_steps(harness: Harness) -> None:
         return seen
 
     seen = asyncio.run(scenario())
-    assert max(after - before for before, after in pairwise(seen)) <= 200, "not all at once"
+    assert max(after - before for before, after in pairwise(seen)) <= 100, "at most two steps in one turn"
 
 
 def test_no_secret_and_no_lone_surrogate_reaches_the_file(harness: Harness) -> None:
