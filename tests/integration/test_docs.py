@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-PROBES = (ROOT / "docs" / "probes.md").read_text()
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+OVERVIEW = ROOT / "docs" / "probes" / "README.md"
+PROBES = "\n".join(page.read_text() for page in sorted(OVERVIEW.parent.glob("*.md")))
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 # The shortest valid URL of kinds without a host.
 URLS = {
@@ -59,8 +60,8 @@ def prose(page: Path) -> str:
 
 
 def section(title: str) -> str:
-    """A section of the page of probes."""
-    match = re.search(rf"^### {re.escape(title)}$(.*?)(?=^##)", PROBES, re.DOTALL | re.MULTILINE)
+    """A section of the pages of probes."""
+    match = re.search(rf"^##+ {re.escape(title)}$(.*?)(?=^#|\Z)", PROBES, re.DOTALL | re.MULTILINE)
     assert match, f"no section {title!r}"
     return match[1]
 
@@ -74,7 +75,7 @@ def examples(text: str) -> dict[str, str]:
 def sections_for(scheme: str) -> Iterator[str]:
     """The sections with the options of a scheme."""
     yield next(
-        title for title in re.findall(r"^### (.*)$", PROBES, re.MULTILINE) if scheme in title.replace(",", " ").split()
+        title for title in re.findall(r"^##+ (.*)$", PROBES, re.MULTILINE) if scheme in title.replace(",", " ").split()
     )
     options = options_of(scheme)
     yield from (title for title, option in SHARED.items() if option in options)
@@ -171,6 +172,15 @@ def test_the_options_of_a_kind_are_those_of_its_tables(scheme: str) -> None:
     assert own.union(*common) == options
 
 
+NOTICED = ("Noticed by default", "Noticed with an option", "Not noticed")
+
+
+@pytest.mark.parametrize("scheme", list(KINDS))
+def test_the_section_of_a_kind_says_what_is_noticed(scheme: str) -> None:
+    title, *_ = sections_for(scheme)
+    assert re.findall(r"^\*\*(.*?)\*\*: .+", section(title), re.MULTILINE) == list(NOTICED)
+
+
 def test_every_example_of_an_option_is_accepted(config_folder: Path, tmp_path: Path) -> None:
     probes = [probe for scheme in KINDS for probe in probes_with_every_example(scheme)]
     ended = check("\n".join(["[security]\nallow_exec = true", *probes]), config_folder, tmp_path)
@@ -216,9 +226,9 @@ def test_the_login_options_name_every_kind_with_a_login() -> None:
 
 
 def test_the_example_of_a_third_party_kind_works(tmp_path: Path) -> None:
-    (block,) = blocks(ROOT / "docs" / "probes.md", "python")
+    (block,) = blocks(OVERVIEW, "python")
     (entry_point,) = re.findall(r'^load = "my_package\.load:(\w+)"$', PROBES, re.MULTILINE)
-    (example,) = re.findall(r"`probe = (\{ url = \"load:\", .*? \})`", prose(ROOT / "docs" / "probes.md"), re.DOTALL)
+    (example,) = re.findall(r"`probe = (\{ url = \"load:\", .*? \})`", prose(OVERVIEW), re.DOTALL)
     package = tmp_path / "my_package"
     package.mkdir()
     (package / "load.py").write_text(block)

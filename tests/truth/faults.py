@@ -25,6 +25,13 @@ REPLICATION_TIMEOUT_S = 5.0
 
 READY, RESTARTED = "ready", "restarted"
 NOT_STARTED, WRONG_CREDENTIALS = "not started yet", "wrong credentials"
+# The server answers, and cannot do its work.
+READ_ONLY, STORAGE_FULL, DISK_FROZEN = "read-only", "storage full", "disk frozen"
+WRITE_LOCK, OUT_OF_MEMORY, QUORUM_LOST, ALARM = "write lock", "out of memory", "quorum lost", "alarm"
+BACKEND_BROKEN, CRASH_LOOP = "one of two backends broken", "crash loop"
+# The service works, although something else does not.
+AAAA_UNREACHABLE, LONG_TRANSACTION = "AAAA unreachable", "long transaction"
+CASCADE_CUT = "cascade cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +177,16 @@ FAULT_NAMES = (
     EXHAUSTED.name,
     RESTARTED,
     REPLICA_DISCONNECTED.name,
+    READ_ONLY,
+    STORAGE_FULL,
+    DISK_FROZEN,
+    WRITE_LOCK,
+    OUT_OF_MEMORY,
+    QUORUM_LOST,
+    ALARM,
+    BACKEND_BROKEN,
+    CRASH_LOOP,
+    AAAA_UNREACHABLE,
+    LONG_TRANSACTION,
+    CASCADE_CUT,
 )

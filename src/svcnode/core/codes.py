@@ -20,6 +20,7 @@ class ReasonCode(StrEnum):
     TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl
     FIXED = "fixed"  # the configuration sets the status
     REPORTED = "reported"  # the program reported the status and gave no code
+    UNRELIABLE = "unreliable"  # too many of the last checks failed, although not enough in a row
 
     # The check could not be run: the fault is on this machine.
     PROBE_ERROR = "probe_error"  # the probe raised an exception
@@ -28,6 +29,7 @@ class ReasonCode(StrEnum):
     RESOLVER_FAILED = "resolver_failed"  # the DNS resolver did not answer
     PROXY_FAILED = "proxy_failed"  # the proxy between this machine and the service failed
     COMMAND_NOT_STARTED = "command_not_started"  # the program of an exec: probe could not be started
+    BAD_RETURN = "bad_return"  # a check function returned a value that is not a result of a check
 
     # Network.
     HOST_NOT_FOUND = "host_not_found"
@@ -68,7 +70,15 @@ class ReasonCode(StrEnum):
     WRONG_ROLE = "wrong_role"
     REPLICATION_STOPPED = "replication_stopped"
     NO_LEADER = "no_leader"
+    NO_QUORUM = "no_quorum"  # too few members of a cluster or a replicated queue are left to decide
+    CLUSTER_DOWN = "cluster_down"  # the cluster reports that it cannot serve
+    TOO_FEW_REPLICAS = "too_few_replicas"  # fewer replicas than the server requires for a write
     LOCKED = "locked"
+    OUT_OF_MEMORY = "out_of_memory"  # the server has no memory left for new data
+    STORAGE_FULL = "storage_full"  # the server has no disk space or quota left for new data
+    WRITE_TIMEOUT = "write_timeout"  # the server answers, but the write of the check did not finish in time
+    WRITE_FAILED = "write_failed"  # the write of the check was refused for a reason that has no code of its own
+    UPSTREAM_OFFLINE = "upstream_offline"  # a service that this one depends on is offline, as it reports itself
     CONNECTIONS_DISABLED = "connections_disabled"  # the database or server accepts no connections of normal users
     TOO_MANY_CONNECTIONS = "too_many_connections"
     RATE_LIMITED = "rate_limited"
@@ -85,6 +95,7 @@ class ReasonCode(StrEnum):
     REDIRECTED = "redirected"
     SERVER_ERROR = "server_error"
     UNEXPECTED_RESPONSE = "unexpected_response"
+    OUTDATED_RESPONSE = "outdated_response"  # a cache answered with an old response
     PROTOCOL_ERROR = "protocol_error"  # another protocol answers on this port
     NOT_SUPPORTED = "not_supported"  # the server lacks the method or the health service
 
@@ -95,6 +106,8 @@ class ReasonCode(StrEnum):
     FILE_OUTDATED = "file_outdated"
     CORRUPT = "corrupt"
     DISK_LOW = "disk_low"
+    INODES_LOW = "inodes_low"  # the file system has no free inodes left
+    REPLACED = "replaced"  # another file is at the path since the last check
 
     # Programs and functions.
     EXIT_STATUS = "exit_status"  # of the program of an exec: probe; not 0

@@ -18,6 +18,8 @@ from svcnode.core.units import parse_duration_s, parse_size_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+DEFAULT_WRITE_TARGET = "svcnode_write"
+
 
 def parse_options(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
     """The keyword arguments of a kind. Raises `OptionError` with the name of the option."""
@@ -126,6 +128,15 @@ def one_of(*names: str) -> Callable[[object], str]:
     return choose
 
 
+def write_target(value: object) -> str:
+    """`true` for the default name of what the check writes to, or another name; "" for no write."""
+    if isinstance(value, bool):
+        return DEFAULT_WRITE_TARGET if value else ""
+    if not isinstance(value, str) or not value:
+        raise InvalidValueError(f"must be true, false or a name, not {_display(value)}")
+    return value
+
+
 def _display(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else type_name(value)
 
@@ -142,5 +153,7 @@ RawBytes = Annotated[bytes, raw_bytes]
 Strings = Annotated[tuple[str, ...], strings]
 Table = Annotated[dict[str, Any], table]
 Count = Annotated[int, non_negative_int]
+# What a check writes to, such as a table, a key or a queue; "" for no write.
+WriteTarget = Annotated[str, write_target]
 # The required role of a replicated server; "" for any.
 Role = Annotated[str, one_of("primary", "replica")]

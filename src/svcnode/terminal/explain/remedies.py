@@ -54,6 +54,12 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the program reported the status without a code",
         "See the log of the program that reports for the service.",
     ),
+    ReasonCode.UNRELIABLE: Remedy(
+        "too many of the last checks failed, although not enough in a row",
+        "The service works only some of the time: one of several servers behind a load balancer may be "
+        "broken, or the service restarts again and again. See its log. The keys window, max_failures and "
+        "recovery_failures set the limits.",
+    ),
     # ---- the check could not run
     ReasonCode.PROBE_ERROR: Remedy(
         "the probe raised an exception",
@@ -82,6 +88,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.COMMAND_NOT_STARTED: Remedy(
         "the program of an exec: probe could not be started",
         "Check the path and the permissions of the program.",
+    ),
+    ReasonCode.BAD_RETURN: Remedy(
+        "a check function returned a value that is not a result of a check",
+        "Return nothing, True, False, a Verdict, an Outcome or a Status, or raise an exception.",
     ),
     # ---- network
     ReasonCode.HOST_NOT_FOUND: Remedy(
@@ -247,9 +257,42 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the cluster has no leader",
         "Check that a majority of the members is running and that they can connect to each other.",
     ),
+    ReasonCode.NO_QUORUM: Remedy(
+        "too few members of the cluster, or of a replicated queue or stream, are running",
+        "Check that a majority of the members is running and that they can connect to each other.",
+    ),
+    ReasonCode.CLUSTER_DOWN: Remedy(
+        "the cluster reports that it cannot serve",
+        "Check that every part of the data has a running server, and that the servers can connect to each other.",
+    ),
+    ReasonCode.TOO_FEW_REPLICAS: Remedy(
+        "the server requires more connected replicas for a write",
+        "Check that the replicas are running, and that they are connected and not lagging.",
+    ),
     ReasonCode.LOCKED: Remedy(
         "the database, file or queue is locked",
         "Find the program that holds the lock.",
+    ),
+    ReasonCode.OUT_OF_MEMORY: Remedy(
+        "the server has no memory left for new data",
+        "Raise the memory limit of the server, or remove data.",
+    ),
+    ReasonCode.STORAGE_FULL: Remedy(
+        "the server has no disk space or quota left for new data",
+        "Free space on the disk of the server, raise its quota, or remove data.",
+    ),
+    ReasonCode.WRITE_TIMEOUT: Remedy(
+        "the server answers, but the write of the check did not finish within the timeout",
+        "Reads work and writes hang: check the disk of the server, its locks, and whether it waits for a "
+        "replica that is gone.",
+    ),
+    ReasonCode.WRITE_FAILED: Remedy(
+        "the server refused the write of the check",
+        "The reason has the message of the server.",
+    ),
+    ReasonCode.UPSTREAM_OFFLINE: Remedy(
+        "the service reports that a service it depends on is offline",
+        "Check the other service: this one answers, but cannot do its work without it.",
     ),
     ReasonCode.CONNECTIONS_DISABLED: Remedy(
         "the database or server accepts no connections of normal users",
@@ -324,6 +367,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "it is the right service at {address}.",
         dict.fromkeys(("file", "sqlite"), "Compare the content in the reason with the options of the probe."),
     ),
+    ReasonCode.OUTDATED_RESPONSE: Remedy(
+        "a cache answered with an old response",
+        "Check the server behind the cache: it may be down. Exclude the URL of the probe from caching.",
+    ),
     ReasonCode.PROTOCOL_ERROR: Remedy(
         "another protocol answers on this port",
         "Another service answers at {address}: check the port, the path and the scheme in the URL of the probe.",
@@ -357,6 +404,14 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.DISK_LOW: Remedy(
         "the disk has less free space than the probe requires",
         "Free space on the disk, or make it larger.",
+    ),
+    ReasonCode.INODES_LOW: Remedy(
+        "the file system has no free inodes",
+        "Remove files, or create the file system with more inodes.",
+    ),
+    ReasonCode.REPLACED: Remedy(
+        "another file is at the path since the last check",
+        "Check that this was intended. Programs that opened the file before still use the old one: restart them.",
     ),
     # ---- programs and functions
     ReasonCode.EXIT_STATUS: Remedy(
