@@ -1,4 +1,4 @@
-"""The steps of a check (resolve, connect, handshake, exchange) with their durations.
+"""The steps of a check (resolve, connect, handshake, exchange, write) with their durations.
 
 They are recorded only inside `record_steps()`; otherwise a step costs next to nothing.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    name: str  # "resolve", "connect", "handshake", "exchange"
+    name: str  # "resolve", "connect", "handshake", "exchange"; "write" inside "exchange"
     detail: str
     duration_s: float
     is_done: bool  # False if the step failed or was cancelled

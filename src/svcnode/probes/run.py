@@ -95,6 +95,7 @@ _TIMEOUT_CODES = {
     "connect": ReasonCode.CONNECT_TIMEOUT,
     "tunnel": ReasonCode.CONNECT_TIMEOUT,
     "handshake": ReasonCode.TLS_TIMEOUT,
+    "write": ReasonCode.WRITE_TIMEOUT,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,40 @@ async def test_a_check_that_hangs_times_out_and_names_its_step() -> None:
     assert (verdict.outcome, verdict.code, error) == (Outcome.FAILED, ReasonCode.TIMEOUT, None)
     assert "exchange" in verdict.reason
     assert now_s() == 2.0
+
+
+@dataclass(eq=False)
+class SteppedProbe(Probe):
+    """Hangs in the last of its nested steps."""
+
+    steps: tuple[str, ...]
+
+    async def check(self) -> Verdict:
+        with ExitStack() as stack:
+            for name in self.steps:
+                stack.enter_context(step(name))
+            await asyncio.sleep(HUNG_S)
+        return READY
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcome", "code"),
+    [
+        (("resolve",), Outcome.UNKNOWN, ReasonCode.RESOLVER_FAILED),
+        (("connect",), Outcome.FAILED, ReasonCode.CONNECT_TIMEOUT),
+        (("tunnel",), Outcome.FAILED, ReasonCode.CONNECT_TIMEOUT),
+        (("handshake",), Outcome.FAILED, ReasonCode.TLS_TIMEOUT),
+        (("exchange", "write"), Outcome.FAILED, ReasonCode.WRITE_TIMEOUT),
+        (("log in",), Outcome.FAILED, ReasonCode.TIMEOUT),
+        ((), Outcome.FAILED, ReasonCode.TIMEOUT),
+    ],
+)
+@in_virtual_time
+async def test_the_innermost_step_at_the_deadline_decides_the_code(
+    steps: tuple[str, ...], outcome: Outcome, code: ReasonCode
+) -> None:
+    verdict, _ = await run_check(SteppedProbe(steps), 2.0)
+    assert (verdict.outcome, verdict.code) == (outcome, code)
 
 
 @pytest.mark.parametrize("ignored_cancels", [1, 2, 10])
