@@ -6,7 +6,9 @@ A probe that keeps a session with a server derives from `session.SessionProbe`, 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +21,16 @@ if TYPE_CHECKING:
 
 # A time of another machine that is further in the future than this shows that the clocks differ.
 MAX_CLOCK_SKEW_S = 60.0
+
+# The deadline of the check in this task, by the clock of its event loop. The caller of `check` sets and enforces it.
+check_deadline_s: ContextVar[float] = ContextVar("svcnode_check_deadline", default=math.inf)
+
+
+def time_left_s() -> float:
+    """Until the deadline of the check, for limits that a server enforces itself; infinite without a deadline."""
+    import asyncio  # late: `import svcnode` loads this module, and no event loop
+
+    return max(0.0, check_deadline_s.get() - asyncio.get_running_loop().time())
 
 
 class CheckError(Exception):

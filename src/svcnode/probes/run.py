@@ -15,6 +15,7 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import error_text
 from svcnode.net.trace import interrupted_step, progress_of
+from svcnode.probes.base import check_deadline_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,7 @@ async def run_check(
 ) -> tuple[Verdict, BaseException | None]:
     """The verdict, and the exception if the probe raised one."""
     began_s = time.monotonic()
+    deadline_token = check_deadline_s.set(asyncio.get_running_loop().time() + timeout_s)
     try:
         async with asyncio.timeout(timeout_s) as deadline:
             with _recancel_after(timeout_s):
@@ -43,6 +45,8 @@ async def run_check(
         if deadline.expired():
             return timeout_verdict(timeout_s, exc.__cause__), None
         return probe_error_verdict(exc), exc
+    finally:
+        check_deadline_s.reset(deadline_token)
     if deadline.expired():  # the probe swallowed the cancellation
         return timeout_verdict(timeout_s, None), None
     return finalize_verdict(verdict, time.monotonic() - began_s, max_latency_s), None

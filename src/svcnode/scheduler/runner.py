@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import one_line
+from svcnode.probes.base import check_deadline_s
 from svcnode.probes.run import (
     RECANCEL_AFTER_S,
     close_probe,
@@ -138,6 +139,7 @@ class ProbeRunner:
         self._is_overdue = False
         # Not earlier: a task that is cancelled before its first step does not run its `finally`.
         self._set_deadline(started_s + timeout_s)
+        check_deadline_s.set(started_s + timeout_s)  # each check has its own task, so no reset is needed
         try:
             verdict = validate_verdict(await self.probe_config.probe.check())
         except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  the checks continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net.trace import step
-from svcnode.probes.base import Probe
+from svcnode.probes.base import Probe, time_left_s
 from svcnode.probes.run import RECANCEL_AFTER_S, close_probe, run_check, validate_verdict
 from tests.support.scheduling import CancelSwallowingProbe
 from tests.support.virtual_time import in_virtual_time
@@ -56,6 +57,25 @@ def raise_value_error() -> Verdict:
 async def test_a_verdict_in_time_is_returned() -> None:
     assert await run_check(SlowProbe(duration_s=1.0), 2.0) == (READY, None)
     assert now_s() == 1.0
+
+
+class TimedProbe(Probe):
+    def __init__(self) -> None:
+        self.time_left_s: list[float] = []
+
+    async def check(self) -> Verdict:
+        self.time_left_s.append(time_left_s())
+        await asyncio.sleep(1.5)
+        self.time_left_s.append(time_left_s())
+        return READY
+
+
+@in_virtual_time
+async def test_a_probe_knows_the_time_until_its_deadline() -> None:
+    probe = TimedProbe()
+    assert await run_check(probe, 2.0) == (READY, None)
+    assert await probe.check() == READY
+    assert probe.time_left_s == [2.0, 0.5, math.inf, math.inf]
 
 
 @in_virtual_time

@@ -14,7 +14,7 @@ from svcnode.core.model import Outcome, ServiceState, Status, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.net.trace import step
 from svcnode.node import Node
-from svcnode.probes.base import Probe
+from svcnode.probes.base import Probe, time_left_s
 from svcnode.probes.run import RECANCEL_AFTER_S
 from svcnode.scheduler.runner import is_late_from_blocking
 from tests.support.scheduling import (
@@ -64,6 +64,24 @@ async def test_no_response_within_the_timeout_is_a_failure() -> None:
         assert (state.status, state.code) == (Status.DOWN, ReasonCode.TIMEOUT)
     assert probe.started_at_s == [0.0]
     assert probe.cancelled_at_s == [3.0]
+
+
+@in_virtual_time
+async def test_a_probe_knows_the_time_until_its_deadline() -> None:
+    left_s: list[float] = []
+
+    class TimedProbe(Probe):
+        async def check(self) -> Verdict:
+            await asyncio.sleep(1.0)
+            left_s.append(time_left_s())
+            return READY
+
+    node = make_node()
+    node.register("db-1", probe=TimedProbe(), interval="10s", timeout="3s")
+    async with make_scheduler(node):
+        await asyncio.sleep(15.0)
+    assert left_s == [pytest.approx(2.0)] * len(left_s)
+    assert len(left_s) >= 2
 
 
 @in_virtual_time
