@@ -589,11 +589,18 @@ class RepeatedVersionIsRefused(ConformingNode):
         return super().is_supported(asked) and len(asked.versions) < 2
 
 
-@violates("version-without-v")
+@violates("version-both-forms")
 class AVersionNeedsItsV(ConformingNode):
     def __init__(self) -> None:
         super().__init__()
         self.supported.remove("0.0.1")
+
+
+@violates("version-both-forms")
+class AVersionMustLackItsV(ConformingNode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.supported.remove("v0.0.1")
 
 
 @violates("version-before-id")

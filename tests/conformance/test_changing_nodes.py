@@ -257,3 +257,56 @@ def test_findings_beyond_the_limit_are_counted(count: int, shown: int, more: int
     (failed,) = run_conformance(DescribesNothing(count)).failed()
     assert (failed.check.name, len(failed.findings), failed.more_findings) == ("services-fields", shown, more)
     assert [text for name, text in result_details(failed) if name == "more"] == [] or more
+
+
+# ---- remarks
+
+
+class TwoWorkers(ConformingNode):
+    """Two processes behind one port, each with a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers = itertools.cycle(["Up", "Down"])
+        self._lock = threading.Lock()
+
+    def endpoint(self, request: Request) -> Response:
+        with self._lock:
+            if request.path == "/svc/node/services":
+                self.services[0] = service("db", next(self._workers))
+            return super().endpoint(request)
+
+
+def test_responses_that_alternate_are_a_remark() -> None:
+    (remark,) = run_conformance(TwoWorkers()).remarks
+    assert " /node/services " in remark
+
+
+class ChangesDuringTheRun(ConformingNode):
+    """The list changes once and stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._responses = itertools.count()
+
+    def endpoint(self, request: Request) -> Response:
+        if request.path == "/svc/node/services" and next(self._responses) == 4:
+            self.services.append(service("cache", "Up"))
+        return super().endpoint(request)
+
+
+def test_a_single_change_is_not_a_remark() -> None:
+    assert run_conformance(ChangesDuringTheRun()).remarks == ()
+
+
+class OlderDraft(ConformingNode):
+    """Has /node/version and /node/spec-version instead of /node."""
+
+    def has(self, path: str) -> bool:
+        return path != "/svc/node" and super().has(path)
+
+
+def test_a_node_without_identity_may_be_of_an_older_draft() -> None:
+    report = run_conformance(OlderDraft())
+    assert [result.check.name for result in report.failed()] == ["identity-answers"]
+    assert len(report.remarks) == 1

@@ -28,8 +28,10 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_page_lists_every_check() -> None:
-    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\S+) \| (\w+) \| (.*) \|$", PAGE, re.MULTILINE)
-    assert rows == [(check.name, check.clause, check.level.value, check.requirement) for check in CHECKS]
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \| (\w+) \| (.*) \| (.+\.) \|$", PAGE, re.MULTILINE)
+    assert [row[:4] for row in rows] == [
+        (check.name, check.clause, check.level.value, check.requirement) for check in CHECKS
+    ]
 
 
 def test_the_page_has_a_section_for_every_group() -> None:

@@ -128,7 +128,9 @@ def test_verbose_shows_every_check_and_why_it_was_skipped() -> None:
     with NodeServer(node.respond) as server:
         ended = conform(server.url, "--verbose")
     rows = re.findall(
-        r"^(ok|FAILED|skipped) +(must|should|advice) +([a-z0-9-]+) +(\S+)  (.+)$", ended.stdout, re.MULTILINE
+        r"^(ok|FAILED|skipped) +(must|should|advice) +([a-z0-9-]+) +(\S+|9.3 and 9.4)  (.+)$",
+        ended.stdout,
+        re.MULTILINE,
     )
     assert [(name, level, clause) for _, level, name, clause, _ in rows] == [
         (check.name, check.level.value, check.clause) for check in CHECKS
@@ -173,7 +175,7 @@ def test_json_has_every_check_and_finding() -> None:
     assert document["conforms"] is False
     assert document["unreachable"] is None
     assert document["remarks"] == []
-    assert document["counts"] == {"passed": len(CHECKS) - 1, "failed": 1, "skipped": 0}
+    assert document["counts"] == {"passed": len(CHECKS) - 1, "failed": 1, "failed_below_level": 0, "skipped": 0}
     assert [check["name"] for check in document["checks"]] == [check.name for check in CHECKS]
     (failed,) = (check for check in document["checks"] if check["outcome"] == "failed")
     assert failed.pop("duration_ms") > 0
@@ -232,7 +234,7 @@ def test_junit_agrees_with_the_exit_code(tmp_path: Path) -> None:
     (suite,) = ElementTree.parse(file).getroot()
     assert suite.get("failures") == "0"
     (advice,) = suite.findall("testcase[@name='identity-name-not-empty']/skipped")
-    assert "advice" in str(advice.get("message"))
+    assert "advice" in str(advice.text)
 
 
 def test_junit_on_stdout_is_the_only_output(conforming_node: NodeServer) -> None:
@@ -537,7 +539,7 @@ def test_after_ctrl_c_json_is_complete_and_says_interrupted() -> None:
     assert document["conforms"] is False
     assert re.findall(r"\d+", document["interrupted"]) == [str(NOT_RUN), str(len(CHECKS))]
     assert (document["unreachable"], document["aborted"]) == (None, None)
-    assert document["counts"] == {"passed": FIRST_OF_VERSIONS, "failed": 0, "skipped": NOT_RUN}
+    assert document["counts"] == {"passed": FIRST_OF_VERSIONS, "failed": 0, "failed_below_level": 0, "skipped": NOT_RUN}
     assert [check["name"] for check in document["checks"]] == [check.name for check in CHECKS]
     assert {check["skip_reason"] for check in document["checks"][FIRST_OF_VERSIONS:]} == {STOPPED_REASON}
 

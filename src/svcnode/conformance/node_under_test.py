@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.conformance.http_client import HttpClient, NoResponseError, RawResponse, RequestLine
@@ -32,6 +33,8 @@ MAX_CONCURRENT_REQUESTS = 8  # except in the checks of concurrency
 # If the backlog is full, the kernel retries a connection after 1 s, 3 s, 7 s and 15 s, and data on it after up to 13 s.
 PARALLEL_TIMEOUT_S = 20.0
 RESPOND_IN_TIME_FIX = "Answer from memory: check the services in the background, not during a request."
+ALTERNATION_REQUESTS = 8
+MAX_ALTERNATION_S = 2.0  # a slow node is compared by fewer responses
 CONNECT_BARRIER_S = 0.5  # how long open connections wait for the others; a node may accept one at a time
 
 
@@ -231,6 +234,26 @@ class NodeUnderTest:
     async def has_no_endpoints(self) -> bool:
         """Whether the prefix has none of the endpoints."""
         return all([await self._first_code(endpoint) == 404 for endpoint in STATIC_ENDPOINTS])
+
+    async def has_only_identity_missing(self) -> bool:
+        """Whether health and services answer correctly and the identity does not exist."""
+        others = [endpoint for name, endpoint in STATIC_ENDPOINTS.items() if name != IDENTITY]
+        return await self._first_code(IDENTITY) == 404 and all([await self._is_working(each) for each in others])
+
+    async def alternating_endpoints(self) -> list[Endpoint]:
+        """The endpoints whose responses return to an earlier one, as those of several workers do."""
+        endpoints = [endpoint for endpoint in STATIC_ENDPOINTS.values() if await self._is_working(endpoint)]
+        alternating = await asyncio.gather(*map(self._is_alternating, endpoints))
+        return [endpoint for endpoint, is_alternating in zip(endpoints, alternating, strict=True) if is_alternating]
+
+    async def _is_alternating(self, endpoint: Endpoint) -> bool:
+        responses = []
+        with suppress(NoResponseError, TimeoutError):
+            async with asyncio.timeout(MAX_ALTERNATION_S):
+                for _ in range(ALTERNATION_REQUESTS):
+                    response = (await self.get(endpoint.path)).response
+                    responses.append((response.code, response.body))
+        return sum(1 for _ in groupby(responses)) > len(set(responses))
 
     async def has_no_services(self) -> bool:
         with suppress(Skip, NoResponseError):

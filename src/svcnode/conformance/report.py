@@ -101,7 +101,7 @@ def _failure_lines(result: Result, *, is_counted: bool) -> Iterator[Line]:
 def level_text(result: Result) -> str:
     check = result.check
     if check.clause != UNSPECIFIED:
-        source = f"clause {check.clause}"
+        source = f"clause{'s' if ' and ' in check.clause else ''} {check.clause}"
     elif check.level is Level.ADVICE:
         source = "not specified; recommended"
     else:
@@ -128,12 +128,9 @@ def _conclusion_lines(report: Report, level: Level) -> Iterator[Line]:
         yield [Segment(f"Aborted: {report.aborted}.", "red")]
     if report.interrupted:
         yield [Segment(f"{report.interrupted.capitalize()}.", "red")]
-    counts = Counter(result.outcome for result in report.results)
-    passed, failed, skipped = (counts[outcome] for outcome in CheckOutcome)
-    totals = f"{passed} passed, {failed} failed, {skipped} skipped{' (use -v to see why)' if skipped else ''}"
+    totals = _totals_text(report, level)
     if report.conforms(level):
-        ignored = f"; failures below this level: {failed}" if failed else ""
-        yield [Segment("The node conforms", "bold green"), Segment(f" at level {level.value}: {totals}{ignored}.")]
+        yield [Segment("The node conforms", "bold green"), Segment(f" at level {level.value}: {totals}.")]
     elif report.interrupted and not report.failed(level):
         yield [
             Segment("Unknown whether the node conforms", "bold yellow"),
@@ -145,6 +142,27 @@ def _conclusion_lines(report: Report, level: Level) -> Iterator[Line]:
         yield [Segment(remark, "yellow")]
 
 
+def _totals_text(report: Report, level: Level) -> str:
+    """Only failures at the level are called failed; the others are counted under the name of their level."""
+    counts = count_results(report, level)
+    below = Counter(result.check.level for result in report.failed() if not result.is_failure_at(level))
+    parts = [f"{counts['passed']} passed", f"{counts['failed']} failed"]
+    parts += [f"{below[other]} {other.value}" for other in Level if below[other]]
+    parts += [f"{counts['skipped']} skipped{' (use -v to see why)' if counts['skipped'] else ''}"]
+    return ", ".join(parts)
+
+
+def count_results(report: Report, level: Level) -> dict[str, int]:
+    outcomes = Counter(result.outcome for result in report.results)
+    failed = len(report.failed(level))
+    return {
+        "passed": outcomes[CheckOutcome.PASSED],
+        "failed": failed,
+        "failed_below_level": outcomes[CheckOutcome.FAILED] - failed,
+        "skipped": outcomes[CheckOutcome.SKIPPED],
+    }
+
+
 def plain_text(line: Line) -> str:
     return "".join(segment.text for segment in line)
 
@@ -153,7 +171,6 @@ def plain_text(line: Line) -> str:
 
 
 def as_json(report: Report, level: Level) -> str:
-    counts = Counter(result.outcome.value for result in report.results)
     document: dict[str, Any] = {
         "url": report.url,
         "interface": VERSION,
@@ -163,7 +180,7 @@ def as_json(report: Report, level: Level) -> str:
         "aborted": report.aborted or None,
         "interrupted": report.interrupted or None,
         "remarks": report.remarks,
-        "counts": {outcome.value: counts[outcome.value] for outcome in CheckOutcome},
+        "counts": count_results(report, level),
         "checks": [_result_object(group, result) for group, result in results_by_group(report)],
     }
     return json.dumps(document, indent=2)
@@ -235,11 +252,12 @@ def as_junit(report: Report, level: Level) -> bytes:
 def _add_case(suite: Element, group: str, result: Result, *, is_counted: bool) -> None:
     time = f"{result.duration_s:.3f}"
     case = _add_element(suite, "testcase", classname=f"conform.{group}", name=result.check.name, time=time)
-    text = "\n".join(f"{name}: {text}" for name, text in result_details(result))
+    details = (("level", level_text(result)), *result_details(result))
+    text = "\n".join(f"{name}: {text}" for name, text in details)
     if is_counted:
-        _add_element(case, "failure", text, message=level_text(result), type=result.check.level.value)
+        _add_element(case, "failure", text, message=result.check.requirement, type=result.check.level.value)
     elif result.outcome is CheckOutcome.FAILED:
-        _add_element(case, "skipped", text, message=f"failed below the level: {level_text(result)}")
+        _add_element(case, "skipped", text, message=f"failed below the level: {result.check.requirement}")
     elif result.outcome is CheckOutcome.SKIPPED:
         _add_element(case, "skipped", message=result.skip_reason)
 

@@ -119,8 +119,15 @@ async def _connect_error(node: NodeUnderTest, endpoint: str) -> str:
 async def _collect_remarks(node: NodeUnderTest, target: TargetUrl) -> AsyncIterator[str]:
     if await node.has_no_endpoints():
         yield f"No endpoint found at {target}. If the node has another prefix, set --prefix."
+    if await node.has_only_identity_missing():
+        yield "Health and services answer, but /node does not exist: this may be an older draft of the interface."
     if await node.has_no_services():
         yield "No service is listed, so the health of services was not checked."
+    for endpoint in await node.alternating_endpoints():
+        yield (
+            f"The responses of {endpoint.path} alternate: several workers may each have their own state, and a client "
+            "gets the answer of any of them."
+        )
 
 
 class _Run:

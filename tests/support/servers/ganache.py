@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import shutil
-import subprocess
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.servers.base import RealServer
 from tests.support.servers.http_request import http_request
-from tests.support.servers.provision import skip_or_fail
+from tests.support.servers.provision import npm_package, tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 VERSION = "7.9.2"
 CHAIN_ID = 1337
-_HOME = Path(__file__).parents[3] / ".cache" / "npm"
-_PACKAGE = _HOME / "node_modules" / "ganache"
 
 
 class GanacheServer(RealServer):
@@ -35,9 +28,6 @@ class GanacheServer(RealServer):
     def url(self) -> str:
         return f"ethereum+http://{self.host}:{self.port}"
 
-    def prepare(self) -> None:
-        _install()
-
     def command(self) -> Sequence[str]:
         options = {
             "server.host": self.host,
@@ -49,8 +39,8 @@ class GanacheServer(RealServer):
             "wallet.seed": "ledger",  # the same accounts after a restart
             "logging.quiet": "true",
         }
-        script = _PACKAGE / "dist" / "node" / "cli.js"
-        return [_tool("node"), str(script), *(f"--{name}={value}" for name, value in options.items())]
+        script = npm_package("ganache", VERSION) / "dist" / "node" / "cli.js"
+        return [tool("node"), str(script), *(f"--{name}={value}" for name, value in options.items())]
 
     def is_ready(self) -> bool:
         return int(self.call("eth_chainId"), 16) == CHAIN_ID
@@ -66,28 +56,3 @@ class GanacheServer(RealServer):
         """Create a block with that age and return its number."""
         self.call("evm_mine", {"timestamp": int(time.time()) - age_s})
         return int(self.call("eth_blockNumber"), 16)
-
-
-def _install() -> None:
-    """Once, into a folder that git ignores; concurrent test runs wait."""
-    npm = _tool("npm")
-    _HOME.mkdir(parents=True, exist_ok=True)
-    with (_HOME / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if _installed_version() == VERSION:
-            return
-        options = ["--silent", "--no-audit", "--no-fund", "--prefix", str(_HOME)]
-        done = subprocess.run([npm, "install", *options, f"ganache@{VERSION}"], check=False, capture_output=True)
-    if done.returncode != 0 or _installed_version() != VERSION:
-        skip_or_fail(f"npm could not install ganache {VERSION}: {done.stderr.decode(errors='replace')[-500:]}")
-
-
-def _installed_version() -> str | None:
-    with suppress(OSError, ValueError):
-        version: str = json.loads((_PACKAGE / "package.json").read_text())["version"]
-        return version
-    return None
-
-
-def _tool(name: str) -> str:
-    return shutil.which(name) or skip_or_fail(f"{name} is not installed: ganache needs Node.js and npm")

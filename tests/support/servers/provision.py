@@ -1,14 +1,17 @@
-"""Debian packages of the real servers: installed if root runs the tests, otherwise named in the skip."""
+"""Packages that tests need: Debian packages, installed if root runs the tests; npm and Python packages."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -19,12 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_TIMEOUT_S = 600
+INSTALL_TIMEOUT_S = 100
 LOCK_RETRY_S = 2.0
 _LOCK_ERROR = b"Could not get lock"  # of apt-get, in English because of LC_ALL
 
 # With the folders of servers that are not on every PATH.
 _SEARCH_PATH = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/usr/local/sbin"]
 _POLICY = Path("/usr/sbin/policy-rc.d")
+_ROOT = Path(__file__).parents[3]
+_CACHE = _ROOT / ".cache"  # git ignores it
 
 
 def program(name: str, package: str, *, also_in: str = "") -> str:
@@ -83,3 +89,65 @@ def _no_services_started() -> Iterator[None]:
         yield
     finally:
         _POLICY.unlink()
+
+
+# ---- npm and Python packages
+
+
+@contextmanager
+def _cache_lock(name: str) -> Iterator[None]:
+    """Concurrent test runs wait for each other."""
+    _CACHE.mkdir(exist_ok=True)
+    with (_CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def tool(name: str) -> str:
+    return shutil.which(name) or skip_or_fail(f"{name} is not installed: the test needs Node.js and npm")
+
+
+def npm_package(name: str, version: str) -> Path:
+    """The folder of the package, which is installed once."""
+    home = _CACHE / "npm"
+    package = home / "node_modules" / name
+    npm = tool("npm")
+    with _cache_lock("npm"):
+        if _npm_version(package) != version:
+            options = ["--silent", "--no-audit", "--no-fund", "--prefix", str(home)]
+            done = subprocess.run([npm, "install", *options, f"{name}@{version}"], check=False, capture_output=True)
+            if done.returncode != 0 or _npm_version(package) != version:
+                skip_or_fail(f"npm could not install {name} {version}: {done.stderr.decode(errors='replace')[-500:]}")
+    return package
+
+
+def _npm_version(package: Path) -> str | None:
+    with suppress(OSError, ValueError):
+        version: str = json.loads((package / "package.json").read_text())["version"]
+        return version
+    return None
+
+
+def python_environment(pins: Path) -> Path:
+    """The folder of a virtual environment with the pinned packages; created once per set of pins."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    folder = _CACHE / f"{pins.stem}-{version}-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
+    with _cache_lock(pins.stem):
+        if not (folder / "ready").exists():
+            _create_environment(folder, pins)
+            (folder / "ready").touch()
+    return folder
+
+
+def _create_environment(folder: Path, pins: Path) -> None:
+    ours = _ROOT / ".uv" / "bin" / "uv"
+    uv = str(ours) if ours.exists() else shutil.which("uv")
+    if uv is None:
+        skip_or_fail(f"uv is neither in .uv/bin nor on PATH, and {pins.name} needs an environment of its own")
+    make = [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, "--no-python-downloads", str(folder)]
+    python = str(folder / "bin" / "python")
+    fill = [uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(pins)]
+    for command in (make, fill):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
+        if done.returncode:
+            skip_or_fail(f"{pins.name} could not be installed: {done.stderr[-500:]}")

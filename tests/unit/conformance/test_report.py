@@ -137,3 +137,34 @@ def test_junit_can_be_read_whatever_bytes_were_answered(body: bytes) -> None:
 def test_what_xml_cannot_hold_is_shown_as_an_escape() -> None:
     (remarks,) = read(everywhere("a\x00\x1b\nb\ud800")).findall("testcase[@name='remarks']/system-out")
     assert remarks.text == "\n".join([r"a\x00\x1b", r"b\ud800"] * 2)
+
+
+# ---- counts
+
+SHOULD = next(check for check in CHECKS if check.level is Level.SHOULD)
+FAILURES = Report(
+    url="u", results=tuple(Result(check, CheckOutcome.FAILED) for check in (MUST, SHOULD, ADVICE, ADVICE))
+)
+
+
+@pytest.mark.parametrize(
+    ("level", "failed", "below"), [(Level.MUST, 1, 3), (Level.SHOULD, 2, 2), (Level.ADVICE, 4, 0)], ids=str
+)
+def test_only_failures_at_the_level_are_counted_as_failed(level: Level, failed: int, below: int) -> None:
+    counts = json.loads(as_json(FAILURES, level))["counts"]
+    assert counts == {"passed": 0, "failed": failed, "failed_below_level": below, "skipped": 0}
+
+
+@pytest.mark.parametrize(
+    ("level", "counted"),
+    [(Level.MUST, "1 failed, 1 should, 2 advice"), (Level.SHOULD, "2 failed, 2 advice"), (Level.ADVICE, "4 failed")],
+    ids=str,
+)
+def test_failures_below_the_level_are_counted_by_their_level(level: Level, counted: str) -> None:
+    *_, conclusion = report_lines(FAILURES, level)
+    assert f" {counted}, 0 skipped" in plain_text(conclusion)
+
+
+def test_the_message_of_a_failure_in_junit_is_the_requirement() -> None:
+    failures = [case[0].get("message") for case in read(FAILURES) if case[0].tag == "failure"]
+    assert failures == [MUST.requirement, SHOULD.requirement]

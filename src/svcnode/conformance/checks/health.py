@@ -33,9 +33,9 @@ async def health_code(node: NodeUnderTest) -> Findings:
 
 @check(
     "health-no-body",
-    Level.SHOULD,
+    Level.ADVICE,
     "4.2",
-    requirement="The health of the node is the status code alone: the response has no body.",
+    requirement="The health of the node is the status code alone: the response needs no body.",
     fix="Send no body, and Content-Length: 0.",
     needs=("health-code",),
 )

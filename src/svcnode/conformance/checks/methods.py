@@ -105,10 +105,11 @@ async def methods_refused(node: NodeUnderTest) -> Findings:
 
 @check(
     "options-refused",
-    Level.SHOULD,
+    Level.ADVICE,
     UNSPECIFIED,
     requirement="OPTIONS is not answered with success.",
-    fix="Answer 405 to OPTIONS: HAProxy's plain `option httpchk` sends it and reads 200 or 204 as healthy.",
+    fix="Answer 405 to OPTIONS, which many frameworks answer by themselves: HAProxy's plain `option httpchk` sends it "
+    "and reads 200 or 204 as healthy.",
     uses_other_methods=True,
 )
 async def options_refused(node: NodeUnderTest) -> Findings:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from svcnode.conformance.check import UNSPECIFIED, Level, check
 from svcnode.conformance.checks.service_health import not_found_finding
 from svcnode.conformance.interface import STATIC_ENDPOINTS
 from svcnode.conformance.parse import is_success_code
+from svcnode.conformance.text import safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
-    from svcnode.conformance.node_under_test import Exchange, NodeUnderTest
+    from svcnode.conformance.interface import Endpoint
+    from svcnode.conformance.node_under_test import Exchange, Finding, NodeUnderTest
+
+REDIRECT_FIX = "Answer 404: kubelets and HAProxy read a redirect as success, whatever the health is."
 
 
 @check(
@@ -50,10 +55,23 @@ async def _unknown_path_exchanges(node: NodeUnderTest) -> list[Exchange]:
     Level.ADVICE,
     UNSPECIFIED,
     requirement="An endpoint with a trailing slash is neither an alias nor a redirect.",
-    fix="Answer 404: kubelets and HAProxy read a redirect as success, whatever the health is.",
+    fix="Answer 404, so that each endpoint has one path: a rule of a proxy or a cache for that path does not apply to "
+    "its alias.",
     needs=("path-unknown-refused",),
 )
 async def path_trailing_slash(node: NodeUnderTest) -> Findings:
-    for exchange in await node.send_all(node.request(f"{endpoint.path}/") for endpoint in STATIC_ENDPOINTS.values()):
+    endpoints = list(STATIC_ENDPOINTS.values())
+    exchanges = await node.send_all(node.request(f"{endpoint.path}/") for endpoint in endpoints)
+    for endpoint, exchange in zip(endpoints, exchanges, strict=True):
         if exchange.response.code != 404:
-            yield exchange.finding("404")
+            yield _trailing_slash_finding(endpoint, exchange)
+
+
+def _trailing_slash_finding(endpoint: Endpoint, exchange: Exchange) -> Finding:
+    response = exchange.response
+    if 300 <= response.code < 400:
+        location = safe_text(next(iter(response.values("location")), "an unnamed target"))
+        return replace(exchange.finding("404", f"{response.code}, a redirect to {location}"), fix=REDIRECT_FIX)
+    if response.code in endpoint.expected_codes:
+        return exchange.finding("404", f"{response.code}, the response of the endpoint without the slash")
+    return replace(exchange.finding("404"), fix="Answer 404, as for any other unknown path.")

@@ -31,6 +31,7 @@ PATH_TEMPLATES = {
     SERVICE_HEALTH: "/node/services/{id}/health",
 }
 ERROR_BODY = f'{{"message":"{VERSION_NOT_FOUND}"}}'
+VERSION_FORMS = (VERSION, VERSION.removeprefix("v"))  # clause 9.5 does not say which of them is accepted
 MALFORMED_VERSIONS = ("latest", f"{VERSION}x")
 
 
@@ -39,14 +40,14 @@ def _supported_on(name: str, *needs: str) -> Check:
         f"version-supported-on-{name}",
         Level.MUST,
         "9.2",
-        requirement=f"{PATH_TEMPLATES[name]}?version={VERSION} answers as without a version.",
-        fix=f"Read the query parameter version on this endpoint and accept {VERSION}.",
+        requirement=f"{PATH_TEMPLATES[name]} with version {' or '.join(VERSION_FORMS)} answers as without a version.",
+        fix=f"Read the query parameter version on this endpoint and accept {' and '.join(VERSION_FORMS)}.",
         needs=needs,
     )
     async def supported(node: NodeUnderTest) -> Findings:
         endpoint = await node.require_endpoint(name)
-        exchange = await node.get(endpoint.path, f"version={VERSION}")
-        if exchange.response.code not in endpoint.expected_codes:
+        if await _accepted_form(node, endpoint) is None:
+            exchange = await node.get(endpoint.path, f"version={VERSION}")
             yield exchange.finding(endpoint.expected_text)
 
     return supported
@@ -69,6 +70,15 @@ def _unsupported_on(name: str, *needs: str) -> Check:
             yield exchange.finding("404")
 
     return unsupported
+
+
+async def _accepted_form(node: NodeUnderTest, endpoint: Endpoint) -> str | None:
+    """The form of the version that the endpoint accepts, the one with a "v" first; None if it accepts neither."""
+    for form in VERSION_FORMS:
+        exchange = await node.get(endpoint.path, f"version={form}")
+        if exchange.response.code in endpoint.expected_codes:
+            return form
+    return None
 
 
 supported_on_identity = _supported_on(IDENTITY, "identity-answers")
@@ -147,7 +157,8 @@ async def version_error_no_other_fields(node: NodeUnderTest) -> Findings:
     needs=("version-supported-on-identity", "identity-fields", "identity-spec-version-form"),
 )
 async def version_selected(node: NodeUnderTest) -> Findings:
-    exchange = await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={VERSION}")
+    form = await _accepted_form(node, STATIC_ENDPOINTS[IDENTITY])
+    exchange = await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={form}")
     if body_field(exchange.response, "spec_version") != VERSION:
         yield exchange.finding(f'spec_version is "{VERSION}"', format_response(exchange.response))
 
@@ -156,15 +167,17 @@ async def version_selected(node: NodeUnderTest) -> Findings:
     "version-reported-is-supported",
     Level.MUST,
     "9.1",
-    requirement="The version in spec_version is supported in the query.",
+    requirement="The version in spec_version is supported in the query, with or without its v.",
     fix="Accept the value of spec_version in the query parameter version, in the same spelling.",
     needs=("version-supported-on-identity", "identity-fields", "identity-spec-version-form"),
 )
 async def version_reported_is_supported(node: NodeUnderTest) -> Findings:
     _, fields = await node.identity()
-    exchange = await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={fields['spec_version']}")
-    if exchange.response.code != 200:
-        yield exchange.finding("200")
+    reported: str = fields["spec_version"]
+    forms = (reported, reported.removeprefix("v"))
+    exchanges = [await node.get(STATIC_ENDPOINTS[IDENTITY].path, f"version={form}") for form in forms]
+    if all(exchange.response.code != 200 for exchange in exchanges):
+        yield exchanges[0].finding("200")
 
 
 # ---- other values
@@ -176,11 +189,10 @@ async def _versioned_endpoints(node: NodeUnderTest) -> list[Endpoint]:
     rejected = await node.send_all(
         node.request(endpoint.path, f"version={UNSUPPORTED_VERSION}") for endpoint in endpoints
     )
-    accepted = await node.send_all(node.request(endpoint.path, f"version={VERSION}") for endpoint in endpoints)
     versioned = [
         endpoint
-        for endpoint, rejection, acceptance in zip(endpoints, rejected, accepted, strict=True)
-        if rejection.response.code == 404 and acceptance.response.code in endpoint.expected_codes
+        for endpoint, rejection in zip(endpoints, rejected, strict=True)
+        if rejection.response.code == 404 and await _accepted_form(node, endpoint) is not None
     ]
     if not versioned:
         raise Skip("no endpoint reads the version")
@@ -196,12 +208,10 @@ async def _refusal_findings(node: NodeUnderTest, *queries: str) -> Findings:
             yield exchange.finding(f"404 with {ERROR_BODY}")
 
 
-async def _acceptance_findings(node: NodeUnderTest, query: str) -> Findings:
-    endpoints = await _versioned_endpoints(node)
-    exchanges = await node.send_all(node.request(endpoint.path, query) for endpoint in endpoints)
-    for endpoint, exchange in zip(endpoints, exchanges, strict=True):
-        if exchange.response.code not in endpoint.expected_codes:
-            yield exchange.finding(endpoint.expected_text)
+async def _acceptance_findings(node: NodeUnderTest, endpoint: Endpoint, query: str) -> Findings:
+    exchange = await node.get(endpoint.path, query)
+    if exchange.response.code not in endpoint.expected_codes:
+        yield exchange.finding(endpoint.expected_text)
 
 
 @check(
@@ -217,15 +227,18 @@ def version_malformed(node: NodeUnderTest) -> Findings:
 
 @check(
     "version-repeated",
-    Level.SHOULD,
+    Level.ADVICE,
     UNSPECIFIED,
     requirement="With two values of version of which one is unsupported, the answer is 404, in either order.",
     fix="Read every value of the query parameter version, not only the first or the last.",
 )
-def version_repeated(node: NodeUnderTest) -> Findings:
-    values = (VERSION, UNSUPPORTED_VERSION)
-    queries = (f"version={first}&version={second}" for first, second in (values, reversed(values)))
-    return _refusal_findings(node, *queries)
+async def version_repeated(node: NodeUnderTest) -> Findings:
+    for endpoint in await _versioned_endpoints(node):
+        values = (await _accepted_form(node, endpoint), UNSUPPORTED_VERSION)
+        for first, second in (values, reversed(values)):
+            exchange = await node.get(endpoint.path, f"version={first}&version={second}")
+            if exchange.response.code != 404:
+                yield exchange.finding(f"404 with {ERROR_BODY}")
 
 
 @check(
@@ -241,9 +254,9 @@ def version_among_others(node: NodeUnderTest) -> Findings:
 
 @check(
     "version-empty",
-    Level.ADVICE,
-    UNSPECIFIED,
-    requirement="An empty version (?version=) is answered 404.",
+    Level.SHOULD,
+    "9.3 and 9.4",
+    requirement="An empty version (?version=) is answered 404: without a version means without the parameter.",
     fix="Distinguish an empty version from a missing one, and answer 404.",
 )
 def version_empty(node: NodeUnderTest) -> Findings:
@@ -257,19 +270,25 @@ def version_empty(node: NodeUnderTest) -> Findings:
     requirement="A supported version given twice is answered as if given once.",
     fix="Examine each value of the query parameter version, and reject only unsupported ones.",
 )
-def version_repeated_same(node: NodeUnderTest) -> Findings:
-    return _acceptance_findings(node, f"version={VERSION}&version={VERSION}")
+async def version_repeated_same(node: NodeUnderTest) -> Findings:
+    for endpoint in await _versioned_endpoints(node):
+        form = await _accepted_form(node, endpoint)
+        async for finding in _acceptance_findings(node, endpoint, f"version={form}&version={form}"):
+            yield finding
 
 
 @check(
-    "version-without-v",
-    Level.ADVICE,
+    "version-both-forms",
+    Level.SHOULD,
     "9.5",
-    requirement=f"The version is accepted without its v: {VERSION.removeprefix('v')}.",
-    fix=f"Accept {VERSION.removeprefix('v')} as well as {VERSION}: the interface does not say which form clients send.",
+    requirement=f"The version is accepted with and without its v: {' and '.join(VERSION_FORMS)}.",
+    fix=f"Accept both {' and '.join(VERSION_FORMS)}: the interface does not say which form clients send.",
 )
-def version_without_v(node: NodeUnderTest) -> Findings:
-    return _acceptance_findings(node, f"version={VERSION.removeprefix('v')}")
+async def version_both_forms(node: NodeUnderTest) -> Findings:
+    for endpoint in await _versioned_endpoints(node):
+        for form in VERSION_FORMS:
+            async for finding in _acceptance_findings(node, endpoint, f"version={form}"):
+                yield finding
 
 
 @check(
