@@ -1,5 +1,8 @@
 """Opens TCP connections, with the steps "resolve" and "connect".
 
+The addresses of a name are tried as RFC 8305 (happy eyeballs) says: the next attempt starts when the previous one fails
+or has taken 250 ms, and the first connection is used. A single address takes no task and no timer.
+
 The scheduler sets the deadline. When a check is cancelled, everything that it opened is closed.
 """
 
@@ -10,20 +13,28 @@ import errno
 import os
 import socket
 import struct
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from svcnode.net.dns import is_ip_address, resolve_host
-from svcnode.net.trace import step
+from svcnode.core.codes import ReasonCode
+from svcnode.core.text import os_error_text
+from svcnode.net.dns import is_ip_address, pending_lookup, resolve_host
+from svcnode.net.os_errors import InconclusiveError, code_for_os_error
+from svcnode.net.trace import interrupts, step
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine, Sequence
 
 T = TypeVar("T")
 C = TypeVar("C")
 P = TypeVar("P", bound=asyncio.Protocol)
 
 REUSE_STEP_DETAIL = "connection of an earlier check"
+ATTEMPT_DELAY_S = 0.25  # "Connection Attempt Delay" of RFC 8305
+RESOLVE_INTERVAL_S = 60.0  # how often the name of a reused connection is resolved again
+_NO_ROUTE_ERRNOS = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL}  # of this machine, or of a router
+_OWN_NETWORK_ERRNOS = {errno.ENETDOWN, errno.EAFNOSUPPORT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +54,135 @@ class TcpEndpoint:
         """A new connection and its protocol. The caller aborts it."""
         if self.is_ip_address:
             return await self._connect(self.host, protocol)
-        return await self.try_addresses(lambda address: self._connect(address, protocol))
+        addresses = await resolve_host(self.host)
+        if len(addresses) == 1:
+            return await self._connect(addresses[0], protocol)
+        sock = await race_addresses(addresses, self._open_socket, socket.socket.close)
+        return await transport_from_socket(sock, protocol)
 
     async def _connect(self, address: str, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         with step("connect", address):
-            connection = await asyncio.get_running_loop().create_connection(protocol, address, self.port)
+            try:
+                connection = await asyncio.get_running_loop().create_connection(protocol, address, self.port)
+            except OSError as exc:
+                raise_if_own_network(exc, address)
+                raise
             reject_self_connect(connection[0], (address, self.port))
             return connection
 
     async def open_socket(self) -> socket.socket:
         """A connected socket, for an exchange that comes before the protocol."""
-        return await self.try_addresses(self._open_socket)
+        addresses = [self.host] if self.is_ip_address else await resolve_host(self.host)
+        return await race_addresses(addresses, self._open_socket, socket.socket.close)
 
     async def _open_socket(self, address: str) -> socket.socket:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        sock: socket.socket | None = None
         try:
             with step("connect", address):
+                sock = socket.socket(_family(address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 await asyncio.get_running_loop().sock_connect(sock, (address, self.port))
                 if sock.getsockname()[:2] == (address, self.port):
                     _raise_refused(sock)
-        except BaseException:  # also on cancellation: the caller does not have the socket yet
-            sock.close()
+        except BaseException as exc:  # also on cancellation: the caller does not have the socket yet
+            if sock is not None:
+                sock.close()
+            if isinstance(exc, OSError):
+                raise_if_own_network(exc, address)
             raise
         return sock
 
-    async def try_addresses(self, attempt: Callable[[str], Awaitable[T]]) -> T:
-        """The result of the first address that works; the error of the last one if none does."""
-        *others, last = [self.host] if self.is_ip_address else await resolve_host(self.host)
-        for address in others:
-            try:
-                return await attempt(address)
-            except OSError:
-                continue
-        return await attempt(last)
+
+async def race_addresses(
+    addresses: Sequence[str], attempt: Callable[[str], Coroutine[Any, Any, T]], discard: Callable[[T], object]
+) -> T:
+    """The result of the first attempt that succeeds; the other attempts are cancelled, their results discarded.
+
+    If all attempts fail, the last error is raised, but not one of this machine's network if there is another one.
+    """
+    if len(addresses) == 1:
+        return await attempt(addresses[0])
+    race = _Race(addresses, attempt, discard)
+    with interrupts("connect"):
+        try:
+            result = await race.first_result()
+        except BaseException:  # also on cancellation
+            await race.close()
+            raise
+        try:
+            await race.close()
+        except BaseException:
+            discard(result)
+            raise
+        return result
+
+
+class _Race(Generic[T]):
+    def __init__(
+        self, addresses: Sequence[str], attempt: Callable[[str], Coroutine[Any, Any, T]], discard: Callable[[T], object]
+    ) -> None:
+        self._waiting = deque(addresses)
+        self._attempt = attempt
+        self._discard = discard
+        self._running: set[asyncio.Task[T]] = set()
+        self._error: BaseException | None = None
+
+    async def first_result(self) -> T:
+        while self._waiting or self._running:
+            if self._waiting:
+                self._running.add(asyncio.get_running_loop().create_task(self._attempt(self._waiting.popleft())))
+            delay_s = ATTEMPT_DELAY_S if self._waiting else None
+            done, _ = await asyncio.wait(self._running, timeout=delay_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if (error := task.exception()) is None:
+                    self._running.remove(task)
+                    return task.result()
+                self._running.remove(task)
+                self._keep_error(error)
+        assert self._error is not None
+        raise self._error
+
+    def _keep_error(self, error: BaseException) -> None:
+        if self._error is None or not isinstance(error, InconclusiveError):
+            self._error = error
+
+    async def close(self) -> None:
+        """Cancelled attempts end in the next iteration of the loop, and close what they opened."""
+        cancelled = [task for task in self._running if task.cancel()]
+        for task in self._running.difference(cancelled):
+            if task.exception() is None:  # connected at the same time as the first
+                self._discard(task.result())
+        if cancelled:
+            await asyncio.wait(cancelled)
+
+
+def raise_if_own_network(exc: OSError, address: str) -> None:
+    """Raise `InconclusiveError` if the error is one of this machine's network: no route, or an interface that is down.
+
+    A router on the way may report an unreachable network too, and a host that does not answer ARP is unreachable. To
+    tell them apart, the routing table of this machine is asked.
+    """
+    if exc.errno in _OWN_NETWORK_ERRNOS or (exc.errno in _NO_ROUTE_ERRNOS and not _has_route(address)):
+        text = f"no route from this machine ({os_error_text(exc)})"
+        raise InconclusiveError(text, ReasonCode.NETWORK_UNREACHABLE) from exc
+
+
+def _has_route(address: str) -> bool:
+    try:
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
+            sock.connect((address, 9))  # looks up the route; sends no packet
+    except OSError as exc:
+        return exc.errno not in _NO_ROUTE_ERRNOS
+    return True
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def peer_address(transport: asyncio.BaseTransport) -> str:
+    """The IP address of the other end; "" if the connection is lost or is no TCP connection."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
 def reject_self_connect(transport: asyncio.Transport, remote: tuple[str, int]) -> None:
@@ -115,13 +221,15 @@ async def transport_from_socket(sock: socket.socket, protocol: Callable[[], P]) 
 
 
 class ConnectionCache(Generic[C]):
-    """Holds at most one open connection between two uses."""
+    """Holds at most one open connection between two uses, and notices that its name has moved to other addresses."""
 
-    __slots__ = ("_connection", "_loop")
+    __slots__ = ("_connection", "_lookup", "_loop", "_resolved_s")
 
     def __init__(self) -> None:
         self._connection: C | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._lookup: asyncio.Task[list[str]] | None = None
+        self._resolved_s: float | None = None  # None until a connection is reused for the first time
 
     def put(self, connection: C) -> None:
         self._connection, self._loop = connection, asyncio.get_running_loop()
@@ -132,7 +240,38 @@ class ConnectionCache(Generic[C]):
         self._connection = self._loop = None
         return connection
 
+    def has_moved(self, host: str, address: str) -> bool:
+        """Whether the host of the connection that was taken no longer has the address it is connected to.
+
+        The name is resolved every `RESOLVE_INTERVAL_S`, and the check does not wait: the next one uses the result. A
+        resolver that fails changes nothing. "" is an address that is not known.
+        """
+        if not address or is_ip_address(host):
+            return False
+        loop = asyncio.get_running_loop()
+        lookup = self._lookup
+        if lookup is not None and (lookup.done() or lookup.get_loop() is not loop):
+            self._lookup = None
+            if lookup.done() and not _includes(lookup, address):
+                self._resolved_s = loop.time()
+                return True
+        if self._resolved_s is None:
+            self._resolved_s = loop.time()
+        elif self._lookup is None and loop.time() - self._resolved_s >= RESOLVE_INTERVAL_S:
+            self._resolved_s = loop.time()
+            self._lookup = pending_lookup(host)
+        return False
+
     def close(self, abort: Callable[[C], None]) -> None:
         connection = self.take()
         if connection is not None:
             abort(connection)
+
+
+def _includes(lookup: asyncio.Task[list[str]], address: str) -> bool:
+    """Also True if the resolver failed; False if it says that the name does not exist."""
+    if lookup.cancelled():
+        return True
+    if (error := lookup.exception()) is not None:
+        return not (isinstance(error, socket.gaierror) and code_for_os_error(error) is ReasonCode.HOST_NOT_FOUND)
+    return address.partition("%")[0] in {found.partition("%")[0] for found in lookup.result()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from itertools import zip_longest
 from weakref import WeakKeyDictionary
 
 from svcnode.net.threads import DaemonCall
@@ -33,14 +34,20 @@ def _is_in_family(family: socket.AddressFamily, host: str) -> bool:
 
 async def resolve_host(host: str) -> list[str]:
     """At least one address, in the order in which to try them. Raises `socket.gaierror`."""
+    task = pending_lookup(host)
+    with step("resolve", host):
+        return await asyncio.shield(task)
+
+
+def pending_lookup(host: str) -> asyncio.Task[list[str]]:
+    """The lookup of the host that is running, or a new one. It is shared: do not cancel it."""
     loop = asyncio.get_running_loop()
     pending = _pending_by_loop.setdefault(loop, {})
     task = pending.get(host)
     if task is None:
         task = pending[host] = loop.create_task(_resolve_in_thread(host), name=f"svcnode resolve {host}")
         task.add_done_callback(lambda done: _discard(pending, host, done))
-    with step("resolve", host):
-        return await asyncio.shield(task)
+    return task
 
 
 def _discard(pending: _Pending, host: str, task: asyncio.Task[list[str]]) -> None:
@@ -60,4 +67,12 @@ def _getaddrinfo(host: str) -> list[str]:
         # With no file descriptors left, getaddrinfo reports that the host does not exist. A socket has the right error.
         socket.socket().close()
         raise
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return interleave_families(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+
+
+def interleave_families(addresses: list[str]) -> list[str]:
+    """In the order of the system, but IPv6 and IPv4 in turn, so that a family that does not work delays little."""
+    first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
+    other = [address for address in addresses if address not in first]
+    pairs = zip_longest(first, other)
+    return [address for pair in pairs for address in pair if address is not None]

@@ -17,7 +17,7 @@ from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
-from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint
+from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address
 from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpResponse, StatusProtocol
 from svcnode.net.proxy import Proxy
 from svcnode.net.tls import TlsOptions, connect_tls
@@ -75,6 +75,10 @@ class _OpenConnection(NamedTuple):
 
     def abort(self) -> None:
         self.transport.abort()
+
+    @property
+    def peer_address(self) -> str:
+        return peer_address(self.transport)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -195,6 +199,11 @@ class Http1Client(TlsOptions):
         """Close the connection that is kept between requests."""
         self._connections.close(_OpenConnection.abort)
 
+    def _has_moved(self, connection: _OpenConnection, request: PreparedRequest) -> bool:
+        """Whether the server, or the proxy, has other addresses than that of the connection."""
+        endpoint = request.endpoint if request.proxy is None else request.proxy.endpoint
+        return not endpoint.is_ip_address and self._connections.has_moved(endpoint.host, connection.peer_address)
+
     async def _exchange(
         self, transport: asyncio.Transport, protocol: StatusProtocol, request: PreparedRequest
     ) -> HttpResponse:
@@ -227,15 +236,20 @@ class HttpSession:
 
     async def send(self, request: PreparedRequest) -> HttpResponse:
         connection = self._connection
-        if connection is not None:
-            if self._is_reused:
-                self._is_reused = False
-                with step("reuse", REUSE_STEP_DETAIL):
-                    pass
-            if (response := await self._send_reused(connection, request)) is not None:
-                return response
+        if connection is not None and self._is_reused:
+            self._is_reused = False
+            connection = self._unless_moved(connection, request)
+        if connection is not None and (response := await self._send_reused(connection, request)) is not None:
+            return response
         self._connection = _OpenConnection(*await self._client._connect(request))
         return await self._client._exchange(*self._connection, request)
+
+    def _unless_moved(self, connection: _OpenConnection, request: PreparedRequest) -> _OpenConnection | None:
+        if self._client._has_moved(connection, request):
+            connection.abort()
+            return None
+        with step("reuse", REUSE_STEP_DETAIL):
+            return connection
 
     async def _send_reused(self, connection: _OpenConnection, request: PreparedRequest) -> HttpResponse | None:
         """None if the server has closed the connection, so that the request needs a new one."""

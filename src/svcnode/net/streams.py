@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from svcnode.core.codes import ReasonCode
+from svcnode.net.connect import peer_address
 from svcnode.net.os_errors import CodedOSError
 from svcnode.net.tls import connect_tls, upgrade_transport
 
@@ -57,6 +58,10 @@ class Streams(NamedTuple):
     def unread(self) -> bytes:
         """Received but not yet read. asyncio has no public way to get it once the connection is lost."""
         return bytes(self.reader._buffer)  # type: ignore[attr-defined]
+
+    @property
+    def peer_address(self) -> str:
+        return peer_address(self.writer.transport)
 
     def abort(self) -> None:
         """Close at once; `close()` would wait until the peer has received everything."""

@@ -60,6 +60,16 @@ class step:  # noqa: N801  used as a statement: `with step("connect", "127.0.0.1
 
 
 @contextmanager
+def interrupts(name: str) -> Iterator[None]:
+    """If the block is cancelled, this step was interrupted. For steps that run and are recorded in other tasks."""
+    try:
+        yield
+    except CancelledError as exc:
+        exc.__dict__.setdefault("step", name)
+        raise
+
+
+@contextmanager
 def attach_progress(progress: Callable[[], str]) -> Iterator[None]:
     """If the block is cancelled, attach a text about its progress to the exception, for the reason of the verdict."""
     try:

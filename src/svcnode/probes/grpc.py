@@ -26,7 +26,7 @@ from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_s
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.text import suggestion, type_name
-from svcnode.net.connect import TcpEndpoint
+from svcnode.net.connect import TcpEndpoint, peer_address
 from svcnode.net.streams import ResponseTooLargeError
 from svcnode.net.tls import connect_tls
 from svcnode.probes.base import CheckError
@@ -132,6 +132,9 @@ class GrpcProbe(SessionProbe["_Http2Client"]):
             message = driver_error_text(Exception(unquote(response.message))) if response.message else "no message"
             text = f"gRPC status {status}, {message}"
         return CheckError(text, code_for_grpc_status(int(status)))
+
+    def peer_address(self, connection: _Http2Client) -> str:
+        return peer_address(connection.transport)
 
     def abort(self, connection: _Http2Client) -> None:
         connection.transport.abort()

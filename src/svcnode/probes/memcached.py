@@ -56,6 +56,9 @@ class MemcachedProbe(SessionProbe[Streams]):
     def reset_byte_count(self, connection: Streams) -> None:
         connection.reset_byte_count()
 
+    def peer_address(self, connection: Streams) -> str:
+        return connection.peer_address
+
     def abort(self, connection: Streams) -> None:
         connection.abort()
 

@@ -27,7 +27,7 @@ from asyncmy.errors import InternalError, MySQLError, OperationalError, Programm
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.net.connect import TcpEndpoint
+from svcnode.net.connect import TcpEndpoint, peer_address
 from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError
 from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
@@ -246,6 +246,9 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
 
     def reset_byte_count(self, connection: _MysqlConnection) -> None:
         connection.reset_byte_count()
+
+    def peer_address(self, connection: _MysqlConnection) -> str:
+        return peer_address(connection._transport)
 
     def abort(self, connection: _MysqlConnection) -> None:
         connection.close()

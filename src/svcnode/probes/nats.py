@@ -216,6 +216,9 @@ class NatsProbe(LoginProbe[_NatsSession]):
     def reset_byte_count(self, connection: _NatsSession) -> None:
         connection.transport.streams.reset_byte_count()
 
+    def peer_address(self, connection: _NatsSession) -> str:
+        return connection.transport.streams.peer_address
+
     def abort(self, connection: _NatsSession) -> None:
         connection.transport.close()
         for task in _client_tasks(connection.client):

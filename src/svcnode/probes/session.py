@@ -79,6 +79,10 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
     def abort(self, connection: C) -> None:
         """Close the connection at once, in any state, without waiting."""
 
+    def peer_address(self, connection: C) -> str:
+        """The IP address of the server. If a kind returns it, `reuse` notices that the name has moved."""
+        return ""
+
     def reset_byte_count(self, connection: C) -> None:
         """A new check begins on a reused connection."""
 
@@ -93,7 +97,7 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
 
     async def check(self) -> Verdict:
         try:
-            reused = self._connections.take()
+            reused = self._take_connection()
             if reused is not None and (verdict := await self._check_reused(reused)) is not None:
                 return verdict
             return await self._check_and_release(await self.open())
@@ -101,6 +105,14 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
             raise  # a fault on this machine, such as a missing file
         except Exception as exc:  # noqa: BLE001  drivers raise any type for an unexpected response
             return self._verdict_for_error(exc)
+
+    def _take_connection(self) -> C | None:
+        """The connection of an earlier check, unless its host has moved since."""
+        connection = self._connections.take()
+        if connection is None or not self._connections.has_moved(self.url.host, self.peer_address(connection)):
+            return connection
+        self.abort(connection)  # the old host may not respond any more
+        return None
 
     async def _check_reused(self, connection: C) -> Verdict | None:
         """None if the connection failed: the server may have closed it, and only a new connection shows its state."""
