@@ -1,0 +1,76 @@
+"""A small file system of its own, which can be filled and frozen. Needs root and a loop device."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze")
+
+
+class LoopDisk:
+    """An ext4 file system in a file, mounted at `path` inside the block; skips where that is not possible."""
+
+    def __init__(self, path: Path, *, size_bytes: int = 48 * 1024**2) -> None:
+        self.path = path
+        self._image = path.with_name(f"{path.name}.img")
+        self._size_bytes = size_bytes
+
+    def __enter__(self) -> Self:
+        if os.geteuid() != 0:
+            pytest.skip("a file system can be mounted by root only")
+        if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+            pytest.skip(f"not installed: {', '.join(missing)}")
+        self.path.mkdir(parents=True)
+        with self._image.open("wb") as image:
+            image.truncate(self._size_bytes)
+        # Without a journal and without blocks for root, it is full when it is full for every user.
+        _run("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-O", "^has_journal", str(self._image))
+        _run("mount", "-o", "loop", str(self._image), str(self.path))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["fsfreeze", "--unfreeze", self.path], capture_output=True, check=False)
+        subprocess.run(["umount", "--lazy", self.path], check=True)
+        self._image.unlink()
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        filler = self.path / "filler"
+        with filler.open("wb", buffering=0) as file:
+            for size in (1024 * 1024, 4096):
+                try:
+                    while True:
+                        file.write(bytes(size))
+                except OSError as exc:
+                    if exc.errno != errno.ENOSPC:
+                        raise
+        try:
+            yield
+        finally:
+            filler.unlink()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """A write waits until the end of the block, and cannot be interrupted."""
+        _run("fsfreeze", "--freeze", str(self.path))
+        try:
+            yield
+        finally:
+            _run("fsfreeze", "--unfreeze", str(self.path))
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{command[0]} failed: {done.stderr.strip()}")
