@@ -50,6 +50,7 @@ KINDS = {
     "postgres": "svcnode.probes.postgresql:PostgresqlProbe [postgresql]",
     "postgresql": "svcnode.probes.postgresql:PostgresqlProbe [postgresql]",
     "redis": "svcnode.probes.redis:RedisProbe [redis]",
+    "redis+sentinel": "svcnode.probes.redis_sentinel:RedisSentinelProbe [redis]",
     "rediss": "svcnode.probes.redis:RedisProbe [redis]",
     "sqlite": "svcnode.probes.sqlite:SqliteProbe",
     "svc+http": "svcnode.probes.svc:SvcProbe",
@@ -97,12 +98,12 @@ def make_probe(
 
 
 def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401
-    from svcnode.probes.interpolate import interpolate
-    from svcnode.probes.options import parse_options
+    from svcnode.probes.interpolate import interpolate, interpolate_url
+    from svcnode.probes.options import URL_OPTIONS, parse_options
 
     for name, value in given.items():
         try:
-            given[name] = interpolate(value, environ)
+            given[name] = (interpolate_url if name in URL_OPTIONS else interpolate)(value, environ)
         except InvalidValueError as exc:
             raise OptionError(name, str(exc)) from exc
     return parse_options(kind, given)

@@ -1,18 +1,20 @@
-"""Redis and its replicas."""
+"""Redis, its replicas, a Redis Cluster, and a Sentinel."""
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from tests.support.servers.base import RealServer, ToolError, wait_until
+from tests.support.servers.base import RealServer, ToolError, free_port, wait_until
 from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.support.certificates import Certificate
@@ -23,6 +25,8 @@ MAX_CLIENTS = 10
 STALL_KEYS = 5_000
 STALL_KEY_BYTES = 1_024
 STALL_DELAY_US = 20_000
+MASTER_NAME = "mymaster"
+CLUSTER_SLOTS = 16_384
 
 
 class RedisServer(RealServer):
@@ -63,6 +67,7 @@ class RedisServer(RealServer):
             "dir": self.folder,
             "maxclients": MAX_CLIENTS,
             "save": "",
+            "enable-protected-configs": "local",
             "rdbcompression": "no",
             "loading-process-events-interval-bytes": STALL_KEY_BYTES,
             "key-load-delay": self._load_delay_us,
@@ -127,6 +132,43 @@ class RedisServer(RealServer):
         self.wait_until_ready()
 
     @contextmanager
+    def setting(self, name: str, value: str, default: str) -> Iterator[None]:
+        assert self.cli("CONFIG", "SET", name, value) == "OK", self.log_tail()
+        yield
+        assert self.cli("CONFIG", "SET", name, default) == "OK", self.log_tail()
+
+    def out_of_memory(self) -> AbstractContextManager[None]:
+        return self.setting("maxmemory", "1", "0")
+
+    def without_replicas(self) -> AbstractContextManager[None]:
+        """It requires a replica for each write, and has none."""
+        return self.setting("min-replicas-to-write", "1", "0")
+
+    @contextmanager
+    def writes_paused(self) -> Iterator[None]:
+        assert self.cli("CLIENT", "PAUSE", "600000", "WRITE") == "OK"
+        yield
+        assert self.cli("CLIENT", "UNPAUSE") == "OK"
+
+    @contextmanager
+    def storage_full(self) -> Iterator[None]:
+        """Its append-only file is on a full file system. Needs root; the server loses its data."""
+        disk = self.folder / "disk"
+        disk.mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
+        try:
+            assert self.cli("CONFIG", "SET", "dir", str(disk), "appendonly", "yes") == "OK", self.log_tail()
+            wait_until(lambda: "aof_rewrite_in_progress:0" in self.cli("INFO", "persistence"), "rewritten")
+            self.cli("EVAL", "redis.call('SET', 'large', string.rep('x', 200000))", "0")
+            wait_until(lambda: self.cli("PING").startswith("MISCONF"), "refusing writes")
+            yield
+            self.cli("CONFIG", "SET", "appendonly", "no")
+            assert self.cli("CONFIG", "SET", "dir", str(self.folder)) == "OK", self.log_tail()
+            self.cli("FLUSHALL")
+        finally:
+            subprocess.run(["umount", "--lazy", disk], check=True)
+
+    @contextmanager
     def exhaust(self) -> Iterator[None]:
         """Hold all connections except those to other servers."""
         others = "".join(self.cli("CLIENT", "LIST", "TYPE", kind) for kind in ("master", "replica")).count(" addr=")
@@ -153,3 +195,123 @@ class RedisReplica(RedisServer):
 
     def is_following(self) -> bool:
         return "master_link_status:up" in self.cli("INFO", "replication")
+
+
+class RedisMember(RedisServer):
+    """A primary of a `RedisCluster`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.bus_port = free_port()
+        self.other_members: list[RedisMember] = []
+
+    def options(self) -> dict[str, object]:
+        return super().options() | {
+            "cluster-enabled": "yes",
+            "cluster-port": self.bus_port,
+            "cluster-node-timeout": 500,
+            "maxclients": 100,
+        }
+
+    def state(self) -> str:
+        return dict(line.split(":", 1) for line in self.cli("CLUSTER", "INFO").split())["cluster_state"]
+
+    def is_ready(self) -> bool:
+        return super().is_ready() and (self.state() == "ok" or not self.other_members)
+
+
+class RedisCluster:
+    """Three primaries without replicas. If one is killed, the cluster is down, since its slots are missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.members = [RedisMember(folder / f"m{number}") for number in range(3)]
+
+    def __enter__(self) -> Self:
+        try:
+            for member in self.members:
+                member.start()
+                member.wait_until_ready()
+            first, *others = self.members
+            for number, member in enumerate(self.members):
+                start, end = (CLUSTER_SLOTS * each // len(self.members) for each in (number, number + 1))
+                assert member.cli("CLUSTER", "ADDSLOTSRANGE", str(start), str(end - 1)) == "OK"
+                member.other_members = [each for each in self.members if each is not member]
+            for other in others:
+                address = (other.host, str(other.port), str(other.bus_port))
+                assert first.cli("CLUSTER", "MEET", *address) == "OK"
+            for member in self.members:
+                member.wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        for member in self.members:
+            member.kill()
+
+
+class RedisSentinel(RealServer):
+    """A Sentinel that watches one master under `MASTER_NAME`, and fails over alone."""
+
+    def __init__(
+        self, folder: Path, master: RedisServer, *, password: str = "", certificate: Certificate | None = None
+    ) -> None:
+        super().__init__(folder)
+        self.master = master
+        self.password = password
+        self.certificate = certificate
+
+    @property
+    def url(self) -> str:
+        return self._url(self.master.password)
+
+    @property
+    def bad_credentials_url(self) -> str:
+        return self._url("not-the-password")
+
+    def _url(self, password: str) -> str:
+        return f"redis+sentinel://{f':{password}@' if password else ''}{self.host}:{self.port}/{MASTER_NAME}"
+
+    def command(self) -> Sequence[str]:
+        config = self.folder / "sentinel.conf"
+        if not config.exists():  # the Sentinel changes it
+            config.write_text("".join(f"{line}\n" for line in self._settings()))
+        return [program("redis-server", PACKAGE), str(config), "--sentinel"]
+
+    def _settings(self) -> Iterator[str]:
+        yield f"bind {self.host}"
+        yield f"dir {self.folder}"
+        if self.certificate is None:
+            yield f"port {self.port}"
+        else:
+            yield from ("port 0", f"tls-port {self.port}", "tls-auth-clients no", "tls-replication yes")
+            yield f"tls-cert-file {self.certificate.certificate}"
+            yield f"tls-key-file {self.certificate.key}"
+            yield f"tls-ca-cert-file {self.certificate.certificate}"
+        if self.password:
+            yield f"requirepass {self.password}"
+        yield f"sentinel monitor {MASTER_NAME} {self.master.host} {self.master.port} 1"
+        if self.master.password:
+            yield f"sentinel auth-pass {MASTER_NAME} {self.master.password}"
+        yield f"sentinel down-after-milliseconds {MASTER_NAME} 500"
+        yield f"sentinel failover-timeout {MASTER_NAME} 2000"
+
+    def environ(self) -> Mapping[str, str]:
+        return {"REDISCLI_AUTH": self.password} if self.password else {}
+
+    def cli(self, *arguments: str) -> str:
+        tls = [] if self.certificate is None else ["--tls", "--cacert", str(self.certificate.certificate)]
+        return self.run(program("redis-cli", PACKAGE), "-h", self.host, "-p", str(self.port), *tls, *arguments)
+
+    def is_ready(self) -> bool:
+        return self.cli("PING") == "PONG"
+
+    def master_port(self) -> int:
+        return int(self.cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME).split()[1])
+
+    def knows_replicas(self) -> bool:
+        return "slaves=0" not in self.cli("INFO", "sentinel")

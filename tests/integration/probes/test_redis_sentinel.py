@@ -1,0 +1,210 @@
+"""redis+sentinel:// against real Sentinels and masters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import OptionError, ProbeError
+from svcnode.probes import make_probe
+from tests.support.backends import Backend, sending, unresponsive
+from tests.support.http_server import becomes_true
+from tests.support.probe_assertions import assert_no_leaks_when_cancelled, client_count
+from tests.support.servers.base import wait_until
+from tests.support.servers.redis import MASTER_NAME, RedisSentinel, RedisServer
+from tests.support.verdicts import (
+    CONNECTION_CLOSED,
+    CONNECTION_REFUSED,
+    PROTOCOL_ERROR,
+    READY,
+    UNEXPECTED_RESPONSE,
+    failed,
+    not_ready,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.certificates import Certificate
+
+PASSWORD = "ledger-password"
+AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
+TIMEOUT = failed(ReasonCode.TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("master"), password=PASSWORD) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sentinel(master: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSentinel]:
+    with RedisSentinel(tmp_path_factory.mktemp("sentinel"), master) as sentinel:
+        yield sentinel
+
+
+def test_the_master_that_a_sentinel_names_is_checked(
+    check: CheckRunner, sentinel: RedisSentinel, master: RedisServer
+) -> None:
+    assert check(sentinel.url) == READY
+    assert check(f"{sentinel.url}/3", write="in three") == READY
+    assert master.cli("-n", "3", "EXISTS", "in three") == "1"
+    assert check(f"redis+sentinel://127.0.0.1:{sentinel.port}/{MASTER_NAME}", password=PASSWORD, db=1) == READY
+    assert [name for name, *_ in check.steps(sentinel.url)] == [
+        *("connect", "log in"),
+        *("connect", "log in", "exchange"),
+        "exchange",
+    ]
+
+
+def test_a_check_leaves_nothing_open(check: CheckRunner, sentinel: RedisSentinel) -> None:
+    others = client_count(sentinel.port)
+    assert check.leaks_nothing(sentinel.url) == READY
+    assert_no_leaks_when_cancelled(check, sentinel.url, write=True)
+    assert becomes_true(lambda: client_count(sentinel.port) <= others)
+
+
+def test_the_connection_to_the_sentinel_can_be_reused(check: CheckRunner, sentinel: RedisSentinel) -> None:
+    opening, rest = ["connect", "log in"], ["connect", "log in", "exchange", "exchange"]
+    results = check.sequence(sentinel.url, lambda: None, reuse=True)
+    assert results == [(READY, [*opening, *rest]), (READY, ["reuse", *rest])]
+
+
+def test_the_reasons_of_the_master_have_its_address(
+    check: CheckRunner, sentinel: RedisSentinel, master: RedisServer
+) -> None:
+    verdict = check(sentinel.bad_credentials_url)
+    assert verdict == AUTH_FAILED
+    assert verdict.reason.endswith(f"redis://127.0.0.1:{master.port}")
+    with master.out_of_memory():
+        assert check(sentinel.url) == not_ready(ReasonCode.OUT_OF_MEMORY)
+    master.freeze()
+    try:
+        assert check.times_out(sentinel.url, "log in") == TIMEOUT
+    finally:
+        master.thaw()
+    with master.writes_paused():
+        assert check.times_out(sentinel.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
+
+
+def test_an_unknown_master_is_failed(check: CheckRunner, sentinel: RedisSentinel) -> None:
+    assert check(f"redis+sentinel://127.0.0.1:{sentinel.port}/other") == failed(ReasonCode.NOT_FOUND)
+
+
+def test_a_sentinel_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        assert check.times_out(f"redis+sentinel://{backend.address}/m", "exchange") == TIMEOUT
+
+
+def test_a_sentinel_is_not_a_server_and_the_reason_names_the_scheme(
+    check: CheckRunner, sentinel: RedisSentinel, master: RedisServer
+) -> None:
+    verdict = check(f"redis://127.0.0.1:{sentinel.port}")
+    assert verdict == PROTOCOL_ERROR
+    assert "redis+sentinel://" in verdict.reason
+    verdict = check(f"redis+sentinel://127.0.0.1:{master.port}/{MASTER_NAME}")
+    assert verdict == PROTOCOL_ERROR
+    assert "redis://" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("response", "verdict"),
+    [
+        (b"*1\r\n$1\r\na\r\n", UNEXPECTED_RESPONSE),
+        (b"*2\r\n$1\r\na\r\n$1\r\n0\r\n", UNEXPECTED_RESPONSE),
+        (b"*2\r\n$3\r\na b\r\n$4\r\n6379\r\n", UNEXPECTED_RESPONSE),
+        (b"*2\r\n$1\r\na\r\n$1\r\nx\r\n", PROTOCOL_ERROR),
+        (b":1\r\n", UNEXPECTED_RESPONSE),
+        (b"", CONNECTION_CLOSED),
+        (b"-ERR no\r\n", failed(ReasonCode.SERVER_ERROR)),
+    ],
+)
+def test_a_response_that_is_not_an_address_is_failed(check: CheckRunner, response: bytes, verdict: object) -> None:
+    with Backend(sending(response)) as backend:
+        assert check(f"redis+sentinel://{backend.address}/m") == verdict
+
+
+def test_a_sentinel_may_have_its_own_password_and_users(
+    check: CheckRunner, master: RedisServer, tmp_path: Path
+) -> None:
+    with RedisSentinel(tmp_path, master, password="sentinel-password") as sentinel:
+        assert check(sentinel.url, sentinel_password="sentinel-password") == READY
+        verdict = check(sentinel.url)
+        assert verdict == failed(ReasonCode.AUTH_REQUIRED)
+        assert "sentinel_password" in verdict.reason
+        verdict = check(sentinel.url, sentinel_password="not-the-sentinel-password")
+        assert verdict == AUTH_FAILED
+        assert "not-the-sentinel-password" not in verdict.reason
+        sentinel.cli("ACL", "SETUSER", "monitor", "reset", "on", ">monitor-password", "+ping")
+        login = {"sentinel_username": "monitor", "sentinel_password": "monitor-password"}
+        verdict = check(sentinel.url, **login)
+        assert verdict == failed(ReasonCode.PERMISSION_DENIED)
+        assert "+sentinel|get-master-addr-by-name" in verdict.reason
+        sentinel.cli("ACL", "SETUSER", "monitor", "+sentinel|get-master-addr-by-name")
+        assert check(sentinel.url, **login) == READY
+
+
+def test_tls_is_used_for_both_servers(check: CheckRunner, certificate: Certificate, tmp_path: Path) -> None:
+    tls = {"tls": True, "ca": str(certificate.certificate)}
+    with (
+        RedisServer(tmp_path / "master", certificate=certificate) as master,
+        RedisSentinel(tmp_path / "sentinel", master, certificate=certificate) as sentinel,
+    ):
+        assert check(sentinel.url, **tls) == READY
+        handshakes = [step for step in check.steps(sentinel.url, **tls) if step[0] == "handshake"]
+        assert len(handshakes) == 2
+        assert check(sentinel.url, tls=True) == failed(ReasonCode.TLS_UNTRUSTED)
+
+
+def test_a_check_follows_a_failover_to_the_new_master(check: CheckRunner, tmp_path: Path) -> None:
+    with (
+        RedisServer(tmp_path / "first") as first,
+        first.replica(tmp_path / "second") as second,
+        RedisSentinel(tmp_path / "sentinel", first) as sentinel,
+    ):
+        wait_until(sentinel.knows_replicas, "the replica is known")
+        assert check(sentinel.url, write="first") == READY
+        assert first.cli("EXISTS", "first") == "1"
+        first.kill()
+        assert check(sentinel.url) == CONNECTION_REFUSED
+        wait_until(lambda: sentinel.master_port() == second.port, "failed over")
+        assert becomes_true(lambda: check(sentinel.url, write="second") == READY)
+        assert second.cli("EXISTS", "second") == "1"
+
+
+def test_a_replica_that_the_sentinel_names_is_not_ready(
+    check: CheckRunner, master: RedisServer, tmp_path: Path
+) -> None:
+    """As between a failover and the time when this Sentinel knows of it."""
+    with master.replica(tmp_path) as replica:
+        port = str(replica.port)
+        address = b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%b\r\n" % (len(port), port.encode())
+        with Backend(sending(address)) as backend:
+            verdict = check(f"redis+sentinel://:{PASSWORD}@{backend.address}/m")
+    assert verdict == not_ready(ReasonCode.WRONG_ROLE)
+
+
+@pytest.mark.parametrize("path", ["", "/", "//0", "/m/x", "/m/0/1", "/m?db=1", "/%00"])
+def test_a_url_without_the_name_of_a_master_is_rejected(path: str) -> None:
+    with pytest.raises(ProbeError):
+        make_probe(f"redis+sentinel://127.0.0.1{path}")
+
+
+@pytest.mark.parametrize(
+    ("option", "options"),
+    [
+        ("role", {"role": "primary"}),
+        ("sentinel_password", {"sentinel_username": "me"}),
+        ("ca", {"ca": "/etc/svcnode/ca.pem"}),
+        ("db", {"url": "redis+sentinel://127.0.0.1/m/1", "db": 1}),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_rejected(option: str, options: dict[str, object]) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_probe({"url": "redis+sentinel://127.0.0.1/m", **options})
+    assert caught.value.option == option
