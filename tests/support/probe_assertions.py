@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 CHECK_TIMEOUT_S = 0.2
 # Of checks that hang in a certain step: on a busy machine the first ones are too short to reach it.
 TIMEOUTS_S = (CHECK_TIMEOUT_S, 1.0, 5.0, 20.0)
-TIMEOUT_CODES = {"connect": ReasonCode.CONNECT_TIMEOUT, "handshake": ReasonCode.TLS_TIMEOUT}
+TIMEOUT_CODES = {
+    "connect": ReasonCode.CONNECT_TIMEOUT,
+    "handshake": ReasonCode.TLS_TIMEOUT,
+    "write": ReasonCode.WRITE_TIMEOUT,
+}
 REUSED = ("reuse", REUSE_STEP_DETAIL, True)
 INCOMPLETE_RESPONSE = CONNECTION_CLOSED
 

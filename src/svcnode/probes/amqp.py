@@ -1,9 +1,11 @@
 """`amqp://user:password@host:port/vhost`, `amqps://…` with TLS: an AMQP 0-9-1 broker, such as RabbitMQ.
 
-ready      the login succeeds, a channel opens, and `queue` exists if it is set
-not ready  the certificate expires within `min_cert_days`
-failed     the broker reports an error, such as wrong credentials, unknown vhost or queue, too many connections;
-           connection refused, host unreachable, certificate not trusted
+ready      the login succeeds, a channel opens, `queue` exists if it is set, and the broker confirms a message if
+           `write` is set
+not ready  the broker blocks this connection because of an alarm of its memory or disk, which RabbitMQ reports only to a
+           client that publishes, so with `write`; the certificate expires within `min_cert_days`
+failed     the broker reports an error, such as wrong credentials, unknown vhost or queue, too many connections; it does
+           not accept or not confirm the message; connection refused, host unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer
 """
 
@@ -18,23 +20,33 @@ import aiormq
 from aiormq.channel import EXCEPTION_MAPPING as CHANNEL_ERRORS
 from aiormq.connection import EXCEPTION_MAPPING as CONNECTION_ERRORS
 from aiormq.connection import FrameReceiver, TransportFactory
-from aiormq.exceptions import AMQPError, AuthenticationError, ChannelNotFoundEntity, ProtocolSyntaxError
+from aiormq.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelNotFoundEntity,
+    DeliveryError,
+    ProtocolSyntaxError,
+    PublishError,
+)
+from pamqp.commands import Basic
 from pamqp.commands import Connection as ConnectionFrames
 from yarl import URL
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Verdict
+from svcnode.core.model import Outcome, Verdict
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import Streams, open_streams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
+from svcnode.probes.options import DEFAULT_WRITE_TARGET, WriteTarget
 from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
+    from aiormq.abc import AbstractChannel
     from aiormq.connection import ReceivedFrame
     from pamqp.base import Frame
     from pamqp.frame import FrameTypes
@@ -50,6 +62,7 @@ _CODES = {
     _ACCESS_REFUSED: ReasonCode.PERMISSION_DENIED,
     _NOT_FOUND: ReasonCode.NOT_FOUND,
     405: ReasonCode.LOCKED,
+    406: ReasonCode.WRITE_FAILED,  # precondition failed: the queue of the write exists with other arguments
     540: ReasonCode.NOT_SUPPORTED,
 }
 _REPLY_CODES: dict[type, int] = {error: code for code, error in (*CONNECTION_ERRORS.items(), *CHANNEL_ERRORS.items())}
@@ -59,6 +72,18 @@ _NOT_ALLOWED_CODES = (
     (" not found", ReasonCode.NOT_FOUND),
     (" is down", ReasonCode.UNHEALTHY),
 )
+# Parts of the reason of connection.blocked, such as "low on memory & disk".
+_ALARM_CODES = (("disk", ReasonCode.STORAGE_FULL), ("memory", ReasonCode.OUT_OF_MEMORY))
+# Of the queue that the check declares. A broker rejects a second declaration with other arguments, so that a change
+# breaks the checks of older versions.
+_WRITE_QUEUE_ARGUMENTS: Any = {"x-expires": 60_000, "x-max-length": 1}  # ms without a check; messages
+# A durable queue stays on its home node, and cannot be used while that is down. The other nodes of a cluster then use
+# another queue.
+_WRITE_QUEUE_SUFFIXES = ("", ".2", ".3")
+_WRITE_TTL_MS = "1000"
+# A broker with an alarm does not read from a connection that publishes, and notices that it was closed only when a
+# heartbeat cannot be sent, after half of this time.
+_WRITE_HEARTBEAT_S = 4
 
 
 class _OpenStreamsFactory(TransportFactory):
@@ -72,13 +97,24 @@ class _OpenStreamsFactory(TransportFactory):
 
 
 class _AmqpConnection(aiormq.Connection):
-    """Reports why the broker rejects a login; the driver only reports an unexpected frame."""
+    """Reports why the broker rejects a login or blocks the connection; the driver only reports an unexpected frame."""
+
+    alarm: CheckError | None = None
+    streams: Streams
 
     @staticmethod
     async def _rpc(
         request: Frame, writer: asyncio.StreamWriter, frame_receiver: FrameReceiver, wait_response: bool = True
     ) -> FrameTypes | None:
         return await aiormq.Connection._rpc(request, writer, _CloseFrameReceiver(frame_receiver), wait_response)
+
+    async def _Connection__handle_connection_blocked(self, frame: ConnectionFrames.Blocked) -> None:  # noqa: N802
+        """Called by the driver, which would only log it. Every call that waits for the broker gets the exception."""
+        text = _one_line(frame.reason)
+        code = next((code for part, code in _ALARM_CODES if part in text), ReasonCode.WRITE_FAILED)
+        self.alarm = CheckError(f"the broker accepts no messages: {text}", code, Outcome.NOT_READY)
+        self.streams.abort()  # the broker does not read, so it would not respond to a close
+        raise self.alarm
 
 
 class _CloseFrameReceiver(FrameReceiver):
@@ -96,13 +132,14 @@ class _CloseFrameReceiver(FrameReceiver):
 @dataclass(frozen=True, slots=True)
 class _AmqpSession:
     streams: Streams
-    connection: aiormq.Connection
+    connection: _AmqpConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AmqpProbe(LoginProbe[_AmqpSession]):
     vhost: str = ""  # without it, the path of the URL, and without that "/"
     queue: str = ""  # must exist
+    write: WriteTarget = ""  # a queue
     _endpoint: TcpEndpoint = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,7 +148,7 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             raise ProbeError("only a vhost may follow the host, with %2F for a / in its name: amqp://host:port/vhost")
         if path and self.vhost:
             raise OptionError("vhost", "is also set in the URL; remove one of the two")
-        for name, text in (("vhost", self.vhost or unquote(path)), ("queue", self.queue)):
+        for name, text in (("vhost", self.vhost or unquote(path)), ("queue", self.queue), ("write", self.write)):
             if len(text.encode()) > _MAX_NAME_BYTES:
                 raise OptionError(name, f"is longer than {_MAX_NAME_BYTES} bytes, the limit of AMQP")
         self.credentials()
@@ -133,7 +170,7 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             streams.abort()
             raise
 
-    async def _log_in(self, streams: Streams) -> aiormq.Connection:
+    async def _log_in(self, streams: Streams) -> _AmqpConnection:
         username, password = self.credentials()
         url = URL.build(
             scheme="amqp",  # the streams already use TLS if they should
@@ -141,25 +178,52 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             password=password or "guest",
             host=self._endpoint.host,
             port=self._endpoint.port,
-            query={"heartbeat": "0", "name": "svcnode"},
+            query={"heartbeat": str(_WRITE_HEARTBEAT_S if self.write else 0), "name": "svcnode"},
         )
         connection = _AmqpConnection(url, transport_factory=_OpenStreamsFactory(streams))
+        connection.streams = streams
         connection.vhost = self.vhost or unquote(self.url.path.removeprefix("/")) or "/"
         await connection.connect()
         connection.server_properties.setdefault("capabilities", {})  # the driver needs it; not every broker sends it
         return connection
 
     async def check_connection(self, connection: _AmqpSession) -> Verdict:
-        with _translated_errors(connection.streams):
-            channel = await connection.connection.channel(publisher_confirms=False)
-            if self.queue:
-                try:
-                    await channel.queue_declare(self.queue, passive=True)
-                except ChannelNotFoundEntity as exc:
-                    return _broker_error(_NOT_FOUND, exc.args[-1]).verdict(self.url)
-            await channel.close()
+        try:
+            with _translated_errors(connection.streams):
+                await self._exchange(connection.connection)
+        except Exception:
+            if connection.connection.alarm is not None:
+                raise connection.connection.alarm from None
+            raise
         verdict = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
         return verdict or READY
+
+    async def _exchange(self, connection: _AmqpConnection) -> None:
+        if self.write and not connection.publisher_confirms:
+            raise CheckError("the broker does not support publisher confirms", ReasonCode.NOT_SUPPORTED)
+        channel = await connection.channel(publisher_confirms=bool(self.write))
+        if self.queue:
+            await channel.queue_declare(self.queue, passive=True)
+        if self.write:
+            with step("write"):
+                channel = await self._write(connection, channel)
+        await channel.close()
+
+    async def _write(self, connection: _AmqpConnection, channel: AbstractChannel) -> AbstractChannel:
+        """Publish one message. The channel, or another one if the broker closed it."""
+        queue = self.write
+        if queue == DEFAULT_WRITE_TARGET:
+            channel, queue = await _declare_queue(connection, channel)
+        # Persistent, so that it is confirmed when it is on disk. With a body: a broker with an alarm confirms a message
+        # without one.
+        properties = Basic.Properties(delivery_mode=2, expiration=_WRITE_TTL_MS)
+        try:
+            await channel.basic_publish(b"svcnode", routing_key=queue, properties=properties, mandatory=True)
+        except PublishError:  # returned
+            raise CheckError(f'no queue "{queue}"; declare it', ReasonCode.NOT_FOUND) from None
+        except DeliveryError:
+            raise CheckError(f'the broker rejected a message to the queue "{queue}"', ReasonCode.WRITE_FAILED) from None
+        return channel
 
     async def disconnect(self, connection: _AmqpSession) -> None:
         await connection.connection.close()  # otherwise the broker logs a lost client
@@ -167,10 +231,28 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
     def reset_byte_count(self, connection: _AmqpSession) -> None:
         connection.streams.reset_byte_count()
 
+    def peer_address(self, connection: _AmqpSession) -> str:
+        return connection.streams.peer_address
+
     def abort(self, connection: _AmqpSession) -> None:
         for task in (connection.connection._reader_task, connection.connection._writer_task):
             task.cancel()
         connection.streams.abort()
+
+
+async def _declare_queue(connection: _AmqpConnection, channel: AbstractChannel) -> tuple[AbstractChannel, str]:
+    """The first queue whose home node is available, and an open channel."""
+    for suffix in _WRITE_QUEUE_SUFFIXES:
+        if channel.is_closed:
+            channel = await connection.channel()
+        queue = f"{DEFAULT_WRITE_TARGET}{suffix}"
+        try:
+            await channel.queue_declare(queue, durable=True, arguments=_WRITE_QUEUE_ARGUMENTS)
+        except ChannelNotFoundEntity as exc:
+            error = exc
+        else:
+            return channel, queue
+    raise error
 
 
 @contextmanager

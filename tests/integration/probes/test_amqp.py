@@ -15,10 +15,13 @@ from pamqp import commands
 from pamqp.frame import marshal, unmarshal
 
 from svcnode.core.codes import ReasonCode
+from svcnode.probes import make_probe
+from tests.integration.probes.conftest import CheckRunner
 from tests.support.backends import Backend, Peer, close, closed_port, reset, sending, server_tls, unresponsive
 from tests.support.certificates import make_certificate
 from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
+    REUSED,
     assert_all_failed,
     assert_disconnect_is_failed,
     assert_no_leaks,
@@ -34,7 +37,7 @@ from tests.support.probe_assertions import (
 )
 from tests.support.probe_assertions import becomes_true as becomes_true_async
 from tests.support.servers.base import free_port
-from tests.support.servers.rabbitmq import PASSWORD, QUEUE, USER, VHOST, RabbitServer
+from tests.support.servers.rabbitmq import PASSWORD, QUEUE, QUORUM_QUEUE, USER, VHOST, RabbitServer, queue_definition
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
     CONNECTION_REFUSED,
@@ -43,6 +46,7 @@ from tests.support.verdicts import (
     READY,
     TLS_UNTRUSTED,
     failed,
+    not_ready,
 )
 
 if TYPE_CHECKING:
@@ -52,10 +56,11 @@ if TYPE_CHECKING:
     from pamqp.base import Frame
 
     from svcnode.core.model import Verdict
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
     from tests.support.verdicts import ExpectedVerdict
 
+FULL_QUEUE = "full"  # rejects every message
+WRITER, READER = "writer", "reader"  # users with the permissions that a write needs, and with none
 LOST = "client unexpectedly closed TCP connection"  # logged for a client that did not close its session
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 NOT_FOUND = failed(ReasonCode.NOT_FOUND)
@@ -76,7 +81,13 @@ class Broker(RabbitServer):
         made = json.loads(file.read_text())
         made["vhosts"].append({"name": "/"})
         made["vhosts"].append({"name": "forbidden"})
-        made["permissions"].append({**made["permissions"][0], "vhost": "/"})
+        permissions, user = made["permissions"][0], made["users"][0]
+        made["permissions"].append({**permissions, "vhost": "/"})
+        made["users"] += [{**user, "name": name} for name in (WRITER, READER)]
+        least = {**permissions, "configure": "^svcnode_write", "write": r"^amq\.default$", "read": "^$"}
+        made["permissions"].append({**least, "user": WRITER})
+        made["permissions"].append({**least, "user": READER, "configure": "^$", "write": "^$"})
+        made["queues"].append(queue_definition(FULL_QUEUE, {"x-max-length": 0, "x-overflow": "reject-publish"}))
         file.write_text(json.dumps(made))
         with (self.folder / "rabbitmq.conf").open("a") as config:
             config.write(f"listeners.ssl.1 = {self.host}:{self.tls_port}\n")
@@ -166,6 +177,78 @@ def test_a_frozen_broker_is_failed_at_the_deadline(check: CheckRunner, broker: B
     finally:
         broker.thaw()
     assert becomes_true(lambda: not client_count(broker.port))
+
+
+# ---- write
+
+
+WRITE = ("write", "", True)
+OWN_QUEUE = "svcnode_write"
+DISK_ALARM = not_ready(ReasonCode.STORAGE_FULL)
+MEMORY_ALARM = not_ready(ReasonCode.OUT_OF_MEMORY)
+PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
+
+
+def message_counts(broker: RabbitServer) -> dict[str, int]:
+    lines = broker.control("list_queues", "--no-table-headers", "-p", VHOST, "name", "messages").splitlines()
+    return {name: int(count) for name, count in (line.split() for line in lines)}
+
+
+def test_a_broker_that_confirms_a_message_is_ready(
+    check: CheckRunner, broker: Broker, certificate: Certificate
+) -> None:
+    assert assert_no_leaks(check, broker.url, broker.port, write=True) == READY
+    assert check.steps(broker.url, write=True)[2:] == [WRITE, ("exchange", "", True)]
+    assert check(broker.tls_url, ca=str(certificate.certificate), write=True) == READY
+    assert check(broker.url, write=QUEUE) == READY
+    assert becomes_true(lambda: message_counts(broker) == {QUEUE: 0, FULL_QUEUE: 0, OWN_QUEUE: 0})
+
+
+def test_a_queue_that_is_written_to_must_exist_and_accept_the_message(check: CheckRunner, broker: Broker) -> None:
+    assert check(broker.url, write="invoices") == NOT_FOUND
+    assert check(broker.url, write=FULL_QUEUE) == failed(ReasonCode.WRITE_FAILED)
+    assert check(broker.url_with_path("/"), write=QUEUE) == NOT_FOUND
+
+
+def test_a_write_needs_few_permissions(check: CheckRunner, broker: Broker) -> None:
+    url = f"amqp://127.0.0.1:{broker.port}/{VHOST}"
+    assert check(url, username=WRITER, password=PASSWORD, write=True) == READY
+    assert check(url, username=READER, password=PASSWORD, queue=QUEUE) == READY
+    assert check(url, username=READER, password=PASSWORD, write=True) == PERMISSION_DENIED
+    assert check(url, username=READER, password=PASSWORD, write=QUEUE) == PERMISSION_DENIED
+
+
+def test_several_checks_can_write_at_the_same_time(check: CheckRunner, broker: Broker) -> None:
+    async def main() -> None:
+        checks = (make_probe({"url": broker.url, "write": True}).check() for _ in range(8))
+        assert await asyncio.gather(*checks) == [READY] * 8
+
+    check.run(main())
+
+
+def test_a_broker_with_an_alarm_is_not_ready(check: CheckRunner, broker: Broker, certificate: Certificate) -> None:
+    with broker.disk_alarm():
+        assert assert_no_leaks(check, broker.url, broker.port, write=True) == DISK_ALARM
+        assert check(broker.tls_url, ca=str(certificate.certificate), write=QUEUE) == DISK_ALARM
+        assert check(broker.url) == READY  # the broker reports an alarm only to publishers
+        # The broker does not read from a blocked connection, and must notice nevertheless that it was closed.
+        assert becomes_true(lambda: not client_count(broker.port) + client_count(broker.tls_port), 3 * WAIT_TIMEOUT_S)
+    with broker.memory_alarm():
+        assert check(broker.url, write=True) == MEMORY_ALARM
+    assert check(broker.url, write=True) == READY
+
+
+def test_an_alarm_is_found_on_a_reused_connection(check: CheckRunner, broker: Broker) -> None:
+    async def main() -> list[Verdict]:
+        with reusing(broker.url, write=True) as probe:
+            verdicts = [(await check_with_steps(probe))[0]]
+            with broker.disk_alarm():
+                verdicts += [(await check_with_steps(probe))[0] for _ in range(2)]
+            verdicts.append((await check_with_steps(probe))[0])
+            assert (await check_with_steps(probe))[1] == [REUSED, WRITE, ("exchange", "", True)]
+        return verdicts
+
+    assert check.run(main()) == [READY, DISK_ALARM, DISK_ALARM, READY]
 
 
 # ---- amqps
@@ -344,6 +427,38 @@ def test_a_broker_need_not_support_publisher_confirms(check: CheckRunner) -> Non
         assert check(f"amqp://{backend.address}") == READY
 
 
+def test_a_write_needs_publisher_confirms(check: CheckRunner) -> None:
+    start = frame(commands.Connection.Start(server_properties={"product": "another"}, mechanisms="PLAIN"))
+    with Backend(scripted_broker((0, start), *WELCOME[1:], then=unresponsive)) as backend:
+        assert check(f"amqp://{backend.address}", write=True) == failed(ReasonCode.NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("low on memory", MEMORY_ALARM),
+        ("low on disk", DISK_ALARM),
+        ("low on memory & disk", DISK_ALARM),
+        ("closed for the night", not_ready(ReasonCode.WRITE_FAILED)),
+    ],
+)
+def test_a_broker_that_blocks_the_connection_is_not_ready(
+    check: CheckRunner, reason: str, expected: ExpectedVerdict
+) -> None:
+    """Without a write too, if the broker reports it."""
+    blocked = frame(commands.Connection.Blocked(reason))
+    with Backend(scripted_broker(*WELCOME, (1, blocked), then=unresponsive)) as backend:
+        verdict = assert_no_leaks(check, f"amqp://{backend.address}", backend.port)
+    assert verdict == expected
+    assert reason in verdict.reason
+
+
+def test_a_message_that_is_not_confirmed_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    answers = (*WELCOME, (1, CHANNEL), (1, frame(commands.Confirm.SelectOk(), 1)))
+    with Backend(scripted_broker(*answers, then=unresponsive)) as backend:
+        assert_times_out(check, f"amqp://{backend.address}", backend.port, "write", write=QUEUE)
+
+
 def test_without_credentials_the_user_is_guest(check: CheckRunner) -> None:
     received: list[Any] = []
 
@@ -368,6 +483,10 @@ def test_a_connection_can_be_reused(check: CheckRunner, broker: Broker) -> None:
 
 def test_a_tls_connection_can_be_reused(check: CheckRunner, broker: Broker, certificate: Certificate) -> None:
     assert_reused(check, broker.tls_url, broker.tls_port, ca=str(certificate.certificate))
+
+
+def test_a_connection_that_writes_can_be_reused(check: CheckRunner, broker: Broker) -> None:
+    assert_reused(check, broker.url, broker.port, write=True)
 
 
 def test_a_frozen_broker_is_failed_at_the_deadline_on_a_reused_connection(check: CheckRunner, broker: Broker) -> None:
@@ -419,3 +538,23 @@ def test_a_reused_connection_that_the_broker_closed_is_replaced(
 
     with Backend(script) as backend:
         check.run(main(f"amqp://{backend.address}"))
+
+
+# ---- last, because a member of a cluster is killed
+
+
+def test_a_queue_without_its_quorum_is_failed_and_other_writes_succeed(broker: Broker, tmp_path: Path) -> None:
+    """The broker still responds, and reports that the queue exists. Once for both event loops, because it is slow."""
+    checks = [CheckRunner(loop_name) for loop_name in LOOPS]
+    if OWN_QUEUE in message_counts(broker):
+        broker.control("delete_queue", "-p", VHOST, OWN_QUEUE)
+    with RabbitServer(tmp_path, joins=broker) as member:
+        for check in checks:
+            assert check(member.url, write=True) == READY  # this member is the home of the queue
+            for each in (broker, member):
+                assert check(each.url, write=QUORUM_QUEUE) == READY
+    for check in checks:
+        assert check(broker.url, queue=QUORUM_QUEUE) == READY
+        assert_times_out(check, broker.url, broker.port, "write", write=QUORUM_QUEUE)
+        assert check(broker.url, write=True) == READY
+    assert becomes_true(lambda: not client_count(broker.port))

@@ -1,4 +1,4 @@
-"""RabbitMQ without its system service, with its own epmd, a user, a vhost and a queue."""
+"""RabbitMQ without its system service, with its own epmd, a user, a vhost and a queue; alarms; a cluster of two."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # must be escaped in a URL
 VHOST = "ledger"
 QUEUE = "orders"
+QUORUM_QUEUE = "transfers"  # in a cluster
 MAX_CONNECTIONS = 12
 TIMEOUT_S = 10.0
+DISK_FREE_LIMIT = "1MB"
 
 # Otherwise Erlang starts an epmd for the whole machine, in another session, that does not end with the broker.
 _START = """\
@@ -39,15 +41,22 @@ _OPEN_OK = (10, 41)
 
 
 class RabbitServer(PasswordServer):
-    """With a certificate it accepts only TLS."""
+    """With a certificate it accepts only TLS. With `joins` it joins the cluster of a running broker."""
 
     password = PASSWORD
 
-    def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, certificate: Certificate | None = None, joins: RabbitServer | None = None
+    ) -> None:
         super().__init__(folder)
         self.certificate = certificate
-        self.epmd_port = free_port()
+        self.joins = joins
+        self.epmd_port: int = free_port() if joins is None else joins.epmd_port
         self.node_port = free_port()
+
+    @property
+    def node_name(self) -> str:
+        return f"ledger-{self.port}@localhost"
 
     def url_with(self, password: str) -> str:
         scheme = "amqp" if self.certificate is None else "amqps"
@@ -60,9 +69,10 @@ class RabbitServer(PasswordServer):
 
     def environ(self) -> Mapping[str, str]:
         return {
+            "HOME": str(self.folder if self.joins is None else self.joins.folder),  # of the Erlang cookie
             "ERL_EPMD_ADDRESS": self.host,
             "ERL_EPMD_PORT": str(self.epmd_port),
-            "RABBITMQ_NODENAME": f"ledger-{self.port}@localhost",
+            "RABBITMQ_NODENAME": self.node_name,
             "RABBITMQ_DIST_PORT": str(self.node_port),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
             "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none"),
@@ -75,12 +85,11 @@ class RabbitServer(PasswordServer):
         }
 
     def prepare(self) -> None:
-        settings = {
-            "load_definitions": self.folder / "definitions.json",
+        settings: dict[str, object] = {
             "log.console": "true",
             "log.console.level": "warning",
             "log.file": "false",
-            "disk_free_limit.absolute": "1MB",
+            "disk_free_limit.absolute": DISK_FREE_LIMIT,
         }
         if self.certificate is None:
             settings["listeners.tcp.1"] = f"{self.host}:{self.port}"
@@ -90,6 +99,12 @@ class RabbitServer(PasswordServer):
                 "ssl_options.certfile": self.certificate.certificate,
                 "ssl_options.keyfile": self.certificate.key,
             }
+        if self.joins is None:
+            settings["load_definitions"] = self.folder / "definitions.json"
+        else:
+            settings["cluster_formation.peer_discovery_backend"] = "classic_config"
+            settings["cluster_formation.classic_config.nodes.1"] = self.joins.node_name
+            settings["cluster_formation.classic_config.nodes.2"] = self.node_name
         lines = [f"{name} = {value}\n" for name, value in settings.items()]
         (self.folder / "rabbitmq.conf").write_text("".join(lines))
         (self.folder / "definitions.json").write_text(json.dumps(_DEFINITIONS))
@@ -98,6 +113,34 @@ class RabbitServer(PasswordServer):
     def is_ready(self) -> bool:
         with self._client() as is_served:
             return is_served
+
+    def set_up(self) -> None:
+        """A quorum queue has the members that are there when it is declared; the declaring one is its leader."""
+        if self.joins is not None:
+            file = self.folder / "definitions.json"
+            file.write_text(json.dumps({"queues": [queue_definition(QUORUM_QUEUE, {"x-queue-type": "quorum"})]}))
+            self.joins.control("import_definitions", str(file))
+
+    def control(self, *command: str) -> str:
+        """The output of `rabbitmqctl`."""
+        return self.run("/usr/lib/rabbitmq/bin/rabbitmqctl", "--quiet", *command)
+
+    @contextmanager
+    def disk_alarm(self) -> Iterator[None]:
+        """Publishers are blocked while this alarm is set."""
+        self.control("set_disk_free_limit", "1000000GB")
+        try:
+            yield
+        finally:
+            self.control("set_disk_free_limit", DISK_FREE_LIMIT)
+
+    @contextmanager
+    def memory_alarm(self) -> Iterator[None]:
+        self.control("set_vm_memory_high_watermark", "0")
+        try:
+            yield
+        finally:
+            self.control("set_vm_memory_high_watermark", "0.9")
 
     def exhaust(self) -> AbstractContextManager[None]:
         """Hold all connections of the vhost. The next one gets an error after the login."""
@@ -114,11 +157,15 @@ class RabbitServer(PasswordServer):
             yield _open_connection(sock)
 
 
+def queue_definition(name: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    return {"name": name, "vhost": VHOST, "durable": True, "auto_delete": False, "arguments": arguments}
+
+
 _DEFINITIONS = {
     "users": [{"name": USER, "password": PASSWORD, "tags": ""}],
     "vhosts": [{"name": VHOST}],
     "permissions": [{"user": USER, "vhost": VHOST, "configure": ".*", "write": ".*", "read": ".*"}],
-    "queues": [{"name": QUEUE, "vhost": VHOST, "durable": True, "auto_delete": False, "arguments": {}}],
+    "queues": [queue_definition(QUEUE, {})],
     "parameters": [
         {"component": "vhost-limits", "name": "limits", "vhost": VHOST, "value": {"max-connections": MAX_CONNECTIONS}}
     ],
