@@ -20,6 +20,7 @@ from svcnode.core.errors import (
     UnexpectedResponseError,
     UnknownServiceError,
     UnreachableError,
+    VersionIgnoredError,
     VersionNotFoundError,
 )
 from svcnode.core.model import (
@@ -73,6 +74,7 @@ __all__ = [
     "UnknownServiceError",
     "UnreachableError",
     "Verdict",
+    "VersionIgnoredError",
     "VersionNotFoundError",
     "__version__",
     "asgi",

@@ -34,6 +34,7 @@ from svcnode import (
     Status,
     UnexpectedResponseError,
     UnreachableError,
+    VersionIgnoredError,
     VersionNotFoundError,
 )
 from svcnode.client.resolver_loop import DaemonResolverLoop
@@ -55,6 +56,7 @@ from tests.support.backends import (
     unresponsive,
 )
 from tests.support.certificates import make_certificate
+from tests.support.fake_nodes import FakeNode, FakeNodes
 from tests.support.http_server import becomes_true, running_server
 from tests.support.node_cases import worked_example
 
@@ -158,6 +160,35 @@ def test_an_unsupported_version_is_an_error_of_every_operation(version: str, cli
         for request in (client.identity, client.health, client.services, lambda: client.service_health("db")):
             with pytest.raises(VersionNotFoundError):
                 request()
+
+
+@pytest.mark.parametrize("operation", ["identity", "health", "services", "service_health"])
+def test_a_node_that_ignores_the_version_is_an_error_of_every_operation(operation: str, client_type: Any) -> None:
+    """The interface's health has no body: only the identity tells which version answered."""
+    with (
+        FakeNodes({"n": FakeNode()}) as nodes,
+        client_type(nodes.url("n"), version="v9.9.9") as client,
+        pytest.raises(VersionIgnoredError) as caught,
+    ):
+        getattr(client, operation)(*(["db"] if operation == "service_health" else []))
+    assert caught.value.code is ReasonCode.NOT_SUPPORTED
+
+
+def test_the_version_is_verified_once_for_many_operations(client_type: Any) -> None:
+    with FakeNodes({"n": FakeNode()}) as nodes, client_type(nodes.url("n"), version="0.0.1") as client:
+        for _ in range(3):
+            assert client.health() is Health.HEALTHY
+        assert nodes.response_count == 4
+
+
+def test_a_404_for_a_listed_id_is_about_the_service_whatever_its_body(client_type: Any) -> None:
+    """The fake node has no service health: its 404 says only "Not found"."""
+    with FakeNodes({"n": FakeNode()}) as nodes, client_type(nodes.url("n")) as client:
+        with pytest.raises(UnexpectedResponseError):
+            client.service_health("db")
+        client.services()
+        with pytest.raises(ServiceNotFoundError):
+            client.service_health("db")
 
 
 def test_the_prefix_can_be_set_and_a_wrong_one_is_an_error(client_type: Any) -> None:

@@ -221,6 +221,18 @@ def test_another_node_is_found(folder: Path, tmp_path: Path, unused_port: int) -
         is_served(folder, {"node": "Up"})
 
 
+def test_another_node_under_the_prefix_of_the_public_twin_is_found(
+    folder: Path, tmp_path: Path, unused_port: int
+) -> None:
+    config = '[server]\nprefix = "/eigen"\n[[services]]\nid = "a"\nstatus = "Up"\n'
+    with Agent(tmp_path, "--listen", "127.0.0.1:0", config=config) as other:
+        ended = init(folder, {"node": [other.port]}, unused_port)
+        (service,) = written(folder)["services"]
+        assert service["probe"] == f"svc+http://127.0.0.1:{other.port}/eigen/node"
+        assert "/eigen" in ended.stdout
+        is_served(folder, {"node": "Up"})
+
+
 @pytest.mark.skipif(not has_ipv6(), reason="no IPv6")
 def test_a_service_that_listens_only_on_ipv6_is_found(folder: Path) -> None:
     identity = '{"node_name": "n", "spec_version": "v0.0.1", "node_version": "v1"}'

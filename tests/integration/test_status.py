@@ -112,6 +112,32 @@ def test_a_server_that_answers_200_to_everything_is_not_healthy() -> None:
     assert " 200 (healthy)\n" in done.stdout
 
 
+def test_a_node_that_ignores_the_version_is_of_another_version(fake_nodes: FakeNodes) -> None:
+    done = status(fake_nodes.url("well"), "--version", "v9.9.9")
+    assert (done.returncode, done.stdout.startswith("other version ")) == (3, True)
+    (found,) = documents(fake_nodes.url("well"), "--version", "v9.9.9")
+    assert ([error["kind"] for error in found["errors"]], found["health"]) == (["VersionIgnoredError"], None)
+
+
+def test_a_node_without_identity_is_reported_as_such() -> None:
+    with FakeNodes({"n": FakeNode(has_identity=False)}) as nodes:
+        done = status(nodes.url("n"))
+        (found,) = documents(nodes.url("n"))
+    assert (done.returncode, done.stdout.startswith("no identity ")) == (3, True)
+    assert (found["health"], found["identity"], len(found["errors"])) == (200, None, 1)
+
+
+def test_the_prefix_of_the_public_twin_is_tried_if_nothing_exists_under_svc() -> None:
+    with FakeNodes({"n": FakeNode(prefix="eigen")}) as nodes:
+        done = status(nodes.url("n"))
+        (found,) = documents(nodes.url("n"))
+        assert status(nodes.url("n"), "--prefix", "/svc").returncode == 3
+    assert (done.returncode, found["overall_health"]) == (0, "healthy")
+    (remark,) = found["remarks"]
+    assert f"{nodes.url('n')}/eigen" in remark
+    assert f"\n    remark: {remark}\n" in done.stdout
+
+
 def test_nodes_are_shown_in_the_order_given(fake_nodes: FakeNodes) -> None:
     names = ["well", "ill", "half", "well"]
     found = documents(*map(fake_nodes.url, names))

@@ -18,6 +18,8 @@ class FakeNode:
     health: int = 200
     services: dict[str, str] = field(default_factory=lambda: {"db": "Up"})
     hangs: bool = False
+    prefix: str = "svc"
+    has_identity: bool = True
 
 
 class FakeNodes:
@@ -86,13 +88,14 @@ class FakeNodes:
             self._writers.discard(writer)
             writer.close()
 
-    def _respond(self, name: str, node: FakeNode, path: str) -> bytes:
-        match path:
-            case "svc/node":
+    def _respond(self, name: str, node: FakeNode, target: str) -> bytes:
+        path, _, _ = target.partition("?")
+        match path.removeprefix(f"{node.prefix}/"):
+            case "node" if node.has_identity:
                 return _response(200, {"node_name": name, "spec_version": "v0.0.1", "node_version": "v1.4.2"})
-            case "svc/node/health":
+            case "node/health":
                 return _response(node.health, None)
-            case "svc/node/services":
+            case "node/services":
                 services = [
                     {"id": service_id, "name": service_id.title(), "description": "", "status": status}
                     for service_id, status in node.services.items()

@@ -39,6 +39,7 @@ PUBLIC_NAMES = [
     "UnknownServiceError",
     "UnreachableError",
     "Verdict",
+    "VersionIgnoredError",
     "VersionNotFoundError",
     "__version__",
     "asgi",

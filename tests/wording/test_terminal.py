@@ -16,7 +16,7 @@ from svcnode.core.errors import (
     VersionNotFoundError,
 )
 from svcnode.terminal.render import Symbols, render_node, render_nodes
-from svcnode.terminal.snapshot import NodeSnapshot, take_snapshots
+from svcnode.terminal.snapshot import NodeSnapshot, NodeSource, take_snapshots
 from svcnode.terminal.watch.app import WatchApp
 from svcnode.terminal.watch.keys import Key
 from svcnode.terminal.watch.model import WatchModel
@@ -92,10 +92,7 @@ class HangingClient:
 
         return request
 
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *_: object) -> None:
+    async def aclose(self) -> None:
         pass
 
 
@@ -103,7 +100,7 @@ async def snapshot_texts(clients: Sequence[HangingClient], stop_after_s: float) 
     loop = asyncio.get_running_loop()
     stopped = loop.create_future()
     loop.call_later(stop_after_s, stopped.set_result, None)
-    taken = await take_snapshots(cast("list[AsyncClient]", clients), 4.0, stopped=stopped)
+    taken = await take_snapshots([NodeSource(cast("AsyncClient", client)) for client in clients], 4.0, stopped=stopped)
     return [one.interrupted or "; ".join(map(str, one.errors)) for one in taken]
 
 
@@ -168,6 +165,6 @@ def test_watch_errors(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> No
     errors.append(caught.value)
     monkeypatch.setattr("svcnode.terminal.watch.app.max_concurrent_nodes", lambda: 70)
     with pytest.raises(InvalidValueError) as caught:
-        WatchApp(cast("Screen", None), cast("list[AsyncClient]", [None] * 500), 2.0, 10.0)
+        WatchApp(cast("Screen", None), cast("list[NodeSource]", [None] * 500), 2.0, 10.0)
     errors.append(caught.value)
     snapshot("watch_errors", "\n".join(map(str, errors)))

@@ -11,6 +11,7 @@ from svcnode.client import AsyncClient
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.text import os_error_text
 from svcnode.terminal.loop_lag import MAX_EXTENSION_S
+from svcnode.terminal.snapshot import NodeSource
 
 if TYPE_CHECKING:
     import argparse
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
 
 EXIT_UNKNOWN = 3
+DEFAULT_PREFIXES = ("/svc", "/eigen")  # the second one is that of the EigenLayer node API
 MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be endless
 
 
@@ -26,29 +28,31 @@ def add_node_arguments(parser: CommandParser) -> None:
     add = parser.add_argument
     add("urls", nargs="*", metavar="URL", help="a node: host:port, a URL, or unix:/path; the default scheme is http")
     add("--from", dest="file", metavar="FILE", help='file with one URL per line, comments after "#"; "-" is stdin')
-    add("--prefix", default="/svc", metavar="PREFIX", help="path prefix of the interface (default: /svc)")
+    add("--prefix", metavar="PREFIX", help="path prefix of the interface (default: /svc, and /eigen if that is 404)")
     add("--version", metavar="VERSION", help="version of the interface to request")
     add("--timeout", default="10s", metavar="DURATION", help="limit for all requests to one node (default: 10s)")
     add("--ca", metavar="FILE", help="PEM file of the certificate authority to trust, instead of the system's")
 
 
-def clients_from(arguments: argparse.Namespace) -> list[AsyncClient]:
+def sources_from(arguments: argparse.Namespace) -> list[NodeSource]:
     """In the order given: the URLs of the command line, then those of the file."""
+    prefixes = DEFAULT_PREFIXES if arguments.prefix is None else (arguments.prefix,)
     # The snapshot applies --timeout to a node as a whole, and extends it while this process is slow. The client's own
     # timeout comes after that.
     client_timeout_s = timeout_from(arguments) + MAX_EXTENSION_S
-    clients = []
+    sources = []
     for location, url in _node_urls(arguments):
         try:
-            client = AsyncClient(
-                url, prefix=arguments.prefix, version=arguments.version, timeout=client_timeout_s, ca=arguments.ca
-            )
+            clients = [
+                AsyncClient(url, prefix=prefix, version=arguments.version, timeout=client_timeout_s, ca=arguments.ca)
+                for prefix in prefixes
+            ]
         except InvalidValueError as exc:
             raise InvalidValueError(f"{location}{exc}") from exc
-        clients.append(client)
-    if not clients:
+        sources.append(NodeSource(*clients))
+    if not sources:
         arguments.parser.error("no node given: name a URL, or a file of URLs with --from")
-    return clients
+    return sources
 
 
 def timeout_from(arguments: argparse.Namespace) -> float:

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, clients_from, timeout_from
+from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, sources_from, timeout_from
 from svcnode.cli.output import show
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.redaction import redacted
@@ -55,13 +55,13 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 async def _fetch_snapshots(arguments: argparse.Namespace) -> tuple[Sequence[NodeSnapshot], bool]:
     """The snapshots, and whether Ctrl-C came before all were complete."""
-    clients, timeout_s = clients_from(arguments), timeout_from(arguments)
+    sources, timeout_s = sources_from(arguments), timeout_from(arguments)
     loop = asyncio.get_running_loop()
     with (
-        ProgressBar("requesting nodes", len(clients), loop) as progress,
+        ProgressBar("requesting nodes", len(sources), loop) as progress,
         handle_sigint(progress.interrupt) as interrupted,
     ):
-        snapshots = await take_snapshots(clients, timeout_s, on_snapshot=progress.advance, stopped=interrupted)
+        snapshots = await take_snapshots(sources, timeout_s, on_snapshot=progress.advance, stopped=interrupted)
     return snapshots, interrupted.done()
 
 

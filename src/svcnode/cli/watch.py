@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from svcnode.cli._args import positive_duration_s
-from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, clients_from, timeout_from
+from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, sources_from, timeout_from
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.terminal.watch.app import WatchApp
 from svcnode.terminal.watch.screen import Screen
@@ -36,5 +36,5 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 async def _watch(arguments: argparse.Namespace, interval_s: float) -> int:
-    clients = clients_from(arguments)
-    return await WatchApp(Screen(), clients, interval_s, timeout_from(arguments)).run()
+    sources = sources_from(arguments)
+    return await WatchApp(Screen(), sources, interval_s, timeout_from(arguments)).run()

@@ -9,6 +9,7 @@ from svcnode.core.errors import (
     ServiceNotFoundError,
     UnexpectedResponseError,
     UnreachableError,
+    VersionIgnoredError,
     VersionNotFoundError,
 )
 from svcnode.core.model import Health, Identity, Status
@@ -25,5 +26,6 @@ __all__ = [
     "Status",
     "UnexpectedResponseError",
     "UnreachableError",
+    "VersionIgnoredError",
     "VersionNotFoundError",
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import ssl
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, cast
@@ -19,7 +21,8 @@ from svcnode.client.errors import translate_http_error
 from svcnode.client.parse import NodeResponse
 from svcnode.client.response_guard import ResponseGuard
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, UnreachableError
+from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, UnreachableError, VersionIgnoredError
+from svcnode.core.model import Identity
 from svcnode.core.text import excerpt, os_error_text
 from svcnode.core.units import parse_duration_s
 from svcnode.version import __version__
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from svcnode.client.address import NodeAddress
     from svcnode.client.parse import BackingService, Operation
     from svcnode.core.errors import ClientError
-    from svcnode.core.model import Health, Identity
+    from svcnode.core.model import Health
 
 T = TypeVar("T")
 
@@ -41,6 +44,7 @@ _HEADERS = {
 _KEEPALIVE_EXPIRY_S = 60.0
 _MAX_DEVIATIONS = 100  # bounds the memory if a node deviates in a new way each time
 _RETRY_DELAY_S = 0.1
+_VERSION_VALID_S = 60.0  # another node may answer at the same address later
 _Owner = tuple[int, asyncio.AbstractEventLoop]  # process id and loop that own connections
 
 
@@ -48,9 +52,9 @@ class AsyncClient:
     """Sends requests to one node. An operation that fails raises a ClientError.
 
     `url` is `host`, `host:port`, a URL (default scheme http) or `unix:/path`. `version` is the requested version of the
-    interface. `timeout` (seconds, or "5s") bounds each operation as a whole. `retries` is the number of further
-    attempts to connect. `ca` is a PEM file of authorities to trust instead of those of this machine. `trust_env` uses
-    the proxies in the environment.
+    interface; a node that ignores it is an error, so its `spec_version` is requested too. `timeout` (seconds, or "5s")
+    bounds each operation as a whole. `retries` is the number of further attempts to connect. `ca` is a PEM file of
+    authorities to trust instead of those of this machine. `trust_env` uses the proxies in the environment.
     """
 
     def __init__(  # noqa: PLR0913  all but the first have names and defaults
@@ -65,6 +69,8 @@ class AsyncClient:
         trust_env: bool = False,
     ) -> None:
         self._address = _validate_address(parse_node_address(url, prefix))
+        self._version = version
+        self._version_checked_s = -math.inf
         self._query = _version_query(version)
         self._timeout_s = _parse_timeout(timeout)
         self._retries = _validate_retries(retries)
@@ -72,6 +78,7 @@ class AsyncClient:
         self._ssl_context = _ssl_context(ca, is_used=self._address.uses_tls or trust_env)
         self._trust_env = trust_env
         self._deviations: dict[str, None] = {}
+        self._listed_ids: frozenset[str] = frozenset()  # of the newest list
         self._http_clients: dict[_Owner, httpx2.AsyncClient] = {}
         self._is_closed = False
 
@@ -102,11 +109,14 @@ class AsyncClient:
 
     async def services(self) -> tuple[BackingService, ...]:
         """In the order of the node."""
-        return await self._request(parse.SERVICES)
+        services = await self._request(parse.SERVICES)
+        self._listed_ids = frozenset(service.id for service in services)
+        return services
 
     async def service_health(self, service_id: str) -> Health:
         """The health of one service. The id may hold any character."""
-        return await self._request(parse.service_health_operation(service_id))
+        is_listed = service_id in self._listed_ids
+        return await self._request(parse.service_health_operation(service_id, is_listed=is_listed))
 
     async def aclose(self) -> None:
         """Close the connections of the running loop; no loop can use the client afterwards."""
@@ -157,18 +167,40 @@ class AsyncClient:
     async def _request(self, operation: Operation[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout_s):
-                response = await self._fetch_with_retries(operation)
+                if operation is not parse.IDENTITY:
+                    await self._require_version()
+                return await self._fetch_value(operation)
         except TimeoutError:
             raise UnreachableError(
                 f"timeout: no complete response within {self._timeout_s:g} s",
                 url=f"{self.root}{operation.path}",
                 code=ReasonCode.TIMEOUT,
             ) from None
-        value, deviations = operation.parse(response)
+
+    async def _fetch_value(self, operation: Operation[T]) -> T:
+        value, deviations = operation.parse(await self._fetch_with_retries(operation))
         for deviation in deviations:
             if len(self._deviations) < _MAX_DEVIATIONS:
                 self._deviations[deviation] = None
+        if isinstance(value, Identity):
+            self._check_version(value)
         return value
+
+    async def _require_version(self) -> None:
+        """Many nodes ignore the version; health and services do not say of which version they are."""
+        if self._version is not None and time.monotonic() - self._version_checked_s > _VERSION_VALID_S:
+            await self._fetch_value(parse.IDENTITY)
+
+    def _check_version(self, identity: Identity) -> None:
+        if self._version is None:
+            return
+        if identity.spec_version.removeprefix("v") != self._version.removeprefix("v"):
+            raise VersionIgnoredError(
+                f"the node ignores the requested version: it answers with {excerpt(identity.spec_version) or 'none'}",
+                url=f"{self.root}{parse.IDENTITY.path}{self._query}",
+                code=ReasonCode.NOT_SUPPORTED,
+            )
+        self._version_checked_s = time.monotonic()
 
     async def _fetch_with_retries(self, operation: Operation[T]) -> NodeResponse:
         target = f"{operation.path}{self._query}"

@@ -174,7 +174,7 @@ def _parse_health(response: NodeResponse, deviations: _Deviations) -> Health:
 
 def _parse_service_health(response: NodeResponse, deviations: _Deviations) -> Health:
     if response.code == 404 and (not response.body or _error_message(response) not in _OTHER_404_MESSAGES):
-        raise ServiceNotFoundError("the node has no service with this id", url=response.url, code=ReasonCode.NOT_FOUND)
+        _raise_service_not_found(response)
     return _parse_health(response, deviations)
 
 
@@ -183,7 +183,18 @@ HEALTH = Operation(path="/node/health", max_bytes=MIB, parser=_parse_health)
 SERVICES = Operation(path="/node/services", max_bytes=64 * MIB, parser=_parse_services)
 
 
-def service_health_operation(service_id: str) -> Operation[Health]:
+def _parse_listed_service_health(response: NodeResponse, deviations: _Deviations) -> Health:
+    """For an id that the list has named: a 404 is about the id, whatever its body says."""
+    if response.code == 404:
+        _raise_service_not_found(response)
+    return _parse_health(response, deviations)
+
+
+def _raise_service_not_found(response: NodeResponse) -> NoReturn:
+    raise ServiceNotFoundError("the node has no service with this id", url=response.url, code=ReasonCode.NOT_FOUND)
+
+
+def service_health_operation(service_id: str, *, is_listed: bool = False) -> Operation[Health]:
     require_str("service_id", service_id)
     if not service_id:
         raise InvalidValueError("service_id: must not be empty")
@@ -195,7 +206,8 @@ def service_health_operation(service_id: str) -> Operation[Health]:
         raise InvalidValueError(f"service_id: {service_id!r} cannot be encoded in a URL") from None
     if not segment.strip("."):  # HTTP clients remove the segments "." and ".."
         segment = segment.replace(".", "%2E")
-    return Operation(path=f"/node/services/{segment}/health", max_bytes=MIB, parser=_parse_service_health)
+    parser = _parse_listed_service_health if is_listed else _parse_service_health
+    return Operation(path=f"/node/services/{segment}/health", max_bytes=MIB, parser=parser)
 
 
 # ---- parts of a response

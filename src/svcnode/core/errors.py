@@ -10,6 +10,7 @@ SvcnodeError
 ├── ClientError             a request to a node failed; `code`, `problem` and `url` say why and where
 │   ├── UnreachableError        no connection, or no response in time
 │   ├── VersionNotFoundError    the node does not support the requested version of the interface
+│   ├── VersionIgnoredError     the node answered with another version than the requested one
 │   ├── ServiceNotFoundError    the node has no service with this id
 │   ├── NodeFailedError         the node answered 500
 │   └── UnexpectedResponseError   the response is not one of the interface
@@ -87,6 +88,10 @@ class UnreachableError(ClientError):
 
 
 class VersionNotFoundError(ClientError):
+    pass
+
+
+class VersionIgnoredError(ClientError):
     pass
 
 

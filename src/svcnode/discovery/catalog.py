@@ -41,6 +41,7 @@ class CatalogEntry:
     login_url: str = ""
     aliases: tuple[str, ...] = ()
     article: str = ""
+    fallback: CatalogEntry | None = None  # tried at the same port if this one does not match
 
     @property
     def title_with_article(self) -> str:
@@ -52,6 +53,14 @@ class CatalogEntry:
     def login_probe_at(self, endpoint: TcpEndpoint) -> str:
         return self.login_url.replace("{address}", str(endpoint))
 
+
+_EIGEN_NODE = CatalogEntry(
+    kind="node",
+    title="another validator-service node, under /eigen",
+    ports=(),
+    fingerprint=HttpFingerprint(is_node, "/eigen/node"),
+    url="svc+http://{address}/eigen/node",
+)
 
 CATALOG = (
     CatalogEntry(
@@ -148,5 +157,6 @@ CATALOG = (
         fingerprint=HttpFingerprint(is_node, "/svc/node"),
         url="svc+http://{address}",
         aliases=("svc",),
+        fallback=_EIGEN_NODE,
     ),
 )

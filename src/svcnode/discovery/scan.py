@@ -86,15 +86,22 @@ async def _identify(entry: CatalogEntry, port: int, deadline_s: float) -> FoundS
         endpoint = TcpEndpoint.of(host, port)
         try:
             async with asyncio.timeout(deadline_s):
-                is_match = await entry.fingerprint.matches(endpoint)
+                match = await _matching_entry(entry, endpoint)
         except OSError as exc:
             if exc.errno in _NOT_LISTENING_ERRNOS:
                 continue
             return await _unconfirmed(entry, endpoint, *_failure(exc, entry, deadline_s))
-        if is_match:
-            return FoundService(entry, endpoint)
+        if match is not None:
+            return FoundService(match, endpoint)
         return await _unconfirmed(entry, endpoint, *_mismatch(entry))
     return None
+
+
+async def _matching_entry(entry: CatalogEntry, endpoint: TcpEndpoint) -> CatalogEntry | None:
+    """The entry, or its fallback."""
+    if await entry.fingerprint.matches(endpoint):
+        return entry
+    return None if entry.fallback is None else await _matching_entry(entry.fallback, endpoint)
 
 
 def _failure(exc: OSError, entry: CatalogEntry, deadline_s: float) -> tuple[str, ReasonCode]:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from svcnode.core.errors import NodeFailedError, UnexpectedResponseError, UnreachableError, VersionNotFoundError
+from svcnode.core.errors import (
+    NodeFailedError,
+    UnexpectedResponseError,
+    UnreachableError,
+    VersionIgnoredError,
+    VersionNotFoundError,
+)
 from svcnode.core.model import Health, Status
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
@@ -59,6 +65,7 @@ _HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partial", Health.UNH
 _ERROR_TEXT: dict[type[ClientError], str] = {
     UnreachableError: "unreachable",
     VersionNotFoundError: "other version",
+    VersionIgnoredError: "other version",
     NodeFailedError: "failing",
     UnexpectedResponseError: "not a node",
 }
@@ -90,6 +97,8 @@ class Symbols(NamedTuple):
 def health_text(snapshot: NodeSnapshot) -> str:
     if snapshot.interrupted:
         return "interrupted"
+    if snapshot.lacks_identity:
+        return "no identity"
     if snapshot.errors:
         error = snapshot.errors[0]
         is_partly_reachable = isinstance(error, UnreachableError) and snapshot.is_reachable

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 import resource
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import ClientError, UnreachableError, VersionNotFoundError
+from svcnode.core.errors import (
+    ClientError,
+    UnexpectedResponseError,
+    UnreachableError,
+    VersionIgnoredError,
+    VersionNotFoundError,
+)
 from svcnode.core.model import Health, Status
 from svcnode.terminal.loop_lag import LoopLagMonitor
 
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 MAX_CONCURRENT_NODES = 1000
 _RESERVED_FDS = 50
 _PATHS = {"identity": "/node", "health": "/node/health", "services": "/node/services"}
-_NODE_WIDE_ERRORS = (UnreachableError, VersionNotFoundError)
+_NODE_WIDE_ERRORS = (UnreachableError, VersionNotFoundError, VersionIgnoredError)
 # A request runs alone for this share of the timeout; then the next one starts in parallel.
 _EXCLUSIVE_TIMEOUT_SHARE = 0.25
 
@@ -55,7 +62,14 @@ class NodeSnapshot:
     errors: tuple[ClientError, ...] = ()
     interrupted: str = ""  # set if Ctrl-C stopped the requests; not a fault of the node
     deviations: tuple[str, ...] = ()
+    prefix_remark: str = ""  # set if the node answers under another prefix than the first one
     duration_s: float = 0.0
+
+    @property
+    def lacks_identity(self) -> bool:
+        """Whether health and services answer, and the identity does not exist."""
+        has_others = self.health is not None and self.services is not None
+        return has_others and self.identity is None and [*map(_is_not_found, self.errors)] == [True]
 
     @property
     def has_data(self) -> bool:
@@ -80,15 +94,40 @@ class NodeSnapshot:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Possible faults. They may be intended: a node may ignore a service with impact none, or check no service."""
+        remarks = [self.prefix_remark] if self.prefix_remark else []
         not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())
-        if self.health is not Health.HEALTHY or not not_up:
-            return ()
-        return (f"health is 200, but {not_up} service{' is' if not_up == 1 else 's are'} not Up",)
+        if self.health is Health.HEALTHY and not_up:
+            remarks.append(f"health is 200, but {not_up} service{' is' if not_up == 1 else 's are'} not Up")
+        return tuple(remarks)
 
 
-async def take_snapshot(client: AsyncClient, timeout_s: float, lag_monitor: LoopLagMonitor) -> NodeSnapshot:
+class NodeSource:
+    """The client of a node, and the client of the same node under another prefix, which is tried if all is 404."""
+
+    def __init__(self, client: AsyncClient, other: AsyncClient | None = None) -> None:
+        self.client = client
+        self.other = other
+        self.prefix_remark = ""
+
+    def swap(self) -> None:
+        assert self.other is not None
+        self.client, self.other = self.other, self.client
+
+    def keep_other(self) -> None:
+        """After `swap`: from now on only the other prefix is requested."""
+        assert self.other is not None
+        self.prefix_remark = f"no endpoint exists at {self.other.root}; the node answers at {self.client.root}"
+        self.other = None
+
+    async def aclose(self) -> None:
+        for client in (self.client, self.other):
+            if client is not None:
+                await client.aclose()
+
+
+async def take_snapshot(source: NodeSource, timeout_s: float, lag_monitor: LoopLagMonitor) -> NodeSnapshot:
     """An error of the node is in the snapshot; it is never raised."""
-    task = _SnapshotTask(client, timeout_s, lag_monitor)
+    task = _SnapshotTask(source, timeout_s, lag_monitor)
     task.start()
     await task.run()
     return task.snapshot()
@@ -100,8 +139,8 @@ class _SnapshotTask:
     `snapshot` can be called at any time, also if the requests were interrupted or never started.
     """
 
-    def __init__(self, client: AsyncClient, timeout_s: float, lag_monitor: LoopLagMonitor) -> None:
-        self.client = client
+    def __init__(self, source: NodeSource, timeout_s: float, lag_monitor: LoopLagMonitor) -> None:
+        self.source = source
         self._timeout_s = timeout_s
         self._lag_monitor = lag_monitor
         self._clock = asyncio.get_running_loop().time
@@ -118,6 +157,8 @@ class _SnapshotTask:
         loop = asyncio.get_running_loop()
         try:
             await self._request_all(loop)
+            if self.source.other is not None and self._has_no_endpoints():
+                await self._try_other_prefix(loop)
             self._is_complete = True
         finally:
             self._unanswered = {name for name, task in self._tasks.items() if task.cancel() or task.cancelled()}
@@ -126,35 +167,55 @@ class _SnapshotTask:
 
     async def _request_all(self, loop: asyncio.AbstractEventLoop) -> None:
         for name in _PATHS:
-            task = self._tasks[name] = loop.create_task(getattr(self.client, name)())
+            task = self._tasks[name] = loop.create_task(getattr(self.source.client, name)())
             await self._wait([task], loop.time() + self._timeout_s * _EXCLUSIVE_TIMEOUT_SHARE)
             if task.done() and not task.cancelled() and isinstance(task.exception(), _NODE_WIDE_ERRORS):
                 return  # the other requests would fail with the same error
         await self._wait(self._tasks.values(), math.inf)
 
+    def _has_no_endpoints(self) -> bool:
+        tasks = self._tasks.values()
+        return len(tasks) == len(_PATHS) and all(task.done() and _is_not_found(task.exception()) for task in tasks)
+
+    async def _try_other_prefix(self, loop: asyncio.AbstractEventLoop) -> None:
+        first_tasks, self._tasks = self._tasks, {}
+        self.source.swap()
+        await self._request_all(loop)
+        if any(task.done() and task.exception() is None for task in self._tasks.values()):
+            self.source.keep_other()
+            return
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self.source.swap()
+        self._tasks = first_tasks
+
     async def _wait(self, tasks: Collection[asyncio.Task[Any]], until_s: float) -> None:
         await self._lag_monitor.wait(tasks, min(until_s, self._started_s + self._timeout_s))
 
     def snapshot(self) -> NodeSnapshot:
+        client = self.source.client
         data: dict[str, Any] = {}
         errors: list[ClientError] = []
         for name, task in self._tasks.items():
             if name in self._unanswered:
-                errors += [self._timeout_error(f"{self.client.root}{_PATHS[name]}")] if self._is_complete else []
+                errors += [self._timeout_error(f"{client.root}{_PATHS[name]}")] if self._is_complete else []
             elif (exc := task.exception()) is not None:
                 errors.append(exc if isinstance(exc, ClientError) else _internal_error(exc))
             else:
                 data[name] = task.result()
         if self._is_complete and len(self._unanswered) == len(self._tasks):
-            errors = [self._timeout_error(self.client.url)]
-        return NodeSnapshot(
-            url=self.client.url,
+            errors = [self._timeout_error(client.url)]
+        snapshot = NodeSnapshot(
+            url=client.url,
             errors=tuple(errors),
             interrupted="" if self._is_complete else self._interrupted_text(is_partial=bool(data or errors)),
-            deviations=self.client.deviations,
+            deviations=client.deviations,
+            prefix_remark=self.source.prefix_remark,
             duration_s=self._duration_s,
             **data,
         )
+        return replace(snapshot, errors=(_no_identity_error(client.root),)) if snapshot.lacks_identity else snapshot
 
     @property
     def _duration_s(self) -> float:
@@ -171,33 +232,46 @@ class _SnapshotTask:
         return f"interrupted after {self._duration_s:.1f} s: {missing}"
 
 
+def _is_not_found(exc: BaseException | None) -> bool:
+    return isinstance(exc, UnexpectedResponseError) and exc.code is ReasonCode.NOT_FOUND
+
+
+def _no_identity_error(root: str) -> ClientError:
+    return UnexpectedResponseError(
+        "the identity does not exist (404), although health and services do",
+        url=f"{root}{_PATHS['identity']}",
+        hint="this may be an older draft of the interface",
+        code=ReasonCode.NOT_FOUND,
+    )
+
+
 def _internal_error(exc: BaseException) -> ClientError:
     """An unforeseen error for one node must not affect the other nodes."""
     return ClientError(f"internal error: {type(exc).__name__}: {exc}")
 
 
 async def take_snapshots(
-    clients: Sequence[AsyncClient],
+    sources: Sequence[NodeSource],
     timeout_s: float,
     *,
     on_snapshot: Callable[[], object] = lambda: None,
     stopped: asyncio.Future[None] | None = None,
 ) -> list[NodeSnapshot]:
-    """Snapshots in the order of the clients, which are closed; `on_snapshot` is called after each one.
+    """Snapshots in the order of the sources, which are closed; `on_snapshot` is called after each one.
 
     When `stopped` is done, the requests are cancelled, and the snapshots hold the responses received so far.
     """
     slots = asyncio.Semaphore(max_concurrent_nodes())
 
     async def run(task: _SnapshotTask) -> None:
-        async with slots, task.client:
+        async with slots, aclosing(task.source):
             task.start()
             await asyncio.sleep(0)  # all tasks with a slot start before the first one works
             await task.run()
         on_snapshot()
 
     with LoopLagMonitor() as lag_monitor:
-        snapshot_tasks = [_SnapshotTask(client, timeout_s, lag_monitor) for client in clients]
+        snapshot_tasks = [_SnapshotTask(source, timeout_s, lag_monitor) for source in sources]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(task)) for task in snapshot_tasks]
             if stopped is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.cli import build_parser, main
-from svcnode.cli._node_args import MAX_LIST_CHARS, clients_from, timeout_from
+from svcnode.cli._node_args import MAX_LIST_CHARS, sources_from, timeout_from
 from svcnode.core.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 def urls(*arguments: str) -> list[str]:
-    return [client.url for client in clients_from(parsed(*arguments))]
+    return [source.client.url for source in sources_from(parsed(*arguments))]
 
 
 def test_nodes_have_the_order_of_the_arguments() -> None:

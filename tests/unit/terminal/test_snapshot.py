@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.errors import ClientError, NodeFailedError, UnreachableError, VersionNotFoundError
+from svcnode.core.errors import (
+    ClientError,
+    NodeFailedError,
+    UnexpectedResponseError,
+    UnreachableError,
+    VersionIgnoredError,
+    VersionNotFoundError,
+)
 from svcnode.core.model import Health, Identity
 from svcnode.terminal.loop_lag import MAX_EXTENSION_S, LoopLagMonitor
 from svcnode.terminal.render import health_text
-from svcnode.terminal.snapshot import NodeSnapshot, OverallHealth, take_snapshot, take_snapshots
+from svcnode.terminal.snapshot import NodeSnapshot, NodeSource, OverallHealth, take_snapshot, take_snapshots
 from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time
 
 if TYPE_CHECKING:
@@ -51,17 +58,18 @@ class FakeClient:
 
         return request
 
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *_: object) -> None:
+    async def aclose(self) -> None:
         await asyncio.sleep(self._close_duration_s)
         self.is_closed = True
 
 
 async def snapshot_of(client: FakeClient, timeout_s: float = 4.0) -> NodeSnapshot:
     with LoopLagMonitor() as lag_monitor:
-        return await take_snapshot(cast("AsyncClient", client), timeout_s, lag_monitor)
+        return await take_snapshot(source_of(client), timeout_s, lag_monitor)
+
+
+def source_of(client: FakeClient, other: FakeClient | None = None) -> NodeSource:
+    return NodeSource(cast("AsyncClient", client), cast("AsyncClient | None", other))
 
 
 def errors(snapshot: NodeSnapshot) -> list[tuple[type[ClientError], str]]:
@@ -107,7 +115,7 @@ async def test_a_response_may_take_the_whole_timeout() -> None:
     assert (await snapshot_of(FakeClient(duration_s={"identity": 3.9}))).overall_health is OverallHealth.HEALTHY
 
 
-@pytest.mark.parametrize("error", [UnreachableError("refused"), VersionNotFoundError("v9")])
+@pytest.mark.parametrize("error", [UnreachableError("refused"), VersionNotFoundError("v9"), VersionIgnoredError("v9")])
 @in_virtual_time
 async def test_an_error_of_the_whole_node_ends_the_requests(error: ClientError) -> None:
     client = FakeClient(responses={"identity": error})
@@ -128,7 +136,7 @@ async def test_an_error_of_one_request_is_shown_beside_the_other_responses() -> 
 @in_virtual_time
 async def test_an_unforeseen_error_affects_only_its_node() -> None:
     clients = [FakeClient(), FakeClient(responses={"health": UnicodeError("Empty Label")}), FakeClient()]
-    snapshots = await take_snapshots(cast("list[AsyncClient]", clients), 4.0)
+    snapshots = await take_snapshots([*map(source_of, clients)], 4.0)
     assert [snapshot.overall_health for snapshot in snapshots] == [
         OverallHealth.HEALTHY,
         OverallHealth.UNKNOWN,
@@ -150,6 +158,60 @@ async def test_a_cancelled_snapshot_leaves_no_tasks() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+# ---- missing endpoints
+
+NOT_FOUND = UnexpectedResponseError("404", code=ReasonCode.NOT_FOUND)
+EVERYTHING_NOT_FOUND = dict.fromkeys(RESPONSES, NOT_FOUND)
+
+
+async def snapshot_with_other_prefix(client: FakeClient, other: FakeClient) -> tuple[NodeSnapshot, NodeSource]:
+    source = source_of(client, other)
+    with LoopLagMonitor() as lag_monitor:
+        return await take_snapshot(source, 4.0, lag_monitor), source
+
+
+@in_virtual_time
+async def test_a_node_without_identity_is_reported_as_such() -> None:
+    snapshot = await snapshot_of(FakeClient(responses={"identity": NOT_FOUND}))
+    assert (snapshot.health, snapshot.overall_health) == (Health.HEALTHY, OverallHealth.UNKNOWN)
+    assert (health_text(snapshot), errors(snapshot)) == (
+        "no identity",
+        [(UnexpectedResponseError, "http://n:1/svc/node")],
+    )
+
+
+@in_virtual_time
+async def test_the_other_prefix_is_used_if_no_endpoint_exists() -> None:
+    first, other = FakeClient(responses=EVERYTHING_NOT_FOUND), FakeClient()
+    snapshot, source = await snapshot_with_other_prefix(first, other)
+    assert (snapshot.overall_health, snapshot.errors, len(snapshot.remarks)) == (OverallHealth.HEALTHY, (), 1)
+    with LoopLagMonitor() as lag_monitor:
+        again = await take_snapshot(source, 4.0, lag_monitor)
+    assert again.remarks == snapshot.remarks
+    assert (len(first.requests), len(other.requests)) == (3, 6)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("responses", [{"health": Health.PARTIAL}, {"services": NodeFailedError("disk")}])
+async def test_the_other_prefix_is_not_tried_if_one_endpoint_exists(responses: dict[str, Any]) -> None:
+    other = FakeClient()
+    snapshot, _ = await snapshot_with_other_prefix(FakeClient(responses=EVERYTHING_NOT_FOUND | responses), other)
+    assert (snapshot.overall_health, snapshot.remarks, other.requests) == (OverallHealth.UNKNOWN, (), [])
+
+
+@in_virtual_time
+@pytest.mark.parametrize(
+    "other",
+    [FakeClient(responses=EVERYTHING_NOT_FOUND), FakeClient(duration_s=dict.fromkeys(RESPONSES, FOREVER_S))],
+    ids=["not found", "hangs"],
+)
+async def test_without_data_under_the_other_prefix_the_first_errors_are_shown(other: FakeClient) -> None:
+    snapshot, source = await snapshot_with_other_prefix(FakeClient(responses=EVERYTHING_NOT_FOUND), other)
+    assert (snapshot.errors, snapshot.remarks) == ((NOT_FOUND,) * 3, ())
+    assert source.other is not None
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 # ---- interrupts
 
 
@@ -157,7 +219,7 @@ async def interrupted_after(after_s: float, *clients: FakeClient) -> list[NodeSn
     loop = asyncio.get_running_loop()
     stopped = loop.create_future()
     loop.call_later(after_s, stopped.set_result, None)
-    return await take_snapshots(cast("list[AsyncClient]", clients), 8.0, stopped=stopped)
+    return await take_snapshots([*map(source_of, clients)], 8.0, stopped=stopped)
 
 
 @in_virtual_time
@@ -217,7 +279,7 @@ async def test_a_complete_node_is_not_interrupted_while_it_closes() -> None:
 @in_virtual_time
 async def test_each_snapshot_has_its_own_duration() -> None:
     clients = [FakeClient(duration_s={"identity": duration_s}) for duration_s in (0.5, 3.0)]
-    snapshots = await take_snapshots(cast("list[AsyncClient]", clients), 8.0)
+    snapshots = await take_snapshots([*map(source_of, clients)], 8.0)
     assert [snapshot.duration_s for snapshot in snapshots] == [0.5, 3.0]
 
 

@@ -23,8 +23,7 @@ from svcnode.terminal.watch.view import WatchView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from svcnode.client import AsyncClient
-    from svcnode.terminal.snapshot import NodeSnapshot
+    from svcnode.terminal.snapshot import NodeSnapshot, NodeSource
     from svcnode.terminal.watch.screen import Screen
 
 MAX_POLLS_PER_S = 100.0  # a poll takes a few milliseconds; more of them would delay the reaction to keys
@@ -80,15 +79,16 @@ class Poller:
 
 
 class WatchApp:
-    def __init__(self, screen: Screen, clients: Sequence[AsyncClient], interval_s: float, timeout_s: float) -> None:
-        if len(clients) > (limit := max_concurrent_nodes()):
+    def __init__(self, screen: Screen, sources: Sequence[NodeSource], interval_s: float, timeout_s: float) -> None:
+        if len(sources) > (limit := max_concurrent_nodes()):
             raise InvalidValueError(
-                f"{len(clients)} nodes are too many: the limit of open files (ulimit -n) allows {limit}"
+                f"{len(sources)} nodes are too many: the limit of open files (ulimit -n) allows {limit}"
             )
         self._screen = screen
-        self._clients = clients
+        self._sources = sources
         self._timeout_s = timeout_s
-        self._model = WatchModel([client.url for client in clients], effective_interval_s(interval_s, len(clients)))
+        urls = [source.client.url for source in sources]
+        self._model = WatchModel(urls, effective_interval_s(interval_s, len(sources)))
         self._view = WatchView(self._model)
         self._keys = KeyReader()
         self._poller = Poller(self._model, self._take_snapshot, self._mark_changed)
@@ -103,8 +103,8 @@ class WatchApp:
         self._exit_code: asyncio.Future[int] = self._loop.create_future()
         async with AsyncExitStack() as stack:
             self._lag_monitor = stack.enter_context(LoopLagMonitor())
-            for client in self._clients:
-                await stack.enter_async_context(client)
+            for source in self._sources:
+                stack.push_async_callback(source.aclose)
             self._install_signal_handlers()
             with self._screen:
                 self._loop.add_reader(self._screen.keys_fd, self._read_keys)
@@ -162,7 +162,7 @@ class WatchApp:
         self._has_changes = True
 
     async def _take_snapshot(self, number: int) -> NodeSnapshot:
-        return await take_snapshot(self._clients[number], self._timeout_s, self._lag_monitor)
+        return await take_snapshot(self._sources[number], self._timeout_s, self._lag_monitor)
 
     # ---- drawing
 
