@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,6 +120,167 @@ def history(agent: Agent, more: str = "resolution=minutes") -> Any:
 def problem_code(agent: Agent) -> str | None:
     found: str | None = agent.request("/details").json["node"]["history_problem_code"]
     return found
+
+
+def problem_of(agent: Agent) -> str:
+    found: str = agent.request("/details").json["node"]["history_problem"]
+    return found
+
+
+FIXED = """
+[node]
+name = "{name}"
+
+[server]
+listen = "127.0.0.1:0"
+drain = "0s"
+
+[[services]]
+id = "db"
+status = "Up"
+"""
+
+
+def run_once(folder: Path, name: str, **environ: str) -> Agent:
+    """Start and stop a node with the default path of the history."""
+    with Agent(folder, config=FIXED.format(name=name), environ=environ) as agent:
+        agent.wait_until(lambda: agent.health() == 200)
+        assert agent.stop() == 0
+    return agent
+
+
+def test_the_file_of_another_node_is_refused_and_the_error_has_the_command_that_gives_it_up(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    run_once(tmp_path, "old", SVCNODE_HISTORY_PATH=str(path))
+    before = path.read_bytes()
+    with Agent(tmp_path, config=FIXED.format(name="new"), environ={"SVCNODE_HISTORY_PATH": str(path)}) as agent:
+        agent.wait_for_event("history_failed", level="error", code="other_node")
+        assert agent.health() == 200
+        assert problem_code(agent) == "other_node"
+        assert path.read_bytes() == before
+        match = re.search(r'sqlite3 (\S+) "(.*)"', problem_of(agent))
+        assert match is not None
+        with closing(sqlite3.connect(match[1])) as database, database:
+            database.execute(match[2])
+        agent.wait_for_event("history_recovered")
+        agent.wait_until(lambda: problem_code(agent) is None)
+        assert agent.stop() == 0
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM transitions WHERE kind = 'started'").fetchone() == (2,)
+
+
+def test_the_shared_file_of_an_earlier_version_is_named_and_left_alone(tmp_path: Path) -> None:
+    shared = tmp_path / ".local" / "state" / "svcnode" / "history.db"
+    run_once(tmp_path, "n", SVCNODE_HISTORY_PATH=str(shared))
+    before = shared.read_bytes()
+    agent = run_once(tmp_path, "n")
+    (warning,) = [entry for entry in agent.events("history_location") if entry["level"] == "warning"]
+    assert str(shared) in warning["message"]
+    assert shared.read_bytes() == before
+    assert (shared.parent / "nodes" / "n" / "history.db").exists()
+    agent = run_once(tmp_path, "n", SVCNODE_HISTORY_PATH=str(shared))
+    assert agent.events("history_location") == agent.events("history_failed") == []
+
+
+def test_a_node_whose_history_begins_names_the_folders_of_other_nodes(tmp_path: Path) -> None:
+    (first,) = run_once(tmp_path, "one").events("history_location")
+    (second,) = run_once(tmp_path, "two").events("history_location")
+    assert "one" not in first["message"].split(";")[1:]
+    assert second["message"].endswith(" one")
+    assert run_once(tmp_path, "two").events("history_location") == []
+
+
+def test_a_node_cannot_take_the_name_of_a_node_with_a_history_while_it_runs(tmp_path: Path) -> None:
+    run_once(tmp_path, "two")
+    nodes = tmp_path / ".local" / "state" / "svcnode" / "nodes"
+    before = (nodes / "two" / "history.db").read_bytes()
+    with Agent(tmp_path, config=FIXED.format(name="one")) as agent:
+        agent.reload(FIXED.format(name="two"))
+        entry = agent.log_entries[-1]
+        assert (entry["event"], entry["error"]) == ("reload_failed", "ConfigError")
+        assert str(nodes / "two" / "history.db") in entry["message"]
+        assert agent.request("/svc/node").json["node_name"] == "one"
+        assert (nodes / "two" / "history.db").read_bytes() == before
+        agent.reload(FIXED.format(name="three"))
+        agent.wait_until((nodes / "three" / "history.db").exists)
+        assert agent.request("/svc/node").json["node_name"] == "three"
+        agent.wait_until(lambda: not (nodes / "one").exists())
+        assert problem_code(agent) is None
+        assert agent.stop() == 0
+    assert run_once(tmp_path, "three").events("history_failed") == []
+
+
+def test_of_two_nodes_with_the_same_name_one_writes_the_file(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=FIXED.format(name="n")) as first:
+        first.wait_until(lambda: first.health() == 200)
+        with Agent(tmp_path, config=FIXED.format(name="n")) as second:
+            second.wait_for_event("history_failed", code="in_use")
+            assert second.health() == 200
+        assert first.events("history_failed") == []
+
+
+NO_SUCH_UID = 54321
+
+
+def serve_as(uid: int, folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `serve` as another user; its `exec:` probe stops it. The user may read Python, wherever it is installed."""
+    user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    capability = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    command = [sys.executable, "-m", "svcnode", "serve", "--listen", "127.0.0.1:0", "--drain", "0s", *arguments]
+    return subprocess.run(
+        [*user, *capability, *command],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that other users may enter."""
+    with tempfile.TemporaryDirectory(prefix="svcnode-tests-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+STOP = ("--allow-exec", "--service", "stop=exec:/bin/sh -c 'kill -TERM $PPID'", "--service", "n=disk:/?min_free=1B")
+as_root = pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv to become another user"
+)
+
+
+@as_root
+def test_a_node_without_a_home_folder_starts_with_one_warning_that_has_both_fixes(public_folder: Path) -> None:
+    done = serve_as(NO_SUCH_UID, public_folder, *STOP)
+    assert done.returncode == 0, done.stderr
+    (warning,) = [line for line in done.stderr.splitlines() if '"warning"' in line and "svcnode.history" in line]
+    assert '"code": "no_folder"' in warning
+    assert "keep = false" in warning
+    assert "path" in warning
+    assert '"event": "started"' in done.stderr
+    assert list(public_folder.iterdir()) == []
+    assert "svcnode.history" not in serve_as(NO_SUCH_UID, public_folder, *STOP, SVCNODE_HISTORY_KEEP="false").stderr
+
+
+@as_root
+def test_a_node_without_a_home_folder_that_needs_its_store_does_not_start(public_folder: Path) -> None:
+    done = serve_as(NO_SUCH_UID, public_folder)
+    assert done.returncode == 2
+    assert "store.path" in done.stderr
+
+
+@as_root
+def test_a_node_whose_state_folder_is_not_writable_starts_with_one_error(public_folder: Path) -> None:
+    done = serve_as(NO_SUCH_UID, public_folder, *STOP, STATE_DIRECTORY=str(public_folder / "state"))
+    assert done.returncode == 0, done.stderr
+    (error,) = [line for line in done.stderr.splitlines() if "svcnode.history" in line]
+    assert '"code": "not_writable"' in error
+    assert "keep = false" in error
+    assert "path" in error
 
 
 def test_every_change_is_written_and_published(history_node: HistoryNode) -> None:

@@ -184,9 +184,9 @@ def test_a_service_that_was_never_up_is_notified(service: Service, tmp_path: Pat
 
 def saved_incidents(folder: Path) -> list[tuple[str | None, bool]]:
     """The open incidents in the saved state: the service id, and whether the incident is confirmed."""
-    path = folder / ".local" / "state" / "svcnode" / "history.db"
+    path = folder / ".local" / "state" / "svcnode" / "nodes" / "validator-7" / "history.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        found = database.execute("SELECT text FROM saved_state").fetchone()
+        found = database.execute("SELECT text FROM saved_state WHERE name = 'notify'").fetchone()
     rows = json.loads(found[0])["incidents"] if found else []
     return [(service_id, is_confirmed) for service_id, *_, is_confirmed, _ in rows]
 
@@ -217,6 +217,41 @@ def test_a_recovery_during_a_restart_is_notified(service: Service, tmp_path: Pat
         with node(tmp_path, config(service, hook(receiver.port))) as agent:
             assert agent.stop() == 0
         assert len(receiver.requests) == 2
+
+
+def test_the_incidents_and_the_history_of_one_node_are_not_those_of_another(service: Service, tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        notify_down(service, tmp_path, receiver, is_killed=False)
+        service.start()
+        flags = (*FLAGS[:-1], "validator-8")
+        text = config(service, hook(receiver.port))
+        with Agent(tmp_path, *flags, config=text, environ={"TOKEN": KEY}) as agent:
+            agent.wait_until(lambda: agent.health() == 200)
+            document = agent.request("/history?id=db&resolution=minutes&transitions=50").json
+            assert {one["after"] for one in document["transitions"]["db"]} == {"Up"}
+            assert sum(down_s for _, _, _, down_s, *_ in document["services"]["db"]) == 0
+            service.stop()
+            agent.wait_until(lambda: len(receiver.requests) > 1)
+            assert agent.stop() == 0
+        assert receiver.changes == [("worse", "Down", "Up")] * 2
+        assert [one["node"]["name"] for one in receiver.documents] == ["validator-7", "validator-8"]
+
+
+def test_an_incident_of_a_renamed_node_is_resolved_after_a_restart(service: Service, tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        text = config(service, hook(receiver.port))
+        flags = FLAGS[:-2]
+        with Agent(tmp_path, *flags, config=f'[node]\nname = "old"\n{text}', environ={"TOKEN": KEY}) as agent:
+            agent.wait_until(lambda: agent.health() == 200)
+            service.stop()
+            agent.wait_until(lambda: len(receiver.requests) == 1)
+            agent.reload(f'[node]\nname = "validator-7"\n{text}')
+            agent.wait_until((tmp_path / ".local/state/svcnode/nodes/validator-7/history.db").exists)
+            assert agent.stop() == 0
+        service.start()
+        with node(tmp_path, text) as agent:
+            agent.wait_until(lambda: len(receiver.requests) == 2)
+        assert receiver.changes[-1] == ("recovered", "Up", "Down")
 
 
 def test_an_unchanged_incident_is_not_notified_again_after_a_restart(service: Service, tmp_path: Path) -> None:

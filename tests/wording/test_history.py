@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from svcnode.history import History
 from svcnode.history.database import Database
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
-from svcnode.history.files import FileLock, check_owner
+from svcnode.history.files import FileLock, check_owner, move
 from svcnode.history.records import RetentionLimits
 from svcnode.history.writer import Writer, WriterStatus
 from svcnode.node import Node
@@ -73,7 +73,17 @@ def test_errors_of_the_file(snapshot: Callable[[str, str], None], tmp_path: Path
         with closing(sqlite3.connect(path)) as changed:
             changed.execute(statement)
         errors.append(error_of(lambda: Database(path, LIMITS)))
-    text = "\n".join(f"{error.code}: {error}" for error in errors)
+    path.unlink()
+    with closing(Database(path, LIMITS)) as database:
+        database.claim("validator-7")
+        errors.append(error_of(lambda: database.claim("validator-8")))
+    new_path = tmp_path / "nodes" / "validator-8" / "history.db"
+    new_path.parent.mkdir(parents=True)
+    new_path.touch()
+    lock = FileLock(path)
+    errors.append(error_of(lambda: move(lock, path, new_path)))
+    lock.release()
+    text = "\n".join(f"{error.code}: {error}" for error in errors).replace(str(new_path.parent.parent), "/nodes")
     snapshot("errors", text.replace(str(path), str(PATH)).replace(f"process {os.getpid()}", "process 1234"))
 
 
@@ -104,6 +114,8 @@ def test_log_and_problems_of_a_running_history(
             history.reconfigure(None)
             history.reconfigure(tmp_path / "other.db")
             history.reconfigure(path)
+            history.set_has_folder(False)
+            history.set_has_folder(True)
             with caplog.at_level("CRITICAL"):
                 writer.report_corruption(corrupt, generation=1)
                 await wait_until(lambda: not history.is_healthy)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from contextlib import AsyncExitStack
-from dataclasses import asdict
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from svcnode.agent.fd_budget import allocate_fds
@@ -20,6 +19,7 @@ from svcnode.agent.listeners import Listeners
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
+from svcnode.core.text import join_first
 from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.threads import DaemonCall
@@ -34,6 +34,7 @@ from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from pathlib import Path
 
     from svcnode.agent.services import ConfigDiff
     from svcnode.config import HistorySettings, Settings
@@ -101,7 +102,9 @@ class Agent:
                 bound = self._listeners.open(settings)
                 self._services.apply(settings.services)
                 # After the services: their registration is not a transition to record.
+                _log_history_location(settings.history)
                 async with History(self._node, **_history_options(settings.history)) as history:
+                    history.set_has_folder(_has_history_folder(settings))
                     self._set_context(history)
                     await self._listeners.listen(bound, self._context)
                     self._prepare_store(settings)
@@ -200,6 +203,7 @@ class Agent:
         if new.uses_store and not old.uses_store:
             # An unfinished deployment may leave an empty file, and any node would become healthy with it.
             raise ConfigError("the new configuration has no services; if this is intended, restart the node")
+        _check_history_move(old, new)
         bound = self._listeners.open(new)
         await self._listeners.listen(bound, self._context)
         if new.prefixes != old.prefixes:
@@ -208,7 +212,8 @@ class Agent:
             self._node.set_identity(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
         set_format(new.log_format)
-        self._context.history.reconfigure(**_history_options(new.history))
+        self._context.history.reconfigure(**_history_options(new.history), moved_from=_history_moved_from(old, new))
+        self._context.history.set_has_folder(_has_history_folder(new))
         await self._apply_notify(new.notify)
         diff = self._services.apply(new.services)
         # A store that was deleted while it was probed is not created again: its service stays Down.
@@ -245,5 +250,49 @@ class Agent:
 
 
 def _history_options(history: HistorySettings | None) -> dict[str, Any]:
-    """The options of `History`: the fields of the settings."""
-    return {"path": None} if history is None else asdict(history)
+    """The options of `History` and of its `reconfigure`."""
+    if history is None:
+        return {"path": None}
+    return {"path": history.path, "max_age_s": history.max_age_s, "max_bytes": history.max_bytes}
+
+
+def _history_moved_from(old: Settings, new: Settings) -> Path | None:
+    """The old path, if both paths are defaults and differ because the node was renamed."""
+    if old.history is None or new.history is None or old.history.path == new.history.path:
+        return None
+    are_defaults = old.history.shared_path is not None and new.history.shared_path is not None
+    return old.history.path if are_defaults else None
+
+
+def _check_history_move(old: Settings, new: Settings) -> None:
+    if _history_moved_from(old, new) is None or new.history is None or new.history.path is None:
+        return
+    with suppress(OSError):  # the history reports it
+        if new.history.path.exists():
+            raise ConfigError(
+                f'cannot rename the node to "{new.node_name}": a node of this name has a history: {new.history.path}; '
+                "to continue that history, restart the node; otherwise move the file away"
+            )
+
+
+def _has_history_folder(settings: Settings) -> bool:
+    return settings.history is None or settings.history.path is not None
+
+
+def _log_history_location(history: HistorySettings | None) -> None:
+    """Say that the history begins now, and where the history of other nodes and of earlier versions is."""
+    if history is None or history.path is None or history.shared_path is None:
+        return
+    extra = {"event": "history_location"}
+    with suppress(OSError):  # the history reports it
+        if history.shared_path.exists():
+            text = (
+                "the history of an earlier version is not used, because it does not say which node it belongs to: %s; "
+            )
+            hint = "to continue it, set it as [history] path; otherwise remove it"
+            log.warning(text + hint, history.shared_path, extra=extra)
+        if not history.path.exists():
+            folders = history.path.parent.parent
+            others = join_first(sorted(folder.name for folder in folders.iterdir()) if folders.exists() else (), 5)
+            suffix = f"; other nodes have theirs beside it: {others}" if others else ""
+            log.info("new history file: %s%s", history.path, suffix, extra=extra)

@@ -51,6 +51,9 @@ RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge
 DEFAULT_GROUP_WAIT, MAX_GROUP_WAIT_S = "5s", 300.0
 DEFAULT_RESOLVE_DELAY, MAX_RESOLVE_DELAY_S = "5m", 86_400.0
 MIN_TOKEN_CHARS = 16  # a shorter token can be guessed
+# Lower case: two such names are two folders also where the file system ignores case.
+FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+HISTORY_FILE = "history.db"
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
@@ -84,9 +87,10 @@ class OperatorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
-    path: Path
+    path: Path | None  # None: no path is set, and there is no folder for state, so it is in memory only
     max_age_s: float
     max_bytes: int
+    shared_path: Path | None = None  # the default path of earlier versions, for all nodes; None: a path is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +127,9 @@ class Settings:
 def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> Settings:
     node, server, log = table.get("node", {}), table.get("server", {}), table.get("log", {})
     identity = _identity(node, source)
+    state_folder = _state_folder(environ)
     with source.error_context("store", "path"):
-        store_path = _state_file(
-            table.get("store", {}).get("path"), "store.db", environ, is_used=not table.get("services")
-        )
+        store_path = _store_path(table, state_folder)
     with source.error_context("server", "prefix"):
         prefixes = parse_prefixes(_as_list(server.get("prefix", DEFAULT_PREFIX)))
     with source.error_context("server", "drain"):
@@ -151,7 +154,7 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         tls=_tls(server["tls"], source) if "tls" in server else None,
         operator=operator,
         store_path=store_path,
-        history=_history(table.get("history", {}), source, environ),
+        history=_history(table.get("history", {}), source, state_folder, identity.node_name),
         notify=_notify(table["notify"], source, environ) if "notify" in table else None,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
@@ -250,9 +253,14 @@ def _token(value: object, environ: Mapping[str, str]) -> str | None:
     return token
 
 
-def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) -> HistorySettings | None:
+def _history(
+    history: HistoryTable, source: Source, state_folder: Path | None, node_name: str
+) -> HistorySettings | None:
     with source.error_context("history", "path"):
-        path = _state_file(history.get("path"), "history.db", environ, is_used=history.get("keep", True))
+        path, shared_path = _configured_path(history.get("path")), None
+        if path is None and state_folder is not None:
+            path = state_folder / "nodes" / node_folder_name(node_name) / HISTORY_FILE
+            shared_path = state_folder / HISTORY_FILE
     with source.error_context("history", "max_age"):
         max_age_s = parse_duration_s(history.get("max_age", DEFAULT_HISTORY_AGE))
         if max_age_s < MIN_HISTORY_AGE_S:
@@ -261,7 +269,9 @@ def _history(history: HistoryTable, source: Source, environ: Mapping[str, str]) 
         max_bytes = parse_size_bytes(history.get("max_size", DEFAULT_HISTORY_SIZE))
         if max_bytes < MIN_HISTORY_BYTES:
             raise InvalidValueError("must be at least 1MiB")
-    return HistorySettings(path=path, max_age_s=max_age_s, max_bytes=max_bytes) if history.get("keep", True) else None
+    if not history.get("keep", True):
+        return None
+    return HistorySettings(path=path, max_age_s=max_age_s, max_bytes=max_bytes, shared_path=shared_path)
 
 
 def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> NotifySettings:
@@ -402,18 +412,50 @@ def _store_service(defaults: ServiceOptions, source: Source, store_path: Path) -
     return ServiceSettings(definition=definition)
 
 
-def _state_file(path: str | None, name: str, environ: Mapping[str, str], *, is_used: bool) -> Path:
-    """The configured path, or the file in systemd's STATE_DIRECTORY, or in the XDG state folder."""
-    if path is not None:
-        validate_text("the path", path)
-        return Path(path)
+def node_folder_name(node_name: str) -> str:
+    """The folder of a node's history; no two names have the same one.
+
+    A name that is not a plain folder name gets a hash after "~", which no plain one contains.
+    """
+    if FOLDER_NAME_PATTERN.fullmatch(node_name):
+        return node_name
+    import hashlib  # loaded late: it takes milliseconds, and most names do not need it
+
+    readable = re.sub(r"[^a-z0-9]+", "-", node_name.lower())[:40].strip("-")
+    return f"{readable or 'node'}~{hashlib.sha256(node_name.encode()).hexdigest()[:16]}"
+
+
+def _store_path(table: FileTable, state_folder: Path | None) -> Path:
+    if (path := _configured_path(table.get("store", {}).get("path"))) is not None:
+        return path
+    if state_folder is not None:
+        return state_folder / "store.db"
+    if table.get("services"):
+        return Path()  # unused
+    raise InvalidValueError(
+        "not set, and no home folder: HOME is not set, and this user is not in the password database; "
+        "set a path here, or configure a service: the node needs this file only without services"
+    )
+
+
+def _configured_path(path: str | None) -> Path | None:
+    if path is None:
+        return None
+    validate_text("the path", path)
+    return Path(path)
+
+
+def _state_folder(environ: Mapping[str, str]) -> Path | None:
+    """systemd's STATE_DIRECTORY, or the XDG state folder; None if there is no home folder."""
     if state_directory := environ.get("STATE_DIRECTORY"):
-        return Path(state_directory.split(":")[0]) / name
-    state_home = environ.get("XDG_STATE_HOME") or _home(environ, is_needed=is_used) / ".local" / "state"
-    return Path(state_home) / "svcnode" / name
+        return Path(state_directory.split(":")[0])
+    if state_home := environ.get("XDG_STATE_HOME"):
+        return Path(state_home) / "svcnode"
+    home = _home(environ)
+    return None if home is None else home / ".local" / "state" / "svcnode"
 
 
-def _home(environ: Mapping[str, str], *, is_needed: bool) -> Path:
+def _home(environ: Mapping[str, str]) -> Path | None:
     if home := environ.get("HOME"):
         return Path(home)
     import pwd
@@ -421,9 +463,4 @@ def _home(environ: Mapping[str, str], *, is_needed: bool) -> Path:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        if is_needed:
-            raise InvalidValueError(
-                "not set, and no home folder: HOME is not set, and this user is not in the password database; "
-                "set a path here"
-            ) from None
-        return Path()  # unused
+        return None

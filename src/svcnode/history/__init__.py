@@ -19,6 +19,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from svcnode.clock import WallTimes
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import ChangeKind, Outcome
@@ -28,7 +29,7 @@ from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery, QueryThread
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
-from svcnode.history.writer import Writer, WriterCallbacks
+from svcnode.history.writer import HistoryFile, Writer, WriterCallbacks
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ log = logging.getLogger("svcnode.history")
 
 
 class History:
-    """Records the changes of a node while its `async with` block runs. Without a path, in memory only."""
+    """Records the changes of a node while its `async with` block runs. Without a path, in memory only.
+
+    A file belongs to one node, by its name: the file of another node is not used.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,8 @@ class History:
     ) -> None:
         self._node = node
         self._wall_clock = wall_clock
+        # As everywhere else; with another clock, its own conversion.
+        self._to_wall = node.wall_time_s if wall_clock is time.time else WallTimes(node.now_s, wall_clock).wall_s
         self._listeners: tuple[Callable[[Transition], None], ...] = ()
         self._loop: asyncio.AbstractEventLoop
         self._opened, self._closed = asyncio.Event(), asyncio.Event()
@@ -82,7 +88,9 @@ class History:
                 on_state_loaded=lambda text: self._call_on_loop(self._on_state_loaded, text),
                 on_closed=lambda: self._call_on_loop(self._closed.set),
             )
-            self._writer = Writer(path, self._backlog, RetentionLimits(max_age_s, max_bytes), wall_clock, callbacks)
+            limits = RetentionLimits(max_age_s, max_bytes)
+            file = HistoryFile(path, node.identity.node_name)
+            self._writer = Writer(file, self._backlog, limits, wall_clock, callbacks)
         self._query_thread = QueryThread()
         self._query = HistoryQuery(self._backlog, self._aggregator, self._aggregator_lock, self._writer)
         self._publish_to_id = 0
@@ -90,6 +98,7 @@ class History:
         self._previous_last_ids = (0, 0)  # at the tick before the last one, and at the last tick
         self._published_early_to = 0  # up to this id, transitions were published before they were written; 0 if none
         self._restart_needed: HistoryError | None = None  # the configuration has another path
+        self._no_folder: HistoryError | None = None
         self.last_id = 0  # of the newest published transition
 
     async def __aenter__(self) -> Self:
@@ -130,15 +139,37 @@ class History:
             self._publish_some()
         self._query_thread.close()
 
-    def reconfigure(self, path: Path | None, *, max_age_s: float = MAX_AGE_S, max_bytes: int = MAX_BYTES) -> None:
-        """Apply new limits. A new path takes effect after a restart; until then it is reported as a problem."""
-        current = None if self._writer is None else self._writer.path
-        if path == current and self._writer is not None:
-            self._writer.set_limits(RetentionLimits(max_age_s, max_bytes))
+    def reconfigure(
+        self,
+        path: Path | None,
+        *,
+        max_age_s: float = MAX_AGE_S,
+        max_bytes: int = MAX_BYTES,
+        moved_from: Path | None = None,
+    ) -> None:
+        """Apply the name of the node and new limits.
+
+        A new path takes effect after a restart, and until then it is reported as a problem. If it is new only because
+        the node has a new name, `moved_from` is the old path, and the file is moved now.
+        """
+        current = None
+        if self._writer is not None:
+            current = self._writer.configured_file.path
+            if path is not None and current == moved_from:
+                current = path
+            self._writer.set_file(HistoryFile(current, self._node.identity.node_name))
+            if path == current:
+                self._writer.set_limits(RetentionLimits(max_age_s, max_bytes))
         self._restart_needed = None if path == current else _restart_error(current, path)
-        if self._restart_needed is not None:
-            extra = {"event": "history_failed", "code": self._restart_needed.code}
-            log.warning("%s", self._restart_needed, extra=extra)
+        _log_warning(self._restart_needed)
+
+    def set_has_folder(self, has_folder: bool) -> None:
+        """False if there is no path only because there is no folder for it; this is reported as a problem."""
+        if has_folder:
+            self._no_folder = None
+        elif self._no_folder is None:
+            self._no_folder = _no_folder_error()
+            _log_warning(self._no_folder)
 
     # ---- status
 
@@ -153,7 +184,8 @@ class History:
 
     @property
     def _problems(self) -> list[HistoryError]:
-        return [problem for problem in (self._writer_problem, self._restart_needed) if problem is not None]
+        problems = (self._no_folder, self._writer_problem, self._restart_needed)
+        return [problem for problem in problems if problem is not None]
 
     @property
     def _writer_problem(self) -> HistoryError | None:
@@ -243,7 +275,7 @@ class History:
         now_s = self._wall_clock()
         # A status change may be recorded late: evidence expires before that is noticed, and checks take time.
         changed_at_s = change.after.since_s if change.kind is ChangeKind.STATUS and change.after else change.at_s
-        at_s = now_s - max(0.0, self._node.now_s() - changed_at_s)
+        at_s = self._to_wall(changed_at_s)
         if change.service_id is not None:
             with self._aggregator_lock:
                 status = None if change.after is None else change.after.status
@@ -251,7 +283,7 @@ class History:
         self._record(
             Transition(
                 id=int(now_s * 1e6),
-                at_s=int(at_s * 1e6) / 1e6,  # microseconds, as in the file
+                at_s=at_s,
                 kind=change.kind.value,
                 service_id=change.service_id,
                 before=None if change.before is None else change.before.status.value,
@@ -357,6 +389,19 @@ def _restart_error(current: Path | None, configured: Path | None) -> HistoryErro
     return HistoryError(
         f"{now}; in the configuration {new}; restart the node to apply it", HistoryProblem.RESTART_REQUIRED
     )
+
+
+def _no_folder_error() -> HistoryError:
+    return HistoryError(
+        "history is in memory only: no home folder, because HOME is not set and this user is not in the password "
+        "database; set path in [history], or keep = false",
+        HistoryProblem.NO_FOLDER,
+    )
+
+
+def _log_warning(error: HistoryError | None) -> None:
+    if error is not None:
+        log.warning("%s", error, extra={"event": "history_failed", "code": error.code})
 
 
 def _storable_text(text: str) -> str:

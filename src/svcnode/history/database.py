@@ -8,7 +8,13 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.history import schema
-from svcnode.history.errors import OTHER_PATH_HINT, CorruptionError, HistoryError, HistoryProblem
+from svcnode.history.errors import (
+    OTHER_PATH_HINT,
+    CorruptionError,
+    HistoryError,
+    HistoryProblem,
+    other_node_error,
+)
 from svcnode.history.files import file_identity
 from svcnode.history.records import DAYS, RESOLUTIONS
 from svcnode.history.retention import Retention
@@ -61,6 +67,14 @@ class Database:
         return (
             self._file_identity is not None and file_identity(self._path, has_wal=self._has_wal) == self._file_identity
         )
+
+    def claim(self, node_name: str, former_name: str | None = None) -> None:
+        """Record that the file belongs to this node, or raise if it belongs to another one."""
+        row: tuple[str] | None = self._connection.execute(schema.GET_NODE_NAME).fetchone()
+        if row is None or row[0] == former_name:
+            self._connection.execute(schema.SET_NODE_NAME, (node_name,))
+        elif row[0] != node_name:
+            raise other_node_error(self._path, row[0], node_name)
 
     def write(self, batch: Batch) -> None:
         """Write the batch in one transaction."""

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OTHER_PATH_HINT = "set another [history] path"
+# Without a name, the file belongs to the next node that opens it.
+FORGET_NODE_NAME = "DELETE FROM saved_state WHERE name = 'node'"
 
 
 class HistoryProblem(StrEnum):
@@ -32,6 +34,8 @@ class HistoryProblem(StrEnum):
     IN_USE = "in_use"  # another svcnode writes this file
     SLOW_DISK = "slow_disk"
     RESTART_REQUIRED = "restart_required"  # the configuration changed the path
+    OTHER_NODE = "other_node"  # the history of a node with another name
+    NO_FOLDER = "no_folder"  # no path is set, and there is no default path
 
 
 class HistoryError(Exception):
@@ -51,7 +55,9 @@ class CorruptionError(HistoryError):
 
 _TEXT = {
     HistoryProblem.DISK_FULL: "disk full: {path}; buffering in memory",
-    HistoryProblem.NOT_WRITABLE: "{path} is not writable: {exc}; fix its permissions, or " + OTHER_PATH_HINT,
+    HistoryProblem.NOT_WRITABLE: "{path} is not writable: {exc}; buffering in memory; fix its permissions, "
+    + OTHER_PATH_HINT
+    + ", or keep = false",
     HistoryProblem.LOCKED: "{path} is locked by another program; buffering in memory",
     HistoryProblem.IO_ERROR: "I/O error: {path}: {exc}; buffering in memory; check the disk",
     HistoryProblem.UNUSABLE: "cannot use {path}: {exc}; fix this, or " + OTHER_PATH_HINT,
@@ -90,3 +96,11 @@ def history_error_from(exc: Exception, path: Path) -> HistoryError:
             return CorruptionError(f"{path} is corrupt: {exc}")
         problem = _PROBLEM_BY_SQLITE_CODE.get(sqlite_code, HistoryProblem.UNUSABLE)
     return HistoryError(_TEXT[problem].format(path=path, exc=text), problem)
+
+
+def other_node_error(path: Path, owner: str, node_name: str) -> HistoryError:
+    return HistoryError(
+        f'{path} is the history of node "{owner}", and this node is "{node_name}"; it is not used; {OTHER_PATH_HINT}, '
+        f'or, if the node was renamed, run: sqlite3 {path} "{FORGET_NODE_NAME}"',
+        HistoryProblem.OTHER_NODE,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from svcnode.history.errors import OTHER_PATH_HINT, HistoryError, HistoryProblem
@@ -104,13 +105,35 @@ def quarantine(path: Path, now_s: float) -> Path:
     """Rename an unusable file and its sidecar files; returns the new path."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
     quarantined = path.with_name(f"{path.name}.corrupt-{stamp}")
-    path.rename(quarantined)  # first, so that the database is never at its path without its sidecar files
+    _rename(path, quarantined)
+    _remove_old_quarantined(path)
+    return quarantined
+
+
+def move(lock: FileLock, path: Path, new_path: Path) -> FileLock:
+    """Move a file that this process has locked and closed; returns its new lock. Raises if the new path is in use."""
+    make_directory(new_path.parent)
+    if new_path.exists():
+        raise HistoryError(f"cannot move {path}: {new_path} exists; remove one of them", HistoryProblem.OTHER_NODE)
+    new_lock = FileLock(new_path)
+    try:
+        _rename(path, new_path)
+    except BaseException:
+        new_lock.release()
+        raise
+    with suppress(OSError):  # the folder contains something else
+        lock.path.unlink()
+        path.parent.rmdir()
+    lock.release()
+    return new_lock
+
+
+def _rename(path: Path, new_path: Path) -> None:
+    path.rename(new_path)  # first, so that the database is never at its path without its sidecar files
     for suffix in _SIDECAR_SUFFIXES:
         sidecar = path.with_name(path.name + suffix)
         if sidecar.exists():
-            sidecar.rename(quarantined.with_name(quarantined.name + suffix))
-    _remove_old_quarantined(path)
-    return quarantined
+            sidecar.rename(new_path.with_name(new_path.name + suffix))
 
 
 def _remove_old_quarantined(path: Path) -> None:

@@ -87,6 +87,9 @@ INSERT_STAGING = f"""
     FROM json_each(?) CROSS JOIN services ON services.id = {_json_columns(0, 0)}
 """
 SET_WATERMARK = "INSERT INTO watermarks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+# The name of the node that the file belongs to. Files of earlier versions have none.
+GET_NODE_NAME = "SELECT text FROM saved_state WHERE name = 'node'"
+SET_NODE_NAME = "INSERT INTO saved_state VALUES ('node', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 

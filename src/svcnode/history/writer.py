@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
-from svcnode.history.files import FileLock, check_owner, create_file, make_directory, quarantine
+from svcnode.history.files import FileLock, check_owner, create_file, make_directory, move, quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,16 +106,23 @@ class WriterCallbacks(NamedTuple):
     on_closed: Callable[[], None]
 
 
+class HistoryFile(NamedTuple):
+    path: Path
+    node_name: str  # of the node that it belongs to
+
+
 class Writer:
     def __init__(
         self,
-        path: Path,
+        file: HistoryFile,
         backlog: Backlog,
         limits: RetentionLimits,
         wall_clock: Callable[[], float],
         callbacks: WriterCallbacks,
     ) -> None:
-        self.path = path
+        self._file = file
+        self.configured_file = file  # another one after the node was renamed
+        self._former_name: str | None = None
         self._backlog = backlog
         self._limits = limits
         self._wall_clock = wall_clock
@@ -152,6 +159,15 @@ class Writer:
 
     def set_limits(self, limits: RetentionLimits) -> None:
         self._limits = limits
+        self._wake.set()
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def set_file(self, file: HistoryFile) -> None:
+        """After the node was renamed: the file belongs to the new name, and moves to the path."""
+        self.configured_file = file
         self._wake.set()
 
     def close(self) -> None:
@@ -237,6 +253,8 @@ class Writer:
     # ---- the file
 
     def _current_database(self) -> Database:
+        if self.configured_file != self._file:
+            self._move_to(self.configured_file)
         if self._database is not None and not self._database.is_at_path:
             extra = {"event": "history_file_removed"}
             log.warning("history file was removed or replaced while in use: %s", self.path, extra=extra)
@@ -252,6 +270,17 @@ class Writer:
             self._database = self._open()
         return self._database
 
+    def _move_to(self, file: HistoryFile) -> None:
+        self._close_database()
+        if file.path != self.path:
+            if self.is_readable and self._file_lock is not None:
+                self._file_lock = move(self._file_lock, self.path, file.path)
+            else:  # it is not ours
+                self._release_lock()
+        if self.is_readable:
+            self._former_name = self._file.node_name
+        self._file = file
+
     def _open(self) -> Database:
         make_directory(self.path.parent)
         check_owner(self.path)
@@ -262,6 +291,14 @@ class Writer:
 
         is_first = not self.is_readable
         database = Database(self.path, self._limits, verify=is_first)
+        try:
+            database.claim(self._file.node_name, self._former_name)
+        except Exception as exc:
+            database.close()
+            if isinstance(exc, HistoryError):  # it belongs to another node, which may start
+                self._mark_unreadable()
+                self._release_lock()
+            raise
         if database.last_sequence < self._written_to:
             self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
         self._backlog.continue_after(database.last_sequence)
@@ -276,11 +313,15 @@ class Writer:
         try:
             self._file_lock = FileLock(self.path)
         except HistoryError:  # another svcnode writes this file from now on
-            if self.is_readable:
-                self.is_readable = False
-                self.generation += 1
-                self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
+            self._mark_unreadable()
             raise
+
+    def _mark_unreadable(self) -> None:
+        """The file at the path is not ours any more."""
+        if self.is_readable:
+            self.is_readable = False
+            self.generation += 1
+            self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
 
     def _release_lock(self) -> None:
         if self._file_lock is not None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import socket
 from contextlib import suppress
 from dataclasses import fields
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from svcnode import __version__
 from svcnode.config import HistorySettings, OperatorSettings, Override, Settings, TlsSettings, find_file, load
 from svcnode.config.schema import FileTable, ServiceTable
-from svcnode.config.settings import MAX_DRAIN_S, RESERVED_SEGMENTS
+from svcnode.config.settings import MAX_DRAIN_S, RESERVED_SEGMENTS, node_folder_name
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import (
@@ -80,7 +81,10 @@ def test_by_default_the_node_probes_its_own_store_and_listens_on_loopback() -> N
     assert defaults.tls is None
     assert defaults.operator == OperatorSettings(listen=None, token=None)
     assert defaults.history == HistorySettings(
-        path=store.with_name("history.db"), max_age_s=400 * 86_400.0, max_bytes=256 * 1024**2
+        path=store.parent / "nodes" / node_folder_name(socket.gethostname()) / "history.db",
+        max_age_s=400 * 86_400.0,
+        max_bytes=256 * 1024**2,
+        shared_path=store.with_name("history.db"),
     )
     assert (defaults.log_level, defaults.log_format) == ("info", "auto")
     assert defaults.store_path == store
@@ -118,20 +122,48 @@ def test_without_home_the_password_database_gives_the_home_folder(environ: dict[
     assert load(None, environ).store_path == home / ".local/state/svcnode/store.db"
 
 
-def test_without_a_home_folder_the_paths_must_be_set(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_folder_only_a_node_that_needs_its_store_must_set_a_path(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pwd, "getpwuid", no_such_user)
     assert refused_key(file, "") == "store.path"
     service = '[[services]]\nid = "db"\nstatus = "Up"\n'
-    assert refused_key(file, service) == "history.path"
+    history = loaded(file, service).history
+    assert history is not None
+    assert (history.path, history.shared_path) == (None, None)
     assert loaded(file, f"[history]\nkeep = false\n{service}").history is None
-    assert loaded(file, '[history]\npath = "a.db"\n[store]\npath = "b.db"').store_path == Path("b.db")
+    loads = loaded(file, '[history]\npath = "a.db"\n[store]\npath = "b.db"')
+    assert loads.history is not None
+    assert (loads.history.path, loads.store_path) == (Path("a.db"), Path("b.db"))
 
 
-def test_history_is_in_the_folder_of_the_store() -> None:
+def test_the_history_of_each_node_is_in_its_own_folder_beside_the_store() -> None:
     for environ in ({"STATE_DIRECTORY": "/var/lib/svcnode"}, {"XDG_STATE_HOME": "/state"}, {"HOME": "/root"}, {}):
-        loads = load(None, environ)
+        loads = load(None, {**environ, "SVCNODE_NODE_NAME": "validator-7"})
         assert loads.history is not None
-        assert loads.history.path == loads.store_path.with_name("history.db")
+        assert loads.history.path == loads.store_path.parent / "nodes" / "validator-7" / "history.db"
+        assert loads.history.shared_path == loads.store_path.with_name("history.db")
+
+
+AWKWARD_NAMES = (
+    *("a", "A", "ä", "Ä", "a b", "a/b", "a-b", "..", ".", "../a", "/", "~", "a~", "a.", ".a", "-", "con", "nodes"),
+    *("x" * 64, "x" * 65, "x" * 5000, "é", "e\u0301", "名前", "🙂", "a\u200b"),
+)
+
+
+def test_each_node_name_has_a_folder_of_its_own_on_any_file_system() -> None:
+    folders = [node_folder_name(name) for name in AWKWARD_NAMES]
+    folders += [node_folder_name(folder) for folder in folders if "~" in folder]
+    assert len({folder.casefold() for folder in folders}) == len(folders)
+    for folder in folders:
+        assert re.fullmatch(r"[a-z0-9][a-z0-9._~-]{0,63}", folder)
+
+
+@generating
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_two_node_names_have_two_folders(one: str, other: str) -> None:
+    with suppress(UnicodeEncodeError):  # surrogates are refused before
+        assert (node_folder_name(one) == node_folder_name(other)) == (one == other)
 
 
 def test_the_defaults_apply_to_the_store(file: Path) -> None:

@@ -17,7 +17,7 @@ from svcnode.core.model import Health, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.history import History, Transition, writer
 from svcnode.history.database import Database
-from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
+from svcnode.history.errors import FORGET_NODE_NAME, CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
 from svcnode.node import Node
@@ -231,6 +231,174 @@ def test_a_new_path_is_a_problem_until_it_is_reverted(
             assert (history.problem_code, history.is_healthy) == (HistoryProblem.RESTART_REQUIRED, True)
             assert (history._writer and history._writer._limits) == limits, "the new limits are for another file"
             history.reconfigure(current)
+            assert history.problem is None
+
+    asyncio.run(scenario())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+# ---- the node that the file belongs to
+
+
+def other_node(harness: Harness) -> Harness:
+    other = Harness(harness.path.parent)
+    other.path = harness.path
+    other.node = Node("validator-8", version="v1.4.2", clock=other.clock)
+    return other
+
+
+def is_unlocked(path: Path) -> bool:
+    try:
+        FileLock(path).release()
+    except HistoryError:  # the moment of a retry
+        return False
+    return True
+
+
+async def record_one(harness: Harness) -> None:
+    async with harness.history() as (history, follower):
+        history.save_state("incidents of " + harness.node.identity.node_name)
+        harness.node.register("db").up()
+        await follower.until_received(2)
+
+
+@pytest.mark.usefixtures("fast_retry")
+def test_the_file_of_another_node_is_not_used_until_it_is_given_up(harness: Harness) -> None:
+    other = other_node(harness)
+
+    async def scenario() -> None:
+        await record_one(harness)
+        before = harness.path.read_bytes()
+        async with other.history() as (history, follower):
+            assert (history.problem_code, history.is_healthy) == (HistoryProblem.OTHER_NODE, False)
+            other.node.register("cache").up()
+            await follower.until_received(2)
+            assert {one.service_id for one in await history.latest()} == {None, "cache"}
+            assert not await history.known_ids(["db"])
+            assert harness.path.read_bytes() == before
+            await eventually(lambda: is_unlocked(harness.path))
+            assert not history._saved_state_loaded.is_set()
+            with closing(sqlite3.connect(harness.path)) as database, database:
+                database.execute(FORGET_NODE_NAME)
+            await eventually(lambda: history.problem is None)
+            assert await history.known_ids(["db", "cache"]) == {"db", "cache"}
+        async with harness.history() as (history, _):
+            assert history.problem_code == HistoryProblem.OTHER_NODE
+
+    asyncio.run(scenario())
+
+
+def test_a_file_of_another_node_that_replaces_the_file_is_not_written(harness: Harness, tmp_path: Path) -> None:
+    other = Harness(tmp_path / "other")
+    other.node = Node("validator-8", version="v1.4.2", clock=other.clock)
+
+    async def scenario() -> None:
+        await record_one(other)
+        before = other.path.read_bytes()
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            shutil.copy(other.path, tmp_path / "copy.db")
+            for suffix in ("-wal", "-shm"):
+                harness.path.with_name(harness.path.name + suffix).unlink()
+            (tmp_path / "copy.db").replace(harness.path)
+            harness.node.register("cache").up()
+            await eventually(lambda: history.problem_code == HistoryProblem.OTHER_NODE)
+            assert not await history.known_ids(["db"])
+        assert harness.path.read_bytes() == before
+
+    asyncio.run(scenario())
+
+
+def test_a_file_without_a_node_name_is_continued(harness: Harness) -> None:
+    async def scenario() -> None:
+        await record_one(harness)
+        with closing(sqlite3.connect(harness.path)) as database, database:
+            database.execute(FORGET_NODE_NAME)
+        async with harness.history() as (history, _):
+            assert history.problem is None
+            assert await history.load_state() == "incidents of validator-7"
+            assert await history.known_ids(["db"]) == {"db"}
+        assert harness.rows("SELECT text FROM saved_state WHERE name = 'node'") == [("validator-7",)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_default_path", [True, False])
+def test_the_file_of_a_renamed_node_keeps_its_records(harness: Harness, tmp_path: Path, is_default_path: bool) -> None:
+    new_path = tmp_path / "validator-8" / "history.db" if is_default_path else harness.path
+    old_path = harness.path
+
+    async def scenario() -> None:
+        async with harness.history() as (history, follower):
+            history.save_state("incidents")
+            harness.node.register("db").up()
+            await follower.until_received(2)
+            harness.node.set_identity(name="validator-8", version="v1.4.2")
+            history.reconfigure(new_path, moved_from=old_path if is_default_path else None)
+            harness.path = new_path
+            await eventually(new_path.exists)
+            harness.node.register("cache").up()
+            await follower.until(lambda: follower.kinds.count("registered") == 2)
+            assert await history.known_ids(["db", "cache"]) == {"db", "cache"}
+            assert history.problem is None
+        assert harness.rows("SELECT text FROM saved_state ORDER BY name") == [("validator-8",), ("incidents",)]
+        assert old_path.parent.exists() is not is_default_path
+        async with harness.history() as (history, _):
+            assert history.problem is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("fast_retry")
+def test_the_file_of_a_renamed_node_does_not_replace_that_of_another(harness: Harness, tmp_path: Path) -> None:
+    other = Harness(tmp_path / "other")
+    other.node = Node("validator-8", version="v1.4.2", clock=other.clock)
+
+    async def scenario() -> None:
+        await record_one(other)
+        before = other.path.read_bytes()
+        async with harness.history() as (history, follower):
+            await follower.until_received(1)
+            harness.node.set_identity(name="validator-8", version="v1.4.2")
+            history.reconfigure(other.path, moved_from=harness.path)
+            await eventually(lambda: history.problem_code == HistoryProblem.OTHER_NODE)
+            assert other.path.read_bytes() == before
+            other.path.rename(tmp_path / "away.db")
+            await eventually(lambda: history.problem is None)
+        assert not harness.path.exists()
+        assert other.rows("SELECT text FROM saved_state") == [("validator-8",)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("fast_retry")
+def test_a_renamed_node_does_not_move_a_file_that_is_not_its_own(harness: Harness, tmp_path: Path) -> None:
+    other, new_path = other_node(harness), tmp_path / "validator-9" / "history.db"
+
+    async def scenario() -> None:
+        await record_one(harness)
+        before = harness.path.read_bytes()
+        async with other.history() as (history, _):
+            assert history.problem_code == HistoryProblem.OTHER_NODE
+            other.node.set_identity(name="validator-9", version="v1.4.2")
+            history.reconfigure(new_path, moved_from=harness.path)
+            await eventually(lambda: history.problem is None)
+            assert not await history.known_ids(["db"])
+        assert harness.path.read_bytes() == before
+        assert new_path.exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_missing_folder_is_a_problem_until_the_history_is_disabled(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with harness.history(has_file=False) as (history, _):
+            for _ in range(2):
+                history.set_has_folder(False)
+                assert history.problem_code == HistoryProblem.NO_FOLDER
+            history.set_has_folder(True)
             assert history.problem is None
 
     asyncio.run(scenario())
