@@ -104,13 +104,19 @@ class HttpClient:
         with _ErrorTranslator(request, self._timeout_s, target):
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await asyncio.open_connection(
-                    target.host, target.port, limit=MAX_HEAD_BYTES, ssl=target.tls
+                    target.host, target.port, limit=MAX_HEAD_BYTES, ssl=target.tls, **_race_options()
                 )
         try:
             yield RawConnection(reader, writer, target, self._timeout_s)
         finally:
             writer.transport.abort()
             await asyncio.sleep(0)  # lets the transport close its socket
+
+
+def _race_options() -> dict[str, float]:
+    """Happy eyeballs (RFC 8305). uvloop does not have it."""
+    is_asyncio = isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
+    return {"happy_eyeballs_delay": 0.25} if is_asyncio else {}
 
 
 class RawConnection:

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from svcnode.client import Client
+from svcnode.conformance.http_client import HttpClient, RequestLine
+from svcnode.conformance.target import parse_target
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Health
 from svcnode.net.trace import record_steps
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
@@ -106,6 +110,22 @@ def test_a_name_none_of_whose_addresses_responds_is_failed_at_the_deadline(
         namespace.set_hosts(db_example=f"{BLACK_HOLE_IPV6} {BLACK_HOLE_IPV4}")
         for url in ("tcp://db.example:80", "http://db.example/", "postgresql://me@db.example/ledger"):
             assert check.leaks_nothing(url, deadline_s=0.4) == CONNECT_TIMEOUT
+
+    in_namespace(scenario)
+
+
+def test_clients_use_the_address_that_responds(in_namespace: InNamespace) -> None:
+    """`svcnode status` and `watch` use the client, too."""
+
+    def scenario(namespace: NetworkNamespace) -> None:
+        namespace.set_hosts(node_example=f"{BLACK_HOLE_IPV6} {OWN_IPV4}")
+        with HttpBackend(http_response(200), host=OWN_IPV4) as backend:
+            url = f"http://node.example:{backend.port}"
+            with Client(url, timeout=WAIT_TIMEOUT_S) as client:
+                assert client.health() is Health.HEALTHY
+            target = parse_target(url)
+            response = asyncio.run(HttpClient(target, WAIT_TIMEOUT_S).send(RequestLine("GET", "/")))
+            assert response.code == 200
 
     in_namespace(scenario)
 
