@@ -18,6 +18,7 @@ from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import RabbitServer
 from tests.support.servers.redis import RedisServer
 from tests.truth.faults import (
+    EXECUTION_OFFLINE,
     EXHAUSTED,
     FROZEN,
     KILLED,
@@ -151,7 +152,12 @@ _ALL = (
         options={"max_block_age": "1h"},
         note="ganache",
     ),
-    Kind(name="beacon", make=standalone(BeaconServer), faults=(*COMMON_FAULTS, SYNCING), note=FAKE_SERVER_NOTE),
+    Kind(
+        name="beacon",
+        make=standalone(BeaconServer),
+        faults=(*COMMON_FAULTS, SYNCING, EXECUTION_OFFLINE),
+        note=FAKE_SERVER_NOTE,
+    ),
     Kind(
         name="IPFS",
         make=standalone(IpfsServer),

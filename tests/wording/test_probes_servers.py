@@ -58,14 +58,16 @@ def http_reasons(scheme: str, cases: Iterable[tuple[Callable[[ReceivedRequest], 
 # ---- HTTP
 
 
-def beacon_node(health: int, distance: object = 0) -> Callable[[ReceivedRequest], bytes]:
-    body = json.dumps({"data": {"sync_distance": distance}})
+def beacon_node(health: int, distance: object = 0, **flags: bool) -> Callable[[ReceivedRequest], bytes]:
+    body = json.dumps({"data": {"sync_distance": distance, **flags}})
     return lambda request: http_response(health) if request.target.endswith("/health") else http_response(200, body)
 
 
 def test_beacon(snapshot: Snapshot) -> None:
     cases: list[Any] = [(beacon_node(status), {}) for status in (206, 401, 404, 503)]
     cases += [(beacon_node(200, 3), {"max_slot_lag": 2}), (beacon_node(200, "x"), {"max_slot_lag": 2})]
+    cases += [(beacon_node(200, el_offline=True), {}), (beacon_node(200, is_optimistic=True), {})]
+    cases += [(lambda request: http_response(200, "[]"), {})]
     snapshot("beacon", http_reasons("beacon+http", cases))
 
 

@@ -1,7 +1,10 @@
 """`beacon+http://…`, `beacon+https://…`: an Ethereum beacon node that is in sync.
 
-ready      `/eth/v1/node/health` has status 200, and the node is at most `max_slot_lag` slots behind if that is set
-not ready  the status is 206 (syncing); the node is further behind; the certificate expires within `min_cert_days`
+ready      `/eth/v1/node/health` has status 200, and `/eth/v1/node/syncing` reports neither an offline execution client
+           nor an optimistic head; the node is at most `max_slot_lag` slots behind if that is set
+not ready  the status is 206 (syncing); the execution client is offline; the head is optimistic, which means that the
+           execution client has not verified it; the node is further behind; the certificate expires within
+           `min_cert_days`
 failed     any other response; connection refused, host unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver or the proxy does not answer
 """
@@ -20,6 +23,8 @@ from svcnode.probes.json_pointer import resolve_pointer
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from svcnode.net.http_response import HttpResponse
 
 READY = Verdict.ready()
@@ -34,20 +39,18 @@ class BeaconProbe(HttpClientProbe):
     def __post_init__(self) -> None:
         self.url.reject_query()
         base = self.url.path.rstrip("/")
-        health = self.build_request(f"{base}/eth/v1/node/health", keep_alive=self.max_slot_lag is not None)
+        health = self.build_request(f"{base}/eth/v1/node/health", keep_alive=True)
         syncing = self.build_request(f"{base}/eth/v1/node/syncing", needs="body", keep_alive=True)
         object.__setattr__(self, "_health", health)
         object.__setattr__(self, "_syncing", syncing)
 
     async def check(self) -> Verdict:
         try:
-            if self.max_slot_lag is None:
-                return self._health_verdict(await self.send(self._health)) or READY
             with self.session() as session:
                 health = await session.send(self._health)
                 if (verdict := self._health_verdict(health)) is not None:
                     return verdict
-                return self._lag_verdict(await session.send(self._syncing), self.max_slot_lag) or READY
+                return self._syncing_verdict(await session.send(self._syncing)) or READY
         except OSError as exc:
             return verdict_for_os_error(exc, str(self.url))
 
@@ -69,18 +72,39 @@ class BeaconProbe(HttpClientProbe):
                     code=code_for_http_status(status),
                 )
 
-    def _lag_verdict(self, syncing: HttpResponse, max_slot_lag: int) -> Verdict | None:
+    def _syncing_verdict(self, syncing: HttpResponse) -> Verdict | None:
+        """None if the node can do its work. Older clients lack the flags; some gateways do not offer the path."""
+        if self.max_slot_lag is None and 400 <= syncing.status < 500:
+            return None
+        data = resolve_pointer(syncing.document(), "/data") if syncing.status == 200 else None
+        if not isinstance(data, dict):
+            return self._unusable(syncing, "is not the sync status of a beacon node")
+        if data.get("el_offline") is True:
+            return Verdict.not_ready(
+                f"the execution client of the node is offline: {self.url}", code=ReasonCode.UPSTREAM_OFFLINE
+            )
+        if data.get("is_optimistic") is True:
+            return Verdict.not_ready(
+                f"the execution client has not verified the head of the chain yet: {self.url}",
+                code=ReasonCode.SYNCING,
+            )
+        return None if self.max_slot_lag is None else self._lag_verdict(syncing, data, self.max_slot_lag)
+
+    def _lag_verdict(self, syncing: HttpResponse, data: Mapping[str, object], max_slot_lag: int) -> Verdict | None:
         try:
-            lag = int(str(resolve_pointer(syncing.document(), "/data/sync_distance")))
+            lag = int(str(data.get("sync_distance")))
         except ValueError:
             lag = -1
         if lag < 0:
-            return Verdict.failed(
-                f"/eth/v1/node/syncing has no valid sync_distance (HTTP status {syncing.status}): {self.url}",
-                code=code_for_http_status(syncing.status),
-            )
+            return self._unusable(syncing, "has no valid sync_distance")
         if lag > max_slot_lag:
             return Verdict.not_ready(
                 f"{lag} slots behind; max_slot_lag is {max_slot_lag}: {self.url}", code=ReasonCode.LAGGING
             )
         return None
+
+    def _unusable(self, syncing: HttpResponse, what: str) -> Verdict:
+        return Verdict.failed(
+            f"/eth/v1/node/syncing {what} (HTTP status {syncing.status}): {self.url}",
+            code=code_for_http_status(syncing.status),
+        )

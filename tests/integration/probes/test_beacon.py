@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Outcome
 from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, server_tls, unresponsive
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
@@ -33,7 +34,6 @@ from tests.support.verdicts import (
     NO_DESCRIPTORS,
     READY,
     TLS_UNTRUSTED,
-    UNEXPECTED_RESPONSE,
     failed,
     not_ready,
 )
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 EXCHANGE = ("exchange", "", True)
 SYNCING = not_ready(ReasonCode.SYNCING)
+EXECUTION_OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +66,36 @@ def server(running: BeaconServer) -> Iterator[BeaconServer]:
 
 def test_a_node_in_sync_is_ready(check: CheckRunner, server: BeaconServer) -> None:
     assert check(server.url) == READY
-    assert check.steps(server.url) == [("connect", "127.0.0.1", True), EXCHANGE]
 
 
 def test_a_node_that_is_syncing_is_not_ready(check: CheckRunner, server: BeaconServer) -> None:
     server.set(is_syncing=True, sync_distance=300)
     for options in ({}, {"max_slot_lag": 1000}):
         assert check(server.url, **options) == SYNCING
+
+
+@pytest.mark.parametrize("options", [{}, {"max_slot_lag": 1000}])
+def test_a_healthy_node_without_its_execution_client_is_not_ready(
+    check: CheckRunner, server: BeaconServer, options: dict[str, int]
+) -> None:
+    server.set(el_offline=True)
+    assert check(server.url, **options) == EXECUTION_OFFLINE
+    server.set(is_optimistic=True)
+    assert check(server.url, **options) == EXECUTION_OFFLINE
+
+
+@pytest.mark.parametrize("options", [{}, {"max_slot_lag": 1000}])
+def test_a_healthy_node_with_an_optimistic_head_is_not_ready(
+    check: CheckRunner, server: BeaconServer, options: dict[str, int]
+) -> None:
+    server.set(is_optimistic=True)
+    assert check(server.url, **options) == SYNCING
+
+
+def test_the_health_of_a_node_has_precedence(check: CheckRunner, server: BeaconServer) -> None:
+    server.set(el_offline=True, health=503)
+    assert check(server.url) == failed(ReasonCode.UNHEALTHY)
+    assert check.steps(server.url) == [("connect", "127.0.0.1", True), EXCHANGE]
 
 
 def test_a_node_that_is_not_initialized_is_failed(check: CheckRunner, server: BeaconServer) -> None:
@@ -106,7 +130,8 @@ def test_a_node_that_is_behind_is_not_ready(check: CheckRunner, server: BeaconSe
 
 
 def test_both_requests_use_one_connection(check: CheckRunner, server: BeaconServer) -> None:
-    assert check.steps(server.url, max_slot_lag=0) == [("connect", "127.0.0.1", True), EXCHANGE, EXCHANGE]
+    for options in ({}, {"max_slot_lag": 0}):
+        assert check.steps(server.url, **options) == [("connect", "127.0.0.1", True), EXCHANGE, EXCHANGE]
 
 
 def test_a_check_leaves_nothing_open(check: CheckRunner, server: BeaconServer) -> None:
@@ -140,6 +165,8 @@ def test_a_change_is_found_on_a_reused_connection(check: CheckRunner, server: Be
     async def main() -> None:
         with reusing(server.url) as probe:
             assert (await check_with_steps(probe))[0] == READY
+            server.set(el_offline=True)
+            assert await check_with_steps(probe) == (EXECUTION_OFFLINE, [REUSED, EXCHANGE, EXCHANGE])
             server.set(is_syncing=True)
             assert await check_with_steps(probe) == (SYNCING, [REUSED, EXCHANGE])
 
@@ -156,27 +183,41 @@ def node(syncing: bytes) -> Callable[[ReceivedRequest], bytes]:
 @pytest.mark.parametrize(
     "answer",
     [
-        http_response(200, "<html>"),
         http_response(200, '{"data": {}}'),
         http_response(200, '{"data": {"sync_distance": null}}'),
         http_response(200, '{"data": {"sync_distance": "many"}}'),
         http_response(200, '{"data": {"sync_distance": "-1"}}'),
-        http_response(200, '{"data": [{"sync_distance": "0"}]}'),
-        http_response(200, '{"data": {"sync_distance": "99", "sync_distance": "0"}}'),
-        http_response(200, "[" * 100_000),
         http_response(200, '{"data": {"sync_distance": "' + "9" * 5000 + '"}}'),
+        http_response(404, '{"code": 404}'),
+        http_response(403, "only /eth/v1/node/health is open"),
     ],
 )
-def test_a_node_without_a_valid_sync_distance_is_failed(check: CheckRunner, answer: bytes) -> None:
+def test_a_node_without_a_sync_status_is_failed_only_if_its_lag_is_needed(check: CheckRunner, answer: bytes) -> None:
     with KeepAliveBackend(node(answer)) as backend:
         url = f"beacon+http://{backend.address}"
-        assert check(url, max_slot_lag=3) == UNEXPECTED_RESPONSE
+        assert check(url, max_slot_lag=3).outcome is Outcome.FAILED
         assert check(url) == READY
 
 
-def test_a_node_without_the_syncing_path_is_failed(check: CheckRunner) -> None:
-    with KeepAliveBackend(node(http_response(404, '{"code": 404}'))) as backend:
-        assert check(f"beacon+http://{backend.address}", max_slot_lag=3) == failed(ReasonCode.NOT_FOUND)
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (http_response(200, "<html>"), ReasonCode.UNEXPECTED_RESPONSE),
+        (http_response(200, '{"data": [{"sync_distance": "0"}]}'), ReasonCode.UNEXPECTED_RESPONSE),
+        (
+            http_response(200, '{"data": {"sync_distance": "99", "sync_distance": "0"}}'),
+            ReasonCode.UNEXPECTED_RESPONSE,
+        ),
+        (http_response(200, "[" * 100_000), ReasonCode.UNEXPECTED_RESPONSE),
+        (http_response(302, ""), ReasonCode.REDIRECTED),
+        (http_response(500, '{"code": 500}'), ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_a_node_with_an_invalid_sync_status_is_failed(check: CheckRunner, answer: bytes, code: ReasonCode) -> None:
+    with KeepAliveBackend(node(answer)) as backend:
+        url = f"beacon+http://{backend.address}"
+        assert check(url, max_slot_lag=3) == failed(code)
+        assert check(url) == failed(code)
 
 
 def test_the_path_of_the_url_and_the_bearer_token_are_sent(check: CheckRunner) -> None:

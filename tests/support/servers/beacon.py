@@ -44,7 +44,10 @@ def handle_request(request: Request) -> Response:
 
 
 def _health(request: Request) -> Response:
-    """Without a body. The client may choose the status code for a syncing node."""
+    """Without a body. The client may choose the status code for a syncing node.
+
+    As in the specification, it depends neither on the execution client nor on an optimistic head; some clients differ.
+    """
     state = request.state
     if state["health"] is not None:
         return Response(state["health"])
@@ -53,7 +56,7 @@ def _health(request: Request) -> Response:
         return _error(400, "Invalid syncing status code")
     if not state["is_initialised"]:
         return Response(503)
-    return Response(int(chosen) if state["is_syncing"] or state["is_optimistic"] or state["el_offline"] else 200)
+    return Response(int(chosen) if state["is_syncing"] else 200)
 
 
 def _syncing(request: Request) -> Response:
