@@ -1,17 +1,22 @@
-"""The monotonic clock that evidence is dated with. It also counts the time that the machine sleeps.
+"""The monotonic clock that evidence is dated with, and its times as wall-clock times.
 
-`time.monotonic` stops during sleep on Linux and macOS: after a laptop wakes up, a success from the night before would
-count as fresh.
+The clock also counts the time that the machine sleeps. `time.monotonic` stops during sleep on Linux and macOS: after a
+laptop wakes up, a success from the night before would count as fresh.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+CLOCK_STEP_S = 0.01  # a larger difference means that the wall clock was set
+MAX_MEASURING_S = 0.001
+MAX_OFFSETS = 16
 
 
 def _select_clock() -> Callable[[], float]:
@@ -23,3 +28,35 @@ def _select_clock() -> Callable[[], float]:
 
 
 monotonic_s = _select_clock()
+
+
+class WallTimes:
+    """Converts times of a monotonic clock to wall-clock times, in whole milliseconds.
+
+    The same time always gives the same result, wherever it is shown. So the difference of the clocks is measured again
+    at each conversion, but replaced only after the wall clock was set, and only for times after the conversion before.
+    """
+
+    __slots__ = ("_clock", "_measured_at_s", "_offsets", "_wall_clock")
+
+    def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._wall_clock = wall_clock
+        # The newest first: the difference, and the time after which it holds.
+        self._offsets: tuple[tuple[float, float], ...] = ((wall_clock() - clock(), -math.inf),)
+        self._measured_at_s = -math.inf
+
+    def wall_s(self, at_s: float) -> float:
+        self._measure()
+        offsets = self._offsets
+        return round(at_s + next((offset_s for offset_s, after_s in offsets if at_s > after_s), offsets[-1][0]), 3)
+
+    def _measure(self) -> None:
+        before_s = self._clock()
+        wall_s = self._wall_clock()
+        after_s = self._clock()
+        if after_s - before_s > MAX_MEASURING_S:  # another thread ran in between
+            return
+        if abs(wall_s - before_s - self._offsets[0][0]) > CLOCK_STEP_S:
+            self._offsets = ((wall_s - before_s, self._measured_at_s), *self._offsets[: MAX_OFFSETS - 1])
+        self._measured_at_s = max(after_s, self._measured_at_s)

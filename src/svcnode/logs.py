@@ -29,7 +29,7 @@ _DRIVER_LOGGERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
 
 # Attributes of every record. The others come from `extra={…}` and become fields of the JSON line, these first.
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_FIRST_FIELDS = ("event", "service", "status", "previous", "code", "reason", "node_health")
+_FIRST_FIELDS = ("event", "service", "status", "previous", "since", "first_failure", "code", "reason", "node_health")
 
 
 class TextFormatter(logging.Formatter):

@@ -15,13 +15,14 @@ import heapq
 import math
 import os
 import threading
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
-from svcnode.clock import monotonic_s
+from svcnode.clock import WallTimes, monotonic_s
 from svcnode.core import state_machine
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
@@ -119,10 +120,12 @@ class Node:
         version: str,
         starting: bool = False,
         clock: Callable[[], float] = monotonic_s,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """With `starting`, the health is at best 206 until `started()` is called."""
         self._identity = Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
         self._clock = clock
+        self._wall_times = WallTimes(clock, wall_clock)
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._tally = Tally()
@@ -233,7 +236,7 @@ class Node:
     def record(
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
-        """Record the verdict of a check that ran now, or earlier, at `at_s`; returns the new state."""
+        """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
@@ -241,7 +244,8 @@ class Node:
             evidence = Evidence(verdict, evidence_at_s, duration_s)
             # Expire first, so that the result does not depend on whether the state was read in between.
             before = self._as_of(entry, now_s)
-            self._set_state(entry, state_machine.apply_evidence(before, evidence, entry.service.policy), now_s)
+            after = state_machine.apply_evidence(before, evidence, entry.service.policy, now_s)
+            self._set_state(entry, after, now_s)
             state = entry.state
         self._feed.publish_evidence(service_id, evidence, state)
         self._feed.deliver()
@@ -295,6 +299,10 @@ class Node:
     def now_s(self) -> float:
         """The time of the clock that evidence is dated with."""
         return self._clock()
+
+    def wall_time_s(self, at_s: float) -> float:
+        """A time of that clock as seconds since 1970. The same time gives the same result, to the millisecond."""
+        return self._wall_times.wall_s(at_s)
 
     def expire_stale(self) -> None:
         """Expire every state whose evidence is too old. Every read does this; the scheduler does it twice a second."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from tests.support.processes import DEADLINE_S, Agent, is_listening
+from tests.support.backends import Backend, HttpBackend, http_response, unresponsive
+from tests.support.event_streams import EventReader
+from tests.support.processes import DEADLINE_S, Agent, is_listening, run_command
 from tests.support.servers.base import free_port, is_stopped, wait_until
 
 if TYPE_CHECKING:
@@ -225,3 +229,55 @@ def test_a_reload_starts_and_stops_the_checks_of_added_and_removed_services(tmp_
 def wait_for_next_check(agent: Agent, server: CountingServer) -> None:
     now_s = time.monotonic()
     agent.wait_until(lambda: server.is_checked_after(now_s))
+
+
+# ---- one transition, one time
+
+
+def test_every_surface_shows_the_same_time_of_a_transition(tmp_path: Path) -> None:
+    """The check that decides takes its whole timeout; its start is not the time of the transition."""
+    with HttpBackend(http_response(200, "ok")) as receiver, Backend(unresponsive) as backend:
+        probe = service("db", f"http://127.0.0.1:{backend.port}/", interval="1m", timeout="400ms", stale_after="5m")
+        text = f'[notify]\nwebhook = "http://127.0.0.1:{receiver.port}/"\nservices = "all"\ngroup_wait = "10ms"\n'
+        with Agent(tmp_path, *ANY_PORT, "--log-format", "json", config=text + DEFAULTS + probe) as agent:
+            logged = agent.wait_for_event("service_status", service="db", status="Down")
+            agent.wait_until(lambda: bool(receiver.requests))
+            details = agent.request("/details/db").json
+            (transition,) = [
+                one
+                for one in agent.request("/history?id=db&transitions=10").json["transitions"]["db"]
+                if one["after"] == "Down"
+            ]
+            page = agent.request("/").body.decode()
+            with EventReader(("127.0.0.1", agent.port), after=0) as events:
+                event = next(one for one in iter(events.read_event, None) if one.data["after"] == "Down")
+            explain = [
+                sys.executable,
+                "-m",
+                "svcnode",
+                "explain",
+                "db",
+                "--json",
+                "--url",
+                f"http://127.0.0.1:{agent.port}",
+            ]
+            explained = json.loads(run_command(explain, tmp_path).stdout)
+    (sent,) = json.loads(receiver.requests[0].body)["services"]
+    since, first_failure = details["since"], details["first_failure"]["at"]
+    assert (explained["since"], explained["first_failure"]["at"]) == (since, first_failure)
+    assert (logged["since"], logged["first_failure"]) == (since, first_failure)
+    assert (sent["since"], sent["first_failure"]) == (since, first_failure)
+    assert transition["at"] == event.data["at"] == since
+    assert f'<time datetime="{since}">' in page
+    first, *_, deciding = reversed(details["recent_checks"][-3:])
+    assert [known_at(check) for check in (first, deciding)] == [in_ms(first_failure), in_ms(since)]
+    assert in_ms(since) - in_ms(deciding["at"]) >= 400
+
+
+def in_ms(time_text: str) -> int:
+    return round(datetime.fromisoformat(time_text).timestamp() * 1000)
+
+
+def known_at(check: dict[str, Any]) -> Any:
+    """When a check ended; its start and its duration are rounded, and recording takes a moment."""
+    return pytest.approx(in_ms(check["at"]) + check["duration_ms"], abs=50)

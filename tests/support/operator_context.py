@@ -29,7 +29,14 @@ class OperatorHarness:
 
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
-        self.node = Node("validator-7", version="v1.4.2", clock=self.clock, **options)
+        self.wall = VirtualClock(STARTED_AT_S)  # plus the time of the other clock
+        self.node = Node(
+            "validator-7",
+            version="v1.4.2",
+            clock=self.clock,
+            wall_clock=lambda: self.wall.now_s + self.clock.now_s,
+            **options,
+        )
         self.check_stats = CheckStats(self.node)
         self.process_stats = ProcessStats(started_at_s=STARTED_AT_S, started_monotonic_s=self.clock.now_s)
         self.history = cast("Any", SimpleNamespace(last_id=0, problem=None, problem_code=None))
@@ -51,7 +58,7 @@ class OperatorHarness:
 
     @property
     def now(self) -> Now:
-        return Now(self.clock.now_s, STARTED_AT_S + self.clock.now_s)
+        return Now.of(self.node)
 
     def details(self, service_id: str) -> Any:
         """As in the JSON response."""

@@ -907,6 +907,22 @@ def test_an_expired_state_has_no_next_expiry(node: Node, clock: VirtualClock) ->
     assert node.next_expiry_at_s == math.inf
 
 
+def test_a_status_is_dated_when_the_verdict_is_recorded(node: Node, clock: VirtualClock) -> None:
+    node.add(probed("db-1"))
+    clock.advance(10.0)
+    state = node.record("db-1", READY, at_s=clock.now_s - 3.0, duration_s=3.0)
+    assert (state.since_s, state.last_ready_at_s) == (clock.now_s, clock.now_s - 3.0)
+
+
+def test_a_duration_without_a_start_does_not_date_a_status_in_the_future(node: Node, clock: VirtualClock) -> None:
+    node.add(probed("db-1"))
+    assert node.record("db-1", READY, duration_s=3.0).since_s == clock.now_s
+
+
+def test_a_time_of_the_node_has_one_wall_clock_time(node: Node) -> None:
+    assert node.wall_time_s(5.0) == node.wall_time_s(5.0) == round(node.wall_time_s(0.0) + 5.0, 3)
+
+
 def test_a_report_without_a_ttl_has_no_expiry(node: Node) -> None:
     node.register("db-1").up()
     assert node.next_expiry_at_s == math.inf
@@ -930,7 +946,7 @@ class ModelService:
             if isinstance(event, Policy):
                 policy = event
             else:
-                state = state_machine.next_state(state, event, policy)
+                state = state_machine.apply_evidence(state, event, policy, at_s)
             state = state_machine.as_of(state, at_s, policy)
         return state_machine.as_of(state, now_s, policy)
 

@@ -12,11 +12,14 @@ from svcnode.core.model import Status, Verdict
 from svcnode.definition import define
 from svcnode.logs import JsonFormatter
 from svcnode.node import Node
+from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
+
+NOON_S = 1_767_268_800
 
 
 def fixed(service_id: str, status: Status) -> ServiceSettings:
@@ -34,7 +37,8 @@ def lines(records: list[logging.LogRecord]) -> str:
 
 
 def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Callable[[str, str], None]) -> None:
-    node = Node("validator-7", version="v1")
+    clock = VirtualClock()
+    node = Node("validator-7", version="v1", clock=clock, wall_clock=lambda: NOON_S + clock.now_s)
     services = ConfiguredServices(node)
     caplog.set_level(logging.DEBUG, "svcnode")
     probed = ServiceSettings(definition=define("db", probe="tcp://127.0.0.1:5432"))
@@ -42,6 +46,7 @@ def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Callab
     refused = Verdict.failed("connection refused: 127.0.0.1:5432", code=ReasonCode.CONNECTION_REFUSED)
     for verdict in (Verdict.ready(), refused, refused, refused):
         node.record("db", verdict)
+        clock.advance(2.0)
     services.apply([fixed("a", Status.DOWN)])
     services.apply([])
     node.drain()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, ChangeKind, Health, Status, Verdict
 from svcnode.core.text import join_first
+from svcnode.core.units import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,13 +115,25 @@ class ConfiguredServices:
             "service": change.service_id,
             "status": after.status.value,
             "previous": before.status.value,
+            "since": self._iso(after.since_s),
             "code": str(after.code),
             "reason": after.reason,
             "node_health": change.health.value,
         }
-        reason = f": {after.reason}" if after.reason else ""
+        suffix = f": {after.reason}" if after.reason else ""
+        if (
+            after.status is Status.DOWN
+            and after.first_failure_at_s is not None
+            and change.service_id not in self._fixed
+        ):
+            extra["first_failure"] = self._iso(after.first_failure_at_s)
+            if after.first_failure_at_s < after.since_s:
+                suffix += f" (first failure at {extra['first_failure']}, Down at {extra['since']})"
         text = "service %s is %s, was %s%s"
-        log.log(level, text, change.service_id, after.status.value, before.status.value, reason, extra=extra)
+        log.log(level, text, change.service_id, after.status.value, before.status.value, suffix, extra=extra)
+
+    def _iso(self, at_s: float) -> str:
+        return iso_time(self._node.wall_time_s(at_s))
 
     def _log_node_health(self, change: Change) -> None:
         is_failure = change.health is Health.UNHEALTHY and not self._node.condition.draining

@@ -84,7 +84,7 @@ class Verdict:
 
 
 class Evidence(NamedTuple):
-    """A verdict with its time and its duration."""
+    """A verdict with the time at which the check began, and its duration."""
 
     verdict: Verdict
     at_s: float
@@ -174,17 +174,22 @@ class Service:
 
 
 class ServiceState(NamedTuple):
-    """The state of a service: its status, the reason, and since when."""
+    """The state of a service: its status, the reason, and since when.
+
+    The status has a time at which it was decided, after the check; evidence has the time at which the check began,
+    because the response may be from any time since then.
+    """
 
     status: Status
     reason: str
     code: str  # the reason code
-    since_s: float
+    since_s: float  # when the status was decided
     registered_at_s: float
     ready_in_a_row: int = 0
     failures_in_a_row: int = 0
     last_ready_at_s: float | None = None  # the newest success
     last_evidence_at_s: float | None = None  # the newest evidence with an outcome other than `unknown`
+    first_failure_at_s: float | None = None  # when the first of the failures in a row, or of this Down, was known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,54 +44,59 @@ def initial_state(now_s: float) -> ServiceState:
 
 def next_state(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
     """The state after this evidence. Evidence older than the last evidence or than the registration is ignored."""
-    return apply_evidence(as_of(state, evidence.at_s, policy), evidence, policy)
+    known_at_s = evidence.at_s + evidence.duration_s
+    return apply_evidence(as_of(state, known_at_s, policy), evidence, policy, known_at_s)
 
 
-def apply_evidence(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
-    """As `next_state`, for a state to which `as_of` has been applied."""
+def apply_evidence(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
+    """As `next_state`, for a state to which `as_of(now_s)` has been applied. A new status is dated `now_s`."""
     if evidence.at_s < _last_seen_at_s(state):
         return state
     match evidence.verdict.outcome:
         case Outcome.READY:
-            return _after_ready(state, evidence, policy)
+            return _after_ready(state, evidence, policy, now_s)
         case Outcome.UNKNOWN:
             return state
         case Outcome.NOT_READY:
-            return _after_not_ready(state, evidence)
+            return _after_not_ready(state, evidence, now_s)
         case Outcome.FAILED:
-            return _after_failure(state, evidence, policy)
+            return _after_failure(state, evidence, policy, now_s)
         case outcome:
             assert_never(outcome)
 
 
-def _after_ready(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
+def _after_ready(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
     ready_in_a_row = state.ready_in_a_row + 1
     is_still_down = state.status is Status.DOWN and ready_in_a_row < policy.rise
     return _with_evidence(
         state,
         evidence,
+        now_s,
         status=Status.DOWN if is_still_down else Status.UP,
         cause=state if is_still_down else evidence.verdict,
         ready_in_a_row=ready_in_a_row,
         last_ready_at_s=evidence.at_s,
+        first_failure_at_s=state.first_failure_at_s if is_still_down else None,
     )
 
 
-def _after_not_ready(state: ServiceState, evidence: Evidence) -> ServiceState:
-    return _with_evidence(state, evidence, status=Status.INITIALIZING, cause=evidence.verdict)
+def _after_not_ready(state: ServiceState, evidence: Evidence, now_s: float) -> ServiceState:
+    return _with_evidence(state, evidence, now_s, status=Status.INITIALIZING, cause=evidence.verdict)
 
 
-def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> ServiceState:
+def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
     failures_in_a_row = state.failures_in_a_row + 1
     is_enough = failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy)
     status = Status.DOWN if is_enough else state.status
     return _with_evidence(
         state,
         evidence,
+        now_s,
         status=status,
         # A service that is still Up keeps its reason; otherwise the failure is the reason.
         cause=state if status is Status.UP else evidence.verdict,
         failures_in_a_row=failures_in_a_row,
+        first_failure_at_s=now_s if state.first_failure_at_s is None else state.first_failure_at_s,
     )
 
 
@@ -102,24 +107,27 @@ def _is_in_start_period(state: ServiceState, now_s: float, policy: Policy) -> bo
 def _with_evidence(  # noqa: PLR0913  each is a field
     state: ServiceState,
     evidence: Evidence,
+    now_s: float,
     *,
     status: Status,
     cause: ServiceState | Verdict,
     ready_in_a_row: int = 0,
     failures_in_a_row: int = 0,
     last_ready_at_s: float | None = None,
+    first_failure_at_s: float | None = None,
 ) -> ServiceState:
     """Arguments are positional: every check runs this, and keywords take twice as long."""
     return ServiceState(
         status,
         cause.reason,
         cause.code,
-        state.since_s if status is state.status else evidence.at_s,
+        state.since_s if status is state.status else now_s,
         state.registered_at_s,
         ready_in_a_row,
         failures_in_a_row,
         state.last_ready_at_s if last_ready_at_s is None else last_ready_at_s,
         evidence.at_s,
+        first_failure_at_s,
     )
 
 

@@ -61,4 +61,4 @@ def parse_size_bytes(text: str) -> int:
 
 def iso_time(wall_s: float) -> str:
     """UTC with milliseconds: "2026-01-01T12:00:00.000Z"."""
-    return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(round(wall_s, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -36,6 +36,7 @@ class AlertState:
         self._reason = self._worst_reason = ""
         self._code: str | None = None
         self._worst_code: str | None = None
+        self._first_failure_at_s: float | None = None
         self._last_notified = Health.HEALTHY
         self._last_notified_at_s = -math.inf
         self._worst = Health.HEALTHY  # since the last notification
@@ -77,12 +78,21 @@ class AlertState:
 
     # ---- changes in
 
-    def update(self, health: Health, reason: str, code: str | None, since_s: float, now_s: float) -> bool:
+    def update(  # noqa: PLR0913  each is a field of the state
+        self,
+        health: Health,
+        reason: str,
+        code: str | None,
+        since_s: float,
+        now_s: float,
+        *,
+        first_failure_at_s: float | None = None,
+    ) -> bool:
         """Returns whether the effective health changed."""
         self._is_restored = self._is_restored and self._is_healthy_or_starting(health)
         if health is not self.health:
             self.health, self._published_since_s = health, since_s
-        self._reason, self._code = reason, code
+        self._reason, self._code, self._first_failure_at_s = reason, code, first_failure_at_s
         self._was_up = self._was_up or health is Health.HEALTHY
         effective_health = self._effective_health_for(health)
         if effective_health is self.effective_health:
@@ -96,7 +106,14 @@ class AlertState:
         if not self._is_restored or self.effective_health is self.health:
             return False
         self._is_restored = False
-        return self.update(self.health, self._reason, self._code, self._published_since_s, now_s)
+        return self.update(
+            self.health,
+            self._reason,
+            self._code,
+            self._published_since_s,
+            now_s,
+            first_failure_at_s=self._first_failure_at_s,
+        )
 
     def remove(self, now_s: float) -> None:
         self.is_removed = True
@@ -177,6 +194,7 @@ class AlertState:
             reason=self._worst_reason if is_transient else self._reason,
             code=self._worst_code if is_transient else self._code,
             since_s=self._since_s,
+            first_failure_at_s=self._first_failure_at_s if self.effective_health is Health.UNHEALTHY else None,
             duration_s=max(0.0, self._duration_s(change_type, now_s)),
             changes=self._flap_detector.change_count if change_type is ChangeType.FLAPPING else self._changes,
             duration_is_upper_bound=self._is_restored and change_type in (ChangeType.RECOVERED, ChangeType.REMOVED),

@@ -133,7 +133,14 @@ class AlertEngine:
         alert.is_starting = alert.is_starting and state.status is Status.INITIALIZING
         is_counted = service.impact is not Impact.NONE and state.status is not Status.UP
         self._track_not_up(service.id, alert if is_counted else None)
-        alert.update(service_health(state.status), state.reason, str(state.code), state.since_s, now_s)
+        alert.update(
+            service_health(state.status),
+            state.reason,
+            str(state.code),
+            state.since_s,
+            now_s,
+            first_failure_at_s=state.first_failure_at_s,
+        )
         self._schedule(alert, now_s)
 
     def _track_not_up(self, service_id: str, alert: AlertState | None) -> None:

@@ -59,10 +59,11 @@ def build_message(
     """`to_wall` converts a time of the node's monotonic clock to wall-clock time."""
     name = sanitize(identity.node_name)
     is_single_service = notification.node is None and len(notification.services) == 1
-    title = f"{name}: {_service_line(notification.services[0])}" if is_single_service else _title(name, notification)
+    service_lines = [_service_line(change, to_wall) for change in notification.services]
+    title = f"{name}: {service_lines[0]}" if is_single_service else _title(name, notification)
     return Message(
         title=title,
-        lines=tuple(_lines(notification, () if is_single_service else notification.services)),
+        lines=tuple(_lines(notification, [] if is_single_service else service_lines)),
         notify_type=_notify_type(notification),
         fields={
             "id": message_id,
@@ -125,9 +126,9 @@ def _title(name: str, notification: Notification) -> str:
             assert_never(node.change_type)
 
 
-def _lines(notification: Notification, services: Sequence[AlertChange]) -> Iterator[str]:
+def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator[str]:
     yield from (f"issue: {sanitize(issue)}" for issue in notification.issues)
-    yield from map(_service_line, services)
+    yield from service_lines
     if notification.truncated_services:
         yield f"{notification.truncated_services} more services changed"
     if notification.not_up:
@@ -147,14 +148,14 @@ def _all_changes(notification: Notification) -> list[AlertChange]:
     return [change for change in (notification.node, *notification.services) if change is not None]
 
 
-def _service_line(change: AlertChange) -> str:
+def _service_line(change: AlertChange, to_wall: Callable[[float], float]) -> str:
     assert change.service is not None, "the node is in the title"
     label, now = _service_label(change.service), _STATUS_BY_HEALTH[change.health].value
     reason = f": {sanitize(change.reason)}" if change.reason and change.health is not Health.HEALTHY else ""
     match change.change_type:
         case ChangeType.WORSE | ChangeType.BETTER:
             before = " and was never Up" if change.before is None else f", was {_STATUS_BY_HEALTH[change.before].value}"
-            return f"{label} is {now}{before}{reason}"
+            return f"{label} is {now}{before}{reason}{_first_failure_text(change, to_wall)}"
         case ChangeType.RECOVERED:
             return f"{label} has recovered: {now} after {_duration_text(change)}{_change_count_text(change)}"
         case ChangeType.TRANSIENT:
@@ -171,6 +172,14 @@ def _service_line(change: AlertChange) -> str:
             return f"{label} is no longer monitored; last notified as {last}"
         case _:
             assert_never(change.change_type)
+
+
+def _first_failure_text(change: AlertChange, to_wall: Callable[[float], float]) -> str:
+    """Only if checks were counted between the first failure and Down."""
+    if change.first_failure_at_s is None or change.first_failure_at_s >= change.since_s:
+        return ""
+    times = iso_time(to_wall(change.first_failure_at_s)), iso_time(to_wall(change.since_s))
+    return f" (first failure at {times[0]}, Down at {times[1]})"
 
 
 def _unchanged_text(change: AlertChange, now: str) -> str:
@@ -254,6 +263,7 @@ def _service_fields(change: AlertChange, to_wall: Callable[[float], float]) -> d
         "reason": sanitize(change.reason),
         "code": change.code,
         "since": iso_time(to_wall(change.since_s)),
+        "first_failure": None if change.first_failure_at_s is None else iso_time(to_wall(change.first_failure_at_s)),
         "duration_s": _duration_field(change),
         "duration_is_upper_bound": change.duration_is_upper_bound,
         "changes": change.changes,

@@ -51,6 +51,7 @@ class AlertChange:
     reason: str
     code: str | None = None  # the reason code; None for the node, and if it is not known
     since_s: float
+    first_failure_at_s: float | None = None  # of a service that is Down
     duration_s: float  # of the problem; if flapping, of the changes; if settled, since the last change
     changes: int
     duration_is_upper_bound: bool = False  # the problem may have ended earlier, while svcnode did not run

@@ -9,6 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Self
 
+from svcnode.clock import WallTimes
 from svcnode.core.model import ChangeKind
 from svcnode.notify.dispatcher import Dispatcher
 from svcnode.notify.engine import AlertEngine
@@ -46,6 +47,8 @@ class Notifier:
         self._initial_settings = settings
         self._storage = storage
         self._wall_clock = wall_clock
+        # As everywhere else; with another clock, its own conversion.
+        self._to_wall = node.wall_time_s if wall_clock is time.time else WallTimes(node.now_s, wall_clock).wall_s
         self._dispatcher = Dispatcher(stats, self._save_state)
         self._restore_task: asyncio.Task[None] | None = None
         self._engine: AlertEngine | None = None
@@ -136,9 +139,8 @@ class Notifier:
         now_s = self._node.now_s()
         notification = self._engine.take_all(now_s) if is_final else self._engine.take_due(now_s)
         if notification is not None:
-            to_wall = self._wall_clock() - now_s
             message_id = os.urandom(8).hex()
-            message = build_message(notification, self._node.identity, message_id, lambda at_s: at_s + to_wall)
+            message = build_message(notification, self._node.identity, message_id, self._to_wall)
             self._dispatcher.dispatch(message, self._engine.incidents())
             self._save_state()
 
@@ -167,5 +169,4 @@ class Notifier:
     def _save_state(self) -> None:
         if self._storage is None or self._restore_task is not None:
             return  # do not overwrite the state before it is loaded
-        to_wall = self._wall_clock() - self._node.now_s()
-        self._storage.save_state(to_json(self._dispatcher.state, lambda at_s: at_s + to_wall))
+        self._storage.save_state(to_json(self._dispatcher.state, self._to_wall))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
@@ -21,7 +20,7 @@ from svcnode.stats import FIXED_KIND, probe_kind
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from svcnode.api.app import OperatorRequest
     from svcnode.core.model import Evidence, Policy, Service, ServiceState
@@ -46,8 +45,9 @@ class ServiceDetails(TypedDict, total=False):
     health: int
     code: str  # of core.codes
     reason: str
-    since: str
+    since: str  # when the status was decided
     since_s: float
+    first_failure: Json | None  # the first of the failures in a row, or of this Down
     counters: Json
     policy: Json
     schedule: Json | None  # None: not probed
@@ -62,17 +62,21 @@ class ServiceDetails(TypedDict, total=False):
 
 
 class Now(NamedTuple):
-    """One moment by two clocks: the node's clock, which dates evidence, and the wall clock."""
+    """One moment of the node's clock, which dates evidence, and the conversion of that clock to wall-clock time."""
 
     node_s: float
-    wall_s: float
+    to_wall: Callable[[float], float]
 
     @classmethod
     def of(cls, node: Node) -> Now:
-        return cls(node.now_s(), time())
+        return cls(node.now_s(), node.wall_time_s)
+
+    @property
+    def wall_s(self) -> float:
+        return self.to_wall(self.node_s)
 
     def iso(self, at_s: float) -> str:
-        return iso_time(self.wall_s - (self.node_s - at_s))
+        return iso_time(self.to_wall(at_s))
 
     def ago_s(self, at_s: float) -> float:
         return round(max(0.0, self.node_s - at_s), 3)
@@ -187,7 +191,7 @@ class _DetailsBuilder:
         # Copied in one step: other threads add results.
         results = list(reversed(stats.recent_results.copy())) if stats else []
         kind = stats.kind if stats else probe_kind(probe_config)
-        ready_at_s = None if kind == FIXED_KIND else state.last_ready_at_s
+        is_fixed = kind == FIXED_KIND
         details: ServiceDetails = {
             "id": service.id,
             "name": service.name,
@@ -201,11 +205,12 @@ class _DetailsBuilder:
             "reason": self._redacted[state.reason],
             "since": now.iso(state.since_s),
             "since_s": now.ago_s(state.since_s),
+            "first_failure": None if is_fixed else self._time_fields(state.first_failure_at_s),
             "counters": {"ready_in_a_row": state.ready_in_a_row, "failures_in_a_row": state.failures_in_a_row},
             "policy": _policy(service.policy),
             "schedule": _schedule(probe_config),
             "evidence": self._evidence(results[0].evidence) if results else None,
-            "last_ready": None if ready_at_s is None else self._time_fields(ready_at_s),
+            "last_ready": None if is_fixed else self._time_fields(state.last_ready_at_s),
             "expires_in_s": _rounded(now.until_s(state_machine.expires_at_s(state, service.policy))),
             "next_check_in_s": _rounded(self._node.next_check_in_s(service.id)),
             "registered_s": now.ago_s(state.registered_at_s),
@@ -223,12 +228,13 @@ class _DetailsBuilder:
             "outcome": evidence.verdict.outcome.value,
             "code": evidence.verdict.code,
             "reason": self._redacted[evidence.verdict.reason],
-            **self._time_fields(evidence.at_s),
+            "at": self._now.iso(evidence.at_s),
+            "age_s": self._now.ago_s(evidence.at_s),
             "duration_ms": round(evidence.duration_s * 1000, 3),
         }
 
-    def _time_fields(self, at_s: float) -> Json:
-        return {"at": self._now.iso(at_s), "age_s": self._now.ago_s(at_s)}
+    def _time_fields(self, at_s: float | None) -> Json | None:
+        return None if at_s is None else {"at": self._now.iso(at_s), "age_s": self._now.ago_s(at_s)}
 
     def _probe_url(self, probe_config: ProbeConfig | None) -> str | None:
         if probe_config is None:

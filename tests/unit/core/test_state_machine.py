@@ -243,6 +243,58 @@ def test_verdicts_of_the_same_time_all_count() -> None:
     assert state_after((0.0, READY), (5.0, FAILED), (5.0, FAILED), (5.0, FAILED)).status is Status.DOWN
 
 
+# ---- when a status was decided
+
+
+def checked(*checks: tuple[float, float, Verdict], policy: Policy = POLICY) -> ServiceState:
+    """The state after checks that began at a time and took some time."""
+    state = initial_state(0.0)
+    for at_s, duration_s, verdict in checks:
+        state = next_state(state, Evidence(verdict, at_s, duration_s), policy)
+    return state
+
+
+SLOW_OUTAGE = ((0.0, 0.1, READY), (10.0, 3.0, FAILED), (13.0, 3.0, FAILED), (16.0, 3.0, FAILED))
+
+
+def test_a_status_is_dated_by_the_end_of_the_check_that_decided_it() -> None:
+    assert checked(SLOW_OUTAGE[0]).since_s == 0.1
+    assert checked(*SLOW_OUTAGE).since_s == 19.0
+
+
+def test_evidence_is_as_old_as_the_start_of_its_check() -> None:
+    state = checked((5.0, 2.0, READY))
+    assert (state.last_ready_at_s, state.last_evidence_at_s) == (5.0, 5.0)
+    assert expires_at_s(state, POLICY) == 38.0
+
+
+def test_a_check_that_ends_after_the_old_evidence_expired_does_not_date_the_status_back() -> None:
+    state = checked((0.0, 0.0, READY), (32.0, 2.0, READY))
+    assert (state.status, state.since_s) == (Status.UP, 34.0)
+
+
+def test_the_first_failure_of_an_outage_is_known() -> None:
+    state = checked(*SLOW_OUTAGE)
+    assert (state.status, state.first_failure_at_s, state.since_s) == (Status.DOWN, 13.0, 19.0)
+
+
+def test_failures_that_are_counted_have_a_first_one() -> None:
+    assert checked(*SLOW_OUTAGE[:1]).first_failure_at_s is None
+    assert checked(*SLOW_OUTAGE[:2]).first_failure_at_s == 13.0
+    assert checked(*SLOW_OUTAGE[:3]).first_failure_at_s == 13.0
+
+
+def test_the_first_failure_of_an_outage_stays_while_the_service_is_down() -> None:
+    state = checked(*SLOW_OUTAGE, (20.0, 0.0, READY), (30.0, 0.0, FAILED), (40.0, 0.0, READY))
+    assert (state.status, state.first_failure_at_s) == (Status.DOWN, 13.0)
+
+
+@pytest.mark.parametrize("verdicts", [(READY, READY), (LOADING,)], ids=["up", "initializing"])
+def test_an_outage_that_is_over_has_no_first_failure(verdicts: tuple[Verdict, ...]) -> None:
+    state = checked(*SLOW_OUTAGE, *((20.0, 0.0, verdict) for verdict in verdicts))
+    assert state.first_failure_at_s is None
+
+
 # ---- pending changes
 
 
@@ -538,6 +590,18 @@ def test_since_changes_with_the_status_and_never_goes_back(history: History) -> 
         current = as_of(before, evidence.at_s, history.policy)
         assert after.since_s == (current.since_s if after.status is current.status else evidence.at_s)
         assert after.since_s >= before.since_s
+
+
+@brief
+@given(histories(("none", "stale_after")))
+def test_the_first_failure_is_known_while_failures_are_counted_and_is_not_after_the_status(history: History) -> None:
+    for state in history.states:
+        if state.failures_in_a_row:
+            assert state.first_failure_at_s is not None
+        if state.status is Status.UP and not state.failures_in_a_row:
+            assert state.first_failure_at_s is None
+        if state.status is Status.DOWN and state.first_failure_at_s is not None:
+            assert state.first_failure_at_s <= state.since_s
 
 
 @brief

@@ -152,6 +152,7 @@ def test_the_fields_for_programs() -> None:
                 "status_before": "Up",
                 "reason": REFUSED["reason"],
                 "code": "connection_refused",
+                "first_failure": None,
                 "since": "2026-01-01T00:01:30.000Z",
                 "duration_s": None,
                 "duration_is_upper_bound": False,

@@ -15,10 +15,9 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
-from svcnode.operator import details
 from svcnode.operator.details import Now, all_details, details_of_one, node_details, services_details
 from svcnode.version import __version__
-from tests.support.operator_context import STARTED_AT_S, OperatorHarness
+from tests.support.operator_context import OperatorHarness
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Response
@@ -31,6 +30,7 @@ FIELDS = [
     *(
         "since",
         "since_s",
+        "first_failure",
         "counters",
         "policy",
         "schedule",
@@ -88,6 +88,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "reason": initial_state(0.0).reason,
         "since": "2027-01-15T08:00:00.000Z",
         "since_s": 0.5,
+        "first_failure": None,
         "counters": {"ready_in_a_row": 0, "failures_in_a_row": 0},
         "policy": {"rise": 2, "fall": 3, "start_period_s": 30.0, "stale_after_s": 33.0, "ttl_s": None},
         "schedule": {"interval_s": 10.0, "timeout_s": 3.0, "transition_interval_s": 2.0, "max_latency_s": 2.0},
@@ -203,11 +204,9 @@ def test_the_document_has_the_node_and_all_services(harness: OperatorHarness) ->
 
 
 @pytest.mark.parametrize("jitter_s", [0.0, 0.0021, -1.0])
-def test_the_start_time_does_not_change_with_small_clock_differences(
-    jitter_s: float, harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_start_time_does_not_change_with_small_clock_differences(jitter_s: float, harness: OperatorHarness) -> None:
     harness.clock.advance(90.0)
-    monkeypatch.setattr(details, "time", lambda: STARTED_AT_S + 90.0 + jitter_s)
+    harness.wall.advance(jitter_s)
     node = node_details(harness.context)
     assert (node["started"], node["uptime_s"]) == ("2027-01-15T08:00:00.000Z", 90.0)
 
@@ -216,10 +215,10 @@ def test_the_start_time_does_not_change_with_small_clock_differences(
     ("set_by_s", "started"), [(3600.0, "2027-01-15T09:00:00.000Z"), (-86_400.0, "2027-01-14T08:00:00.000Z")]
 )
 def test_setting_the_wall_clock_changes_the_start_time_but_not_the_uptime(
-    set_by_s: float, started: str, harness: OperatorHarness, monkeypatch: pytest.MonkeyPatch
+    set_by_s: float, started: str, harness: OperatorHarness
 ) -> None:
     harness.clock.advance(90.0)
-    monkeypatch.setattr(details, "time", lambda: STARTED_AT_S + 90.0 + set_by_s)
+    harness.wall.advance(set_by_s)
     node = node_details(harness.context)
     assert (node["started"], node["uptime_s"]) == (started, 90.0)
 
@@ -357,7 +356,7 @@ def test_reports_from_other_threads_do_not_break_a_reader() -> None:
 
 def test_ages_are_never_negative(harness: OperatorHarness) -> None:
     harness.record("db", READY)
-    (details, _) = services_details(harness.node, harness.check_stats, now=Now(-5.0, 0.0))
+    (details, _) = services_details(harness.node, harness.check_stats, now=Now(-5.0, harness.node.wall_time_s))
     assert details["since_s"] == details["registered_s"] == 0.0
 
 

@@ -338,7 +338,7 @@ async def test_registering_redefining_or_removing_a_service_does_not_affect_othe
         else:
             node.deregister("db-1")
         await asyncio.sleep(20.0)
-        assert node.state("neighbour").since_s == 0.0
+        assert node.state("neighbour").since_s == 1.0
     assert neighbour.started_at_s == [0.0, 10.0, 20.0, 30.0]
     assert neighbour.cancelled_at_s == [30.5]
 

@@ -86,6 +86,8 @@ function facts(service) {
   return [
     ["Reason", reason && autoText(reason)],
     ["Code", element("code", {}, code)],
+    ["Since", isFixed(service) ? "" : timeElement(service.since)],
+    ["First failure", service.first_failure && timeElement(service.first_failure.at)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
     ["Impact", IMPACTS[service.impact]],
     ["Interval", schedule && `${seconds(schedule.interval_s)}${nextCheck(service)}`],
@@ -103,6 +105,8 @@ function facts(service) {
 
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
 const timeLeft = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${duration(expires)} left`);
+
+const timeElement = (at) => element("time", { datetime: at }, dateTime(Date.parse(at)));
 
 function nextCheck({ next_check_in_s: wait }) {
   if (wait === null) return "";
@@ -142,7 +146,7 @@ function checkList(service) {
   return element("ol", { class: "list" }, ...list.map((check) => {
     const [status, label] = OUTCOMES[check.outcome];
     return element("li", { "data-status": status },
-      element("time", { datetime: check.at }, dateTime(Date.parse(check.at))),
+      timeElement(check.at),
       element("span", { class: "status" }, label),
       element("span", { class: "latency" }, check.duration_ms ? latency(check.duration_ms) : EMPTY_CELL),
       ...codeElements(check.code),
@@ -155,7 +159,7 @@ function transitionList(service, list) {
   if (!list.length) return emptyText(service.transitions ? "None in history." : "None yet.");
   return element("ol", { class: "list transitions" }, ...list.map((transition) =>
     element("li", { "data-status": transition.after ?? "" },
-      element("time", { datetime: transition.at }, dateTime(Date.parse(transition.at))),
+      timeElement(transition.at),
       element("span", { class: "status" }, transition.after ?? transition.kind),
       ...codeElements(transition.code),
       element("span", { class: "message", dir: "auto" }, transitionText(transition)))));

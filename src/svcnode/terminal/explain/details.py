@@ -37,6 +37,7 @@ class ParsedDetails:
     code: str
     since: datetime
     since_s: float
+    first_failure: datetime | None
     ready_in_a_row: int
     failures_in_a_row: int
     rise: int
@@ -113,6 +114,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         code=known_code(document["code"]),
         since=datetime.fromisoformat(document["since"]),
         since_s=document["since_s"],
+        first_failure=_parse_time(document.get("first_failure")),  # an older node does not have it
         ready_in_a_row=counters["ready_in_a_row"],
         failures_in_a_row=counters["failures_in_a_row"],
         rise=policy["rise"],
@@ -128,6 +130,10 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         registered_s=document["registered_s"],
         recent_checks=tuple(map(_parse_recent_check, document["recent_checks"])),
     )
+
+
+def _parse_time(document: Mapping[str, Any] | None) -> datetime | None:
+    return None if document is None else datetime.fromisoformat(document["at"])
 
 
 def _parse_recent_check(document: Mapping[str, Any]) -> RecentCheck:

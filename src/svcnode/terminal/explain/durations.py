@@ -45,7 +45,8 @@ def _format_ms(duration_ms: float) -> str:
     return f"{duration_ms:.1f} ms" if duration_ms < 9.95 else f"{duration_ms:.0f} ms"
 
 
-def format_time(at: datetime, now: datetime, zone: tzinfo | None) -> str:
+def format_time(at: datetime, now: datetime, zone: tzinfo | None, *, with_ms: bool = False) -> str:
     """The time of day in a zone (None: the local one); with the date if it was not today."""
     at, now = at.astimezone(zone), now.astimezone(zone)
-    return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    text = f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{text}.{at.microsecond // 1000:03}" if with_ms else text

@@ -129,7 +129,7 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
         about=tuple(map(one_line, _about_lines(details))),
         sections=_sections(
             {
-                WHY: iter([*_attempt_texts(details, zone), *rule_texts(details)]),
+                WHY: iter([*_attempt_texts(details, zone), *_decision_texts(details, zone), *rule_texts(details)]),
                 WHAT_CHANGES_IT: outlook_texts(details),
                 HOW_TO_FIX_IT: hint_texts(details),
             }
@@ -148,6 +148,15 @@ def _about_lines(details: ParsedDetails) -> Iterator[str]:
         yield f"code    {details.code}: {meaning_text(details.code)}"
     if details.last_outcome is Outcome.UNKNOWN and (code := details.recent_checks[0].code) != details.code:
         yield f"code    {code}: {meaning_text(code)} (last check)"
+
+
+def _decision_texts(details: ParsedDetails, zone: tzinfo | None) -> Iterator[str]:
+    """When the failures began, and when the status was decided; only if checks were counted in between."""
+    if details.status is Status.DOWN and details.first_failure is not None and details.first_failure < details.since:
+        first_failure, since = (
+            format_time(at, details.now, zone, with_ms=True) for at in (details.first_failure, details.since)
+        )
+        yield f"First failure at {first_failure}, Down at {since}."
 
 
 # ---- its last checks or reports: equal results in a row are one sentence

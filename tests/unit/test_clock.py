@@ -1,0 +1,93 @@
+"""Times of the node's clock as wall-clock times."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from svcnode.clock import MAX_OFFSETS, WallTimes
+from svcnode.core.units import iso_time
+from tests.support.virtual_time import VirtualClock
+
+NOON_S = 1_767_268_800.0
+
+
+class Clocks:
+    """A monotonic clock, and a wall clock that can be set."""
+
+    def __init__(self) -> None:
+        self.monotonic = VirtualClock(1000.0)
+        self.set_by_s = 0.0
+        self.times = WallTimes(self.monotonic, self.wall)
+
+    def wall(self) -> float:
+        return NOON_S - 1000.0 + self.monotonic.now_s + self.set_by_s
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks()
+
+
+def test_a_time_is_converted_in_whole_milliseconds(clocks: Clocks) -> None:
+    assert clocks.times.wall_s(1000.0) == NOON_S
+    assert clocks.times.wall_s(1001.23449) == NOON_S + 1.234
+    assert clocks.times.wall_s(990.0) == NOON_S - 10.0
+
+
+def test_small_differences_between_the_clocks_do_not_change_a_time(clocks: Clocks) -> None:
+    found = set()
+    for _ in range(100):
+        clocks.set_by_s = 0.004 - clocks.set_by_s
+        found.add(clocks.times.wall_s(1000.0))
+    assert found == {NOON_S}
+
+
+@pytest.mark.parametrize("set_by_s", [3600.0, -3600.0, 0.5])
+def test_a_time_that_was_shown_does_not_change_when_the_wall_clock_is_set(clocks: Clocks, set_by_s: float) -> None:
+    clocks.monotonic.advance(10.0)
+    shown = clocks.times.wall_s(1005.0)
+    clocks.set_by_s = set_by_s
+    clocks.monotonic.advance(10.0)
+    assert clocks.times.wall_s(1020.0) == NOON_S + 20.0 + set_by_s
+    assert clocks.times.wall_s(1005.0) == shown == NOON_S + 5.0
+
+
+def test_a_time_after_the_last_conversion_follows_the_clock_that_was_set(clocks: Clocks) -> None:
+    """It may be from before the change or after it; every conversion gives the same result."""
+    clocks.times.wall_s(1000.0)
+    clocks.monotonic.advance(10.0)
+    clocks.set_by_s = 3600.0
+    assert clocks.times.wall_s(1005.0) == NOON_S + 3605.0
+    clocks.monotonic.advance(10.0)
+    assert clocks.times.wall_s(1005.0) == NOON_S + 3605.0
+
+
+def test_a_wall_clock_that_is_set_again_and_again_needs_bounded_memory(clocks: Clocks) -> None:
+    for number in range(1000):
+        clocks.monotonic.advance(1.0)
+        clocks.set_by_s = number * 3600.0
+        clocks.times.wall_s(clocks.monotonic.now_s)
+    assert len(clocks.times._offsets) == MAX_OFFSETS
+    assert clocks.times.wall_s(clocks.monotonic.now_s) == clocks.wall()
+    assert clocks.times.wall_s(0.0) < clocks.wall()
+
+
+def test_an_interrupted_measurement_does_not_count() -> None:
+    """Another thread ran between reading the two clocks."""
+    steps = [0.0, 0.0, 0.0, 0.0, 5.0, 5.0]
+    clock, walls = iter(steps), iter([NOON_S, NOON_S, NOON_S + 5.0])
+    times = WallTimes(lambda: next(clock), lambda: next(walls))
+    assert times.wall_s(0.0) == NOON_S
+    assert times.wall_s(0.0) == NOON_S
+
+
+def test_the_same_time_has_the_same_text_after_it_was_stored_in_microseconds(clocks: Clocks) -> None:
+    """The history stores whole microseconds."""
+    texts = []
+    for number in range(2000):
+        wall_s = clocks.times.wall_s(1000.0 + number * 0.0005003)
+        texts.append(iso_time(wall_s))
+        assert texts[-1] == iso_time(round(wall_s * 1e6) / 1e6)
+    assert all(one <= other for one, other in pairwise(texts))
