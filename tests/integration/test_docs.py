@@ -47,8 +47,8 @@ HTTP = "Options of HTTP"
 SHARED = {HTTP: "headers", "Options of connections": "reuse", "Options of logging in": "username"}
 # Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
-# Options that cannot be combined with a user name.
-INSTEAD_OF_LOGIN = {"nats": ("token", "credentials_file")}
+# Options that cannot be combined with the other ones, such as a token with a user name.
+SEPARATE = {"nats": ("token", "credentials_file"), "disk": ("read_only",)}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -189,7 +189,7 @@ def test_every_example_of_an_option_is_accepted(config_folder: Path, tmp_path: P
 
 def probes_with_every_example(scheme: str) -> Iterator[str]:
     options = {name: line for title in sections_for(scheme) for name, line in examples(section(title)).items()}
-    separate = INSTEAD_OF_LOGIN.get(scheme, ())
+    separate = SEPARATE.get(scheme, ())
     together = {name: line for name, line in options.items() if name not in (*REFUSED.get(scheme, ()), *separate)}
     url = URLS.get(scheme, f"{scheme}://localhost:8545")
     for number, lines in enumerate([together.values(), *([options[name]] for name in separate)]):

@@ -1,4 +1,4 @@
-"""A small file system of its own, which can be filled and frozen. Needs root and a loop device."""
+"""Small file systems that can be filled, frozen and made read-only. They need root; one needs a loop device."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze")
 
@@ -68,6 +68,45 @@ class LoopDisk:
             yield
         finally:
             _run("fsfreeze", "--unfreeze", str(self.path))
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        _run("mount", "-o", "remount,ro", str(self.path))
+        try:
+            yield
+        finally:
+            _run("mount", "-o", "remount,rw", str(self.path))
+
+    def report_error(self) -> None:
+        """As after a damaged block: ext4 accepts no writes until it is mounted again."""
+        _run("mount", "-o", "remount,errors=remount-ro", str(self.path))
+        source = subprocess.run(
+            ["findmnt", "-n", "-o", "SOURCE", self.path], capture_output=True, text=True, check=True
+        ).stdout
+        trigger = Path("/sys/fs/ext4") / Path(source.strip()).name / "trigger_fs_error"
+        if not trigger.exists():
+            pytest.skip(f"not in this kernel: {trigger}")
+        trigger.write_text("1")
+
+
+class MemoryDisk:
+    """A tmpfs mounted at `path` inside the block; skips where that is not possible."""
+
+    def __init__(self, path: Path, *, size_bytes: int = 1024**2, inodes: int = 0) -> None:
+        self.path = path
+        self._options = f"size={size_bytes},nr_inodes={inodes}"  # 0: no limit
+
+    def __enter__(self) -> Self:
+        if os.geteuid() != 0:
+            pytest.skip("a file system can be mounted by root only")
+        self.path.mkdir(parents=True, exist_ok=True)
+        _run("mount", "-t", "tmpfs", "-o", self._options, "none", str(self.path))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", "--lazy", self.path], check=True)
+
+    read_only = LoopDisk.read_only
 
 
 def _run(*command: str) -> None:

@@ -1,30 +1,56 @@
-"""`disk:/path`: the file system of a path has enough free space.
+"""`disk:/path`: the file system of a path has free space and inodes, and accepts writes.
 
-ready      more than `min_free` is free, and more than `warn_free` if it is set
+ready      it is writable, has free inodes, more than `min_free` is free, and more than `warn_free` if it is set
 not ready  less than `warn_free` is free
-failed     less than `min_free` is free, the path does not exist, or its file system stores no data, like /proc
+failed     read-only, also after an error; no free inodes; less than `min_free` is free; with `write`, a file cannot be
+           created, synced and removed; the path does not exist, or its file system stores no data, like /proc
 unknown    no file descriptors or threads left on this machine
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
-from svcnode.core.model import Verdict
-from svcnode.core.text import type_name
-from svcnode.net.os_errors import verdict_for_file_error
+from svcnode.core.model import Outcome, Verdict
+from svcnode.core.text import os_error_text, type_name
+from svcnode.net.os_errors import code_for_os_error, verdict_for_file_error, verdict_for_os_error
 from svcnode.net.threads import DaemonCall
+from svcnode.net.trace import step
 from svcnode.net.url import UrlError
 from svcnode.probes.base import UrlProbe
-from svcnode.probes.options import size
+from svcnode.probes.options import WriteTarget, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?) ?%", re.ASCII)
 _UNITS = ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)
+_MOUNT_TABLE = Path("/proc/self/mountinfo")
+_MAX_MOUNTS = 100_000
+# Options in the mount table with which ext4 reports its state after an error. ST_RDONLY is not set in these states.
+_ERROR_STATES = {
+    "emergency_ro": "read-only after an error (emergency_ro)",
+    "shutdown": "shut down after an error (shutdown)",
+}
+_WRITE_BYTES = 4096  # one block: less may be stored in the inode, also if no block is free
+_CREATE_ATTEMPTS = 10  # several nodes may write in the same directory
+_WRITE_CODES = {
+    errno.ENOSPC: ReasonCode.STORAGE_FULL,
+    errno.EDQUOT: ReasonCode.STORAGE_FULL,
+    errno.EROFS: ReasonCode.READ_ONLY,
+    errno.EACCES: ReasonCode.PERMISSION_DENIED,
+    errno.EPERM: ReasonCode.PERMISSION_DENIED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +79,8 @@ def disk_space(value: object) -> DiskSpace:
 class DiskProbe(UrlProbe):
     min_free: Annotated[DiskSpace, disk_space] = DiskSpace("5%", share=0.05)
     warn_free: Annotated[DiskSpace | None, disk_space] = None
+    read_only: bool = False  # a read-only mount is allowed; it needs no free space
+    write: WriteTarget = ""  # the name of the file
     _thread: DaemonCall = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -61,27 +89,55 @@ class DiskProbe(UrlProbe):
         minimum, warning = self.min_free, self.warn_free
         if warning and bool(minimum.share) == bool(warning.share) and warning.of(1) <= minimum.of(1):
             raise OptionError("warn_free", f'must be more than min_free ("{minimum.text}")')
+        if self.write and self.read_only:
+            raise OptionError("write", "cannot be used with read_only = true")
+        if "/" in self.write or "\0" in self.write:
+            raise OptionError("write", f'must be true or the name of a file without a directory, not "{self.write}"')
         object.__setattr__(self, "_thread", DaemonCall("disk"))
 
     async def check(self) -> Verdict:
-        return await self._thread.check(self._check_now)
+        verdict = await self._thread.check(self._check_now)
+        if self.write and verdict.outcome in (Outcome.READY, Outcome.NOT_READY):
+            with step("write"):
+                written = await self._thread.check(self._write_now)
+            return verdict if written.outcome is Outcome.READY else written
+        return verdict
 
     def _check_now(self) -> Verdict:
         path = self.url.file_path
         try:
             info = os.statvfs(path)
+            if not info.f_blocks:
+                return Verdict.failed(
+                    f"the file system has 0 blocks, so it stores no data: {path}", code=ReasonCode.NOT_SUPPORTED
+                )
+            if self.read_only and info.f_flag & os.ST_RDONLY:
+                return Verdict.ready()
+            if cause := read_only_cause(path, info):
+                return Verdict.failed(f"{cause}: {path}", code=ReasonCode.READ_ONLY)
         except OSError as exc:
             return verdict_for_file_error(exc, path)
-        if not info.f_blocks:
-            return Verdict.failed(
-                f"the file system has 0 blocks, so it stores no data: {path}", code=ReasonCode.NOT_SUPPORTED
-            )
+        return self._verdict_for_free_space(info, path)
+
+    def _verdict_for_free_space(self, info: os.statvfs_result, path: str) -> Verdict:
         free_bytes, total_bytes = info.f_bavail * info.f_frsize, info.f_blocks * info.f_frsize
         free = _free_space_text(free_bytes, total_bytes)
         if free_bytes < self.min_free.of(total_bytes):
             return Verdict.failed(f"{free}, min_free is {self.min_free.text}: {path}", code=ReasonCode.DISK_LOW)
+        if has_no_inodes(info):
+            return Verdict.failed(f"0 of {info.f_files} inodes free: {path}", code=ReasonCode.INODES_LOW)
         if self.warn_free and free_bytes < self.warn_free.of(total_bytes):
             return Verdict.not_ready(f"{free}, warn_free is {self.warn_free.text}: {path}", code=ReasonCode.DISK_LOW)
+        return Verdict.ready()
+
+    def _write_now(self) -> Verdict:
+        path = Path(self.url.file_path)
+        # The user is in the name: one that runs as another user could not remove the file after a crash.
+        file = (path if path.is_dir() else path.parent) / f".{self.write}.{os.geteuid()}.tmp"
+        try:
+            write_and_remove(file)
+        except OSError as exc:
+            return _verdict_for_write_error(exc, str(file))
         return Verdict.ready()
 
 
@@ -89,3 +145,81 @@ def _free_space_text(free_bytes: int, total_bytes: int) -> str:
     """In the largest unit that is not larger than the file system."""
     name, size_bytes = next((unit for unit in _UNITS if total_bytes >= unit[1]), _UNITS[-1])
     return f"{free_bytes / size_bytes:.1f} of {total_bytes / size_bytes:.1f} {name} free"
+
+
+# ---- the state of a file system
+
+
+def has_no_inodes(info: os.statvfs_result) -> bool:
+    """A file system without a limit, such as btrfs, reports 0 of 0 inodes."""
+    return info.f_files > 0 and info.f_favail == 0
+
+
+def read_only_cause(path: str, info: os.statvfs_result) -> str:
+    """Why the file system of the path accepts no writes; "" if it reports no cause."""
+    if info.f_flag & os.ST_RDONLY:
+        return "mounted read-only"
+    device = Path(path).stat().st_dev
+    try:
+        with _MOUNT_TABLE.open(encoding="utf-8", errors="surrogateescape") as table:
+            return error_state(device, islice(table, _MAX_MOUNTS))
+    except FileNotFoundError:  # no /proc
+        return ""
+
+
+def error_state(device: int, mount_table: Iterable[str]) -> str:
+    """The state after an error that the mount table has for a device; "" if it has none.
+
+    All mounts of a device have the same options after the separator, so it does not matter which of them, also of
+    several mounts over each other, is the one of a path.
+    """
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mount_table:
+        mount, _, file_system = line.rstrip("\n").partition(" - ")
+        if mount.split(" ", 3)[2:3] == [number]:
+            options = file_system.rpartition(" ")[2].split(",")
+            return next((text for name, text in _ERROR_STATES.items() if name in options), "")
+    return ""
+
+
+# ---- the write
+
+
+def write_and_remove(file: Path) -> None:
+    """Create the file, sync it and remove it, also after an error."""
+    descriptor = _create(file)
+    try:
+        try:
+            if os.write(descriptor, bytes(_WRITE_BYTES)) < _WRITE_BYTES:
+                raise OSError(errno.ENOSPC, "")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    finally:
+        with suppress(FileNotFoundError):  # another node removed it
+            file.unlink()
+
+
+def _create(file: Path) -> int:
+    for _ in range(_CREATE_ATTEMPTS):
+        try:
+            return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            _remove_own(file)
+    raise FileExistsError(errno.EEXIST, "")
+
+
+def _remove_own(file: Path) -> None:
+    """Remove the file that a killed process left, or that another node of this user is writing; neither needs it."""
+    with suppress(FileNotFoundError):
+        info = file.lstat()
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_size > _WRITE_BYTES:
+            raise FileExistsError(errno.EEXIST, "")
+        file.unlink()
+
+
+def _verdict_for_write_error(exc: OSError, file: str) -> Verdict:
+    if code_for_os_error(exc) is ReasonCode.RESOURCE_EXHAUSTED:
+        return verdict_for_os_error(exc, file)
+    code = _WRITE_CODES.get(exc.errno or 0, ReasonCode.WRITE_FAILED)
+    return Verdict.failed(f"write failed: {os_error_text(exc)}: {file}", code=code)

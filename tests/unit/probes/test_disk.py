@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.net.url import UrlError
+from svcnode.probes import disk as disk_module
 from svcnode.probes import make_probe
-from svcnode.probes.disk import DiskSpace, disk_space
+from svcnode.probes.disk import DiskSpace, disk_space, error_state
 from tests.support.verdicts import READY, failed, not_ready
 
 if TYPE_CHECKING:
@@ -113,8 +115,8 @@ def test_the_reason_has_the_free_space_and_the_limit(monkeypatch: pytest.MonkeyP
         ({"min_free": "5GiB"}, ("5GiB", "2.5")),
         ({"min_free": "1%", "warn_free": "9%"}, ("9%", "2.5")),
     ):
-        reason = check("/data", **options).reason
-        assert all(number in reason for number in (*numbers, "100.0 GiB", "/data"))
+        reason = check("/usr", **options).reason
+        assert all(number in reason for number in (*numbers, "100.0 GiB", "/usr"))
 
 
 @pytest.mark.parametrize(
@@ -184,3 +186,148 @@ def test_a_size_and_a_share_are_not_compared_at_configuration_time() -> None:
 def test_an_amount_keeps_its_text() -> None:
     assert disk_space("5 %") == DiskSpace("5 %", share=0.05)
     assert disk_space("1.5KiB") == DiskSpace("1.5KiB", bytes=1536)
+
+
+@pytest.mark.parametrize("name", ["folder/name", "/name", "a\0b"])
+def test_the_file_of_a_write_has_no_directory(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_probe({"url": "disk:/", "write": name})
+    assert caught.value.option == "write"
+
+
+def test_a_read_only_mount_is_not_written_to() -> None:
+    with pytest.raises(OptionError) as caught:
+        make_probe({"url": "disk:/", "write": True, "read_only": True})
+    assert caught.value.option == "write"
+
+
+# ---- inodes and the mount table; tests/integration/probes/test_disk.py has real file systems
+
+
+@pytest.mark.parametrize(("inodes", "free", "code"), [(100, 1, "ok"), (100, 0, "inodes_low"), (0, 0, "ok")])
+def test_a_file_system_needs_a_free_inode_if_it_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch, inodes: int, free: int, code: str
+) -> None:
+    info = os.statvfs_result((BLOCK_BYTES, BLOCK_BYTES, 100, 50, 50, inodes, free, free, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: info)
+    assert check("/").code == code
+
+
+def test_a_read_only_mount_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = os.statvfs_result((BLOCK_BYTES, BLOCK_BYTES, 100, 50, 50, 0, 0, 0, os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: info)
+    assert check("/") == failed(ReasonCode.READ_ONLY)
+    assert check("/", read_only=True) == READY
+
+
+# Lines of Linux 6.18: a bind mount, a mount point with a space, one with " - " in its name, and an empty source.
+MOUNT_TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard,resuid=65534
+42 27 7:0 / /mnt/data rw,relatime shared:7 master:2 - ext4 /dev/loop0 rw,emergency_ro
+43 27 7:0 /sub /mnt/bind\040mount ro,relatime - ext4 /dev/loop0 rw,emergency_ro
+44 27 7:1 / /mnt/a\040-\040b rw,relatime - ext4 /dev/loop1 rw,errors=remount-ro
+45 27 0:44 / /mnt/tmp rw,relatime - tmpfs  rw,size=1024k
+46 27 7:2 / /mnt/lost rw,relatime - ext4 /dev/emergency_ro rw,shutdown
+47 27 7:3 / /mnt/emergency_ro rw,relatime - ext4 /dev/emergency_ro rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "state"),
+    [
+        (254, 0, ""),
+        (7, 0, "emergency_ro"),
+        (7, 1, ""),
+        (0, 44, ""),
+        (7, 2, "shutdown"),
+        (7, 3, ""),
+        (0, 7, ""),
+        (70, 0, ""),
+    ],
+)
+def test_the_mount_table_has_the_state_after_an_error(major: int, minor: int, state: str) -> None:
+    found = error_state(os.makedev(major, minor), MOUNT_TABLE.splitlines(keepends=True))
+    assert bool(found) == bool(state)
+    assert state in found
+
+
+@pytest.mark.parametrize("line", ["", "\n", "27", "27 1 7:0", "27 1 7:0 / / rw", "27 1 7:0 / / rw -", " - ", "- - 7:0"])
+def test_an_incomplete_mount_table_has_no_state(line: str) -> None:
+    assert error_state(os.makedev(7, 0), [line]) == ""
+
+
+def test_without_a_mount_table_the_file_system_is_used_as_it_reports_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(disk_module, "_MOUNT_TABLE", tmp_path / "missing")
+    assert check(tmp_path, min_free="1B") == READY
+
+
+# ---- the write
+
+
+def temporary_file(folder: Path) -> Path:
+    return folder / f".svcnode_write.{os.geteuid()}.tmp"
+
+
+def test_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
+    temporary_file(tmp_path).write_bytes(bytes(BLOCK_BYTES))
+    assert check(tmp_path, min_free="1B", write=True) == READY
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_program_is_not_removed(tmp_path: Path) -> None:
+    file = temporary_file(tmp_path)
+    file.write_bytes(bytes(BLOCK_BYTES + 1))
+    assert check(tmp_path, min_free="1B", write=True) == failed(ReasonCode.WRITE_FAILED)
+    assert file.stat().st_size == BLOCK_BYTES + 1
+
+
+def test_a_link_is_neither_followed_nor_removed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("entries")
+    temporary_file(tmp_path).symlink_to(target)
+    assert check(tmp_path, min_free="1B", write=True) == failed(ReasonCode.WRITE_FAILED)
+    assert target.read_text() == "entries"
+    assert temporary_file(tmp_path).is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_file_of_another_user_is_not_removed(tmp_path: Path) -> None:
+    file = temporary_file(tmp_path)
+    file.touch()
+    os.chown(file, 65534, 65534)
+    assert check(tmp_path, min_free="1B", write=True) == failed(ReasonCode.WRITE_FAILED)
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "storage_full"),
+        (errno.EDQUOT, "storage_full"),
+        (errno.EROFS, "read_only"),
+        (errno.EACCES, "permission_denied"),
+        (errno.EIO, "write_failed"),
+        (errno.EMFILE, "resource_exhausted"),
+    ],
+)
+def test_the_error_of_a_write_has_its_code_and_the_file_is_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, code: str
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, "")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert check(tmp_path, min_free="1B", write=True).code == code
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_nodes_write_at_the_same_time(tmp_path: Path) -> None:
+    async def scenario() -> list[Verdict]:
+        probes = [make_probe({"url": f"disk:{tmp_path}", "min_free": "1B", "write": True}) for _ in range(4)]
+        rounds = [await asyncio.gather(*(probe.check() for probe in probes)) for _ in range(20)]
+        return [verdict for verdicts in rounds for verdict in verdicts]
+
+    assert set(asyncio.run(scenario())) == {READY}
+    assert list(tmp_path.iterdir()) == []
