@@ -207,7 +207,19 @@ class TlsTransport(asyncio.Transport):
         return False
 
     def get_extra_info(self, name: str, default: object = None) -> Any:  # noqa: ANN401  as in asyncio
+        if name == "ssl_object":
+            return self._layer.tls
         return self._layer.tls.getpeercert() if name == "peercert" else self._plain.get_extra_info(name, default)
+
+
+def sent_certificates(transport: asyncio.BaseTransport) -> list[dict[str, Any]]:
+    """Every certificate that the server sent, its own first, in the form of `getpeercert`.
+
+    Other clients may need every one of them. From Python 3.13 on, ssl has a public method that returns them, but
+    encoded, and ssl cannot decode them.
+    """
+    tls = transport.get_extra_info("ssl_object")
+    return [certificate.get_info() for certificate in tls._sslobj.get_unverified_chain()]
 
 
 async def connect_tls(

@@ -17,9 +17,10 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted, register_secret
+from svcnode.core.text import one_line
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.net.tls import TlsOptions
+from svcnode.net.tls import TlsOptions, sent_certificates
 from svcnode.net.trace import step
 from svcnode.net.url import UrlError
 from svcnode.probes.base import CheckError, UrlProbe
@@ -34,6 +35,7 @@ C = TypeVar("C")
 
 _S_PER_DAY = 86_400
 _MAX_SHOWN_CHARS = 300
+_MAX_NAME_CHARS = 64
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -49,17 +51,28 @@ class TlsProbe(TlsOptions, UrlProbe):
         self.require_tls("min_cert_days", uses_tls=uses_tls)
 
     def certificate_verdict(self, transport: asyncio.BaseTransport) -> Verdict | None:
-        """`not_ready` if the certificate of the server expires within `min_cert_days`, else None."""
+        """`not_ready` if a certificate that the server sent expires within `min_cert_days`, else None."""
         if not self.min_cert_days:
             return None
-        certificate: dict[str, Any] = transport.get_extra_info("peercert")
-        days_left = (ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()) / _S_PER_DAY
+        first = min(sent_certificates(transport), key=_expiry_s)
+        days_left = (_expiry_s(first) - time.time()) / _S_PER_DAY
         if days_left >= self.min_cert_days:
             return None
         return Verdict.not_ready(
-            f"certificate expires in {days_left:.1f} days; min_cert_days is {self.min_cert_days}",
+            f"certificate{_subject_text(first)} expires in {days_left:.1f} days; min_cert_days is {self.min_cert_days}",
             code=ReasonCode.TLS_EXPIRES_SOON,
         )
+
+
+def _expiry_s(certificate: dict[str, Any]) -> float:
+    return ssl.cert_time_to_seconds(certificate["notAfter"])
+
+
+def _subject_text(certificate: dict[str, Any]) -> str:
+    """The common name, or the last part of the subject, in quotes."""
+    parts = {name: text for part in certificate.get("subject", ()) for name, text in part}
+    text = parts.get("commonName") or next(reversed(parts.values()), "")
+    return f' "{one_line(text)[:_MAX_NAME_CHARS]}"' if text else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -33,7 +33,7 @@ from tests.support.backends import (
     server_tls,
     unresponsive,
 )
-from tests.support.certificates import Certificate, make_certificate
+from tests.support.certificates import Certificate, make_certificate, make_chain
 from tests.support.http_server import WAIT_TIMEOUT_S
 from tests.support.probe_assertions import TIMEOUTS_S, assert_missing_ca_is_unknown, becomes_true
 from tests.support.processes import has_ipv6
@@ -234,6 +234,20 @@ def test_an_expired_certificate_is_failed(check: CheckRunner, certificate: Certi
     expired = reissued(certificate, tmp_path, days_left=-1)
     with Backend(unresponsive, tls=server_tls(expired)) as backend:
         assert check(f"tls://{backend.address}", ca=str(expired.certificate)) == failed(ReasonCode.TLS_EXPIRED)
+
+
+@pytest.mark.parametrize(
+    ("leaf_days", "intermediate_days", "first"), [(90, 5, "intermediate"), (5, 90, "leaf"), (6, 5, "intermediate")]
+)
+def test_every_certificate_that_the_server_sends_is_judged(
+    check: CheckRunner, tmp_path: Path, leaf_days: float, intermediate_days: float, first: str
+) -> None:
+    certificate, ca = make_chain(tmp_path, leaf_days=leaf_days, intermediate_days=intermediate_days)
+    with Backend(unresponsive, tls=server_tls(certificate)) as backend:
+        verdict = check(f"tls://{backend.address}", ca=str(ca), min_cert_days=10)
+        assert verdict == EXPIRES_SOON
+        assert f'"{first}"' in verdict.reason
+        assert check(f"tls://{backend.address}", ca=str(ca), min_cert_days=4) == READY
 
 
 def test_a_certificate_for_another_address_is_failed(check: CheckRunner, certificate: Certificate) -> None:
