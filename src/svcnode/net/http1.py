@@ -67,6 +67,7 @@ class PreparedRequest:
     is_same_origin: bool  # as the URL of the client
     keep_alive: bool  # more requests follow on the same connection
     needs_body: bool
+    step_name: str = "exchange"
 
 
 class _OpenConnection(NamedTuple):
@@ -209,7 +210,7 @@ class Http1Client(TlsOptions):
     ) -> HttpResponse:
         verdict = self.certificate_verdict(transport) if request.uses_tls else None
         protocol.collects_body = request.needs_body
-        with step("exchange"):
+        with step(request.step_name):
             transport.write(request.payload)
             response = await protocol.response
         return response if verdict is None else response._replace(certificate_verdict=verdict)

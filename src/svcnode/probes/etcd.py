@@ -1,24 +1,34 @@
 """`etcd://host:port`: a member of an etcd cluster, checked over its JSON gateway.
 
-ready      the member is healthy, has a leader and is not a learner; the credentials are valid, if there are any
-not ready  the member has no leader or is a learner; the certificate expires within `min_cert_days`
-failed     the member reports that it is not healthy, for example because its space is used up; wrong credentials; any
-           other response; connection refused, host unreachable, certificate not trusted
+ready      the member is healthy, has a leader and is not a learner; the credentials are valid, if there are any; with
+           `write`, the cluster commits a transaction
+not ready  the member has no leader or is a learner; it reports that its space is used up, so it accepts only reads; the
+           certificate expires within `min_cert_days`
+failed     the member reports damaged data or that it is not healthy for another reason; wrong credentials; the write
+           does not end in time or is refused for another reason; any other response; connection refused, host
+           unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver or the proxy does not answer
+
+The write is a transaction that puts a key if it does not exist. Only the first one adds a revision to the database; the
+others change nothing. They need the same permission, space and quorum as a put: the cluster evaluates the condition
+after it has committed the transaction to its log.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import OptionError
-from svcnode.core.model import Verdict
+from svcnode.core.model import Outcome, Verdict
+from svcnode.core.redaction import register_secret
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpClientProbe
+from svcnode.probes.options import WriteTarget
 from svcnode.probes.session import driver_error_text, resolve_credentials
 
 if TYPE_CHECKING:
@@ -26,8 +36,14 @@ if TYPE_CHECKING:
     from svcnode.net.http_response import HttpResponse
 
 READY = Verdict.ready()
-_STATUS_PATH, _LOGIN_PATH = "/v3/maintenance/status", "/v3/auth/authenticate"
-_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED = 3, 9, 16  # gRPC statuses
+_STATUS_PATH, _LOGIN_PATH, _TXN_PATH = "/v3/maintenance/status", "/v3/auth/authenticate", "/v3/kv/txn"
+_INVALID_ARGUMENT, _PERMISSION_DENIED, _RESOURCE_EXHAUSTED = 3, 7, 8  # gRPC statuses
+_FAILED_PRECONDITION, _DATA_LOSS, _UNAUTHENTICATED = 9, 15, 16
+# By the name of an alarm. With NOSPACE, the data is right and reads are served; with CORRUPT, the data may be wrong.
+_ALARMS = {
+    "CORRUPT": (ReasonCode.CORRUPT, Outcome.FAILED),
+    "NOSPACE": (ReasonCode.STORAGE_FULL, Outcome.NOT_READY),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -35,6 +51,7 @@ class EtcdProbe(HttpClientProbe):
     tls: bool = False
     username: str = ""
     password: str = ""
+    write: WriteTarget = ""  # a key
 
     default_ports: ClassVar = {"http": 2379, "https": 2379}
     tls_enabled_by: ClassVar = "tls = true"
@@ -77,20 +94,38 @@ class EtcdProbe(HttpClientProbe):
         response = await session.send(self.build_request("/health", needs="body", keep_alive=True))
         health = _document(response)
         if response.status != 200 or health.get("health") != "true":
-            errors = status.get("errors")
-            alarms = ", ".join(filter(None, map(_error_message, errors))) if isinstance(errors, list) else ""
-            detail = _error_message(health.get("reason")) or alarms
-            raise CheckError(f"the member reports that it is not healthy{_suffix(detail)}", ReasonCode.UNHEALTHY)
-        await self._log_in(session)  # last: without a leader the login waits for one
+            raise _unhealthy_error(health, status)
+        token = await self._log_in(session)  # without a leader the login waits for one
+        if self.write:
+            await self._write(session, token)
         return response.certificate_verdict or READY
 
-    async def _log_in(self, session: HttpSession) -> None:
+    async def _log_in(self, session: HttpSession) -> str:
+        """The token of the session; "" without a user."""
         name, password = resolve_credentials(self.url, self.username, self.password)
-        if name:
-            await self._post(session, _LOGIN_PATH, {"name": name, "password": password})
+        if not name:
+            return ""
+        token = (await self._post(session, _LOGIN_PATH, {"name": name, "password": password})).get("token")
+        if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
+            raise CheckError(f"{_LOGIN_PATH} did not return a token", ReasonCode.UNEXPECTED_RESPONSE)
+        register_secret(token)
+        return token
 
-    async def _post(self, session: HttpSession, path: str, body: dict[str, str]) -> dict[str, Any]:
-        request = self.build_request(
+    async def _write(self, session: HttpSession, token: str) -> None:
+        key = base64.b64encode(self.write.encode()).decode()
+        body = {
+            "compare": [{"key": key, "target": "VERSION", "result": "GREATER", "version": "0"}],
+            "failure": [{"requestPut": {"key": key, "value": base64.b64encode(b"svcnode").decode()}}],
+        }
+        document = await self._post(session, _TXN_PATH, body, step_name="write", token=token)
+        if "header" not in document:
+            raise CheckError(f"{_TXN_PATH} did not return a result", ReasonCode.UNEXPECTED_RESPONSE)
+
+    async def _post(
+        self, session: HttpSession, path: str, body: dict[str, Any], *, step_name: str = "exchange", token: str = ""
+    ) -> dict[str, Any]:
+        client = replace(self, headers=(*self.headers, ("Authorization", token))) if token else self
+        request = client.build_request(
             path,
             method="POST",
             body=json.dumps(body).encode(),
@@ -98,22 +133,45 @@ class EtcdProbe(HttpClientProbe):
             needs="body",
             keep_alive=True,
         )
-        response = await session.send(request)
+        response = await session.send(replace(request, step_name=step_name))
         document = _document(response)
         if response.status != 200:
-            detail = _error_message(document.get("error")) or _error_message(document)
-            raise CheckError(
-                f"{path}: HTTP status {response.status}{_suffix(detail)}", _reason_code(path, response.status, document)
-            )
+            raise _call_error(path, response.status, document)
         return document
 
 
-def _reason_code(path: str, http_status: int, document: dict[str, Any]) -> ReasonCode:
+def _unhealthy_error(health: dict[str, Any], status: dict[str, Any]) -> CheckError:
+    errors = status.get("errors")
+    alarms = ", ".join(filter(None, map(_error_message, errors))) if isinstance(errors, list) else ""
+    reason = _error_message(health.get("reason"))
+    found = next((name for name in _ALARMS if name in f"{reason} {alarms}"), "")
+    code, outcome = _ALARMS.get(found, (ReasonCode.UNHEALTHY, Outcome.FAILED))
+    return CheckError(f"the member reports that it is not healthy{_suffix(reason or alarms)}", code, outcome)
+
+
+def _call_error(path: str, http_status: int, document: dict[str, Any]) -> CheckError:
     """By the gRPC status that the gateway adds; etcd reports a wrong password as INVALID_ARGUMENT."""
+    detail = _error_message(document.get("error")) or _error_message(document)
+    text = f"{path}: HTTP status {http_status}{_suffix(detail)}"
     grpc_status = document.get("code")
+    if path == _TXN_PATH:
+        return _write_error(text, grpc_status)
     if path == _LOGIN_PATH and grpc_status in (_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED):
-        return ReasonCode.AUTH_FAILED
-    return code_for_grpc_status(grpc_status) if isinstance(grpc_status, int) else code_for_http_status(http_status)
+        return CheckError(text, ReasonCode.AUTH_FAILED)
+    is_grpc = isinstance(grpc_status, int)
+    return CheckError(text, code_for_grpc_status(grpc_status) if is_grpc else code_for_http_status(http_status))
+
+
+def _write_error(text: str, grpc_status: object) -> CheckError:
+    if grpc_status == _RESOURCE_EXHAUSTED and "space exceeded" in text:  # the other one is too many requests
+        return CheckError(text, *_ALARMS["NOSPACE"])
+    if grpc_status == _DATA_LOSS:
+        return CheckError(text, *_ALARMS["CORRUPT"])
+    if grpc_status == _PERMISSION_DENIED:
+        return CheckError(text, ReasonCode.PERMISSION_DENIED)
+    if grpc_status == _UNAUTHENTICATED or "user name is empty" in text:
+        return CheckError(text, ReasonCode.AUTH_REQUIRED)
+    return CheckError(text, ReasonCode.WRITE_FAILED)
 
 
 def _document(response: HttpResponse) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import ssl
@@ -13,7 +14,7 @@ from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
-from tests.support.backends import Backend, ReceivedRequest, closed_port, http_response, unresponsive
+from tests.support.backends import Backend, Peer, ReceivedRequest, closed_port, http_response, unresponsive
 from tests.support.certificates import make_certificate
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
@@ -31,7 +32,7 @@ from tests.support.probe_assertions import (
     garbage,
     reusing,
 )
-from tests.support.servers.etcd import PASSWORD, USER, EtcdCluster, EtcdServer
+from tests.support.servers.etcd import PASSWORD, ROOT_PASSWORD, USER, EtcdCluster, EtcdServer
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
     CONNECTION_REFUSED,
@@ -52,7 +53,11 @@ if TYPE_CHECKING:
 
 EXCHANGE = ("exchange", "", True)
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
+PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
+WRITE_FAILED = failed(ReasonCode.WRITE_FAILED)
 NO_LEADER = not_ready(ReasonCode.NO_LEADER)
+STORAGE_FULL = not_ready(ReasonCode.STORAGE_FULL)
+CORRUPT = failed(ReasonCode.CORRUPT)
 UNHEALTHY = failed(ReasonCode.UNHEALTHY)
 
 
@@ -92,19 +97,96 @@ def test_a_check_leaves_nothing_open(check: CheckRunner, server: EtcdServer) -> 
     assert becomes_true(lambda: client_count(server.port) <= others)
 
 
-def test_a_member_with_a_nospace_alarm_is_failed_until_the_alarm_ends(check: CheckRunner, server: EtcdServer) -> None:
+def test_a_member_whose_space_is_used_up_is_not_ready_until_the_alarm_ends(
+    check: CheckRunner, server: EtcdServer
+) -> None:
+    with server.storage_full():
+        verdict = check(server.url)
+        assert verdict == STORAGE_FULL
+        assert "NOSPACE" in verdict.reason
+        assert check(server.url, write=True) == STORAGE_FULL
+    assert check(server.url, write=True) == READY
+
+
+def test_a_member_whose_data_is_corrupt_is_failed_until_the_alarm_ends(check: CheckRunner, server: EtcdServer) -> None:
     def alarm(action: str) -> None:
-        body = {"action": action, "memberID": "0", "alarm": "NOSPACE"}
+        body = {"action": action, "memberID": "0", "alarm": "CORRUPT"}
         assert server.call("/v3/maintenance/alarm", body)[0] == 200
 
     alarm("ACTIVATE")
     try:
-        verdict = check(server.url)
+        assert check(server.url) == CORRUPT
     finally:
         alarm("DEACTIVATE")
-    assert verdict == UNHEALTHY
-    assert "NOSPACE" in verdict.reason
     assert check(server.url) == READY
+
+
+# ---- writes
+
+
+def revision(server: EtcdServer) -> int:
+    return int(server.call("/v3/maintenance/status")[1]["header"]["revision"])
+
+
+def test_only_the_first_write_adds_a_revision(check: CheckRunner, server: EtcdServer) -> None:
+    for write in (True, "a key"):
+        assert check(server.url, write=write) == READY
+    before = revision(server)
+    for write in (True, "a key", False):
+        assert check(server.url, write=write) == READY
+    assert revision(server) == before
+    key = base64.b64encode(b"svcnode_write").decode()
+    assert server.call("/v3/kv/range", {"key": key})[1]["count"] == "1"
+    assert check.steps(server.url, write=True)[-1] == ("write", "", True)
+
+
+def test_a_user_needs_the_permission_to_read_and_write_the_key(check: CheckRunner, auth_server: EtcdServer) -> None:
+    assert check(auth_server.url, write="ledger/check") == PERMISSION_DENIED  # it may only read
+    assert check(f"etcd://127.0.0.1:{auth_server.port}", write=True) == failed(ReasonCode.AUTH_REQUIRED)
+    login = {"username": "root", "password": ROOT_PASSWORD}
+    assert check(f"etcd://127.0.0.1:{auth_server.port}", write=True, **login) == READY
+
+
+def test_a_write_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    def respond_until_the_write(peer: Peer) -> None:
+        for _ in range(2):
+            peer.send(member()(ReceivedRequest.read(peer)))
+        unresponsive(peer)
+
+    with Backend(respond_until_the_write) as backend:
+        verdict = check.times_out(f"etcd://{backend.address}", "write", write=True)
+    assert verdict == failed(ReasonCode.WRITE_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("response", "verdict"),
+    [
+        (http_response(429, '{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}'), STORAGE_FULL),
+        (http_response(429, '{"code": 8, "message": "etcdserver: too many requests"}'), WRITE_FAILED),
+        (http_response(500, '{"code": 15, "message": "etcdserver: corrupt cluster"}'), CORRUPT),
+        (http_response(503, '{"code": 14, "message": "etcdserver: request timed out"}'), WRITE_FAILED),
+        (http_response(404, "404 page not found"), WRITE_FAILED),
+        (http_response(200, "{}"), UNEXPECTED_RESPONSE),
+        (http_response(200, "<html>"), UNEXPECTED_RESPONSE),
+    ],
+)
+def test_a_refused_write_has_the_code_of_its_reason(check: CheckRunner, response: bytes, verdict: object) -> None:
+    with KeepAliveBackend(member(txn=response)) as backend:
+        assert check(f"etcd://{backend.address}", write=True) == verdict
+
+
+def test_a_write_has_the_token_of_the_login(check: CheckRunner) -> None:
+    with KeepAliveBackend(member()) as backend:
+        assert check(f"etcd://me:swordfish@{backend.address}", write=True) == READY
+        assert backend.requests[-1].target == "/v3/kv/txn"
+        assert backend.requests[-1].headers["authorization"] == "abc"
+    assert backend.requests_per_connection == [4]
+
+
+@pytest.mark.parametrize("token", [b'{"token": "a\\nb"}', b'{"token": 5}', b"{}"])
+def test_an_invalid_token_is_failed(check: CheckRunner, token: bytes) -> None:
+    with KeepAliveBackend(member(token=http_response(200, token))) as backend:
+        assert check(f"etcd://me:swordfish@{backend.address}", write=True) == UNEXPECTED_RESPONSE
 
 
 def test_a_frozen_member_is_failed_at_the_deadline(check: CheckRunner, server: EtcdServer) -> None:
@@ -248,11 +330,14 @@ def test_a_reused_connection_outlives_restarts_of_the_member(check: CheckRunner,
 STATUS = {"leader": "123", "header": {"member_id": "123"}}
 
 
-def member(status: Any = STATUS, health: Any = None, token: bytes = b"") -> Callable[[ReceivedRequest], bytes]:
+def member(
+    status: Any = STATUS, health: Any = None, token: bytes = b"", txn: bytes = b""
+) -> Callable[[ReceivedRequest], bytes]:
     responses = {
         "/v3/maintenance/status": status,
         "/health": {"health": "true"} if health is None else health,
         "/v3/auth/authenticate": token or {"token": "abc"},
+        "/v3/kv/txn": txn or {"header": {}},
     }
 
     def respond(request: ReceivedRequest) -> bytes:
@@ -298,25 +383,26 @@ def test_an_error_has_the_code_of_its_grpc_or_http_status(
 
 
 @pytest.mark.parametrize(
-    ("health", "errors", "detail"),
+    ("health", "errors", "detail", "expected"),
     [
-        (http_response(200, '{"health": "false"}'), [], ""),
-        ({"health": "false", "reason": {"message": "ALARM NOSPACE", "code": 8}}, [], "ALARM NOSPACE"),
-        ({"health": "false"}, [{"message": "CORRUPT"}, 5, "NOSPACE"], "CORRUPT, NOSPACE"),
-        (http_response(503, '{"health": "false", "reason": "ALARM NOSPACE"}'), [], "ALARM NOSPACE"),
-        ({"health": "false"}, ["memberID:1 alarm:CORRUPT"], "memberID:1 alarm:CORRUPT"),
-        ({"health": "false"}, 5, ""),
-        (http_response(200, "true"), [], ""),
-        ({"health": True}, [], ""),
-        (http_response(200, '{"health": "false", "health": "true"}'), [], ""),
+        (http_response(200, '{"health": "false"}'), [], "", UNHEALTHY),
+        ({"health": "false", "reason": {"message": "ALARM NOSPACE", "code": 8}}, [], "ALARM NOSPACE", STORAGE_FULL),
+        ({"health": "false"}, [{"message": "CORRUPT"}, 5, "NOSPACE"], "CORRUPT, NOSPACE", CORRUPT),
+        (http_response(503, '{"health": "false", "reason": "ALARM NOSPACE"}'), [], "ALARM NOSPACE", STORAGE_FULL),
+        ({"health": "false"}, ["memberID:1 alarm:CORRUPT"], "memberID:1 alarm:CORRUPT", CORRUPT),
+        ({"health": "false", "reason": "RAFT NO LEADER"}, [], "RAFT NO LEADER", UNHEALTHY),
+        ({"health": "false"}, 5, "", UNHEALTHY),
+        (http_response(200, "true"), [], "", UNHEALTHY),
+        ({"health": True}, [], "", UNHEALTHY),
+        (http_response(200, '{"health": "false", "health": "true"}'), [], "", UNHEALTHY),
     ],
 )
-def test_a_member_that_is_not_healthy_is_failed_with_its_alarms(
-    check: CheckRunner, health: Any, errors: object, detail: str
+def test_a_member_that_is_not_healthy_has_the_code_of_its_alarm(
+    check: CheckRunner, health: Any, errors: object, detail: str, expected: object
 ) -> None:
     with KeepAliveBackend(member({**STATUS, "errors": errors}, health)) as backend:
         verdict = check(f"etcd://{backend.address}")
-    assert verdict == UNHEALTHY
+    assert verdict == expected
     assert detail in verdict.reason
 
 

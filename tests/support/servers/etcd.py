@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ from tests.support.servers.http_request import http_request
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.support.certificates import Certificate
@@ -21,6 +22,8 @@ USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # must be escaped in a URL
 ROOT_PASSWORD = "root/pass:word"
 READABLE_PREFIX = "ledger/"
+QUOTA_BYTES = 4 * 1024**2
+FILLER, FILLER_BYTES = "filler", 256 * 1024
 
 
 class EtcdServer(RealServer):
@@ -66,6 +69,7 @@ class EtcdServer(RealServer):
             "heartbeat-interval": 50,
             "election-timeout": 500,
             "strict-reconfig-check": "false",  # otherwise no member can join in the first five seconds
+            "quota-backend-bytes": QUOTA_BYTES,
             "logger": "zap",
             "log-level": "warn",
         }
@@ -111,6 +115,29 @@ class EtcdServer(RealServer):
 
     def wait_until_leaderless(self) -> None:
         wait_until(lambda: not self.has_leader(), "without a leader")
+
+    # ---- faults
+
+    @contextmanager
+    def storage_full(self) -> Iterator[None]:
+        """Its database has reached its quota, so it raises an alarm; for a server without authentication."""
+        value = base64.b64encode(bytes(FILLER_BYTES)).decode()
+        while self.call("/v3/kv/put", {"key": _base64(FILLER), "value": value})[0] == 200:
+            pass
+        yield
+        self.clear_space()
+
+    def clear_space(self) -> None:
+        _, status = self.call("/v3/maintenance/status")
+        alarm = {"action": "DEACTIVATE", "memberID": status["header"]["member_id"], "alarm": "NOSPACE"}
+        for path, body in (
+            ("/v3/kv/deleterange", {"key": _base64(FILLER)}),
+            ("/v3/kv/compaction", {"revision": str(int(status["header"]["revision"]) + 1), "physical": True}),
+            ("/v3/maintenance/defragment", {}),
+            ("/v3/maintenance/alarm", alarm),
+        ):
+            code, answer = self.call(path, body)
+            assert code == 200, f"{path}: {answer}"
 
 
 class EtcdCluster:
