@@ -258,6 +258,9 @@ class RedisProbe(LoginProbe[RedisConnection]):
     def reset_byte_count(self, connection: RedisConnection) -> None:
         connection.streams.reset_byte_count()
 
+    def peer_address(self, connection: RedisConnection) -> str:
+        return connection.streams.peer_address
+
     def abort(self, connection: RedisConnection) -> None:
         connection.streams.abort()
         connection._reader = connection._writer = None  # otherwise the driver warns in __del__

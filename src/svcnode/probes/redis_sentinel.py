@@ -13,7 +13,7 @@ unknown    no file descriptors or ports left on this machine; the resolver does 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import unquote
 
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
@@ -23,6 +23,7 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.redaction import register_secret
 from svcnode.net.url import Url, is_valid_hostname
 from svcnode.probes.base import CheckError
+from svcnode.probes.options import one_of
 from svcnode.probes.redis import RedisConnection, RedisProbe, call, server_error
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 class RedisSentinelProbe(RedisProbe):
     """The connection of this probe is that to the Sentinel."""
 
+    role: Annotated[str, one_of("primary")] = "primary"
     tls: bool = False  # of both servers
     sentinel_username: str = ""
     sentinel_password: str = ""
@@ -43,8 +45,6 @@ class RedisSentinelProbe(RedisProbe):
     def __post_init__(self) -> None:
         if not self.master_name or "\0" in self.master_name:
             raise ProbeError("the URL has no name of a master; write redis+sentinel://host:port/mymaster")
-        if self.role:
-            raise OptionError("role", "is always primary here; remove it")
         if self.sentinel_username and not self.sentinel_password:
             raise OptionError("sentinel_password", "is missing; sentinel_username needs it")
         register_secret(self.sentinel_password)
@@ -100,7 +100,6 @@ class RedisSentinelProbe(RedisProbe):
             "username": username,
             "password": password,
             "db": self.database,
-            "role": "primary",
             "reuse": False,
         }
         return RedisProbe(**options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -301,7 +300,6 @@ def test_too_few_replicas_are_noticed_without_a_permission_if_there_are_none_or_
                 wait_until(replica.is_following, "following again")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 def test_a_server_whose_disk_is_full_is_not_ready(check: CheckRunner, tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server, server.storage_full():
         assert check(server.url) == not_ready(ReasonCode.STORAGE_FULL)

@@ -198,7 +198,7 @@ def test_a_url_without_the_name_of_a_master_is_rejected(path: str) -> None:
 @pytest.mark.parametrize(
     ("option", "options"),
     [
-        ("role", {"role": "primary"}),
+        ("role", {"role": "replica"}),
         ("sentinel_password", {"sentinel_username": "me"}),
         ("ca", {"ca": "/etc/svcnode/ca.pem"}),
         ("db", {"url": "redis+sentinel://127.0.0.1/m/1", "db": 1}),

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
+import pytest
+
 from tests.support.servers.base import RealServer, ToolError, free_port, wait_until
 from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
@@ -152,10 +154,12 @@ class RedisServer(RealServer):
 
     @contextmanager
     def storage_full(self) -> Iterator[None]:
-        """Its append-only file is on a full file system. Needs root; the server loses its data."""
+        """Its append-only file is on a full file system; the server loses its data. Skips where it cannot be mounted."""
         disk = self.folder / "disk"
         disk.mkdir(exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=True)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("a file system cannot be mounted here")
         try:
             assert self.cli("CONFIG", "SET", "dir", str(disk), "appendonly", "yes") == "OK", self.log_tail()
             wait_until(lambda: "aof_rewrite_in_progress:0" in self.cli("INFO", "persistence"), "rewritten")
