@@ -1,8 +1,14 @@
-"""Receives one HTTP/1.1 response with httptools. It waits only for the parts that the caller needs."""
+"""Receives one HTTP/1.1 response with httptools. It waits only for the parts that the caller needs.
+
+A few deviations that common clients accept are accepted: lines that end with LF only, a repeated `Content-Length` with
+one value, and a compressed body although none was asked for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,6 +27,8 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_RESPONSE_BYTES = MAX_HEAD_BYTES + 2 * MAX_BODY_BYTES
 MAX_TRAILERS = 100
 _CHUNK_BYTES = 64 * 1024  # parsed at once
+_MAX_GZIP_MEMBERS = 100
+_MAX_REPAIRS = 100  # parts in which an irregular head may arrive
 # The part of a response to wait for.
 Needs = Literal["status", "head", "body"]
 
@@ -63,10 +71,13 @@ class StatusProtocol(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__",
+        "_head",
         "_headers",
         "_is_head_complete",
+        "_is_repaired",
         "_parser",
         "_received_bytes",
+        "_repairs",
         "collects_body",
         "is_idle",
         "response",
@@ -83,6 +94,9 @@ class StatusProtocol(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._received_bytes = 0
         self._is_head_complete = False
+        self._head = b""  # as received
+        self._repairs = 0  # how often a head that the parser rejects was not complete yet
+        self._is_repaired = False
 
     @property
     def has_received(self) -> bool:
@@ -115,13 +129,37 @@ class StatusProtocol(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         if self.response.done():
             return
+        if not self._is_head_complete:
+            self._head += data
+        if self._repairs:
+            self._repair()
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._complete()
         except httptools.HttpParserError:
             self.is_idle = False
+            if self._is_head_complete or self._is_repaired or not _is_repairable(self._head):
+                self._fail("not an HTTP response", ReasonCode.PROTOCOL_ERROR)
+            else:
+                self._repair()
+
+    def _repair(self) -> None:
+        """Parse the head again, with regular lines, as soon as it is complete."""
+        repaired = repair_head(self._head)
+        self._repairs += 1
+        if repaired is None and self._repairs > _MAX_REPAIRS:
             self._fail("not an HTTP response", ReasonCode.PROTOCOL_ERROR)
+        if repaired is not None:
+            self._repairs = 0
+            self._is_repaired = True  # the connection is not reused: its framing is not certain
+            self._headers.clear()
+            self._parser = httptools.HttpResponseParser(self)
+            self._parse(repaired)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_idle = False
@@ -211,12 +249,112 @@ class BodyProtocol(HeadersProtocol):
 
     def on_message_complete(self) -> None:
         if self._is_head_complete and not self.response.done():
-            self.is_idle = self._parser.should_keep_alive()
+            self.is_idle = self._parser.should_keep_alive() and not self._is_repaired
             self._complete()
 
     def _complete(self) -> None:
-        if not self.response.done():
-            self.response.set_result(HttpResponse(self._parser.get_status_code(), self._headers, bytes(self._body)))
+        if self.response.done():
+            return
+        status, body = self._parser.get_status_code(), bytes(self._body)
+        if body and (encoding := self._headers.get("content-encoding")):
+            try:
+                body = decode_body(encoding, body)
+            except HttpProtocolError as exc:
+                if 200 <= status < 300:  # the status of others says enough
+                    self._set_error(exc)
+                    return
+        self.response.set_result(HttpResponse(status, self._headers, body))
 
 
 PROTOCOLS: dict[Needs, type[StatusProtocol]] = {"status": StatusProtocol, "head": HeadersProtocol, "body": BodyProtocol}
+
+
+# ---- deviations
+
+
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+_CONTENT_LENGTH = re.compile(rb"\ncontent-length:([^\r\n]*)", re.IGNORECASE)
+_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+_INFORMATIONAL = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]\b")
+
+
+def _is_repairable(received: bytes) -> bool:
+    if not received.startswith(b"HTTP/1."):
+        return False
+    lengths = b",".join(_CONTENT_LENGTH.findall(received))
+    return b"," in lengths or _BARE_LF.search(received) is not None
+
+
+def repair_head(received: bytes) -> bytes | None:
+    """The received bytes with CRLF at the end of each line of the head, and with one of several equal lengths.
+
+    None if the head is not complete.
+    """
+    lines: list[bytes] = []
+    while (end := _END_OF_HEAD.search(received)) is not None:
+        head, received = received[: end.start()], received[end.end() :]
+        lines += [*_regular_lines(head), b""]
+        if not _INFORMATIONAL.match(head):  # otherwise the head of the final response follows
+            return b"\r\n".join([*lines, received])
+    return None
+
+
+def _regular_lines(head: bytes) -> list[bytes]:
+    lines = [line.removesuffix(b"\r") for line in head.split(b"\n")]
+    lengths = [line for line in lines if line[:15].lower() == b"content-length:"]
+    values = {value.strip() for line in lengths for value in line[15:].split(b",")}
+    if len(values) != 1:
+        return lines  # the parser rejects different values
+    return [*(line for line in lines if line not in lengths), b"Content-Length: " + values.pop()]
+
+
+def decode_body(encoding: str, body: bytes) -> bytes:
+    """Raises `HttpProtocolError` for an encoding that is not supported, and a body that is damaged or too large."""
+    name = encoding.strip().lower()
+    try:
+        match name:
+            case "gzip" | "x-gzip":
+                return _inflate_members(body)
+            case "deflate":
+                return (
+                    _inflate(zlib.decompressobj(), body) if _is_zlib(body) else _inflate(zlib.decompressobj(-15), body)
+                )
+            case "identity" | "":
+                return body
+    except zlib.error as exc:
+        raise _damaged(name) from exc
+    raise HttpProtocolError(
+        f'the body is compressed with "{name[:40]}", which is not supported', ReasonCode.UNEXPECTED_RESPONSE
+    )
+
+
+def _is_zlib(body: bytes) -> bool:
+    """Servers send "deflate" with and without the header of zlib."""
+    return len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
+
+
+def _inflate_members(body: bytes) -> bytes:
+    """A gzip body may have several members."""
+    decoded = b""
+    for _ in range(_MAX_GZIP_MEMBERS):
+        member = zlib.decompressobj(31)
+        decoded += _inflate(member, body, limit_bytes=MAX_BODY_BYTES - len(decoded))
+        body = member.unused_data
+        if not body.startswith(b"\x1f\x8b"):  # other data after the end is ignored, as gzip does
+            return decoded
+    raise _damaged("gzip")
+
+
+def _inflate(decoder: zlib._Decompress, body: bytes, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
+    decoded = decoder.decompress(body, limit_bytes + 1)
+    if len(decoded) > limit_bytes:
+        raise HttpProtocolError(
+            f"decompressed response body larger than {MAX_BODY_BYTES // 1024} KiB", ReasonCode.UNEXPECTED_RESPONSE
+        )
+    if not decoder.eof:
+        raise _damaged("deflate")
+    return decoded
+
+
+def _damaged(encoding: str) -> HttpProtocolError:
+    return HttpProtocolError(f"the {encoding} body is damaged or incomplete", ReasonCode.UNEXPECTED_RESPONSE)

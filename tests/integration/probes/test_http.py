@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -331,6 +332,9 @@ WELL_FORMED = {
     + b"HTTP/1.1 103 Early Hints\r\nContent-Length: 99\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\n\r\nhello",
     "without a reason phrase": b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
     "with extra data": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, and more",
+    "LF only": b"HTTP/1.1 200 OK\nContent-Length: 5\n\nhello",
+    "one length twice": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+    "gzip": http_response(200, gzip.compress(b"hello"), Content_Encoding="gzip"),
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -179,3 +181,129 @@ def test_the_reason_names_the_invalid_part_if_the_body_looks_like_json(body: byt
     assert name in document.reason
     assert document.suffix == f": {document.reason}"
     assert INVALID_JSON.suffix == ""
+
+
+# ---- deviations that common clients accept
+
+
+LF_HEAD = b"HTTP/1.1 200 OK\nX-Api: v1\nContent-Length: 2\n\n"
+IRREGULAR = {
+    "LF only": LF_HEAD,
+    "CRLF and LF": b"HTTP/1.1 200 OK\r\nX-Api: v1\nContent-Length: 2\r\n\n",
+    "LF after a 100": b"HTTP/1.1 100 Continue\n\n" + LF_HEAD,
+    "LF after a regular 100": b"HTTP/1.1 100 Continue\r\n\r\n" + LF_HEAD,
+    "two lengths": b"HTTP/1.1 200 OK\r\nX-Api: v1\r\nContent-Length: 2\r\ncontent-length:  2 \r\n\r\n",
+    "one length with two values": b"HTTP/1.1 200 OK\r\nX-Api: v1\r\nContent-Length: 2, 2\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("head", IRREGULAR.values(), ids=IRREGULAR)
+def test_an_irregular_head_is_accepted_and_its_connection_not_reused(head: bytes) -> None:
+    assert receive("status", head).response.result().status == 200
+    assert receive("head", head).response.result() == HttpResponse(200, HEADERS, b"")
+    whole, pieces = receive("body", head + b"ok"), receive("body", head[:30], head[30:], b"o", b"k")
+    for protocol in (whole, pieces):
+        assert protocol.response.result() == HttpResponse(200, HEADERS, b"ok")
+        assert not protocol.is_idle
+        assert not protocol.begin_next_request()
+
+
+def test_a_regular_head_is_not_changed() -> None:
+    assert receive("body", HEAD + b"ok").is_idle
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 2\nContent-Length: 3\n\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 2\nTransfer-Encoding: chunked\n\n",
+        b"HTTP/1.1 200 OK\nno colon\n\n",
+        b"SSH-2.0-OpenSSH\n",
+        b"<html>\n\n",
+    ],
+)
+def test_other_irregular_heads_are_rejected(head: bytes) -> None:
+    for needs in PROTOCOLS:
+        assert error_code(receive(needs, head)) is ReasonCode.PROTOCOL_ERROR
+
+
+def test_an_irregular_head_in_very_many_parts_is_rejected() -> None:
+    parts = [bytes([byte]) for byte in b"HTTP/1.1 200 OK\n" + b"X: y\n" * 100]
+    assert error_code(receive("head", *parts)) is ReasonCode.PROTOCOL_ERROR
+    assert receive("head", *parts[:60], b"\n\n").response.result().status == 200
+
+
+def test_an_irregular_head_is_limited_too() -> None:
+    head = b"HTTP/1.1 200 OK\n" + b"X: " + b"y" * MAX_HEAD_BYTES
+    assert error_code(receive("head", head)) is ReasonCode.UNEXPECTED_RESPONSE
+
+
+# ---- compressed bodies
+
+
+def encoded(encoding: str, body: bytes, status: int = 200) -> bytes:
+    return f"HTTP/1.1 {status} X\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+RAW_DEFLATE = zlib.compressobj(wbits=-15)
+COMPRESSED = {
+    "gzip": encoded("gzip", gzip.compress(b"hello")),
+    "x-gzip in capitals": encoded("X-Gzip", gzip.compress(b"hello")),
+    "two members": encoded("gzip", gzip.compress(b"hel") + gzip.compress(b"lo")),
+    "with data after it": encoded("gzip", gzip.compress(b"hello") + b"\0\0"),
+    "deflate": encoded("deflate", zlib.compress(b"hello")),
+    "deflate without a header": encoded("deflate", RAW_DEFLATE.compress(b"hello") + RAW_DEFLATE.flush()),
+    "identity": encoded("identity", b"hello"),
+}
+
+
+@pytest.mark.parametrize("response", COMPRESSED.values(), ids=COMPRESSED)
+def test_a_compressed_body_is_decoded(response: bytes) -> None:
+    assert receive("body", response).response.result().body == b"hello"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        encoded("br", b"\x0b\x02\x80hello\x03"),
+        encoded("zstd", b"x"),
+        encoded("gzip, gzip", gzip.compress(gzip.compress(b"hello"))),
+        encoded("gzip", b"not gzip"),
+        encoded("gzip", gzip.compress(b"hello")[:-4]),
+        encoded("deflate", b"not deflate"),
+        encoded("gzip", gzip.compress(b"") * 200),
+    ],
+    ids=["br", "zstd", "twice", "no gzip", "incomplete", "no deflate", "many members"],
+)
+def test_a_body_that_cannot_be_decoded_is_an_error(response: bytes) -> None:
+    assert error_code(receive("body", response)) is ReasonCode.UNEXPECTED_RESPONSE
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_body_is_decoded_up_to_the_limit(members: int) -> None:
+    def response(size: int) -> bytes:
+        parts = [bytes(size - members + 1), *[b"x"] * (members - 1)]
+        return encoded("gzip", b"".join(map(gzip.compress, parts)))
+
+    assert len(receive("body", response(MAX_BODY_BYTES)).response.result().body) == MAX_BODY_BYTES
+    assert error_code(receive("body", response(MAX_BODY_BYTES + 1))) is ReasonCode.UNEXPECTED_RESPONSE
+    assert error_code(receive("body", response(200 * MAX_BODY_BYTES))) is ReasonCode.UNEXPECTED_RESPONSE
+
+
+def test_the_status_of_an_error_is_known_even_if_its_body_cannot_be_decoded() -> None:
+    assert receive("body", encoded("br", b"x", status=503)).response.result().status == 503
+
+
+def test_an_empty_body_is_not_decoded() -> None:
+    assert receive("body", encoded("gzip", b"")).response.result().body == b""
+
+
+def test_a_body_that_is_not_needed_is_not_decoded() -> None:
+    def events(protocol: StatusProtocol) -> None:
+        protocol.collects_body = False
+        protocol.data_received(encoded("gzip", b"not gzip"))
+
+    assert drive("body", events).response.result().status == 200
+    assert receive("head", encoded("br", b"x")).response.result().status == 200
