@@ -1,10 +1,12 @@
 """`nats://user:password@host:port`: a NATS server that accepts the login.
 
-ready      the login succeeds and the server responds to PING; JetStream responds if `jetstream` is set
-not ready  `jetstream` is set and JetStream is not enabled or has no leader; the certificate expires within
+ready      the login succeeds and the server responds to PING; JetStream responds if `jetstream` or `write` is set, and
+           stores a message if `write` is set
+not ready  `jetstream` or `write` is set, and JetStream is not enabled, has no leader, or has reached a limit of the
+           account; `write` is set, and the stream is full, sealed or without its quorum; the certificate expires within
            `min_cert_days`
-failed     any other error, such as wrong credentials or too many connections; connection refused, host unreachable,
-           certificate not trusted
+failed     any other error, such as wrong credentials or too many connections; no stream for `write`, or no
+           acknowledgement; connection refused, host unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer; the credentials file cannot
            be read
 """
@@ -15,13 +17,13 @@ import asyncio
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import nkeys  # type: ignore[import-untyped]
 from nats.aio.client import Client, RawCredentials
 from nats.aio.transport import TcpTransport
 from nats.errors import AuthorizationError, ConnectionClosedError, Error, ProtocolError, StaleConnectionError
-from nats.js.errors import APIError
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
@@ -32,11 +34,14 @@ from svcnode.net.connect import TcpEndpoint
 from svcnode.net.streams import Streams, open_streams, upgrade_streams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
+from svcnode.probes.options import WriteTarget
 from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine
+
+T = TypeVar("T")
 
 READY = Verdict.ready()
 _NO_LIMIT_S = 86_400  # the driver requires a limit; the check has its own deadline
@@ -57,10 +62,19 @@ _CODES_BY_TEXT = (
 _JETSTREAM_CODES = {
     10008: ReasonCode.NO_LEADER,  # system temporarily unavailable
     10009: ReasonCode.NO_LEADER,  # the cluster cannot handle the request
-    10023: ReasonCode.UNHEALTHY,  # insufficient resources
+    10002: ReasonCode.STORAGE_FULL,  # a limit of the account, of file or memory storage
+    10023: ReasonCode.STORAGE_FULL,  # a limit of the server, of file or memory storage
+    10028: ReasonCode.OUT_OF_MEMORY,
     10039: ReasonCode.NOT_SUPPORTED,  # not enabled for the account
+    10047: ReasonCode.STORAGE_FULL,
     10076: ReasonCode.NOT_SUPPORTED,  # not enabled
+    10109: ReasonCode.READ_ONLY,  # the stream is sealed
+    10118: ReasonCode.NO_QUORUM,  # the stream is offline
 }
+# The number of every failure to store a message. Only these parts of its text distinguish the limits of a stream.
+_STORE_FAILED = 10077
+_STREAM_FULL_TEXTS = ("maximum messages", "maximum bytes", "no space left")
+_SUBJECT = re.compile(r"(?!\$(?:JS|SYS)\.)(?![*>](?:\.|$))[^\s.]+(?:\.(?![*>](?:\.|$))[^\s.]+)*")
 
 
 class _NatsTransport(TcpTransport):
@@ -113,6 +127,12 @@ class _NatsTransport(TcpTransport):
 class _NatsSession:
     client: Client
     transport: _NatsTransport
+    denied: asyncio.Future[Exception]  # a permission of the user is missing; the server does not respond to the request
+
+    async def record_error(self, exc: Exception) -> None:
+        """Other errors reach the caller as exceptions."""
+        if not self.denied.done() and _server_error(exc).code is ReasonCode.PERMISSION_DENIED:
+            self.denied.set_result(exc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -120,6 +140,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
     token: str = ""
     credentials_file: str = ""  # a .creds file with a JWT and its key
     jetstream: bool = False
+    write: WriteTarget = ""  # a subject of a stream; implies jetstream
     tls: bool = False
     _endpoint: TcpEndpoint = field(init=False, compare=False)
 
@@ -140,6 +161,10 @@ class NatsProbe(LoginProbe[_NatsSession]):
                 _read_credentials(self.credentials_file)
             except CheckError as exc:
                 raise OptionError("credentials_file", str(exc)) from exc
+        if self.write and not _SUBJECT.fullmatch(self.write):
+            raise OptionError(
+                "write", "must be a subject without wildcards and spaces that does not begin with $JS or $SYS"
+            )
         self.validate_tls_options(uses_tls=self.tls)
         object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 4222))
 
@@ -149,10 +174,10 @@ class NatsProbe(LoginProbe[_NatsSession]):
         tls = self.tls_context() if self.tls else None
         transport = _NatsTransport(streams, tls, self.server_name or self._endpoint.host)
         client._transport = transport  # otherwise the driver opens its own
-        session = _NatsSession(client, transport)
+        session = _NatsSession(client, transport, asyncio.get_running_loop().create_future())
         try:
             with step("log in"):
-                await client.connect(**self._driver_options())
+                await client.connect(**self._driver_options(), error_cb=session.record_error)
         except Exception as exc:  # noqa: BLE001  the driver raises many types for an invalid response
             self.abort(session)
             raise self._translate_error(exc, session) from None
@@ -177,7 +202,6 @@ class NatsProbe(LoginProbe[_NatsSession]):
             "allow_reconnect": False,
             "connect_timeout": None,  # a timeout of the driver can swallow the cancellation of the check on Python 3.11
             "ping_interval": _NO_LIMIT_S,
-            "error_cb": _ignore_error,
         }
 
     def _translate_error(self, exc: Exception, session: _NatsSession) -> Exception:
@@ -203,10 +227,17 @@ class NatsProbe(LoginProbe[_NatsSession]):
         return (exc if isinstance(exc, CheckError) else _server_error(exc)).verdict(self.url)
 
     async def check_connection(self, connection: _NatsSession) -> Verdict:
-        client = connection.client
-        await _wait_for_reply(client, client.rtt(_NO_LIMIT_S))
-        if self.jetstream and (error := await _jetstream_error(client)) is not None:
-            return error.verdict(self.url)
+        await _wait_for_reply(connection.client, connection.client.rtt(_NO_LIMIT_S))
+        try:
+            if self.jetstream or self.write:
+                await _check_jetstream(connection)
+            if self.write:
+                with step("write"):
+                    await _publish(connection, self.write)
+        except CheckError as exc:
+            if exc.outcome is Outcome.FAILED:  # perhaps only of a reused connection
+                raise
+            return exc.verdict(self.url)
         verdict = self.certificate_verdict(connection.transport.streams.writer.transport) if self.tls else None
         return verdict or READY
 
@@ -273,30 +304,98 @@ def _credentials_error(text: str, code: ReasonCode) -> CheckError:
     return CheckError(text, code, Outcome.UNKNOWN)
 
 
-async def _wait_for_reply(client: Client, request: Coroutine[Any, Any, object]) -> None:
+async def _wait_for_reply(
+    client: Client, request: Coroutine[Any, Any, T], denied: asyncio.Future[Exception] | None = None
+) -> T:
     """Wait for a reply while the driver reads; the driver itself waits forever after its reader task has ended."""
     reply = asyncio.ensure_future(request)
+    others = [one for one in (client._reading_task, denied) if one is not None]
     try:
-        reader = [client._reading_task] if client._reading_task is not None else []
-        await asyncio.wait((reply, *reader), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((reply, *others), return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done() and denied is not None and denied.done():
+            raise _server_error(denied.result())
         if not reply.done() or isinstance(reply.exception(), ConnectionClosedError):
             error = client.last_error
             raise _not_nats() if error is None else _server_error(error)
-        await reply
+        return await reply
     finally:
         reply.cancel()
 
 
-async def _jetstream_error(client: Client) -> CheckError | None:
+async def _check_jetstream(session: _NatsSession) -> None:
+    """Raise a `CheckError` if JetStream does not work or has reached a limit of the account."""
     try:
-        await _wait_for_reply(client, client.jetstream(timeout=_NO_LIMIT_S).account_info())
+        # Not `account_info`, which requires fields that only newer servers send.
+        request = session.client.jetstream()._api_request("$JS.API.INFO", timeout=_NO_LIMIT_S)
+        account = await _jetstream_request(session, request)
     except APIError as exc:
         if exc.description is None:  # no server responds to JetStream requests
-            return CheckError("JetStream is not enabled", ReasonCode.NOT_SUPPORTED, Outcome.NOT_READY)
-        text = f"JetStream: {driver_error_text(Exception(exc.description))}"
+            raise CheckError("JetStream is not enabled", ReasonCode.NOT_SUPPORTED, Outcome.NOT_READY) from None
         code = _JETSTREAM_CODES.get(exc.err_code or 0, ReasonCode.UNHEALTHY)
-        return CheckError(text, code, Outcome.NOT_READY)
-    return None
+        raise _jetstream_error(exc, code, Outcome.NOT_READY) from None
+    except ValueError:
+        raise _invalid_account() from None
+    _check_account_limits(account)
+
+
+def _check_account_limits(account: Any) -> None:  # noqa: ANN401  any JSON value
+    """An account has limits of its own, or limits per tier. A limit below 1 does not apply."""
+    try:
+        usages = [
+            (each.get(name, 0), each["limits"].get(f"max_{name}", 0), name, code)
+            for each in (account, *(account.get("tiers") or {}).values())
+            for name, code in (("storage", ReasonCode.STORAGE_FULL), ("memory", ReasonCode.OUT_OF_MEMORY))
+        ]
+        reached = [usage for usage in usages if usage[0] >= usage[1] > 0]
+    except (AttributeError, KeyError, TypeError):
+        raise _invalid_account() from None
+    for used, limit, name, code in reached:
+        text = f"JetStream: the account uses {used} bytes of {name}, its limit is {limit}"
+        raise CheckError(text, code, Outcome.NOT_READY)
+
+
+def _invalid_account() -> CheckError:
+    return CheckError("JetStream: invalid information about the account", ReasonCode.UNEXPECTED_RESPONSE)
+
+
+async def _publish(session: _NatsSession, subject: str) -> None:
+    """Store one message in the stream of the subject, or raise a `CheckError`."""
+    jetstream = session.client.jetstream(timeout=_NO_LIMIT_S)
+    try:
+        await _jetstream_request(session, jetstream.publish(subject, b"svcnode"))
+    except APIError as exc:
+        if exc.err_code == _STORE_FAILED:
+            is_full = any(part in (exc.description or "") for part in _STREAM_FULL_TEXTS)
+            code = ReasonCode.STORAGE_FULL if is_full else ReasonCode.WRITE_FAILED
+        else:
+            code = _JETSTREAM_CODES.get(exc.err_code or 0, ReasonCode.WRITE_FAILED)
+        outcome = Outcome.FAILED if code is ReasonCode.WRITE_FAILED else Outcome.NOT_READY
+        raise _jetstream_error(exc, code, outcome) from None
+    except NoStreamResponseError:
+        raise await _no_response_error(session, subject) from None
+
+
+async def _no_response_error(session: _NatsSession, subject: str) -> CheckError:
+    """A stream does not respond if it does not exist, and if it has no leader."""
+    jetstream = session.client.jetstream(timeout=_NO_LIMIT_S)
+    try:
+        stream = await _jetstream_request(session, jetstream.find_stream_name_by_subject(subject))
+    except NotFoundError:
+        return CheckError(
+            f'no stream has the subject "{subject}"; create one: nats stream add {subject.replace(".", "_")}'
+            f" --subjects {subject} --storage file --max-msgs 1 --discard old --defaults",
+            ReasonCode.NOT_FOUND,
+        )
+    text = f'the stream "{driver_error_text(Exception(stream))}" has no leader'
+    return CheckError(text, ReasonCode.NO_QUORUM, Outcome.NOT_READY)
+
+
+async def _jetstream_request(session: _NatsSession, request: Coroutine[Any, Any, T]) -> T:
+    return await _wait_for_reply(session.client, request, session.denied)
+
+
+def _jetstream_error(exc: APIError, code: ReasonCode, outcome: Outcome) -> CheckError:
+    return CheckError(f"JetStream: {driver_error_text(Exception(exc.description))}", code, outcome)
 
 
 def _client_tasks(client: Client) -> list[asyncio.Task[Any]]:
@@ -304,7 +403,3 @@ def _client_tasks(client: Client) -> list[asyncio.Task[Any]]:
     found: list[asyncio.Task[Any] | None] = [each._wait_for_msgs_task for each in client._subs.values()]
     found += [getattr(client, f"_{name}_task", None) for name in ("reading", "ping_interval", "flusher")]
     return [task for task in found if task is not None]
-
-
-async def _ignore_error(exc: Exception) -> None:
-    """The caller gets the error as an exception."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
 import socket
 import threading
 import time
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import nkeys  # type: ignore[import-untyped]
@@ -18,9 +20,10 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
+from tests.integration.probes.conftest import CheckRunner
 from tests.support.backends import Backend, Peer, close, closed_port, sending, server_tls, unresponsive
 from tests.support.certificates import make_certificate
-from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
+from tests.support.http_server import LOOPS, WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
     assert_all_failed,
     assert_disconnect_is_failed,
@@ -35,7 +38,7 @@ from tests.support.probe_assertions import (
     reusing,
 )
 from tests.support.probe_assertions import becomes_true as becomes_true_async
-from tests.support.servers.nats import PASSWORD, USER, JetStream, NatsServer
+from tests.support.servers.nats import OTHER_STREAM, PASSWORD, STREAM, USER, JetStream, NatsServer, make_cluster
 from tests.support.verdicts import (
     CONNECTION_REFUSED,
     EXPIRES_SOON,
@@ -53,10 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
 
 TOKEN = "let-me/in"
+STORAGE_FULL = ReasonCode.STORAGE_FULL
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 AUTH_REQUIRED = failed(ReasonCode.AUTH_REQUIRED)
 TLS_NOT_OFFERED = failed(ReasonCode.TLS_NOT_OFFERED)
@@ -365,6 +368,214 @@ def test_jetstream_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> N
 
     with Backend(script) as backend:
         assert_times_out(check, f"nats://{backend.address}", backend.port, "exchange", jetstream=True)
+
+
+# ---- limits of an account
+
+
+class LimitedServer(NatsServer):
+    """With one limited account, whose users have the permissions that a check needs, and less."""
+
+    max_bytes = 10_000
+    needed = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", STREAM)
+
+    def prepare(self) -> None:
+        super().prepare()
+        file = self.folder / "nats.conf"
+        config = json.loads(file.read_text())
+        del config["authorization"]
+        permissions = {USER: None, "writer": self.needed, "reader": self.needed[:1]}
+        users = [
+            {"user": name, "password": PASSWORD}
+            | ({} if allowed is None else {"permissions": {"publish": list(allowed)}})
+            for name, allowed in permissions.items()
+        ]
+        limits = {"max_file": self.max_bytes, "max_mem": self.max_bytes}
+        config["accounts"] = {"ledger": {"jetstream": limits, "users": users}}
+        file.write_text(json.dumps(config))
+
+    @contextmanager
+    def filled(self, kind: str) -> Iterator[None]:
+        """Uses every byte of this kind of storage."""
+        name = f"all-{kind}"
+        self.add_stream(name, storage=kind)
+        self.request(name, bytes(1000))
+        overhead = self._used(kind) - 1000
+        self.request(name, bytes(self.max_bytes - self._used(kind) - overhead))
+        assert self._used(kind) == self.max_bytes
+        yield
+        self.request(f"$JS.API.STREAM.DELETE.{name}")
+
+    def _used(self, kind: str) -> int:
+        return int(self.request("$JS.API.INFO")["storage" if kind == "file" else "memory"])
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedServer]:
+    with LimitedServer(tmp_path_factory.mktemp("limited"), jetstream=JetStream.ON) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("kind", "code"), [("file", STORAGE_FULL), ("memory", ReasonCode.OUT_OF_MEMORY)])
+def test_an_account_at_its_limit_is_not_ready(
+    check: CheckRunner, limited: LimitedServer, kind: str, code: ReasonCode
+) -> None:
+    assert check(limited.url, jetstream=True) == READY
+    with limited.filled(kind):
+        assert assert_no_leaks(check, limited.url, limited.port, jetstream=True) == not_ready(code)
+        assert check(limited.url) == READY
+    assert check(limited.url, jetstream=True) == READY
+
+
+def test_the_limits_of_a_tier_are_checked(check: CheckRunner) -> None:
+    """Only an account with a JWT has tiers."""
+    tiers = {"R3": {"memory": 0, "storage": 7, "limits": {"max_memory": -1, "max_storage": 7}}}
+    account = {"memory": 0, "storage": 0, "limits": {"max_memory": 0, "max_storage": 0}, "tiers": tiers}
+    with Backend(jetstream_account(json.dumps(account))) as backend:
+        assert check(f"nats://{backend.address}", jetstream=True) == not_ready(STORAGE_FULL)
+
+
+@pytest.mark.parametrize("answer", ["[]", "{}", '{"limits": {}, "tiers": [1]}', '{"limits": {"max_memory": "7"}}', "-"])
+def test_an_account_without_valid_limits_is_failed(check: CheckRunner, answer: str) -> None:
+    with Backend(jetstream_account(answer)) as backend:
+        assert check(f"nats://{backend.address}", jetstream=True) == UNEXPECTED_RESPONSE
+
+
+def jetstream_account(answer: str) -> Callable[[Peer], None]:
+    def script(peer: Peer) -> None:
+        peer.send(b"INFO {}\r\n")
+        for _ in range(2):
+            peer.read_until(b"PING\r\n")
+            peer.send(b"PONG\r\n")
+        peer.read_until(b"$JS.API.INFO ")
+        inbox = peer.read_until(b" ").strip()
+        peer.send(b"MSG %b 1 %d\r\n%b\r\n" % (inbox, len(answer), answer.encode()))
+
+    return script
+
+
+# ---- write
+
+
+WRITE = ("write", "", True)
+USED_BYTES = 0  # replaced by the bytes that the stream uses
+
+
+def stored_messages(server: NatsServer) -> int:
+    return int(server.request(f"$JS.API.STREAM.INFO.{STREAM}")["state"]["messages"])
+
+
+def test_a_stream_that_stores_a_message_is_ready(check: CheckRunner, jetstream: NatsServer) -> None:
+    for _ in range(3):
+        assert assert_no_leaks(check, jetstream.url, jetstream.port, write=True) == READY
+    assert check(jetstream.url, write=STREAM, jetstream=True) == READY
+    assert check.steps(jetstream.url, write=True)[2:] == [WRITE, ("exchange", "", True)]
+    assert stored_messages(jetstream) == 1
+
+
+def test_several_checks_can_write_at_the_same_time(check: CheckRunner, jetstream: NatsServer) -> None:
+    async def main() -> None:
+        checks = (make_probe({"url": jetstream.url, "write": True}).check() for _ in range(8))
+        assert await asyncio.gather(*checks) == [READY] * 8
+
+    check.run(main())
+
+
+def test_a_subject_without_a_stream_is_failed(check: CheckRunner, jetstream: NatsServer, server: NatsServer) -> None:
+    verdict = check(jetstream.url, write="transfers.small")
+    assert verdict == failed(ReasonCode.NOT_FOUND)
+    assert "nats stream add transfers_small --subjects transfers.small " in verdict.reason
+    assert check(server.url, write=True) == not_ready(ReasonCode.NOT_SUPPORTED)
+
+
+def test_a_server_at_its_limit_of_storage_is_not_ready(check: CheckRunner, jetstream: NatsServer) -> None:
+    """The limits of the account do not show it."""
+    with jetstream.storage_full():
+        assert assert_no_leaks(check, jetstream.url, jetstream.port, write=True) == not_ready(STORAGE_FULL)
+        assert check(jetstream.url, jetstream=True) == READY
+    assert check(jetstream.url, write=True) == READY
+
+
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [
+        ({"max_msgs": 1, "discard": "new"}, STORAGE_FULL),
+        ({"max_bytes": USED_BYTES, "discard": "new"}, STORAGE_FULL),
+        ({"sealed": True}, ReasonCode.READ_ONLY),
+    ],
+    ids=["messages", "bytes", "sealed"],
+)
+def test_a_stream_that_is_full_or_sealed_is_not_ready(
+    check: CheckRunner, jetstream: NatsServer, config: dict[str, Any], code: ReasonCode
+) -> None:
+    jetstream.add_stream("small")
+    assert check(jetstream.url, write="small") == READY
+    used_bytes = jetstream.request("$JS.API.STREAM.INFO.small")["state"]["bytes"]
+    update = {"name": "small", "subjects": ["small"], **config} | (
+        {"max_bytes": used_bytes} if "max_bytes" in config else {}
+    )
+    jetstream.request("$JS.API.STREAM.UPDATE.small", json.dumps(update).encode())
+    assert check(jetstream.url, write="small") == not_ready(code)
+    jetstream.request("$JS.API.STREAM.DELETE.small")
+
+
+def test_an_account_without_room_for_the_message_is_not_ready(check: CheckRunner, limited: LimitedServer) -> None:
+    limited.request(OTHER_STREAM, bytes(limited.max_bytes - 200))
+    assert check(limited.url, jetstream=True) == READY
+    try:
+        for _ in range(20):
+            limited.request(OTHER_STREAM)
+        assert check(limited.url, write=OTHER_STREAM) == not_ready(STORAGE_FULL)
+    finally:
+        limited.request(f"$JS.API.STREAM.PURGE.{OTHER_STREAM}")
+
+
+def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, limited: LimitedServer) -> None:
+    """The server sends no response to the request, only an error."""
+    url = f"nats://127.0.0.1:{limited.port}"
+    assert check(url, username="writer", password=PASSWORD, write=True) == READY
+    assert check(url, username="reader", password=PASSWORD, jetstream=True) == READY
+    denied = failed(ReasonCode.PERMISSION_DENIED)
+    assert check(url, username="reader", password=PASSWORD, write=True) == denied
+    assert check(url, username="writer", password=PASSWORD, write=OTHER_STREAM) == denied
+
+
+def test_a_message_that_is_not_acknowledged_is_failed_at_the_deadline(
+    check: CheckRunner, jetstream: NatsServer
+) -> None:
+    jetstream.add_stream("silent", no_ack=True)
+    assert_times_out(check, jetstream.url, jetstream.port, "write", write="silent")
+
+
+def test_a_stream_whose_server_is_gone_is_not_ready(tmp_path: Path) -> None:
+    """Once for both event loops, because a cluster starts slowly."""
+    with ExitStack() as stack:
+        members = make_cluster(tmp_path)
+        for member in members:
+            member.prepare()
+            stack.callback(member.kill)
+            member.start()
+        for member in members:
+            member.wait_until_ready()
+        created: dict[str, Any] = {}
+
+        def is_created() -> bool:
+            nonlocal created
+            with suppress(TimeoutError):  # the cluster has no leader yet
+                created = members[0].add_stream(STREAM, max_msgs=1)
+            return "cluster" in created
+
+        assert becomes_true(is_created, 6 * WAIT_TIMEOUT_S)
+        leader = next(each for each in members if each.name == created["cluster"]["leader"])
+        other = next(each for each in members if each is not leader)
+        checks = [CheckRunner(loop_name) for loop_name in LOOPS]
+        for check in checks:
+            assert check(other.url, write=True) == READY
+        leader.kill()
+        expected = [not_ready(ReasonCode.NO_QUORUM)] * len(checks)  # first, another leader of the cluster is elected
+        assert becomes_true(
+            lambda: [check.with_timeout(1.0, other.url, write=True) for check in checks] == expected, 6 * WAIT_TIMEOUT_S
+        )
 
 
 # ---- not a server

@@ -1,4 +1,4 @@
-"""NATS with a user and a password; with JetStream, or with a JetStream cluster without quorum."""
+"""NATS with a user and a password; with JetStream and its streams, alone, in a cluster, or without quorum."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ TIMEOUT_S = 5.0
 USER = "svcnode"
 PASSWORD = "ledger/pass:word"  # must be escaped in a URL
 MAX_CONNECTIONS = 12
+MAX_STORAGE_BYTES = 1 << 20  # of files, and of memory
+STREAM = "svcnode_write"  # stores one message of the subject of the same name
+OTHER_STREAM = "orders"  # has no limit
 _PONG = b"PONG\r\n"
 
 
@@ -42,6 +45,12 @@ class NatsServer(PasswordServer):
         super().__init__(folder)
         self.jetstream = jetstream
         self.certificate = certificate
+        self.cluster_port = free_port()
+        self.route_ports = [free_port(), free_port()] if jetstream is JetStream.NO_QUORUM else []
+
+    @property
+    def name(self) -> str:
+        return f"n-{self.port}"
 
     def url_with(self, password: str) -> str:
         return f"nats://{USER}:{quote(password, safe='')}@{self.host}:{self.port}"
@@ -52,23 +61,53 @@ class NatsServer(PasswordServer):
     def prepare(self) -> None:
         """NATS accepts JSON as configuration."""
         config: dict[str, Any] = {
-            "server_name": f"n-{self.port}",
+            "server_name": self.name,
             "listen": f"{self.host}:{self.port}",
             "max_connections": MAX_CONNECTIONS,
             "authorization": {"user": USER, "password": PASSWORD},
         }
         if self.jetstream is not JetStream.OFF:
-            config["jetstream"] = {"store_dir": str(self.folder), "max_mem": 1 << 24, "max_file": 1 << 26}
-        if self.jetstream is JetStream.NO_QUORUM:
-            routes = [f"nats-route://{self.host}:{free_port()}" for _ in range(2)]
-            config["cluster"] = {"name": "ledger", "listen": f"{self.host}:{free_port()}", "routes": routes}
+            limits = {"max_mem": MAX_STORAGE_BYTES, "max_file": MAX_STORAGE_BYTES}
+            config["jetstream"] = {"store_dir": str(self.folder), **limits}
+        if self.route_ports:
+            routes = [f"nats-route://{self.host}:{port}" for port in self.route_ports]
+            config["cluster"] = {"name": "ledger", "listen": f"{self.host}:{self.cluster_port}", "routes": routes}
         if self.certificate is not None:
             config["tls"] = {"cert_file": str(self.certificate.certificate), "key_file": str(self.certificate.key)}
         (self.folder / "nats.conf").write_text(json.dumps(config))
 
     def is_ready(self) -> bool:
-        with self._client() as response:
+        with self._client() as (_, response):
             return response == _PONG
+
+    def set_up(self) -> None:
+        if self.jetstream is JetStream.ON and not self.route_ports:
+            self.add_stream(STREAM, max_msgs=1)
+            self.add_stream(OTHER_STREAM)
+
+    def add_stream(self, name: str, **config: Any) -> dict[str, Any]:
+        """Stores the subject of the same name."""
+        stream = {"name": name, "subjects": [name], **config}
+        return self.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(stream).encode())
+
+    def request(self, subject: str, payload: bytes = b"") -> dict[str, Any]:
+        """The response of JetStream."""
+        with self._client() as (sock, _):
+            sock.sendall(b"SUB reply 1\r\nPUB %b reply %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
+            while not (line := _read_line(sock)).startswith(b"MSG "):  # PING, or INFO about the cluster
+                pass
+            response: dict[str, Any] = json.loads(b"".join(_read_bytes(sock, int(line.split()[-1]))))
+            return response
+
+    @contextmanager
+    def storage_full(self) -> Iterator[None]:
+        """The server has reached its limit of storage in files, in another stream."""
+        while "error" not in self.request(OTHER_STREAM, bytes(MAX_STORAGE_BYTES // 16)):
+            pass
+        try:
+            yield
+        finally:
+            self.request(f"$JS.API.STREAM.PURGE.{OTHER_STREAM}")
 
     @contextmanager
     def exhaust(self) -> Iterator[None]:
@@ -78,7 +117,7 @@ class NatsServer(PasswordServer):
 
             def hold_all() -> bool:  # the server may still count a client that has just left
                 nonlocal count
-                while count < MAX_CONNECTIONS and held.enter_context(self._client()) == _PONG:
+                while count < MAX_CONNECTIONS and held.enter_context(self._client())[1] == _PONG:
                     count += 1
                 return count == MAX_CONNECTIONS
 
@@ -86,7 +125,7 @@ class NatsServer(PasswordServer):
             yield
 
     @contextmanager
-    def _client(self) -> Iterator[bytes]:
+    def _client(self) -> Iterator[tuple[socket.socket, bytes]]:
         """A client inside the block, and the response to its login."""
         with ExitStack() as opened:
             sock = opened.enter_context(socket.create_connection((self.host, self.port), timeout=TIMEOUT_S))
@@ -95,12 +134,29 @@ class NatsServer(PasswordServer):
                 try:
                     sock = tls_context(self.certificate.certificate).wrap_socket(sock, server_hostname=self.host)
                 except ssl.SSLError:  # at its limit the server sends the error in plain text instead of the handshake
-                    yield b""
+                    yield sock, b""
                     return
                 opened.enter_context(sock)
             login = {"user": USER, "pass": PASSWORD, "verbose": False, "pedantic": False}
             sock.sendall(b"CONNECT " + json.dumps(login).encode() + b"\r\nPING\r\n")
-            yield _read_line(sock)
+            yield sock, _read_line(sock)
+
+
+def make_cluster(folder: Path) -> list[NatsServer]:
+    """Three members, not started."""
+    members = [NatsServer(folder / str(number), jetstream=JetStream.ON) for number in range(3)]
+    for member in members:
+        member.route_ports = [each.cluster_port for each in members]
+    return members
+
+
+def _read_bytes(sock: socket.socket, count: int) -> Iterator[bytes]:
+    while count:
+        read = sock.recv(count)
+        if not read:
+            raise ConnectionError("closed by the server")
+        count -= len(read)
+        yield read
 
 
 def _read_line(sock: socket.socket) -> bytes:
