@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_WRITE_TARGET = "svcnode_write"
+# Options that are URLs: variables in them are percent-encoded.
+URL_OPTIONS = ("primary",)
 
 
 def parse_options(kind: type, given: Mapping[str, object]) -> dict[str, Any]:
