@@ -25,7 +25,7 @@ from svcnode.net.trace import step
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from svcnode.net.http_response import Needs
     from svcnode.net.url import Url
@@ -108,11 +108,12 @@ class Http1Client(TlsOptions):
         needs: Needs = "status",
         url: Url | None = None,
         keep_alive: bool = False,
+        default_headers: Sequence[tuple[str, str]] = (),
     ) -> PreparedRequest:
         """A request to the host of the client's URL.
 
         A request to another `url` has none of the client's headers, credentials and certificates. A request with
-        `keep_alive` is sent in a `session`.
+        `keep_alive` is sent in a `session`. Headers of the client replace `default_headers`.
         """
         is_same_origin = url is None
         scheme = self.http_scheme if url is None else url.scheme
@@ -124,9 +125,10 @@ class Http1Client(TlsOptions):
             raise OptionError("reuse", "cannot be used with HEAD: its responses have no visible end")
         endpoint = TcpEndpoint.of(url.require_host(), url.port or self.default_ports[scheme])
         proxy = Proxy.from_option(self.proxy, scheme, endpoint) if self.proxy else None
-        headers = self._all_headers(url, body, content_type, is_same_origin=is_same_origin, keep_alive=keep_alive)
+        default = [*_default_headers(url, body, content_type, keep_alive=keep_alive), *default_headers]
         if method == "POST" and not body:
-            headers.append(("Content-Length", "0"))  # some proxies require it
+            default.append(("Content-Length", "0"))  # some proxies require it
+        headers = self._with_own_headers(default) if is_same_origin else default
         if proxy is not None and scheme == "http":
             target = f"http://{url.host_port}{target}"
             headers += proxy.headers
@@ -138,17 +140,10 @@ class Http1Client(TlsOptions):
             endpoint, payload, scheme == "https", protocol_class, proxy, is_same_origin, keep_alive, needs == "body"
         )
 
-    def _all_headers(
-        self, url: Url, body: bytes, content_type: str, *, is_same_origin: bool, keep_alive: bool
-    ) -> list[tuple[str, str]]:
-        custom = [*self.headers, *self.authorization()] if is_same_origin else []
-        names = {name.lower() for name, _ in custom}
-        default = [("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*")]
-        if not keep_alive:
-            default.append(("Connection", "close"))
-        if body:
-            default += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
-        return [(name, value) for name, value in default if name.lower() not in names] + custom
+    def _with_own_headers(self, default: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        own = [*self.headers, *self.authorization()]
+        names = {name.lower() for name, _ in own}
+        return [(name, value) for name, value in default if name.lower() not in names] + own
 
     def authorization(self) -> list[tuple[str, str]]:
         basic = self.url.basic_authorization
@@ -225,6 +220,15 @@ class Http1Client(TlsOptions):
         server_name = (request.is_same_origin and self.server_name) or request.endpoint.host
         tls = self.tls_context(with_client_certificate=request.is_same_origin)
         return await connect_tls(connect, request.protocol_class, tls, server_name)
+
+
+def _default_headers(url: Url, body: bytes, content_type: str, *, keep_alive: bool) -> list[tuple[str, str]]:
+    headers = [("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*")]
+    if not keep_alive:
+        headers.append(("Connection", "close"))
+    if body:
+        headers += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
+    return headers
 
 
 class HttpSession:

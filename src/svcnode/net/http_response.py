@@ -321,11 +321,12 @@ def decode_body(encoding: str, body: bytes) -> bytes:
                 )
             case "identity" | "":
                 return body
+            case _:
+                raise HttpProtocolError(
+                    f'the body is compressed with "{name[:40]}", which is not supported', ReasonCode.UNEXPECTED_RESPONSE
+                )
     except zlib.error as exc:
         raise _damaged(name) from exc
-    raise HttpProtocolError(
-        f'the body is compressed with "{name[:40]}", which is not supported', ReasonCode.UNEXPECTED_RESPONSE
-    )
 
 
 def _is_zlib(body: bytes) -> bool:

@@ -3,16 +3,19 @@
 ready      the status is in `status`, and the body is as expected
 not ready  the status is in `starting_status`, or the body matches `starting_json`; the certificate expires within
            `min_cert_days`
-failed     any other response; connection refused, network unreachable, certificate not valid, not HTTP, too large
-unknown    no file descriptors or ports left on this machine, or the resolver or the proxy failed
+failed     any other response; with `fresh`, a response from a cache; connection refused, host unreachable, certificate
+           not valid, not HTTP, too large
+unknown    no file descriptors or ports left on this machine, no route from it, or the resolver or the proxy failed
 """
 
 from __future__ import annotations
 
 import re
+import secrets
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urljoin
 
 from svcnode.core.codes import ReasonCode
@@ -28,9 +31,23 @@ from svcnode.probes.json_pointer import Expectations, find_mismatch
 from svcnode.probes.options import Count, RawBytes
 from svcnode.probes.regex import MATCH_TIMEOUT_S, Pattern, pattern_matches
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 READY = Verdict.ready()
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_SHOWN_CHARS = 200
+_MAX_AGE_DIGITS = 12
+_NO_CACHE = (("Cache-Control", "no-cache, no-store"), ("Pragma", "no-cache"))
+_FROM_CACHE = re.compile("(?<![a-z])(hit|stale|updating)(?![a-z])", re.IGNORECASE)
+_CACHE_HEADERS = {
+    "cache-status": re.compile(r";\s*hit(?=\s*[;,]|\s*$)", re.IGNORECASE),  # RFC 9211
+    "warning": re.compile(r"(?:^|,)\s*11[01](?= )"),  # stale, revalidation failed
+    "x-cache": _FROM_CACHE,
+    "x-cache-status": _FROM_CACHE,
+    "x-proxy-cache": _FROM_CACHE,
+    "cf-cache-status": _FROM_CACHE,
+}
 
 
 def statuses(value: object) -> frozenset[int]:
@@ -64,6 +81,7 @@ class HttpProbe(HttpClientProbe):
     json: Expectations = field(default_factory=dict)
     starting_json: Expectations = field(default_factory=dict)
     redirects: Count = 0
+    fresh: bool = False  # ask past caches, and reject their responses
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,16 +102,18 @@ class HttpProbe(HttpClientProbe):
     def _build_request_to(self, url: Url, method: str, body: bytes) -> PreparedRequest:
         is_same_origin = _origin(url) == _origin(self.url)
         return self.build_request(
-            url.target,
+            _unique_target(url) if self.fresh else url.target,
             method=method,
             body=body if is_same_origin else b"",
             needs="body" if self._needs_body else "head",  # the location of a redirect is in the head
             url=None if is_same_origin else url,
+            default_headers=_NO_CACHE if self.fresh else (),
         )
 
     async def check(self) -> Verdict:
-        url, request = self.url, self._request
-        method, body = self.method, self.body
+        began_s = time.monotonic()
+        url, method, body = self.url, self.method, self.body
+        request = self._build_request_to(url, method, body) if self.fresh else self._request
         try:
             response = await self.send(request)
             for _ in range(self.redirects):
@@ -106,6 +126,13 @@ class HttpProbe(HttpClientProbe):
                 response = await self.send(self._build_request_to(url, method, body))
         except OSError as exc:
             return verdict_for_os_error(exc, str(url))
+        if self.fresh and response.status in self.status:
+            source = cache_source(response.headers, time.monotonic() - began_s)
+            if source:
+                return Verdict.failed(
+                    f"the response is from a cache, not from the server ({source}): {url}",
+                    code=ReasonCode.OUTDATED_RESPONSE,
+                )
         return await self._verdict(response, url)
 
     async def _verdict(self, response: HttpResponse, url: Url) -> Verdict:
@@ -147,6 +174,26 @@ class HttpProbe(HttpClientProbe):
         if isinstance(document, InvalidJson) and (self.json or document.reason):
             return f"the body is not JSON{document.suffix}"
         return find_mismatch(document, self.json)
+
+
+def _unique_target(url: Url) -> str:
+    """The target with a parameter that no request had before, so that no cache has its response."""
+    query = "&".join(filter(None, [url.query, f"_svcnode={secrets.token_hex(8)}"]))
+    return f"{url.path or '/'}?{query}"
+
+
+def cache_source(headers: Mapping[str, str], duration_s: float) -> str:
+    """The header that shows that a cache sent the response without asking the server; "" if none does.
+
+    `Age` is in whole seconds, and may have grown while the check was running.
+    """
+    age = headers.get("age", "").partition(",")[0].strip()
+    if age.isascii() and age.isdecimal() and int(age[:_MAX_AGE_DIGITS]) > duration_s + 1:
+        return f"Age: {age[:_MAX_AGE_DIGITS]}"
+    for name, pattern in _CACHE_HEADERS.items():
+        if found := pattern.search(headers.get(name, "")):
+            return f"{name}: {found[0].strip(' ;,')}"
+    return ""
 
 
 def _origin(url: Url) -> tuple[str, str, int]:

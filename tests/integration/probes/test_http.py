@@ -6,7 +6,9 @@ import asyncio
 import base64
 import gzip
 import json
+import re
 import ssl
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,8 +38,10 @@ from tests.support.backends import (
 )
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import WAIT_TIMEOUT_S
+from tests.support.nginx_proxy import nginx_cache
 from tests.support.probe_assertions import INCOMPLETE_RESPONSE
 from tests.support.processes import has_ipv6
+from tests.support.servers.http_request import http_request
 from tests.support.verdicts import (
     CONNECTION_CLOSED,
     CONNECTION_REFUSED,
@@ -53,7 +57,7 @@ from tests.support.verdicts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.integration.probes.conftest import CheckRunner
@@ -918,3 +922,106 @@ def test_a_slow_pattern_times_out_and_does_not_block_the_loop(check: CheckRunner
 
 
 SLOW_PATTERN = "(a|a)*b|(a|a)*c"
+
+
+# ---- caches
+
+
+OUTDATED = failed(ReasonCode.OUTDATED_RESPONSE)
+
+
+@contextmanager
+def dead_origin_behind_a_cache(folder: Path, **options: str) -> Iterator[str]:
+    """The URL at nginx, which has cached one response. The origin refuses connections since."""
+    with closed_port() as origin_port:
+        pass
+    with nginx_cache(folder, origin_port, **options) as port:
+        with Backend(respond_once, port=origin_port):
+            assert http_request(port, "/health") == (200, "ok")
+        yield f"http://127.0.0.1:{port}/health"
+
+
+def respond_once(peer: Peer) -> None:
+    ReceivedRequest.read(peer)
+    peer.send(http_response(200, "ok"))
+    peer.shutdown_write()
+
+
+def test_a_dead_server_behind_a_cache_is_ready_unless_the_check_asks_past_it(
+    check: CheckRunner, tmp_path: Path
+) -> None:
+    with dead_origin_behind_a_cache(tmp_path) as url:
+        assert check(url) == READY
+        assert check(url, fresh=True) == SERVER_ERROR
+
+
+def test_a_cache_that_ignores_the_query_is_noticed_by_its_headers(check: CheckRunner, tmp_path: Path) -> None:
+    extra = "add_header X-Cache-Status $upstream_cache_status;"
+    with dead_origin_behind_a_cache(tmp_path, key="$uri", extra=extra) as url:
+        assert check(url) == READY
+        assert check(url, fresh=True) == OUTDATED
+
+
+def test_every_fresh_request_is_unique(check: CheckRunner) -> None:
+    with HttpBackend(http_response(200)) as backend:
+        for _ in range(2):
+            assert check(f"http://{backend.address}/health?full=1", fresh=True) == READY
+    targets = [request.target for request in backend.requests]
+    assert len(set(targets)) == 2
+    assert all(re.fullmatch(r"/health\?full=1&_svcnode=[0-9a-f]{16}", target) for target in targets)
+    assert backend.last_request.headers["cache-control"] == "no-cache, no-store"
+    assert backend.last_request.headers["pragma"] == "no-cache"
+
+
+def test_headers_of_the_probe_replace_those_of_a_fresh_request(check: CheckRunner) -> None:
+    with HttpBackend(http_response(200)) as backend:
+        check(f"http://{backend.address}", fresh=True, headers={"cache-control": "max-age=0"})
+    assert backend.last_request.target.startswith("/?_svcnode=")
+    assert backend.last_request.headers["cache-control"] == "max-age=0"
+
+
+def test_a_fresh_request_follows_redirects(check: CheckRunner) -> None:
+    def respond(request: ReceivedRequest) -> bytes:
+        is_first = request.target.startswith("/old")
+        return http_response(302, Location="/new") if is_first else http_response(200, Age="3600")
+
+    with HttpBackend(respond) as backend:
+        assert check(f"http://{backend.address}/old", fresh=True, redirects=1) == OUTDATED
+        assert backend.last_request.target.startswith("/new?_svcnode=")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict"),
+    [
+        ("Age", "3600", OUTDATED),
+        ("Age", "9" * 5000, OUTDATED),
+        ("Age", "0", READY),
+        ("Age", "1", READY),
+        ("Age", "-5", READY),
+        ("Age", "soon", READY),
+        ("Warning", '110 varnish "Response is stale"', OUTDATED),
+        ("Warning", '199 - "about 110 things"', READY),
+        ("Cache-Status", "edge; hit", OUTDATED),
+        ("Cache-Status", "origin; fwd=miss, edge; hit; ttl=30", OUTDATED),
+        ("Cache-Status", "edge; fwd=uri-miss; stored", READY),
+        ("X-Cache", "HIT", OUTDATED),
+        ("X-Cache", "TCP_HIT from squid", OUTDATED),
+        ("X-Cache", "Hit from cloudfront", OUTDATED),
+        ("X-Cache", "RefreshHit from cloudfront", READY),
+        ("X-Cache", "MISS, MISS", READY),
+        ("CF-Cache-Status", "STALE", OUTDATED),
+        ("CF-Cache-Status", "DYNAMIC", READY),
+        ("X-Cache-Status", "UPDATING", OUTDATED),
+    ],
+)
+def test_a_response_of_a_cache_is_failed_if_fresh_is_set(
+    check: CheckRunner, name: str, value: str, verdict: ExpectedVerdict
+) -> None:
+    with HttpBackend(f"HTTP/1.1 200 OK\r\n{name}: {value}\r\nContent-Length: 0\r\n\r\n".encode()) as backend:
+        assert check(f"http://{backend.address}", fresh=True) == verdict
+        assert check(f"http://{backend.address}") == READY
+
+
+def test_the_status_of_a_cached_error_is_reported(check: CheckRunner) -> None:
+    with HttpBackend(http_response(503, Age="3600")) as backend:
+        assert check(f"http://{backend.address}", fresh=True) == SERVER_ERROR
