@@ -142,6 +142,27 @@ def without_quorum(member: Any) -> Iterator[None]:
         other.start()
 
 
+@contextmanager
+def broker_alarm(broker: Any) -> Iterator[None]:
+    with broker.disk_alarm():
+        yield
+
+
+@contextmanager
+def stream_storage_full(server: Any) -> Iterator[None]:
+    with server.storage_full():
+        yield
+
+
+@contextmanager
+def quorum_of_queue_lost(broker: Any) -> Iterator[None]:
+    """One of the two members of a quorum queue is left."""
+    broker.joins.kill()
+    yield
+    broker.joins.start()
+    broker.joins.wait_until_ready()
+
+
 def starting(inject: Injector, state_after: str = READY) -> Fault:
     return Fault("starting", inject, INITIALIZING, NOT_READY_S, state_after)
 
@@ -154,6 +175,10 @@ EXHAUSTED = Fault("out of connections", exhausted, DOWN, HUNG_S)
 REPLICA_DISCONNECTED = Fault("replica disconnected", primary_killed, INITIALIZING, NOT_READY_S)
 PRIMARY_FROZEN = replace(REPLICA_DISCONNECTED, inject=primary_frozen, bound_s=NOT_READY_S + REPLICATION_TIMEOUT_S)
 WITHOUT_QUORUM = replace(REPLICA_DISCONNECTED, inject=without_quorum)
+BROKER_ALARM = Fault(ALARM, broker_alarm, INITIALIZING, NOT_READY_S)
+STREAM_STORAGE_FULL = Fault(STORAGE_FULL, stream_storage_full, INITIALIZING, NOT_READY_S)
+# RabbitMQ rejects the message, or does not confirm it.
+QUORUM_OF_QUEUE_LOST = Fault(QUORUM_LOST, quorum_of_queue_lost, DOWN, HUNG_S)
 RECOVERING = starting(recovering, RESTARTED)
 LOADING = starting(loading, RESTARTED)
 SYNCING = starting(with_state({"is_syncing": True}, {"is_syncing": False}))

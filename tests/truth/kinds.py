@@ -12,12 +12,13 @@ from tests.support.servers.grpc_health import GrpcHealthServer
 from tests.support.servers.ipfs import IpfsServer
 from tests.support.servers.mariadb import MariaDbServer
 from tests.support.servers.memcached import MemcachedServer
-from tests.support.servers.nats import NatsServer
+from tests.support.servers.nats import JetStream, NatsServer
 from tests.support.servers.nginx import NginxServer
 from tests.support.servers.postgresql import PostgresServer
-from tests.support.servers.rabbitmq import RabbitServer
+from tests.support.servers.rabbitmq import QUORUM_QUEUE, RabbitServer
 from tests.support.servers.redis import RedisServer
 from tests.truth.faults import (
+    BROKER_ALARM,
     EXECUTION_OFFLINE,
     EXHAUSTED,
     FROZEN,
@@ -25,10 +26,12 @@ from tests.truth.faults import (
     LOADING,
     NOT_SERVING,
     PRIMARY_FROZEN,
+    QUORUM_OF_QUEUE_LOST,
     RECOVERING,
     REPLICA_DISCONNECTED,
     RESETS,
     STALE_BLOCK,
+    STREAM_STORAGE_FULL,
     SYNCING,
     UNRESPONSIVE,
     WITHOUT_PEERS,
@@ -94,6 +97,12 @@ def _etcd_member(folder: Path, stack: ExitStack) -> RealServer:
     return member
 
 
+def _rabbitmq_member(folder: Path, stack: ExitStack) -> RealServer:
+    """One of two members."""
+    other = stack.enter_context(RabbitServer(folder / "other"))
+    return RabbitServer(folder / "member", joins=other)
+
+
 _ALL = (
     Kind(
         name="PostgreSQL",
@@ -109,6 +118,18 @@ _ALL = (
         options={"max_lag": "1s"},
     ),
     Kind(name="RabbitMQ", make=standalone(RabbitServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind(
+        name="RabbitMQ with write",
+        make=standalone(RabbitServer),
+        faults=(KILLED, FROZEN, BROKER_ALARM),
+        options={"write": True},
+    ),
+    Kind(
+        name="RabbitMQ quorum queue",
+        make=_rabbitmq_member,
+        faults=(QUORUM_OF_QUEUE_LOST,),
+        options={"write": QUORUM_QUEUE},
+    ),
     Kind(name="MariaDB", make=standalone(MariaDbServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
         name="MariaDB replica",
@@ -131,6 +152,12 @@ _ALL = (
     ),
     Kind(name="memcached", make=standalone(MemcachedServer), faults=(*COMMON_FAULTS, EXHAUSTED)),
     Kind(name="NATS", make=standalone(NatsServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind(
+        name="NATS with write",
+        make=standalone(lambda folder: NatsServer(folder, jetstream=JetStream.ON)),
+        faults=(KILLED, FROZEN, STREAM_STORAGE_FULL),
+        options={"write": True},
+    ),
     Kind(
         name="etcd",
         make=standalone(lambda folder: EtcdServer(folder, requires_auth=True)),

@@ -74,6 +74,8 @@ _JETSTREAM_CODES = {
 # The number of every failure to store a message. Only these parts of its text distinguish the limits of a stream.
 _STORE_FAILED = 10077
 _STREAM_FULL_TEXTS = ("maximum messages", "maximum bytes", "no space left")
+# As large as a block of a file system: a smaller one often fits into the last block although the disk is full.
+_MESSAGE = b"svcnode".ljust(4096)
 _SUBJECT = re.compile(r"(?!\$(?:JS|SYS)\.)(?![*>](?:\.|$))[^\s.]+(?:\.(?![*>](?:\.|$))[^\s.]+)*")
 
 
@@ -329,10 +331,7 @@ async def _check_jetstream(session: _NatsSession) -> None:
         request = session.client.jetstream()._api_request("$JS.API.INFO", timeout=_NO_LIMIT_S)
         account = await _jetstream_request(session, request)
     except APIError as exc:
-        if exc.description is None:  # no server responds to JetStream requests
-            raise CheckError("JetStream is not enabled", ReasonCode.NOT_SUPPORTED, Outcome.NOT_READY) from None
-        code = _JETSTREAM_CODES.get(exc.err_code or 0, ReasonCode.UNHEALTHY)
-        raise _jetstream_error(exc, code, Outcome.NOT_READY) from None
+        raise _jetstream_error(exc) from None
     except ValueError:
         raise _invalid_account() from None
     _check_account_limits(account)
@@ -362,15 +361,9 @@ async def _publish(session: _NatsSession, subject: str) -> None:
     """Store one message in the stream of the subject, or raise a `CheckError`."""
     jetstream = session.client.jetstream(timeout=_NO_LIMIT_S)
     try:
-        await _jetstream_request(session, jetstream.publish(subject, b"svcnode"))
+        await _jetstream_request(session, jetstream.publish(subject, _MESSAGE))
     except APIError as exc:
-        if exc.err_code == _STORE_FAILED:
-            is_full = any(part in (exc.description or "") for part in _STREAM_FULL_TEXTS)
-            code = ReasonCode.STORAGE_FULL if is_full else ReasonCode.WRITE_FAILED
-        else:
-            code = _JETSTREAM_CODES.get(exc.err_code or 0, ReasonCode.WRITE_FAILED)
-        outcome = Outcome.FAILED if code is ReasonCode.WRITE_FAILED else Outcome.NOT_READY
-        raise _jetstream_error(exc, code, outcome) from None
+        raise _write_error(exc) from None
     except NoStreamResponseError:
         raise await _no_response_error(session, subject) from None
 
@@ -386,6 +379,8 @@ async def _no_response_error(session: _NatsSession, subject: str) -> CheckError:
             f" --subjects {subject} --storage file --max-msgs 1 --discard old --defaults",
             ReasonCode.NOT_FOUND,
         )
+    except APIError as exc:
+        return _jetstream_error(exc)
     text = f'the stream "{driver_error_text(Exception(stream))}" has no leader'
     return CheckError(text, ReasonCode.NO_QUORUM, Outcome.NOT_READY)
 
@@ -394,8 +389,20 @@ async def _jetstream_request(session: _NatsSession, request: Coroutine[Any, Any,
     return await _wait_for_reply(session.client, request, session.denied)
 
 
-def _jetstream_error(exc: APIError, code: ReasonCode, outcome: Outcome) -> CheckError:
-    return CheckError(f"JetStream: {driver_error_text(Exception(exc.description))}", code, outcome)
+def _jetstream_error(exc: APIError, default: ReasonCode = ReasonCode.UNHEALTHY) -> CheckError:
+    if exc.description is None:  # no server responds to JetStream requests
+        return CheckError("JetStream is not enabled", ReasonCode.NOT_SUPPORTED, Outcome.NOT_READY)
+    code = _JETSTREAM_CODES.get(exc.err_code or 0, default)
+    return CheckError(f"JetStream: {driver_error_text(Exception(exc.description))}", code, Outcome.NOT_READY)
+
+
+def _write_error(exc: APIError) -> CheckError:
+    error = _jetstream_error(exc, ReasonCode.WRITE_FAILED)
+    if exc.err_code == _STORE_FAILED and any(part in str(error) for part in _STREAM_FULL_TEXTS):
+        error.code = ReasonCode.STORAGE_FULL
+    if error.code is ReasonCode.WRITE_FAILED:
+        error.outcome = Outcome.FAILED
+    return error
 
 
 def _client_tasks(client: Client) -> list[asyncio.Task[Any]]:
