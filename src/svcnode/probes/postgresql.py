@@ -1,10 +1,13 @@
 """`postgresql://user:password@host:port/database`: a PostgreSQL server that answers a query.
 
-ready      the server responds to `SELECT 1`, or `query` returns true
-not ready  the server is starting up or recovering; it does not have the expected `role`; it is a replica that is
-           further behind than `max_lag`, or whose lag is not known because of clock skew
-failed     any other error, such as wrong credentials or too many connections; `query` does not return true; connection
-           refused, host unreachable, certificate not trusted
+ready      the server responds; `query`, if set, returns true; the write of `write`, if set, is committed
+not ready  the server is starting up or recovering; it does not have the expected `role`; it is a primary that is
+           read-only, or that waits for more synchronous standbys than are connected; it is a replica that is further
+           behind than `max_lag`, or whose lag is not known because of clock skew or because `primary` is offline; the
+           server refuses the write because it is read-only or has no disk space or memory left
+failed     any other error, such as wrong credentials or too many connections; `query` does not return true; the write
+           does not finish or is refused for another reason; connection refused, host unreachable, certificate not
+           trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer
 """
 
@@ -12,9 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
+import re
 import socket
 import ssl
+import time
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -28,11 +36,14 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import suggestion
+from svcnode.net.connect import race_addresses, raise_if_own_network
 from svcnode.net.dns import is_ip_address, resolve_host
 from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
-from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
-from svcnode.probes.options import Role, Seconds, one_of
+from svcnode.net.url import Url
+from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_left_s
+from svcnode.probes.options import Role, Seconds, WriteTarget, one_of
 from svcnode.probes.session import LoginProbe, driver_error_text
 
 READY = Verdict.ready()
@@ -50,6 +61,8 @@ _CODES = {
     "3D000": ReasonCode.NOT_FOUND,
     "42501": ReasonCode.PERMISSION_DENIED,
     "42P01": ReasonCode.NOT_FOUND,
+    "53100": ReasonCode.STORAGE_FULL,
+    "53200": ReasonCode.OUT_OF_MEMORY,
     "53300": ReasonCode.TOO_MANY_CONNECTIONS,
     "55P03": ReasonCode.LOCKED,
     "57014": ReasonCode.TIMEOUT,  # statement_timeout
@@ -98,14 +111,58 @@ _CLIENT_FILE_ERRORS = (
     "could not load private key file",
     "private key file",
 )
-# A replica that streams and has replayed all that it received has no lag. Without a stream, or with more to replay, its
-# lag is the age of the last transaction that it replayed. After a restart of the replica the received position may be
-# smaller than the replayed one until the primary writes again, hence <=.
-_REPLICATION_QUERY = """\
-SELECT pg_is_in_recovery(),
-       CASE WHEN EXISTS (SELECT FROM pg_stat_wal_receiver)
-                 AND pg_last_wal_receive_lsn() <= pg_last_wal_replay_lsn() THEN 0
-            ELSE extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) END"""
+# Of the write; other errors have the codes above, and WRITE_FAILED instead of a general one.
+_WRITE_CODES = {
+    "25006": ReasonCode.READ_ONLY,
+    "57014": ReasonCode.WRITE_TIMEOUT,  # statement_timeout
+}
+_WRITE_NOT_READY = (ReasonCode.READ_ONLY, ReasonCode.STORAGE_FULL, ReasonCode.OUT_OF_MEMORY)
+_TABLE_NAME = re.compile(r"(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}")
+_CREATE_TABLE = (
+    "CREATE TABLE {table} (id integer PRIMARY KEY, written_at timestamptz NOT NULL); "
+    "GRANT SELECT, INSERT, UPDATE ON {table} TO {user}"
+)
+# One transaction, sent as one message: between its statements the server waits for nothing of this side, so a node that
+# stops keeps no lock. The result of the SELECT is larger than work_mem: the server writes it to a temporary file in
+# the tablespace of the database, which needs free disk space, as new data does; an UPDATE alone often needs none. The
+# rows are few, and nodes that write at the same time rarely wait for each other.
+_WRITE = """\
+SET LOCAL statement_timeout = {timeout_ms};
+SET LOCAL work_mem = '64kB';
+SELECT count(*) FROM generate_series(1, 5000);
+INSERT INTO {table} (id, written_at) VALUES (pg_backend_pid() % 64, now())
+ON CONFLICT (id) DO UPDATE SET written_at = excluded.written_at"""
+_RUNNING_QUERY = "SELECT FROM pg_stat_activity WHERE pid IN ({pids}) AND usename = current_user AND state <> 'idle'"
+
+_STATE_QUERY = """\
+SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only', true),
+       current_setting('synchronous_standby_names', true), current_setting('synchronous_commit', true)"""
+# Servers that only speak the protocol of PostgreSQL lack some functions.
+_NOT_SUPPORTED_CLASSES = ("0A", "42")
+_SOURCE_QUERY = "SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only'"
+# Settings of this user or this session do not say anything about the server.
+_OWN_SOURCES = (b"user", b"database user", b"client", b"session")
+# Without the privilege to see sync_state, every connected standby counts.
+_SYNC_STANDBY_QUERY = """\
+SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL OR sync_state IN ('sync', 'quorum')"""
+_STANDBY_COUNT = re.compile(rb"\s*(?:first\s|any\s)?\s*(\d+)\s*\(", re.IGNORECASE)
+
+# Positions are bytes since the beginning of the WAL. After a restart of the replica, the received position may be less
+# than the replayed one. latest_end_lsn is the position of the server that sends; it needs pg_read_all_stats.
+_REPLAY_QUERY = """\
+SELECT EXISTS (SELECT FROM pg_stat_wal_receiver), CASE WHEN pg_is_in_recovery() THEN pg_is_wal_replay_paused() END,
+       pg_last_wal_replay_lsn() - '0/0'::pg_lsn,
+       greatest(pg_last_wal_receive_lsn(), (SELECT latest_end_lsn FROM pg_stat_wal_receiver)) - '0/0'::pg_lsn,
+       extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())"""
+_SYSTEM_QUERY = """\
+SELECT system_identifier, CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_flush_lsn() - '0/0'::pg_lsn END
+FROM pg_control_system()"""
+_MAX_WRITE_S = 3600.0  # of a check without a deadline
+_WAL_PAGE_BYTES = 8192
+_REPLAY_PAUSES_S = (0.01, 0.03, 0.06)
+_MAX_ENDS = 32
+_PRIMARY_SHARE = 0.6  # of the time until the deadline, so that a primary that hangs does not make the replica failed
+_CANCEL_TIMEOUT_S = 0.25  # less than run.RECANCEL_AFTER_S
 
 
 class PostgresqlError(Exception):
@@ -116,13 +173,49 @@ class PostgresqlError(Exception):
         self.sqlstate = sqlstate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replay:
+    """How far a replica has replayed the WAL."""
+
+    is_streaming: bool
+    is_paused: bool
+    position: int
+    end: int  # the last position that the replica knows of
+    commit_age_s: float | None  # of the last transaction that it replayed
+
+    def lag_s(self, ends: list[tuple[float, int]], *, is_end_known: bool) -> float | None:
+        """At most this far behind; None if not known. `ends` are ends of the WAL and the times when they were known."""
+        if is_end_known and self._has_reached(ends[-1][1]):
+            return 0.0
+        bounds = [] if self.commit_age_s is None or self.commit_age_s < -MAX_CLOCK_SKEW_S else [self.commit_age_s]
+        if is_end_known:
+            now_s = time.monotonic()
+            bounds += [now_s - known_s for known_s, end in ends if self._has_reached(end)]
+        return min(bounds, default=None)
+
+    def _has_reached(self, end: int) -> bool:
+        """While a transaction is open, the primary sends whole pages.
+
+        The last page often ends in the middle of a record, which can be replayed only when the rest has come.
+        """
+        if end % _WAL_PAGE_BYTES == 0 and not self.is_paused:
+            end -= 2 * _WAL_PAGE_BYTES  # a record usually has less than a page
+        return self.position >= end
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PostgresqlProbe(LoginProbe[PGconn]):
     role: Role = ""
     query: str = ""  # runs in a read-only transaction; its first value must be true
+    write: WriteTarget = ""  # a table
     max_lag: Seconds | None = None
+    primary: str = ""  # a URL
     sslmode: Annotated[str, one_of(*SSL_MODES)] = ""
     _conninfo: dict[str, str] = field(init=False, compare=False)  # the parameters of libpq without the addresses
+    _primary: PostgresqlProbe | None = field(init=False, compare=False, default=None)
+    # Ends of the WAL at the times of earlier checks, at most max_lag ago.
+    _ends: deque[tuple[float, int]] = field(init=False, compare=False, default_factory=lambda: deque(maxlen=_MAX_ENDS))
+    _pids_of_hung_writes: set[int] = field(init=False, compare=False, default_factory=set)
 
     tls_enabled_by: ClassVar = 'another sslmode, such as "verify-full"'
 
@@ -152,6 +245,39 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             if "\0" in value:  # libpq ignores the parameters after it, the host and sslmode included
                 raise ProbeError(f"{name} contains a null character")
         object.__setattr__(self, "_conninfo", {name: value for name, value in parameters.items() if value})
+        self._validate_write()
+        if self.primary:
+            object.__setattr__(self, "_primary", self._primary_probe())
+
+    def _validate_write(self) -> None:
+        if self.write and not _TABLE_NAME.fullmatch(self.write):
+            text = 'must be a table, or a schema and a table, in lower case, such as "monitoring.svcnode_write"'
+            raise OptionError("write", text)
+        if self.write and self.role == "replica":
+            raise OptionError("write", 'cannot be used with role = "replica"')
+
+    def _primary_probe(self) -> PostgresqlProbe:
+        """With the login and the TLS options of the replica, unless the URL has its own."""
+        if self.role == "primary" or self.write:
+            raise OptionError("primary", f"is for replicas; remove it or {'write' if self.write else 'role'}")
+        if self.max_lag is None:
+            raise OptionError("primary", "needs max_lag")
+        try:
+            url = Url.parse(self.primary)
+            if url.scheme not in ("postgresql", "postgres"):
+                raise ProbeError("must be a URL such as postgresql://10.0.0.5/ledger")  # noqa: TRY301
+            username, password = ("", "") if url.username or url.password else self.credentials()
+            return PostgresqlProbe(
+                url,
+                username=username,
+                password=password,
+                sslmode="" if "sslmode=" in url.query else self._conninfo["sslmode"],
+                ca=self.ca,
+                client_certificate=self.client_certificate,
+                client_key=self.client_key,
+            )
+        except ProbeError as exc:
+            raise OptionError("primary", str(exc)) from exc
 
     def _tls_parameters(self, mode: str) -> dict[str, str]:
         if mode and mode not in SSL_MODES:
@@ -176,58 +302,216 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             self.tls_context()  # raises if a certificate file is missing; libpq reports that as an error of the server
         if self.url.host and not parameters["host"].startswith("/"):
             addresses = [self.url.host] if is_ip_address(self.url.host) else await resolve_host(self.url.host)
-            parameters["hostaddr"] = ",".join(addresses)  # otherwise libpq resolves the name and blocks the loop
-            parameters["host"] = ",".join([parameters["host"]] * len(addresses))
-        return await _connect(make_conninfo(**parameters).encode(), parameters.get("hostaddr", parameters["host"]))
+            # libpq would resolve the name and block the loop, and try one address after the other.
+            connection = await race_addresses(
+                addresses, lambda address: _connect({**parameters, "hostaddr": address}, address), PGconn.finish
+            )
+        else:
+            connection = await _connect(parameters, parameters["host"])
+        return await _log_in(connection)
 
     async def check_connection(self, connection: PGconn) -> Verdict:
-        if self.role or self.max_lag is not None:
-            result = await _execute(connection, _REPLICATION_QUERY)
-            is_replica = result.get_value(0, 0) == b"t"
-            lag = result.get_value(0, 1)
-            if (verdict := self._role_verdict(None if lag is None else float(lag), is_replica=is_replica)) is not None:
-                return verdict
-        if self.query:
-            return await self._query_verdict(connection)
-        await _execute(connection, "SELECT 1")
+        if (verdict := await self._state_verdict(connection)) is not None:
+            return verdict
+        if self.query and (verdict := await self._query_verdict(connection)) is not None:
+            return verdict
+        if self.write and (verdict := await self._write_verdict(connection)) is not None:
+            return verdict
         return READY
 
-    def _role_verdict(self, lag_s: float | None, *, is_replica: bool) -> Verdict | None:
-        if self.role == "primary" and is_replica:
-            return Verdict.not_ready(
-                f'the server is a replica; role is "primary": {self.url}', code=ReasonCode.WRONG_ROLE
-            )
-        if self.role == "replica" and not is_replica:
-            return Verdict.not_ready(
-                f'the server is not a replica; role is "replica": {self.url}', code=ReasonCode.WRONG_ROLE
-            )
-        return self._lag_verdict(lag_s, self.max_lag) if is_replica and self.max_lag is not None else None
+    # ---- the state of the server
 
-    def _lag_verdict(self, lag_s: float | None, max_lag_s: float) -> Verdict | None:
-        if lag_s is None:
-            return Verdict.not_ready(
-                f"the replica has not replayed any transaction yet: {self.url}", code=ReasonCode.LAGGING
-            )
-        if lag_s < -MAX_CLOCK_SKEW_S:
-            return Verdict.not_ready(
-                f"clock skew: the last replayed transaction is dated {-lag_s:.0f} s in the future: {self.url}",
-                code=ReasonCode.CLOCK_SKEW,
-            )
-        if lag_s > max_lag_s:
-            return Verdict.not_ready(
-                f"the replica is {lag_s:.1f} s behind; max_lag is {max_lag_s:g} s: {self.url}", code=ReasonCode.LAGGING
-            )
+    async def _state_verdict(self, connection: PGconn) -> Verdict | None:
+        try:
+            result = await _execute(connection, _STATE_QUERY)
+        except PostgresqlError as exc:
+            if self.role or self.max_lag is not None or self.write:
+                raise
+            if exc.sqlstate[:2] not in _NOT_SUPPORTED_CLASSES:
+                raise
+            await _execute(connection, "SELECT 1")
+            return None
+        is_in_recovery, read_only, standby_names, synchronous_commit = (result.get_value(0, n) for n in range(4))
+        if is_in_recovery == b"t":
+            return await self._replica_verdict(connection)
+        if self.role == "replica":
+            return self._not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
+        if read_only == b"on" and (verdict := await self._read_only_verdict(connection)) is not None:
+            return verdict
+        if standby_names and synchronous_commit not in (b"off", b"local"):
+            return await self._standby_verdict(connection, standby_names)
         return None
 
-    async def _query_verdict(self, connection: PGconn) -> Verdict:
+    async def _replica_verdict(self, connection: PGconn) -> Verdict | None:
+        if self.role == "primary":
+            return self._not_ready('the server is a replica; role is "primary"', ReasonCode.WRONG_ROLE)
+        if self.write:
+            return self._not_ready("the server is a replica, which accepts no writes", ReasonCode.READ_ONLY)
+        return None if self.max_lag is None else await self._lag_verdict(connection, self.max_lag)
+
+    async def _read_only_verdict(self, connection: PGconn) -> Verdict | None:
+        result = await _execute(connection, _SOURCE_QUERY)
+        if not (result.ntuples and result.get_value(0, 0) in _OWN_SOURCES):
+            return self._not_ready("the server is read-only: default_transaction_read_only is on", ReasonCode.READ_ONLY)
+        if not self.write:
+            return None
+        user = driver_error_text(Exception(connection.user.decode(errors="replace")))
+        return self._not_ready(
+            f"the check cannot write: default_transaction_read_only is on for the user {user}", ReasonCode.READ_ONLY
+        )
+
+    async def _standby_verdict(self, connection: PGconn, names: bytes) -> Verdict | None:
+        found = _STANDBY_COUNT.match(names)
+        required = int(found[1]) if found else 1
+        result = await _execute(connection, _SYNC_STANDBY_QUERY)
+        connected = int(result.get_value(0, 0) or 0)
+        if connected >= required:
+            return None
+        return self._not_ready(
+            f"transactions wait for {required} synchronous standbys, and {connected} are connected",
+            ReasonCode.TOO_FEW_REPLICAS,
+        )
+
+    def _not_ready(self, text: str, code: ReasonCode) -> Verdict:
+        return Verdict.not_ready(f"{text}: {self.url}", code=code)
+
+    # ---- the lag of a replica
+
+    async def _lag_verdict(self, connection: PGconn, max_lag_s: float) -> Verdict | None:
+        asked_s = time.monotonic()
+        primary_end = None if self._primary is None else await self._primary_end(connection, self._primary)
+        if isinstance(primary_end, Verdict):
+            return primary_end
+        replay = await _read_replay(connection)
+        end = replay.end if primary_end is None else max(primary_end, replay.end)
+        is_end_known = replay.is_streaming or primary_end is not None
+        ends = [*self._ends, (asked_s, end)]
+        lag_s = replay.lag_s(ends, is_end_known=is_end_known)
+        for pause_s in _REPLAY_PAUSES_S if is_end_known else ():
+            if lag_s is not None and lag_s <= max_lag_s:
+                break
+            await asyncio.sleep(pause_s)  # the replica may be replaying what it has just received
+            replay = await _read_replay(connection)
+            lag_s = replay.lag_s(ends, is_end_known=is_end_known)
+        if is_end_known and (not self._ends or asked_s - self._ends[-1][0] >= max_lag_s / _MAX_ENDS):
+            self._ends.append((asked_s, min(end, replay.position) if lag_s == 0 else end))
+        return self._verdict_for_lag(lag_s, replay.commit_age_s, max_lag_s)
+
+    def _verdict_for_lag(self, lag_s: float | None, commit_age_s: float | None, max_lag_s: float) -> Verdict | None:
+        if lag_s is not None and lag_s <= max_lag_s:
+            return None
+        if lag_s is not None:
+            text = f"the replica is {lag_s:.1f} s behind; max_lag is {max_lag_s:g} s"
+            return self._not_ready(text, ReasonCode.LAGGING)
+        if commit_age_s is None:
+            return self._not_ready("the replica has not replayed any transaction yet", ReasonCode.LAGGING)
+        text = f"clock skew: the last replayed transaction is dated {-commit_age_s:.0f} s in the future"
+        return self._not_ready(text, ReasonCode.CLOCK_SKEW)
+
+    async def _primary_end(self, connection: PGconn, primary: PostgresqlProbe) -> int | Verdict:
+        """The end of the WAL of the primary, or why it is not known."""
+        own_system = (await _execute(connection, _SYSTEM_QUERY)).get_value(0, 0)
+        left_s = time_left_s()
+        try:
+            with step("primary", primary.url.host_port):
+                async with asyncio.timeout(_PRIMARY_SHARE * left_s if left_s < math.inf else None):
+                    result = await primary._run_once(_SYSTEM_QUERY)
+        except (MemoryError, ProbeError):
+            raise
+        except Exception as exc:  # noqa: BLE001  as in SessionProbe.check
+            return self._primary_error_verdict(primary, exc)
+        system, end = result.get_value(0, 0), result.get_value(0, 1)
+        if system != own_system:
+            return self._not_ready(
+                f"the server is not a replica of {primary.url}: they belong to different clusters",
+                ReasonCode.REPLICATION_STOPPED,
+            )
+        if end is None:
+            return self._not_ready(
+                f"the lag is not known, because the server of primary is a replica ({primary.url})",
+                ReasonCode.UPSTREAM_OFFLINE,
+            )
+        return int(end)
+
+    def _primary_error_verdict(self, primary: PostgresqlProbe, exc: Exception) -> Verdict:
+        verdict = primary._verdict_for_error(exc)
+        if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
+            return verdict
+        cause = (
+            f"does not respond ({primary.url})" if isinstance(exc, TimeoutError) else f"is offline ({verdict.reason})"
+        )
+        return self._not_ready(f"the lag is not known, because the primary {cause}", ReasonCode.UPSTREAM_OFFLINE)
+
+    async def _run_once(self, query: str) -> PGresult:
+        """The result of one query on a connection of its own."""
+        connection = await self.open()
+        try:
+            return await _execute(connection, query)
+        finally:
+            self.abort(connection)
+
+    # ---- query and write
+
+    async def _query_verdict(self, connection: PGconn) -> Verdict | None:
         await _execute(connection, "BEGIN READ ONLY")
-        result = await _execute(connection, self.query)
+        result = await _execute_or_cancel(connection, self.query)
         await _execute(connection, "ROLLBACK")
         if not (result.ntuples and result.nfields):
             return Verdict.failed(f"the query returned no row: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
         if result.ftype(0) != BOOLEAN_OID or result.get_value(0, 0) != b"t":
             return Verdict.failed(f"the query did not return true: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
-        return READY
+        return None
+
+    async def _write_verdict(self, connection: PGconn) -> Verdict | None:
+        if await self._is_write_running(connection):
+            return Verdict.failed(
+                f"the write of an earlier check has not finished: {self.url}", code=ReasonCode.WRITE_TIMEOUT
+            )
+        warnings: list[PGresult] = []
+        connection.notice_handler = warnings.append
+        try:
+            with step("write"):
+                await _execute_or_cancel(connection, _write_script(self.write), is_script=True)
+        except asyncio.CancelledError:
+            self._pids_of_hung_writes.add(connection.backend_pid)
+            raise
+        except PostgresqlError as exc:
+            if connection.status != pq.ConnStatus.OK:
+                raise  # the connection failed, not the write
+            return self._write_error_verdict(exc, connection)
+        finally:
+            connection.notice_handler = None
+        if warnings:  # the wait for a synchronous standby was cancelled: only this server has the data
+            text = driver_error_text(Exception(_join_lines(warnings[0].get_error_message())))
+            return Verdict.failed(f"the write is not confirmed: {text}: {self.url}", code=ReasonCode.WRITE_FAILED)
+        return None
+
+    async def _is_write_running(self, connection: PGconn) -> bool:
+        """Whether a write that was cancelled still hangs, as on a disk that does not respond.
+
+        Another write would hang too. Without this, each check would add a process to the server.
+        """
+        if not self._pids_of_hung_writes:
+            return False
+        pids = ", ".join(map(str, self._pids_of_hung_writes))
+        if (await _execute(connection, _RUNNING_QUERY.format(pids=pids))).ntuples:
+            return True
+        self._pids_of_hung_writes.clear()
+        return False
+
+    def _write_error_verdict(self, exc: PostgresqlError, connection: PGconn) -> Verdict:
+        code = _WRITE_CODES.get(exc.sqlstate) or _code_for_sqlstate(exc.sqlstate)
+        if code in (ReasonCode.SERVER_ERROR, ReasonCode.BAD_REQUEST):
+            code = ReasonCode.WRITE_FAILED
+        text = f"the write failed: {driver_error_text(Exception(_join_lines(str(exc))))}"
+        if exc.sqlstate.startswith("42"):  # no such table, one with other columns, or no privilege
+            user = driver_error_text(Exception(connection.user.decode(errors="replace")))
+            text += f"; the table is created by: {_CREATE_TABLE.format(table=self.write, user=user)}"
+        outcome = Outcome.NOT_READY if code in _WRITE_NOT_READY else Outcome.FAILED
+        return CheckError(text, code, outcome).verdict(self.url)
+
+    def peer_address(self, connection: PGconn) -> str:
+        return connection.hostaddr.decode("ascii")  # "" for a Unix socket
 
     def abort(self, connection: PGconn) -> None:
         connection.finish()  # sends Terminate and does not wait
@@ -241,7 +525,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         return self._connection_error_verdict(text)
 
     def _connection_error_verdict(self, text: str) -> Verdict:
-        """libpq joins the errors of all addresses; the last one decides if no server responded."""
+        """libpq joins the errors of several attempts; the last one decides if no server responded."""
         if (code := _code_for_text(text)) is not None:
             outcome = Outcome.NOT_READY if code is ReasonCode.STARTING else Outcome.FAILED
             return CheckError(text, code, outcome).verdict(self.url)
@@ -249,13 +533,19 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         if last.startswith(_CLIENT_FILE_ERRORS):
             file_error = last[: last.rfind('"') + 1]  # the text after the file name may be garbage
             return CheckError(file_error, ReasonCode.FILE_NOT_READABLE, Outcome.UNKNOWN).verdict(self.url)
-        number = _ERRNOS.get(last.removeprefix("could not create socket: "))
+        number = _errno(text)
         if number is None:
             return CheckError(text, ReasonCode.SERVER_ERROR).verdict(self.url)
         verdict = verdict_for_os_error(OSError(number, os.strerror(number)), str(self.url))
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
         return replace(verdict, reason=f"{_lowercase_system_errors(text)}: {self.url}")
+
+
+def _errno(text: str) -> int | None:
+    """The error of the operating system in a message of libpq."""
+    last = _join_lines(text).rpartition(" failed: ")[2]
+    return _ERRNOS.get(last.removeprefix("could not create socket: "))
 
 
 def _code_for_sqlstate(sqlstate: str) -> ReasonCode:
@@ -295,21 +585,33 @@ def _join_lines(message: str) -> str:
 # server, which does not answer if it hangs.
 
 
-async def _connect(conninfo: bytes, addresses: str) -> PGconn:
-    connection: PGconn = pq.PGconn.connect_start(conninfo)
+async def _connect(parameters: dict[str, str], address: str) -> PGconn:
+    """A connection that is open, without login."""
+    connection: PGconn = pq.PGconn.connect_start(make_conninfo(**parameters).encode())
     try:
         if connection.status != pq.ConnStatus.BAD:  # BAD for example if a Unix socket does not exist
             connection.nonblocking = 1
         state: int = pq.PollingStatus.WRITING  # the initial state of libpq
-        with step("connect", addresses):
+        with step("connect", address):
             while connection.status == pq.ConnStatus.STARTED:
                 state = await _poll_connection(connection, state)
             _raise_unless(connection, connection.status != pq.ConnStatus.BAD)
+    except BaseException as exc:  # on cancellation too: nothing else closes the connection
+        connection.finish()
+        if isinstance(exc, PostgresqlError) and (number := _errno(str(exc))) is not None:
+            raise_if_own_network(OSError(number, os.strerror(number)), address)
+        raise
+    return connection
+
+
+async def _log_in(connection: PGconn) -> PGconn:
+    try:
+        state: int = pq.PollingStatus.WRITING  # of a connection that is open
         with step("log in"):
             while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
                 state = await _poll_connection(connection, state)
             _raise_unless(connection, connection.status == pq.ConnStatus.OK)
-    except BaseException:  # on cancellation too: nothing else closes the connection
+    except BaseException:  # on cancellation too
         connection.finish()
         raise
     return connection
@@ -330,15 +632,70 @@ def _raise_unless(connection: PGconn, is_ok: bool) -> None:
     raise PostgresqlError(connection.get_error_message())
 
 
-async def _execute(connection: PGconn, query: str) -> PGresult:
-    connection.send_query_params(query.encode(), [])
+def _write_script(table: str) -> str:
+    """The server itself ends it a second after the deadline, in case that this process is killed."""
+    return _WRITE.format(table=table, timeout_ms=int(1000 * (min(time_left_s(), _MAX_WRITE_S) + 1)))
+
+
+async def _read_replay(connection: PGconn) -> _Replay:
+    result = await _execute(connection, _REPLAY_QUERY)
+    is_streaming, is_paused, position, end, commit_age_s = (result.get_value(0, n) for n in range(5))
+    return _Replay(
+        is_streaming=is_streaming == b"t",
+        is_paused=is_paused == b"t",
+        position=int(position or 0),
+        end=int(end or 0),
+        commit_age_s=None if commit_age_s is None else float(commit_age_s),
+    )
+
+
+async def _execute_or_cancel(connection: PGconn, query: str, *, is_script: bool = False) -> PGresult:
+    """If this is cancelled, the server ends the query.
+
+    A process of the server that waits for a lock or for a standby does not notice that its client is gone.
+    """
+    try:
+        return await _execute(connection, query, is_script=is_script)
+    except asyncio.CancelledError:
+        with suppress(Exception):  # the verdict is known
+            async with asyncio.timeout(_CANCEL_TIMEOUT_S):
+                await _send_cancel_request(connection)
+        raise
+
+
+async def _send_cancel_request(connection: PGconn) -> None:
+    if pq.version() < 170000:
+        await DaemonCall("cancel").call(connection.get_cancel().cancel)
+        return
+    request = connection.cancel_conn()
+    try:
+        request.start()
+        state: int = pq.PollingStatus.WRITING
+        while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+            await _wait_ready(request.socket, to_write=state == pq.PollingStatus.WRITING)
+            state = request.poll()
+    finally:
+        request.finish()
+
+
+async def _execute(connection: PGconn, query: str, *, is_script: bool = False) -> PGresult:
+    """The last result. Only a script may have several statements."""
+    if is_script:
+        connection.send_query(query.encode())
+    else:
+        connection.send_query_params(query.encode(), [])
     while connection.flush():
         await _wait_ready(connection.socket, to_write=True)
     last: PGresult | None = None
+    error: Exception | None = None
     while (result := await _next_result(connection)) is not None:
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            raise _query_error(result)
+            error = error or _query_error(result)
+            if result.status != pq.ExecStatus.FATAL_ERROR:
+                raise error  # such as COPY, which waits for this side
         last = result
+    if error is not None:
+        raise error
     if last is None:
         raise PostgresqlError(connection.get_error_message())
     return last

@@ -6,8 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,10 @@ from tests.support.servers.base import PasswordServer, ToolError, descendants, w
 from tests.support.servers.provision import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.support.certificates import Certificate
+    from tests.support.disks import LoopDisk
 
 USER = "svcnode"
 PASSWORD = "ledger-password"
@@ -27,17 +30,22 @@ DATABASE = "ledger"
 SUPERUSER = "postgres"
 SUPERUSER_PASSWORD = "superuser-password"
 MAX_CONNECTIONS = 20
+WRITE_TABLE = "svcnode_write"
 
 
 class PostgresServer(PasswordServer):
-    """Requires scram-sha-256 over TCP; with a certificate it requires TLS too."""
+    """Requires scram-sha-256 over TCP; with a certificate it requires TLS too.
+
+    With a disk, which must be mounted, the database is on it; the WAL is not.
+    """
 
     password = PASSWORD
 
-    def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
+    def __init__(self, folder: Path, *, certificate: Certificate | None = None, disk: LoopDisk | None = None) -> None:
         super().__init__(folder)
         self.data = folder / "data"
         self.certificate = certificate
+        self.disk = disk
         self._fsync = "off"
         self._stopped_pid: int | None = None  # the recovery process, while it is stopped
 
@@ -102,7 +110,18 @@ class PostgresServer(PasswordServer):
     def set_up(self) -> None:
         self.psql(f"ALTER USER {SUPERUSER} PASSWORD '{SUPERUSER_PASSWORD}'")
         self.psql(f"CREATE USER {USER} PASSWORD '{PASSWORD}'")
-        self.psql(f"CREATE DATABASE {DATABASE} OWNER {USER}")
+        tablespace = "pg_default"
+        if self.disk is not None:
+            location = self.disk.path / "tablespace"
+            location.mkdir()
+            self.chown(location)
+            self.psql(f"CREATE TABLESPACE {(tablespace := 'small')} LOCATION '{location}'")
+        self.psql(f"CREATE DATABASE {DATABASE} OWNER {USER} TABLESPACE {tablespace}")
+        self.psql(
+            f"CREATE TABLE {WRITE_TABLE} (id integer PRIMARY KEY, written_at timestamptz NOT NULL); "
+            f"GRANT SELECT, INSERT, UPDATE ON {WRITE_TABLE} TO {USER}",
+            database=DATABASE,
+        )
 
     # ---- requests
 
@@ -226,8 +245,86 @@ class PostgresServer(PasswordServer):
             wait_until(hold_all, "all connections held")
             yield
 
-    def _connect(self) -> psycopg.Connection:
-        return psycopg.connect(host=str(self.folder), port=self.port, user=SUPERUSER, dbname="postgres")
+    def _connect(self, database: str = "postgres") -> psycopg.Connection:
+        return psycopg.connect(host=str(self.folder), port=self.port, user=SUPERUSER, dbname=database)
+
+    @contextmanager
+    def setting(self, name: str, value: str) -> Iterator[None]:
+        """A setting of the server that needs no restart."""
+        before = self.psql(f"SHOW {name}")
+        self.psql(f"ALTER SYSTEM SET {name} = '{value}'")
+        try:
+            self._reload(name, value)
+            yield
+        finally:
+            self.psql(f"ALTER SYSTEM RESET {name}")
+            self._reload(name, before)
+
+    def _reload(self, name: str, value: str) -> None:
+        self.psql("SELECT pg_reload_conf()")
+        wait_until(lambda: self.psql(f"SHOW {name}") == value, f"{name} = {value}")
+
+    @contextmanager
+    def granted(self, role: str) -> Iterator[None]:
+        """The user of the probe is a member of the role; on the standbys too, when they have replayed it."""
+        self.psql(f"SET synchronous_commit = local; GRANT {role} TO {USER}")
+        try:
+            yield
+        finally:
+            self.psql(f"SET synchronous_commit = local; REVOKE {role} FROM {USER}")
+
+    def read_only(self) -> AbstractContextManager[None]:
+        """Every transaction is read-only by default."""
+        return self.setting("default_transaction_read_only", "on")
+
+    def synchronous(self, standbys: str) -> AbstractContextManager[None]:
+        """A transaction waits for these standbys, such as "*" for any one."""
+        return self.setting("synchronous_standby_names", standbys)
+
+    @contextmanager
+    def write_lock(self) -> Iterator[None]:
+        """Another client holds a lock on the table that checks write to."""
+        with self._connect(DATABASE) as connection:
+            connection.execute(f"LOCK TABLE {WRITE_TABLE} IN EXCLUSIVE MODE")
+            yield
+            connection.rollback()
+
+    @contextmanager
+    def open_transaction(self, is_enough: Callable[[], bool]) -> Iterator[None]:
+        """A transaction that has written so much that the condition stays true, and that is idle."""
+        self.psql("CREATE TABLE IF NOT EXISTS bulk (n bigint, text text)")
+
+        def write_and_wait() -> bool:
+            connection.execute("INSERT INTO bulk SELECT n, repeat('x', 100) FROM generate_series(1, 100) AS n")
+            time.sleep(0.5)  # longer than wal_writer_delay
+            return is_enough()
+
+        with self._connect() as connection:
+            wait_until(write_and_wait, "enough is written")
+            yield
+            connection.rollback()
+
+    @contextmanager
+    def long_transaction(self) -> Iterator[None]:
+        """One transaction writes during the whole block, and commits nothing."""
+        self.psql("CREATE TABLE IF NOT EXISTS bulk (n bigint, text text)")
+        stopping = threading.Event()
+
+        def insert() -> None:
+            with self._connect() as connection:
+                while not stopping.is_set():
+                    connection.execute("INSERT INTO bulk SELECT n, repeat('x', 200) FROM generate_series(1, 2000) AS n")
+                    stopping.wait(0.02)
+                connection.rollback()
+
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(insert)
+            try:
+                yield
+            finally:
+                stopping.set()
+                running.result()
+                self.psql("TRUNCATE bulk")
 
 
 class PostgresStandby(PostgresServer):
@@ -245,6 +342,17 @@ class PostgresStandby(PostgresServer):
 
     def set_up(self) -> None:
         wait_until(self.is_following, "following its primary")
+
+    @contextmanager
+    def receiver_frozen(self) -> Iterator[None]:
+        """It receives nothing from its primary, and both do not notice."""
+        assert self.process is not None
+        (pid,) = [each.pid for each in descendants(self.process.pid) if "walreceiver" in each.title]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def is_following(self) -> bool:
         return self.psql("SELECT status FROM pg_stat_wal_receiver") == "streaming"
