@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
+from svcnode.probes import make_probe
 from tests.support.backends import Backend, Peer, closed_port, sending, unresponsive
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
@@ -32,15 +35,19 @@ from tests.support.verdicts import (
     PROTOCOL_ERROR,
     READY,
     failed,
+    not_ready,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.integration.probes.conftest import CheckRunner
 
 
 TOO_MANY_CONNECTIONS = failed(ReasonCode.TOO_MANY_CONNECTIONS)
+OUT_OF_MEMORY = not_ready(ReasonCode.OUT_OF_MEMORY)
+SETTINGS = b"STAT maxbytes 2000\r\nSTAT evictions off\r\nEND\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +81,122 @@ def test_a_frozen_server_is_failed_at_the_deadline(check: CheckRunner, server: M
         server.thaw()
 
 
+# ---- memory and writes
+
+
+@pytest.mark.parametrize("item_bytes", [10, 1000, 10_000])
+def test_a_server_that_evicts_nothing_is_not_ready_while_its_memory_is_full(
+    check: CheckRunner, tmp_path: Path, item_bytes: int
+) -> None:
+    with MemcachedServer(tmp_path, evicts=False) as server:
+        assert check(server.url, write=True) == READY
+        with server.out_of_memory(item_bytes=item_bytes):
+            assert check(server.url) == OUT_OF_MEMORY
+            assert check(server.url, write=True) == OUT_OF_MEMORY
+            assert server.request(b"get filler-0\r\n").startswith(b"VALUE ")
+        # All classes are as full as before, but the items in them have expired.
+        assert check(server.url) == READY
+
+
+def test_a_check_stores_nothing_without_write(check: CheckRunner, tmp_path: Path) -> None:
+    with MemcachedServer(tmp_path, evicts=False) as server:
+        with server.out_of_memory():
+            items = item_count(server)
+            check(server.url)
+            assert item_count(server) == items
+        check(server.url)
+        assert item_count(server) <= items
+
+
+def item_count(server: MemcachedServer) -> int:
+    with socket.create_connection((server.host, server.port), timeout=WAIT_TIMEOUT_S) as sock:
+        sock.sendall(b"stats\r\nquit\r\n")
+        received = b"".join(iter(lambda: sock.recv(65536), b""))
+    return int(received.partition(b"STAT curr_items ")[2].split()[0])
+
+
+def test_a_server_that_evicts_is_ready_when_its_memory_is_full(check: CheckRunner, server: MemcachedServer) -> None:
+    value = b"x" * 100_000
+    for number in range(100):
+        server.request(b"set large-%d 0 0 %d\r\n%b\r\n" % (number, len(value), value))
+    assert check(server.url, write=True) == READY
+
+
+def test_a_write_stores_an_item(check: CheckRunner, server: MemcachedServer) -> None:
+    for write, key in ((True, b"svcnode_write"), ("ledger:check", b"ledger:check")):
+        assert check(server.url, write=write) == READY
+        assert server.request(b"get %b\r\n" % key) == b"VALUE %b 0 7\r\nsvcnode\r\nEND\r\n" % key
+    assert check.steps(server.url, write=True)[-2:] == [("write", "", True), ("exchange", "", True)]
+    assert_reused(check, server.url, server.port, write=True)
+
+
+def answering(*answers: bytes) -> Callable[[Peer], None]:
+    """Answers one line after the other."""
+
+    def script(peer: Peer) -> None:
+        for answer in answers:
+            peer.read_until(b"\r\n")
+            peer.send(answer)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (b"STORED\r\n", READY),
+        (b"SERVER_ERROR out of memory storing object\r\n", OUT_OF_MEMORY),
+        (b"SERVER_ERROR object too large for cache\r\n", failed(ReasonCode.SERVER_ERROR)),
+        (b"NOT_STORED\r\n", failed(ReasonCode.WRITE_FAILED)),
+    ],
+)
+def test_a_refused_write_has_the_code_of_its_reason(check: CheckRunner, answer: bytes, verdict: object) -> None:
+    with Backend(answering(b"VERSION 1.6\r\n", b"END\r\n", answer)) as backend:
+        assert check(f"memcached://{backend.address}", write=True) == verdict
+
+
+def test_a_write_that_hangs_is_failed_at_the_deadline(check: CheckRunner) -> None:
+    def script(peer: Peer) -> None:
+        answering(b"VERSION 1.6\r\n", b"END\r\n")(peer)
+        unresponsive(peer)
+
+    with Backend(script) as backend:
+        verdict = check.times_out(f"memcached://{backend.address}", "write", write=True)
+    assert verdict == failed(ReasonCode.WRITE_TIMEOUT)
+
+
+@pytest.mark.parametrize("answer", [b"ERROR\r\n", b"CLIENT_ERROR usage: stats\r\n", b"END\r\n", b""])
+def test_a_proxy_without_statistics_is_ready(check: CheckRunner, answer: bytes) -> None:
+    def script(peer: Peer) -> None:
+        answering(b"VERSION 1.6\r\n", answer)(peer)
+        peer.shutdown_write()
+
+    with Backend(script) as backend:
+        assert check(f"memcached://{backend.address}") == READY
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [b"VERSION 1.6\r\n"],
+        [b"STAT evictions off\r\nEND\r\n", b"END\r\n"],
+        [SETTINGS, b"STAT 1:chunk_size 96\r\nEND\r\n"],
+        [SETTINGS, b"STAT 1:chunk_size x\r\nSTAT 1:free_chunks 0\r\nEND\r\n"],
+    ],
+)
+def test_statistics_that_cannot_be_read_are_failed(check: CheckRunner, answers: list[bytes]) -> None:
+    with Backend(answering(b"VERSION 1.6\r\n", *answers)) as backend:
+        verdict = check(f"memcached://{backend.address}")
+    assert verdict in (PROTOCOL_ERROR, failed(ReasonCode.UNEXPECTED_RESPONSE))
+
+
+@pytest.mark.parametrize("key", ["two words", "a\tb", "x" * 251, "ä" * 126])
+def test_an_invalid_key_is_rejected(key: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_probe({"url": "memcached://127.0.0.1", "write": key})
+    assert caught.value.option == "write"
+
+
 # ---- not a memcached
 
 
@@ -97,7 +220,7 @@ def test_a_connection_that_is_closed_or_reset_is_failed(check: CheckRunner) -> N
         (b"-ERR unknown command\r\n", ReasonCode.PROTOCOL_ERROR),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", ReasonCode.PROTOCOL_ERROR),
         (b"VERSION", ReasonCode.CONNECTION_CLOSED),
-        (b"SERVER_ERROR out of memory\x1b[2J\r\n", ReasonCode.SERVER_ERROR),
+        (b"SERVER_ERROR out of order\x1b[2J\r\n", ReasonCode.SERVER_ERROR),
         (b"CLIENT_ERROR unauthenticated\r\n", ReasonCode.AUTH_REQUIRED),
     ],
 )
@@ -150,7 +273,9 @@ def test_a_reused_connection_outlives_restarts_of_the_server(check: CheckRunner,
 def test_a_late_line_is_not_the_response_of_the_next_check(check: CheckRunner) -> None:
     def respond_twice(peer: Peer) -> None:
         peer.read_until(b"\r\n")
-        peer.send(b"VERSION 1.6\r\nVERSION 1.6\r\n")
+        peer.send(b"VERSION 1.6\r\n")
+        peer.read_until(b"\r\n")
+        peer.send(b"END\r\nVERSION 1.6\r\n")
 
     async def main(url: str) -> list[tuple[str, str, bool]]:
         with reusing(url) as probe:
