@@ -18,7 +18,7 @@ from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import type_name
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address
-from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpResponse, StatusProtocol
+from svcnode.net.http_response import PROTOCOLS, BodyProtocol, HttpProtocolError, HttpResponse, ResponseProtocol
 from svcnode.net.proxy import Proxy
 from svcnode.net.tls import TlsOptions, connect_tls
 from svcnode.net.trace import step
@@ -26,6 +26,7 @@ from svcnode.net.trace import step
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator, Sequence
+    from types import ModuleType
 
     from svcnode.net.http_response import Needs
     from svcnode.net.url import Url
@@ -62,17 +63,18 @@ class PreparedRequest:
     endpoint: TcpEndpoint
     payload: bytes = field(repr=False)
     uses_tls: bool
-    protocol_class: type[StatusProtocol]
+    protocol_class: type[ResponseProtocol]
     proxy: Proxy | None
     is_same_origin: bool  # as the URL of the client
     keep_alive: bool  # more requests follow on the same connection
     needs_body: bool
     step_name: str = "exchange"
+    http2_head: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # then `payload` is the body
 
 
 class _OpenConnection(NamedTuple):
     transport: asyncio.Transport
-    protocol: StatusProtocol
+    protocol: ResponseProtocol
 
     def abort(self) -> None:
         self.transport.abort()
@@ -108,6 +110,7 @@ class Http1Client(TlsOptions):
         needs: Needs = "status",
         url: Url | None = None,
         keep_alive: bool = False,
+        http2: bool = False,
         default_headers: Sequence[tuple[str, str]] = (),
     ) -> PreparedRequest:
         """A request to the host of the client's URL.
@@ -132,8 +135,24 @@ class Http1Client(TlsOptions):
         if proxy is not None and scheme == "http":
             target = f"http://{url.host_port}{target}"
             headers += proxy.headers
-        request_line = f"{method} {quote(target, safe=_PRINTABLE_ASCII)} HTTP/1.1"
-        lines = [request_line, *(f"{name}: {value}" for name, value in headers), "", ""]
+        target = quote(target, safe=_PRINTABLE_ASCII)
+        if http2:
+            if proxy is not None and scheme == "http":
+                raise OptionError("http2", "cannot be combined with proxy for an http URL")
+            module = _load_http2()
+            head = tuple(module.http2_headers(method, scheme, target, headers))
+            return PreparedRequest(
+                endpoint,
+                body,
+                scheme == "https",
+                module.Http2Protocol,
+                proxy,
+                is_same_origin,
+                keep_alive,
+                needs == "body",
+                http2_head=head,
+            )
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
         payload = "\r\n".join(lines).encode("latin-1") + body
         protocol_class = BodyProtocol if keep_alive else PROTOCOLS[needs]
         return PreparedRequest(
@@ -201,16 +220,19 @@ class Http1Client(TlsOptions):
         return not endpoint.is_ip_address and self._connections.has_moved(endpoint.host, connection.peer_address)
 
     async def _exchange(
-        self, transport: asyncio.Transport, protocol: StatusProtocol, request: PreparedRequest
+        self, transport: asyncio.Transport, protocol: ResponseProtocol, request: PreparedRequest
     ) -> HttpResponse:
         verdict = self.certificate_verdict(transport) if request.uses_tls else None
         protocol.collects_body = request.needs_body
         with step(request.step_name):
-            transport.write(request.payload)
+            if request.http2_head:
+                protocol.send_http2_request(transport, request)
+            else:
+                transport.write(request.payload)
             response = await protocol.response
         return response if verdict is None else response._replace(certificate_verdict=verdict)
 
-    async def _connect(self, request: PreparedRequest) -> tuple[asyncio.Transport, StatusProtocol]:
+    async def _connect(self, request: PreparedRequest) -> tuple[asyncio.Transport, ResponseProtocol]:
         if request.proxy is None and not request.uses_tls:
             return await request.endpoint.connect(request.protocol_class)
         if request.proxy is not None and not request.uses_tls:
@@ -218,8 +240,21 @@ class Http1Client(TlsOptions):
                 return await request.proxy.endpoint.connect(request.protocol_class)
         connect = request.endpoint.connect if request.proxy is None else request.proxy.tunnel_to(request.endpoint)
         server_name = (request.is_same_origin and self.server_name) or request.endpoint.host
-        tls = self.tls_context(with_client_certificate=request.is_same_origin)
-        return await connect_tls(connect, request.protocol_class, tls, server_name)
+        alpn = "h2" if request.http2_head else ""
+        tls = self.tls_context(with_client_certificate=request.is_same_origin, alpn=alpn)
+        transport, protocol = await connect_tls(connect, request.protocol_class, tls, server_name)
+        if alpn and transport.get_extra_info("ssl_object").selected_alpn_protocol() != alpn:
+            transport.abort()
+            raise HttpProtocolError("the server does not offer HTTP/2 in the TLS handshake", ReasonCode.PROTOCOL_ERROR)
+        return transport, protocol
+
+
+def _load_http2() -> ModuleType:
+    try:
+        from svcnode.net import http2
+    except ModuleNotFoundError as exc:
+        raise OptionError("http2", 'needs a library: pip install "svcnode[http2]"') from exc
+    return http2
 
 
 def _default_headers(url: Url, body: bytes, content_type: str, *, keep_alive: bool) -> list[tuple[str, str]]:

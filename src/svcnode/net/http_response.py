@@ -20,6 +20,7 @@ from svcnode.net.os_errors import CodedOSError
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
+    from svcnode.net.http1 import PreparedRequest
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024
@@ -66,22 +67,10 @@ class HttpResponse(NamedTuple):  # created in every check; creating a frozen dat
             return InvalidJson(json_error_detail(self.body, exc))
 
 
-class StatusProtocol(asyncio.Protocol):
-    """Receives the status of a response. httptools calls the `on_…` methods that a subclass has."""
+class ResponseProtocol(asyncio.Protocol):
+    """Receives one response after the other. The parser is in the subclasses."""
 
-    __slots__ = (
-        "__weakref__",
-        "_head",
-        "_headers",
-        "_is_head_complete",
-        "_is_repaired",
-        "_parser",
-        "_received_bytes",
-        "_repairs",
-        "collects_body",
-        "is_idle",
-        "response",
-    )
+    __slots__ = ("__weakref__", "_headers", "_received_bytes", "collects_body", "is_idle", "response")
 
     def __init__(self) -> None:
         self.collects_body = False
@@ -90,13 +79,8 @@ class StatusProtocol(asyncio.Protocol):
 
     def _reset(self) -> None:
         self.response: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
-        self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._received_bytes = 0
-        self._is_head_complete = False
-        self._head = b""  # as received
-        self._repairs = 0  # how often a head that the parser rejects was not complete yet
-        self._is_repaired = False
 
     @property
     def has_received(self) -> bool:
@@ -109,6 +93,42 @@ class StatusProtocol(asyncio.Protocol):
         if is_usable:
             self._reset()
         return is_usable
+
+    def send_http2_request(self, transport: asyncio.Transport, request: PreparedRequest) -> None:
+        """Only HTTP/2 has more to send than bytes."""
+        raise NotImplementedError
+
+    def _set_response(self, status: int, body: bytes) -> None:
+        if body and (encoding := self._headers.get("content-encoding")):
+            try:
+                body = decode_body(encoding, body)
+            except HttpProtocolError as exc:
+                if 200 <= status < 300:  # the status of others says enough
+                    self._set_error(exc)
+                    return
+        self.response.set_result(HttpResponse(status, self._headers, body))
+
+    def _fail(self, text: str, code: ReasonCode = ReasonCode.UNEXPECTED_RESPONSE) -> None:
+        if not self.response.done():
+            self._set_error(HttpProtocolError(text, code))
+
+    def _set_error(self, exc: OSError) -> None:
+        self.response.set_exception(exc)
+        self.response.exception()  # marks it as retrieved: a cancelled check no longer waits for it
+
+
+class StatusProtocol(ResponseProtocol):
+    """Receives the status of a response. httptools calls the `on_…` methods that a subclass has."""
+
+    __slots__ = ("_head", "_is_head_complete", "_is_repaired", "_parser", "_repairs")
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._parser = httptools.HttpResponseParser(self)
+        self._is_head_complete = False
+        self._head = b""  # as received
+        self._repairs = 0  # how often a head that the parser rejects was not complete yet
+        self._is_repaired = False
 
     def data_received(self, data: bytes) -> None:
         self.is_idle = False
@@ -187,14 +207,6 @@ class StatusProtocol(asyncio.Protocol):
         if not self.response.done():
             self._on_head(self._parser.get_status_code())
 
-    def _fail(self, text: str, code: ReasonCode = ReasonCode.UNEXPECTED_RESPONSE) -> None:
-        if not self.response.done():
-            self._set_error(HttpProtocolError(text, code))
-
-    def _set_error(self, exc: OSError) -> None:
-        self.response.set_exception(exc)
-        self.response.exception()  # marks it as retrieved: a cancelled check no longer waits for it
-
 
 _FRAMING_HEADERS = {"content-length", "transfer-encoding"}
 
@@ -253,17 +265,8 @@ class BodyProtocol(HeadersProtocol):
             self._complete()
 
     def _complete(self) -> None:
-        if self.response.done():
-            return
-        status, body = self._parser.get_status_code(), bytes(self._body)
-        if body and (encoding := self._headers.get("content-encoding")):
-            try:
-                body = decode_body(encoding, body)
-            except HttpProtocolError as exc:
-                if 200 <= status < 300:  # the status of others says enough
-                    self._set_error(exc)
-                    return
-        self.response.set_result(HttpResponse(status, self._headers, body))
+        if not self.response.done():
+            self._set_response(self._parser.get_status_code(), bytes(self._body))
 
 
 PROTOCOLS: dict[Needs, type[StatusProtocol]] = {"status": StatusProtocol, "head": HeadersProtocol, "body": BodyProtocol}

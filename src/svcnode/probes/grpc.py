@@ -12,25 +12,24 @@ and a deadline does not stop them.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote
-
-import h2.config
-import h2.connection
-import h2.events
-import h2.exceptions
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.text import suggestion, type_name
 from svcnode.net.connect import TcpEndpoint, peer_address
-from svcnode.net.streams import ResponseTooLargeError
+from svcnode.net.http2 import Http2Protocol
 from svcnode.net.tls import connect_tls
 from svcnode.probes.base import CheckError
 from svcnode.probes.session import SessionProbe, driver_error_text
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from svcnode.net.http_response import HttpResponse
 
 READY = Verdict.ready()
 SERVING = 1
@@ -38,7 +37,6 @@ SERVICE_UNKNOWN = 3
 STATUSES = {0: "UNKNOWN", SERVING: "SERVING", 2: "NOT_SERVING", SERVICE_UNKNOWN: "SERVICE_UNKNOWN"}
 _NOT_FOUND, _UNIMPLEMENTED = "5", "12"
 _MAX_RECEIVED_BYTES = 16 * 1024  # small, because parsing many short frames takes long
-_SETTINGS_FRAME_TYPE = b"\x04"  # of the first frame of every server, after three bytes of length
 
 
 def starting_statuses(value: object) -> frozenset[str]:
@@ -52,16 +50,29 @@ def starting_statuses(value: object) -> frozenset[str]:
     return frozenset({value})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GrpcResponse:
-    http_status: str
-    grpc_status: str
-    message: str
-    body: bytes
+class _GrpcProtocol(Http2Protocol):
+    __slots__ = ()
+
+    max_body_bytes = max_overhead_bytes = _MAX_RECEIVED_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _GrpcConnection:
+    transport: asyncio.Transport
+    protocol: _GrpcProtocol
+
+    async def call(self, headers: list[tuple[str, str]], message: bytes) -> HttpResponse:
+        protocol = self.protocol
+        is_second_call = protocol.response.done() and protocol.response.exception() is None
+        if is_second_call and not protocol.begin_next_request():
+            raise EOFError  # the server has closed the connection
+        protocol.collects_body = True
+        protocol.send_request(self.transport, headers, message)
+        return await protocol.response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class GrpcProbe(SessionProbe["_Http2Client"]):
+class GrpcProbe(SessionProbe[_GrpcConnection]):
     starting_status: Annotated[frozenset[str], starting_statuses] = frozenset()
     _endpoint: TcpEndpoint = field(init=False, compare=False)
 
@@ -80,17 +91,14 @@ class GrpcProbe(SessionProbe["_Http2Client"]):
     def _service(self) -> str:
         return unquote(self.url.path.removeprefix("/"))
 
-    async def open(self) -> _Http2Client:
+    async def open(self) -> _GrpcConnection:
         if not self._uses_tls:
-            transport, client = await self._endpoint.connect(_Http2Client)
-        else:
-            server_name = self.server_name or self._endpoint.host
-            tls = self.tls_context(alpn="h2")
-            transport, client = await connect_tls(self._endpoint.connect, _Http2Client, tls, server_name)
-        client.start(transport)
-        return client
+            return _GrpcConnection(*await self._endpoint.connect(_GrpcProtocol))
+        server_name = self.server_name or self._endpoint.host
+        tls = self.tls_context(alpn="h2")
+        return _GrpcConnection(*await connect_tls(self._endpoint.connect, _GrpcProtocol, tls, server_name))
 
-    async def check_connection(self, connection: _Http2Client) -> Verdict:
+    async def check_connection(self, connection: _GrpcConnection) -> Verdict:
         headers = [
             (":method", "POST"),
             (":scheme", "https" if self._uses_tls else "http"),
@@ -105,8 +113,8 @@ class GrpcProbe(SessionProbe["_Http2Client"]):
             return self.certificate_verdict(connection.transport) or READY
         return verdict
 
-    def _verdict(self, response: _GrpcResponse) -> Verdict:
-        if response.http_status != "200" or response.grpc_status != "0":
+    def _verdict(self, response: HttpResponse) -> Verdict:
+        if response.status != 200 or response.headers.get("grpc-status") != "0":
             return self._call_error(response).verdict(self.url)
         number = _decode_status(response.body)
         name = STATUSES.get(number, f"health status {number}")
@@ -117,11 +125,12 @@ class GrpcProbe(SessionProbe["_Http2Client"]):
         code = ReasonCode.NOT_FOUND if number == SERVICE_UNKNOWN else ReasonCode.UNHEALTHY
         return Verdict.failed(f"{name}: {self.url}", code=code)
 
-    def _call_error(self, response: _GrpcResponse) -> CheckError:
-        http_status, status = response.http_status, response.grpc_status
-        if http_status != "200":
-            code = code_for_http_status(int(http_status)) if http_status.isdecimal() else ReasonCode.PROTOCOL_ERROR
-            return CheckError(f"HTTP status {http_status or 'missing'}: not a gRPC response", code)
+    def _call_error(self, response: HttpResponse) -> CheckError:
+        if response.status != 200:
+            return CheckError(
+                f"HTTP status {response.status}: not a gRPC response", code_for_http_status(response.status)
+            )
+        status, message = response.headers.get("grpc-status", ""), response.headers.get("grpc-message", "")
         if not status.isdecimal():
             return CheckError("the response has no gRPC status", ReasonCode.PROTOCOL_ERROR)
         if status == _NOT_FOUND:
@@ -129,112 +138,15 @@ class GrpcProbe(SessionProbe["_Http2Client"]):
         elif status == _UNIMPLEMENTED:
             text = "the server does not implement the gRPC health service"
         else:
-            message = driver_error_text(Exception(unquote(response.message))) if response.message else "no message"
-            text = f"gRPC status {status}, {message}"
+            detail = driver_error_text(Exception(unquote(message))) if message else "no message"
+            text = f"gRPC status {status}, {detail}"
         return CheckError(text, code_for_grpc_status(int(status)))
 
-    def peer_address(self, connection: _Http2Client) -> str:
+    def peer_address(self, connection: _GrpcConnection) -> str:
         return peer_address(connection.transport)
 
-    def abort(self, connection: _Http2Client) -> None:
+    def abort(self, connection: _GrpcConnection) -> None:
         connection.transport.abort()
-
-
-class _Http2Client(asyncio.Protocol):
-    """One call at a time; collects the events of h2 into a response."""
-
-    transport: asyncio.Transport
-
-    def __init__(self) -> None:
-        config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1")  # decodes any bytes
-        self._http2 = h2.connection.H2Connection(config)
-        self._http2.initiate_connection()  # first: the server may send frames before the client does
-        self._is_started = False
-        self._received_bytes = 0
-        self._has_received = False
-        self._stream = 0
-        self._headers: dict[str, str] = {}
-        self._body = bytearray()
-        self._response: asyncio.Future[_GrpcResponse] | None = None
-        self._error: Exception | None = None
-
-    def start(self, transport: asyncio.Transport) -> None:
-        self.transport = transport
-        self._is_started = True
-        self._send()
-
-    async def call(self, headers: list[tuple[str, str]], message: bytes) -> _GrpcResponse:
-        if self._error is not None:
-            raise self._error
-        self._received_bytes = 0
-        self._headers.clear()
-        self._body.clear()
-        self._response = asyncio.get_running_loop().create_future()
-        self._stream = self._http2.get_next_available_stream_id()
-        self._http2.send_headers(self._stream, headers)
-        self._http2.send_data(self._stream, message, end_stream=True)
-        self._send()
-        return await self._response
-
-    def data_received(self, data: bytes) -> None:
-        self._received_bytes += len(data)
-        if self._received_bytes > _MAX_RECEIVED_BYTES:
-            self._fail(ResponseTooLargeError(_MAX_RECEIVED_BYTES))
-            if self._is_started:
-                self.transport.abort()
-        if self._error is not None:
-            return
-        is_other_protocol = not self._has_received and data[3:4] not in (b"", _SETTINGS_FRAME_TYPE)
-        self._has_received = True
-        if is_other_protocol:  # h2 would read a large length and wait for the rest of that frame
-            self._fail(_not_http2())
-            return
-        try:
-            for event in self._http2.receive_data(data):
-                self._handle_event(event)
-        except h2.exceptions.ProtocolError:
-            self._fail(_not_http2())
-        self._send()
-
-    def _handle_event(self, event: h2.events.Event) -> None:
-        match event:
-            case h2.events.ConnectionTerminated():
-                self._fail(CheckError("the server closed the HTTP/2 connection (GOAWAY)", ReasonCode.CONNECTION_CLOSED))
-            case h2.events.StreamReset(stream_id=stream) if stream == self._stream:
-                self._fail(CheckError("the server reset the HTTP/2 stream", ReasonCode.CONNECTION_CLOSED))
-            case h2.events.ResponseReceived() | h2.events.TrailersReceived() if event.stream_id == self._stream:
-                self._headers.update(cast("list[tuple[str, str]]", event.headers))
-            case h2.events.DataReceived() if event.stream_id == self._stream:
-                self._body += event.data
-                self._http2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-            case h2.events.StreamEnded(stream_id=stream) if stream == self._stream:
-                self._complete()
-
-    def _complete(self) -> None:
-        if self._response is not None and not self._response.done():
-            response = _GrpcResponse(
-                http_status=self._headers.get(":status", ""),
-                grpc_status=self._headers.get("grpc-status", ""),
-                message=self._headers.get("grpc-message", ""),
-                body=bytes(self._body),
-            )
-            self._response.set_result(response)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(exc or EOFError())
-
-    def _fail(self, exc: Exception) -> None:
-        self._error = exc
-        if self._response is not None and not self._response.done():
-            self._response.set_exception(exc)
-
-    def _send(self) -> None:
-        if self._is_started and (data := self._http2.data_to_send()):
-            self.transport.write(data)
-
-
-def _not_http2() -> CheckError:
-    return CheckError("the response is not HTTP/2", ReasonCode.PROTOCOL_ERROR)
 
 
 # The two protobuf messages of the health service have one field each: the name of the service, and its status.

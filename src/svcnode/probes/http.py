@@ -82,6 +82,7 @@ class HttpProbe(HttpClientProbe):
     starting_json: Expectations = field(default_factory=dict)
     redirects: Count = 0
     fresh: bool = False  # ask past caches, and reject their responses
+    http2: bool = False  # with prior knowledge for http, in the TLS handshake for https
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +108,7 @@ class HttpProbe(HttpClientProbe):
             body=body if is_same_origin else b"",
             needs="body" if self._needs_body else "head",  # the location of a redirect is in the head
             url=None if is_same_origin else url,
+            http2=self.http2,
             default_headers=_NO_CACHE if self.fresh else (),
         )
 

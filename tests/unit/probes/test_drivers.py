@@ -25,7 +25,7 @@ DRIVERS = {
 EXTRAS = {scheme: row.rpartition("[")[2].rstrip("]") for scheme, row in KINDS.items() if "[" in row}
 WITHOUT = ["beacon+http", "etcd", "ethereum+http", "http", "ipfs+http", "memcached", "tcp"]
 
-OTHER_EXTRAS = {"notify"}  # without a probe driver
+OTHER_EXTRAS = {"http2", "notify"}  # not the driver of a kind
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
