@@ -6,11 +6,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support import backends
 from tests.support.backends import Backend
 from tests.support.servers.base import wait_until
-from tests.truth.evaluate import DOWN, INITIALIZING
-from tests.truth.timing import HUNG_S, NOT_READY_S, REFUSED_S
+from tests.truth.evaluate import DOWN, INITIALIZING, UP
+from tests.truth.timing import HUNG_S, NOT_READY_S, READY_S, REFUSED_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -163,6 +165,64 @@ def quorum_of_queue_lost(broker: Any) -> Iterator[None]:
     broker.joins.wait_until_ready()
 
 
+def by_server(method: str) -> Injector:
+    """The server injects it."""
+    return lambda server: getattr(server, method)()  # type: ignore[no-any-return]
+
+
+def on_disk_of_database(method: str) -> Injector:
+    def inject(server: Any) -> AbstractContextManager[None]:
+        if server.disk is None:
+            pytest.skip("this machine cannot mount a disk")
+        return getattr(server.disk, method)()  # type: ignore[no-any-return]
+
+    return inject
+
+
+@contextmanager
+def standby_lost(server: Any) -> Iterator[None]:
+    with server.synchronous("gone"):
+        yield
+
+
+@contextmanager
+def standby_frozen(server: Any) -> Iterator[None]:
+    """Transactions wait for a standby that is connected and does not respond."""
+    with server.synchronous("*"):
+        wait_until(lambda: server.psql("SELECT sync_state FROM pg_stat_replication") == "sync", "synchronous")
+        with frozen(server.standby):
+            yield
+
+
+@contextmanager
+def long_transaction(replica: Any) -> Iterator[None]:
+    with replica.primary.long_transaction():
+        yield
+
+
+@contextmanager
+def primary_of_primary_killed(replica: Any) -> Iterator[None]:
+    with primary_killed(replica.primary):
+        yield
+
+
+@contextmanager
+def primary_of_primary_frozen(replica: Any) -> Iterator[None]:
+    with primary_frozen(replica.primary):
+        yield
+
+
+@contextmanager
+def other_members_killed(member: Any) -> Iterator[None]:
+    """One of three members of a Redis Cluster is left. It notices after the node timeout."""
+    for other in member.other_members:
+        other.kill()
+    wait_until(lambda: member.state() == "fail", "the cluster is down")
+    yield
+    for other in member.other_members:
+        other.start()
+
+
 def starting(inject: Injector, state_after: str = READY) -> Fault:
     return Fault("starting", inject, INITIALIZING, NOT_READY_S, state_after)
 
@@ -179,6 +239,20 @@ BROKER_ALARM = Fault(ALARM, broker_alarm, INITIALIZING, NOT_READY_S)
 STREAM_STORAGE_FULL = Fault(STORAGE_FULL, stream_storage_full, INITIALIZING, NOT_READY_S)
 # RabbitMQ rejects the message, or does not confirm it.
 QUORUM_OF_QUEUE_LOST = Fault(QUORUM_LOST, quorum_of_queue_lost, DOWN, HUNG_S)
+POSTGRESQL_READ_ONLY = Fault(READ_ONLY, by_server("read_only"), INITIALIZING, NOT_READY_S)
+DATABASE_DISK_FULL = Fault(STORAGE_FULL, on_disk_of_database("full"), INITIALIZING, NOT_READY_S)
+DATABASE_DISK_FROZEN = Fault(DISK_FROZEN, on_disk_of_database("frozen"), DOWN, HUNG_S)
+TABLE_LOCKED = Fault(WRITE_LOCK, by_server("write_lock"), DOWN, HUNG_S)
+STANDBY_LOST = Fault(QUORUM_LOST, standby_lost, INITIALIZING, NOT_READY_S)
+STANDBY_FROZEN = Fault(QUORUM_LOST, standby_frozen, DOWN, HUNG_S)
+REPLAYING_LONG_TRANSACTION = Fault(LONG_TRANSACTION, long_transaction, UP, READY_S)
+PRIMARY_OF_PRIMARY_KILLED = Fault(CASCADE_CUT, primary_of_primary_killed, INITIALIZING, NOT_READY_S)
+PRIMARY_OF_PRIMARY_FROZEN = replace(PRIMARY_OF_PRIMARY_KILLED, inject=primary_of_primary_frozen)
+MEMORY_LIMIT_REACHED = Fault(OUT_OF_MEMORY, by_server("out_of_memory"), INITIALIZING, NOT_READY_S)
+TOO_FEW_REPLICAS = Fault(READ_ONLY, by_server("without_replicas"), INITIALIZING, NOT_READY_S)
+STORE_FULL = Fault(STORAGE_FULL, by_server("storage_full"), INITIALIZING, NOT_READY_S)
+WRITES_PAUSED = Fault(WRITE_LOCK, by_server("writes_paused"), DOWN, HUNG_S)
+CLUSTER_LOST = Fault(QUORUM_LOST, other_members_killed, INITIALIZING, NOT_READY_S)
 RECOVERING = starting(recovering, RESTARTED)
 LOADING = starting(loading, RESTARTED)
 SYNCING = starting(with_state({"is_syncing": True}, {"is_syncing": False}))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from tests.support.disks import LoopDisk
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ganache import GanacheServer
@@ -16,26 +20,40 @@ from tests.support.servers.nats import JetStream, NatsServer
 from tests.support.servers.nginx import NginxServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import QUORUM_QUEUE, RabbitServer
-from tests.support.servers.redis import RedisServer
+from tests.support.servers.redis import RedisMember, RedisSentinel, RedisServer, form_cluster
 from tests.truth.faults import (
     BROKER_ALARM,
+    CLUSTER_LOST,
+    DATABASE_DISK_FROZEN,
+    DATABASE_DISK_FULL,
     EXECUTION_OFFLINE,
     EXHAUSTED,
     FROZEN,
     KILLED,
     LOADING,
+    MEMORY_LIMIT_REACHED,
     NOT_SERVING,
+    POSTGRESQL_READ_ONLY,
     PRIMARY_FROZEN,
+    PRIMARY_OF_PRIMARY_FROZEN,
+    PRIMARY_OF_PRIMARY_KILLED,
     QUORUM_OF_QUEUE_LOST,
     RECOVERING,
+    REPLAYING_LONG_TRANSACTION,
     REPLICA_DISCONNECTED,
     RESETS,
     STALE_BLOCK,
+    STORE_FULL,
+    TOO_FEW_REPLICAS,
+    STANDBY_FROZEN,
+    STANDBY_LOST,
     STREAM_STORAGE_FULL,
     SYNCING,
+    TABLE_LOCKED,
     UNRESPONSIVE,
     WITHOUT_PEERS,
     WITHOUT_QUORUM,
+    WRITES_PAUSED,
     Fault,
 )
 
@@ -55,7 +73,7 @@ class Kind:
     make: Make  # not started; other servers that it needs run until the stack ends
     faults: tuple[Fault, ...]  # in this order
     has_credentials: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)  # of its probe
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its probe; a function of the server, or a value
     note: str = ""
 
 
@@ -103,19 +121,80 @@ def _rabbitmq_member(folder: Path, stack: ExitStack) -> RealServer:
     return RabbitServer(folder / "member", joins=other)
 
 
+class PostgresPrimary(PostgresServer):
+    """With a standby that runs until the stack ends."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        super().__init__(folder)
+        self._stack = stack
+        self.standby = self.replica(folder.with_name("standby"))
+
+    def set_up(self) -> None:
+        super().set_up()
+        self._stack.enter_context(self.standby)
+
+
+def _postgresql_on_disk(folder: Path, stack: ExitStack) -> RealServer:
+    disk = None
+    with suppress(pytest.skip.Exception):
+        disk = stack.enter_context(LoopDisk(folder / "disk"))
+    return PostgresServer(folder / "server", disk=disk)
+
+
+def _postgresql_cascade(folder: Path, stack: ExitStack) -> RealServer:
+    """A replica of a replica."""
+    primary = stack.enter_context(PostgresServer(folder / "primary"))
+    middle = stack.enter_context(primary.replica(folder / "middle"))
+    return middle.replica(folder / "replica")
+
+
+class RedisClusterMember(RedisMember):
+    """One of three members; the others run until the stack ends."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        super().__init__(folder / "m0")
+        self.other_members = [stack.enter_context(RedisMember(folder / name)) for name in ("m1", "m2")]
+
+    def set_up(self) -> None:
+        form_cluster((self, *self.other_members))
+
+
+def _redis_sentinel(folder: Path, stack: ExitStack) -> RealServer:
+    master = stack.enter_context(RedisServer(folder / "master", password="let-me-in"))
+    return RedisSentinel(folder / "sentinel", master)
+
+
 _ALL = (
     Kind(
         name="PostgreSQL",
         make=standalone(PostgresServer),
-        faults=(*COMMON_FAULTS, EXHAUSTED, RECOVERING),
+        faults=(*COMMON_FAULTS, EXHAUSTED, RECOVERING, POSTGRESQL_READ_ONLY, STANDBY_LOST),
         has_credentials=True,
+    ),
+    Kind(
+        name="PostgreSQL with write",
+        make=_postgresql_on_disk,
+        faults=(KILLED, FROZEN, POSTGRESQL_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN, TABLE_LOCKED),
+        options={"write": True},
+    ),
+    Kind(
+        name="PostgreSQL with standby",
+        make=lambda folder, stack: PostgresPrimary(folder / "server", stack),
+        faults=(STANDBY_FROZEN,),
+        options={"write": True},
     ),
     Kind(
         name="PostgreSQL replica",
         make=replica_of(PostgresServer),
-        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
+        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN, REPLAYING_LONG_TRANSACTION),
         has_credentials=True,
         options={"max_lag": "1s"},
+    ),
+    Kind(
+        name="PostgreSQL cascade",
+        make=_postgresql_cascade,
+        faults=(KILLED, PRIMARY_OF_PRIMARY_KILLED, PRIMARY_OF_PRIMARY_FROZEN),
+        options={"max_lag": "1s", "primary": lambda replica: replica.primary.primary.url},
     ),
     Kind(name="RabbitMQ", make=standalone(RabbitServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
@@ -141,8 +220,27 @@ _ALL = (
     Kind(
         name="Redis",
         make=standalone(lambda folder: RedisServer(folder, password="let-me-in")),
-        faults=(*COMMON_FAULTS, EXHAUSTED, LOADING),
+        faults=(*COMMON_FAULTS, EXHAUSTED, LOADING, MEMORY_LIMIT_REACHED, TOO_FEW_REPLICAS, STORE_FULL),
         has_credentials=True,
+    ),
+    Kind(
+        name="Redis with write",
+        make=standalone(RedisServer),
+        faults=(KILLED, FROZEN, WRITES_PAUSED, MEMORY_LIMIT_REACHED, TOO_FEW_REPLICAS, STORE_FULL),
+        options={"write": True},
+    ),
+    Kind(
+        name="Redis Cluster member",
+        make=RedisClusterMember,
+        faults=(*COMMON_FAULTS, CLUSTER_LOST),
+        options={"write": True},
+    ),
+    Kind(
+        name="Redis by Sentinel",
+        make=_redis_sentinel,
+        faults=(*COMMON_FAULTS, MEMORY_LIMIT_REACHED, WRITES_PAUSED),
+        has_credentials=True,
+        options={"write": True},
     ),
     Kind(
         name="Redis replica",
@@ -151,6 +249,12 @@ _ALL = (
         has_credentials=True,
     ),
     Kind(name="memcached", make=standalone(MemcachedServer), faults=(*COMMON_FAULTS, EXHAUSTED)),
+    Kind(
+        name="memcached without evictions",
+        make=standalone(lambda folder: MemcachedServer(folder, evicts=False)),
+        faults=(KILLED, FROZEN, MEMORY_LIMIT_REACHED),
+        options={"write": True},
+    ),
     Kind(name="NATS", make=standalone(NatsServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
         name="NATS with write",
@@ -164,6 +268,7 @@ _ALL = (
         faults=COMMON_FAULTS,
         has_credentials=True,
     ),
+    Kind(name="etcd with write", make=standalone(EtcdServer), faults=(*COMMON_FAULTS, STORE_FULL), options={"write": True}),
     Kind(name="etcd member", make=_etcd_member, faults=(*COMMON_FAULTS, WITHOUT_QUORUM)),
     Kind(name="nginx", make=standalone(NginxServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(
