@@ -98,7 +98,8 @@ def test_a_primary_and_its_replica(tmp_path: Path) -> None:
     recipe = Recipe("A PostgreSQL primary with a replica")
     with PostgresServer(tmp_path / "primary") as primary:
         primary.psql("REVOKE ALL ON DATABASE ledger FROM PUBLIC")
-        primary.psql(recipe.block("sql", {"…": PASSWORD}))
+        primary.psql("DROP TABLE svcnode_write", database="ledger")
+        primary.psql(recipe.block("sql", {"…": PASSWORD}), database="ledger")
         with primary.replica(tmp_path / "replica") as replica:
             addresses = {"10.0.0.5:5432": f"127.0.0.1:{primary.port}", "10.0.0.6:5432": f"127.0.0.1:{replica.port}"}
             with recipe.served(node_folder(tmp_path), addresses) as agent:
@@ -107,6 +108,11 @@ def test_a_primary_and_its_replica(tmp_path: Path) -> None:
                 recipe.expect(agent, "the replica is killed")
                 replica.start()
                 replica.wait_until_ready()
+                recipe.expect(agent, "both run")
+                with primary.read_only():
+                    recipe.expect(agent, "the primary is set to read-only")
+                with primary.write_lock():
+                    recipe.expect(agent, "the table of `write` is locked")
                 recipe.expect(agent, "both run")
                 primary.kill()
                 recipe.expect(agent, "the primary is killed")

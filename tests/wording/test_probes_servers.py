@@ -7,6 +7,7 @@ import json
 import re
 import struct
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from pamqp.frame import marshal
 
 from svcnode.core.errors import ProbeError
 from svcnode.net.url import Url
-from svcnode.probes import make_probe
+from svcnode.probes import make_probe, postgresql
 from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
 from svcnode.probes.redis import RedisProbe
 from tests.integration.probes.test_grpc import Http2Backend, headers_only, reset_stream, with_body
@@ -218,12 +219,63 @@ def test_postgresql(snapshot: Snapshot) -> None:
         "could not create socket: Too many open files",
         'could not read root certificate file "/ca.pem": no certificate or crl found',
     ]
-    probe = PostgresqlProbe(Url.parse("postgresql://me@HOST/ledger"), role="primary", max_lag=60.0)
+    probe = PostgresqlProbe(Url.parse("postgresql://me@HOST/ledger"))
     verdicts = [probe.verdict_for_driver_error(PostgresqlError(text)) for text in texts]
     verdicts += [probe.verdict_for_driver_error(PostgresqlError("division by zero", "22012"))]
-    role = probe._role_verdict(0.0, is_replica=True)
-    verdicts += [each for each in (role, *(probe._lag_verdict(lag, 60.0) for lag in (None, -3600.0, 70.0))) if each]
     snapshot("postgresql", "\n".join(map(line, verdicts)))
+
+
+class PostgresqlResult:
+    ntuples = 1
+
+    def __init__(self, *values: bytes) -> None:
+        self._values = values
+
+    def get_value(self, _: int, column: int) -> bytes:
+        return self._values[column]
+
+
+PRIMARY = PostgresqlResult(b"f", b"off", b"", b"on")
+READ_ONLY = PostgresqlResult(b"f", b"on", b"", b"on")
+REPLICA = PostgresqlResult(b"t", b"on", b"", b"on")
+
+
+def test_postgresql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[PostgresqlResult | Exception] = []
+
+    async def execute(*_: object, **__: object) -> PostgresqlResult:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(postgresql, "_execute", execute)
+    connection: Any = SimpleNamespace(user=b"me", status=0, backend_pid=1)
+    url = Url.parse("postgresql://me@HOST/ledger")
+
+    def verdict(*given: PostgresqlResult | Exception, **options: Any) -> Verdict:
+        answers[:] = given
+        return asyncio.run(PostgresqlProbe(url, **options).check_connection(connection))
+
+    missing = PostgresqlError('relation "svcnode_write" does not exist', "42P01")
+    full = PostgresqlError('could not write to file "base/pgsql_tmp/1": No space left on device', "53100")
+    verdicts = [
+        verdict(REPLICA, role="primary"),
+        verdict(PRIMARY, role="replica"),
+        verdict(REPLICA, write="svcnode_write"),
+        verdict(READ_ONLY, PostgresqlResult(b"configuration file")),
+        verdict(READ_ONLY, PostgresqlResult(b"user"), write="svcnode_write"),
+        verdict(PostgresqlResult(b"f", b"off", b"ANY 2 (a, b, c)", b"on"), PostgresqlResult(b"1")),
+        verdict(PRIMARY, missing, write="svcnode_write"),
+        verdict(PRIMARY, full, write="svcnode_write"),
+    ]
+    probe = PostgresqlProbe(url, max_lag=60.0, primary="postgresql://me:secret@PRIMARY/ledger")
+    assert probe._primary is not None
+    lags = [probe._verdict_for_lag(lag, age, 60.0) for lag, age in ((70.0, 70.0), (None, None), (None, -3600.0))]
+    errors = [PostgresqlError("connection to server failed: Connection refused"), TimeoutError()]
+    verdicts += [each for each in lags if each]
+    verdicts += [probe._primary_error_verdict(probe._primary, each) for each in errors]
+    snapshot("postgresql-states", "\n".join(map(line, verdicts)))
 
 
 def nats_server(error: str) -> Callable[[Peer], None]:
@@ -258,6 +310,10 @@ def test_amqp(snapshot: Snapshot) -> None:
     ]
     external = marshal(commands.Connection.Start(server_properties={}, mechanisms="EXTERNAL"), 0)
     scripts = [*(amqp_broker(*case) for case in cases), sending(external), sending(b"AMQP\x00\x01\x00\x00")]
+    login = marshal(commands.Connection.Tune(1, 131_072, 0), 0) + marshal(commands.Connection.OpenOk(), 0)
+    start = marshal(commands.Connection.Start(server_properties={}, mechanisms="PLAIN"), 0)
+    blocked = marshal(commands.Connection.Blocked("low on memory"), 0)
+    scripts += [sending(start + login + blocked)]
     snapshot("amqp", reasons("amqp", scripts))
 
 
@@ -283,6 +339,11 @@ REJECTED: list[dict[str, Any]] = [
     {"url": "postgresql://server?sslmode=requre"},
     {"url": "postgresql://server", "min_cert_days": 3},
     {"url": "postgresql://server", "sslmode": "verify-ca"},
+    {"url": "postgresql://server", "write": "Table"},
+    {"url": "postgresql://server", "write": True, "role": "replica"},
+    {"url": "postgresql://server", "max_lag": "5s", "primary": "mysql://other"},
+    {"url": "postgresql://server", "primary": "postgresql://other"},
+    {"url": "postgresql://server", "max_lag": "5s", "role": "primary", "primary": "postgresql://other"},
     {"url": "postgresql://server", "sslmode": "require", "ca": "/ca.pem"},
     {"url": "redis://server/ledger"},
     {"url": "redis://server/1", "db": 1},

@@ -368,7 +368,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         if connected >= required:
             return None
         return self._not_ready(
-            f"transactions wait for {required} synchronous standbys, and {connected} are connected",
+            f"every commit waits: {connected} of {required} synchronous standbys connected",
             ReasonCode.TOO_FEW_REPLICAS,
         )
 
