@@ -519,7 +519,7 @@ def test_a_stream_that_is_full_or_sealed_is_not_ready(
     jetstream.request("$JS.API.STREAM.DELETE.small")
 
 
-def test_an_account_without_room_for_the_message_is_not_ready(check: CheckRunner, limited: LimitedServer) -> None:
+def test_an_account_that_is_too_full_for_the_message_is_not_ready(check: CheckRunner, limited: LimitedServer) -> None:
     limited.request(OTHER_STREAM, bytes(limited.max_bytes - 200))
     assert check(limited.url, jetstream=True) == READY
     try:
