@@ -121,6 +121,6 @@ def connection_error_text(exc: OSError) -> str:
         return "DNS resolver failed" if exc.errno in _RESOLVER_ERRNOS else "host not found"
     if verify_message := getattr(exc, "verify_message", None):
         return f"certificate verify failed: {verify_message.rstrip('.')}"
-    if _is_tls_error(exc) and (reason := getattr(exc, "reason", None)):
-        return f"TLS error: {str(reason).lower().replace('_', ' ')}"
+    if _is_tls_error(exc):  # its errno is not one of the system
+        return f"TLS error: {str(getattr(exc, 'reason', None) or 'unknown').lower().replace('_', ' ')}"
     return os_error_text(exc) or "connection closed"

@@ -61,7 +61,7 @@ class TlsOptions:
             raise OptionError(option, f"requires TLS{hint}")
 
     def tls_context(self, *, with_client_certificate: bool = True, alpn: str = "") -> ssl.SSLContext:
-        """Cached until one of the files changes."""
+        """Cached until one of the files changes. `alpn` may be several protocols, separated by commas."""
         files = (self.ca, self.client_certificate, self.client_key) if with_client_certificate else (self.ca, "", "")
         return _make_context(*files, alpn, tuple(_mtime_ns(file) for file in files))
 
@@ -90,7 +90,7 @@ def _make_context(ca: str, certificate: str, key: str, alpn: str, _mtimes_ns: tu
     except (OSError, ValueError) as exc:
         raise OptionError("client_certificate", _file_error_text(exc, certificate)) from exc
     if alpn:
-        context.set_alpn_protocols([alpn])
+        context.set_alpn_protocols(alpn.split(","))
     return context
 
 

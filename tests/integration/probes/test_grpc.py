@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import h2.config
-import h2.connection
-import h2.events
-import h2.exceptions
 import pytest
 from hypothesis import given
 
@@ -17,6 +12,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
 from tests.support.backends import Backend, Peer, closed_port, http_response, sending, server_tls, unresponsive
 from tests.support.certificates import make_certificate
+from tests.support.http2_backend import Http2Backend
 from tests.support.http_server import becomes_true
 from tests.support.probe_assertions import (
     REUSED,
@@ -48,13 +44,14 @@ from tests.support.verdicts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
+
+    import h2.connection
 
     from tests.integration.probes.conftest import CheckRunner
     from tests.support.certificates import Certificate
-
-    Respond = Callable[[h2.connection.H2Connection, int], None]
+    from tests.support.http2_backend import Respond
 
 STATUS_CODES = {
     "UNKNOWN": ReasonCode.UNHEALTHY,
@@ -231,29 +228,6 @@ def test_random_bytes_are_failed(check: CheckRunner, answers: list[bytes]) -> No
 
 
 # ---- invalid responses
-
-
-class Http2Backend(Backend):
-    def __init__(self, respond: Respond) -> None:
-        super().__init__(self._serve_http2)
-        self._respond_to_call = respond
-        self.headers: list[dict[bytes, bytes]] = []
-
-    def _serve_http2(self, peer: Peer) -> None:
-        config = h2.config.H2Configuration(
-            client_side=False, header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
-        )
-        http2 = h2.connection.H2Connection(config)
-        http2.initiate_connection()
-        peer.send(http2.data_to_send())
-        with suppress(h2.exceptions.ProtocolError):  # the client closed the connection
-            while data := peer.sock.recv(65536):
-                for event in http2.receive_data(data):
-                    if isinstance(event, h2.events.RequestReceived):
-                        self.headers.append(dict(event.headers))
-                    if isinstance(event, h2.events.StreamEnded):
-                        self._respond_to_call(http2, event.stream_id)
-                peer.send(http2.data_to_send())
 
 
 def begin(http2: h2.connection.H2Connection, stream: int, *more: tuple[bytes, bytes], status: bytes = b"200") -> None:

@@ -1,0 +1,272 @@
+"""`http2 = true` of http and https probes, against nginx and against scripted servers."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import OptionError
+from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from svcnode.probes import make_probe
+from tests.support.backends import Backend, HttpBackend, Peer, http_response, sending, server_tls
+from tests.support.http2_backend import Http2Backend
+from tests.support.probe_assertions import check_with_steps, reusing
+from tests.support.processes import DEADLINE_S, is_listening
+from tests.support.servers.base import free_port, wait_until
+from tests.support.servers.provision import program
+from tests.support.verdicts import CONNECTION_CLOSED, PROTOCOL_ERROR, READY, UNEXPECTED_RESPONSE, failed, not_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import h2.connection
+
+    from tests.integration.probes.conftest import CheckRunner
+    from tests.support.certificates import Certificate
+    from tests.support.http2_backend import Respond
+
+SETTINGS = b"\0\0\0\x04\0\0\0\0\0"
+_CONFIG = """
+user root;
+daemon off;
+pid nginx.pid;
+events {{ worker_connections 64; }}
+http {{
+  access_log off;
+  default_type application/json;
+  client_body_temp_path body;
+  proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
+  ssl_certificate {certificate};
+  ssl_certificate_key {key};
+  gzip on;
+  gzip_min_length 1;
+  gzip_types *;
+  server {{ listen 127.0.0.1:{http2} http2; include locations; }}
+  server {{ listen 127.0.0.1:{https2} ssl http2; include locations; }}
+  server {{ listen 127.0.0.1:{https} ssl; include locations; }}
+}}
+"""
+_LOCATIONS = """
+location = /health { return 200 '{"status": "ok", "protocol": "$server_protocol"}'; }
+location = /down { return 503; }
+location = /old { return 302 /health; }
+location /files/ { gzip off; root .; }
+"""
+
+
+@pytest.fixture(scope="module")
+def nginx(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[dict[str, str]]:
+    """The addresses of a server with HTTP/2, with HTTP/2 over TLS, and with TLS but without HTTP/2."""
+    folder = tmp_path_factory.mktemp("nginx-http2")
+    ports = {name: free_port() for name in ("http2", "https2", "https")}
+    (folder / "locations").write_text(_LOCATIONS)
+    (folder / "files").mkdir()
+    for size in (MAX_BODY_BYTES, MAX_BODY_BYTES + 1):
+        (folder / "files" / f"{size}").write_text(f"{'x' * (size - 5)}hello")
+    (folder / "nginx.conf").write_text(
+        _CONFIG.format(certificate=certificate.certificate, key=certificate.key, **ports)
+    )
+    command = [program("nginx", "nginx-light"), "-p", f"{folder}/", "-c", "nginx.conf", "-e", "stderr"]
+    process = subprocess.Popen(command)
+    try:
+        wait_until(lambda: all(map(is_listening, ports.values())), "nginx listens")
+        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+# ---- a real server
+
+
+def test_a_server_is_asked_in_http2(check: CheckRunner, nginx: dict[str, str], certificate: Certificate) -> None:
+    is_http2 = {"/status": "ok", "/protocol": "HTTP/2.0"}
+    assert check(f"http://{nginx['http2']}/health", http2=True, json=is_http2) == READY
+    options: dict[str, Any] = {"http2": True, "ca": str(certificate.certificate)}
+    assert check(f"https://{nginx['https2']}/health", json=is_http2, **options) == READY
+    assert check(f"https://{nginx['https2']}/health", **options, min_cert_days=1).code is ReasonCode.TLS_EXPIRES_SOON
+
+
+def test_without_the_option_a_server_that_speaks_only_http2_is_failed(
+    check: CheckRunner, nginx: dict[str, str]
+) -> None:
+    assert check(f"http://{nginx['http2']}/health") == PROTOCOL_ERROR
+
+
+def test_a_server_without_http2_is_failed(check: CheckRunner, nginx: dict[str, str], certificate: Certificate) -> None:
+    url, ca = f"https://{nginx['https']}/health", str(certificate.certificate)
+    assert check(url, http2=True, ca=ca) == PROTOCOL_ERROR
+    assert check(url, ca=ca) == READY
+    with HttpBackend(http_response(400)) as backend:
+        assert check(f"http://{backend.address}", http2=True) == PROTOCOL_ERROR
+
+
+def test_status_body_and_redirects_are_checked_alike(check: CheckRunner, nginx: dict[str, str]) -> None:
+    url = f"http://{nginx['http2']}"
+    assert check(f"{url}/health", http2=True, method="HEAD") == READY
+    assert check(f"{url}/health", http2=True, contains="missing") == UNEXPECTED_RESPONSE
+    assert check(f"{url}/down", http2=True) == failed(ReasonCode.SERVER_ERROR)
+    assert check(f"{url}/down", http2=True, starting_status=503) == not_ready(ReasonCode.STARTING)
+    assert check(f"{url}/old", http2=True) == failed(ReasonCode.REDIRECTED)
+    assert check(f"{url}/old", http2=True, redirects=1, contains="HTTP/2.0", fresh=True) == READY
+    gzipped = {"Accept-Encoding": "gzip"}
+    assert check(f"{url}/health", http2=True, contains='"ok"', headers=gzipped) == READY
+
+
+def test_a_body_is_read_up_to_the_limit(check: CheckRunner, nginx: dict[str, str]) -> None:
+    url = f"http://{nginx['http2']}/files"
+    assert check(f"{url}/{MAX_BODY_BYTES}", http2=True, contains="hello") == READY
+    assert check(f"{url}/{MAX_BODY_BYTES + 1}", http2=True, contains="hello") == UNEXPECTED_RESPONSE
+    assert check(f"{url}/{MAX_BODY_BYTES + 1}", http2=True, reuse=True) == READY
+
+
+@pytest.mark.parametrize("options", [{}, {"contains": "ok"}], ids=["status", "body"])
+def test_a_connection_is_reused(check: CheckRunner, nginx: dict[str, str], options: dict[str, Any]) -> None:
+    async def scenario() -> list[list[str]]:
+        names = []
+        with reusing(f"http://{nginx['http2']}/health", http2=True, **options) as probe:
+            for _ in range(3):
+                verdict, steps = await check_with_steps(probe)
+                assert verdict == READY
+                names.append([name for name, _, _ in steps])
+        return names
+
+    assert check.run(scenario()) == [["connect", "exchange"], ["reuse", "exchange"], ["reuse", "exchange"]]
+
+
+# ---- requests
+
+
+def ok(http2: h2.connection.H2Connection, stream: int) -> None:
+    http2.send_headers(stream, [(b":status", b"200"), (b"x-api", b"v1")])
+    http2.send_data(stream, b"ok", end_stream=True)
+
+
+def test_the_request_has_the_options_of_the_probe(check: CheckRunner) -> None:
+    body = "x" * 200_000  # more than the server allows at once
+    with Http2Backend(ok) as backend:
+        url = f"http://me:pw@{backend.address}/a%20b?c=d"
+        headers = {"Host": "api.internal", "X-Api-Key": "k", "Connection": "keep-alive"}
+        assert check(url, http2=True, method="POST", body=body, headers=headers) == READY
+    (received,) = backend.headers
+    assert received[b":method"] == b"POST"
+    assert received[b":scheme"] == b"http"
+    assert received[b":path"] == b"/a%20b?c=d"
+    assert received[b":authority"] == b"api.internal"
+    assert received[b"x-api-key"] == b"k"
+    assert received[b"authorization"].startswith(b"Basic ")
+    assert received[b"content-length"] == b"200000"
+    assert not received.keys() & {b"host", b"connection"}
+    assert backend.bodies == [body.encode()]
+
+
+# ---- invalid responses
+
+
+def with_headers(*headers: tuple[bytes, bytes], body: bytes = b"") -> Respond:
+    def respond(http2: h2.connection.H2Connection, stream: int) -> None:
+        http2.send_headers(stream, [(b":status", b"200"), *headers], end_stream=not body)
+        while body_left := body[sum(sent) :]:
+            part = body_left[: min(http2.local_flow_control_window(stream), http2.max_outbound_frame_size)]
+            if not part:
+                return
+            sent.append(len(part))
+            http2.send_data(stream, part, end_stream=sum(sent) == len(body))
+
+    sent: list[int] = []
+    return respond
+
+
+def reset_stream(http2: h2.connection.H2Connection, stream: int) -> None:
+    http2.reset_stream(stream)
+
+
+def goaway(http2: h2.connection.H2Connection, stream: int) -> None:
+    http2.close_connection()
+
+
+@pytest.mark.parametrize("respond", [reset_stream, goaway])
+def test_a_server_that_ends_the_stream_is_failed(check: CheckRunner, respond: Respond) -> None:
+    with Http2Backend(respond) as backend:
+        assert check.leaks_nothing(f"http://{backend.address}", http2=True) == CONNECTION_CLOSED
+
+
+def test_a_compressed_body_is_decoded(check: CheckRunner) -> None:
+    encoded = with_headers((b"content-encoding", b"gzip"), body=gzip.compress(b"hello"))
+    with Http2Backend(encoded) as backend:
+        assert check(f"http://{backend.address}", http2=True, contains="hello") == READY
+    with Http2Backend(with_headers((b"content-encoding", b"br"), body=b"x")) as backend:
+        assert check(f"http://{backend.address}", http2=True, contains="hello") == UNEXPECTED_RESPONSE
+
+
+def test_large_headers_are_failed(check: CheckRunner) -> None:
+    with Http2Backend(
+        with_headers(*[(b"x-%d" % n, b"y" * 1000) for n in range(2 * MAX_HEAD_BYTES // 1000)])
+    ) as backend:
+        assert check(f"http://{backend.address}", http2=True).outcome == UNEXPECTED_RESPONSE.outcome
+
+
+def data_frame(body: bytes) -> bytes:
+    return len(body).to_bytes(3) + b"\0\0\0\0\0\x01" + body
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [data_frame(b"x" * 16384), data_frame(b""), data_frame(b"x"), b"\0\0\x08\x06\0\0\0\0\0pingpong"],
+    ids=["long", "empty", "short", "ping"],
+)
+def test_an_endless_response_is_failed(check: CheckRunner, frame: bytes) -> None:
+    def flood(peer: Peer) -> None:
+        peer.send(SETTINGS + b"\0\0\x01\x01\x04\0\0\0\x01\x88")  # status 200
+        while True:
+            peer.send(frame * (65536 // len(frame)))
+
+    with Backend(flood) as backend:
+        verdict = check.leaks_nothing(f"http://{backend.address}", http2=True, contains="hello")
+    assert verdict.outcome == UNEXPECTED_RESPONSE.outcome
+    assert verdict.code in (ReasonCode.UNEXPECTED_RESPONSE, ReasonCode.PROTOCOL_ERROR)  # or HTTP/2's flow control
+
+
+@pytest.mark.parametrize("data", [b"", SETTINGS], ids=["nothing", "settings"])
+def test_an_unresponsive_server_is_failed_at_the_deadline(check: CheckRunner, data: bytes) -> None:
+    with Backend(lambda peer: peer.send(data)) as backend:
+        assert check.times_out(f"http://{backend.address}", "exchange", http2=True) == failed(ReasonCode.TIMEOUT)
+
+
+@pytest.mark.parametrize("response", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100])
+def test_another_protocol_is_failed(check: CheckRunner, response: bytes) -> None:
+    with Backend(sending(response)) as backend:
+        assert check(f"http://{backend.address}", http2=True) == PROTOCOL_ERROR
+
+
+# ---- options
+
+
+def test_a_proxy_is_rejected_for_http(certificate: Certificate) -> None:
+    with pytest.raises(OptionError):
+        make_probe({"url": "http://127.0.0.1", "http2": True, "proxy": "http://proxy:3128"})
+    options = {"http2": True, "proxy": "http://proxy:3128", "ca": str(certificate.certificate)}
+    make_probe({"url": "https://127.0.0.1", **options})
+
+
+def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "svcnode.net.http2", None)
+    monkeypatch.delattr("svcnode.net.http2", raising=False)
+    with pytest.raises(OptionError, match=r"svcnode\[http2\]"):
+        make_probe({"url": "http://127.0.0.1", "http2": True})
+
+
+def test_the_tls_handshake_offers_http2_first(check: CheckRunner, certificate: Certificate) -> None:
+    tls = server_tls(certificate)
+    tls.set_alpn_protocols(["h2"])
+    with Http2Backend(ok, tls=tls) as backend:
+        assert check(f"https://{backend.address}", http2=True, ca=str(certificate.certificate)) == READY
+    assert backend.headers[0][b":scheme"] == b"https"
