@@ -39,6 +39,7 @@ URLS = {
     "exec": "exec:",
     "file": "file:/run/app/done",
     "heartbeat": "heartbeat:",
+    "redis+sentinel": "redis+sentinel://localhost/mymaster",
     "sqlite": "sqlite:/var/lib/ledger.db",
 }
 TLS = "Options of TLS"

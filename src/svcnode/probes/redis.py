@@ -104,9 +104,10 @@ class RedisProbe(LoginProbe[RedisConnection]):
     default_port: ClassVar[int] = 6379
 
     def __post_init__(self) -> None:
-        if self.url.query or not is_database_number(self.database_in_url):
-            raise ProbeError(f"only a database number may follow the host: {self.url.scheme}://host:port/0")
-        if self.database_in_url and self.db is not None:
+        database = self.database_in_url
+        if self.url.query or (database and not (database.isascii() and database.isdigit())):
+            raise ProbeError(f"only a database number may follow {self.database_follows}0")
+        if database and self.db is not None:
             raise OptionError("db", "is also set in the URL; remove one of the two")
         self.credentials()
         self.validate_tls_options(uses_tls=self.uses_tls)
@@ -120,6 +121,10 @@ class RedisProbe(LoginProbe[RedisConnection]):
     @property
     def database_in_url(self) -> str:
         return self.url.path.removeprefix("/")
+
+    @property
+    def database_follows(self) -> str:
+        return f"the host: {self.url.scheme}://host:port/"
 
     @property
     def database(self) -> int:
@@ -273,10 +278,6 @@ class RedisProbe(LoginProbe[RedisConnection]):
         elif not isinstance(exc, CheckError):
             exc = CheckError("the response is not Redis", ReasonCode.PROTOCOL_ERROR)
         return exc.verdict(self.url)
-
-
-def is_database_number(path: str) -> bool:
-    return not path or (path.isascii() and path.isdigit())
 
 
 def server_error(exc: RedisError, other: ReasonCode = ReasonCode.SERVER_ERROR) -> CheckError:

@@ -62,6 +62,10 @@ class RedisSentinelProbe(RedisProbe):
     def database_in_url(self) -> str:
         return self.url.path.removeprefix("/").partition("/")[2]
 
+    @property
+    def database_follows(self) -> str:
+        return "the name of the master: redis+sentinel://host:port/mymaster/"
+
     async def open(self) -> RedisConnection:
         return await self.log_in(self.sentinel_username, self.sentinel_password, 0)
 

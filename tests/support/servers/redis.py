@@ -154,7 +154,7 @@ class RedisServer(RealServer):
 
     @contextmanager
     def storage_full(self) -> Iterator[None]:
-        """Its append-only file is on a full file system; the server loses its data. Skips where it cannot be mounted."""
+        """Its append-only file is on a full file system; the server loses its data. Skips if none can be mounted."""
         disk = self.folder / "disk"
         disk.mkdir(exist_ok=True)
         mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
@@ -202,12 +202,12 @@ class RedisReplica(RedisServer):
 
 
 class RedisMember(RedisServer):
-    """A primary of a `RedisCluster`."""
+    """A primary of a Redis Cluster, once `form_cluster` was called."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.bus_port = free_port()
-        self.other_members: list[RedisMember] = []
+        self.has_joined = False
 
     def options(self) -> dict[str, object]:
         return super().options() | {
@@ -221,7 +221,18 @@ class RedisMember(RedisServer):
         return dict(line.split(":", 1) for line in self.cli("CLUSTER", "INFO").split())["cluster_state"]
 
     def is_ready(self) -> bool:
-        return super().is_ready() and (self.state() == "ok" or not self.other_members)
+        return super().is_ready() and (self.state() == "ok" or not self.has_joined)
+
+
+def form_cluster(members: Sequence[RedisMember]) -> None:
+    """Distribute the slots over running members."""
+    for number, member in enumerate(members):
+        start, end = (CLUSTER_SLOTS * each // len(members) for each in (number, number + 1))
+        assert member.cli("CLUSTER", "ADDSLOTSRANGE", str(start), str(end - 1)) == "OK"
+        assert member.cli("CLUSTER", "MEET", member.host, str(members[0].port), str(members[0].bus_port)) == "OK"
+        member.has_joined = True
+    for member in members:
+        member.wait_until_ready()
 
 
 class RedisCluster:
@@ -235,16 +246,7 @@ class RedisCluster:
             for member in self.members:
                 member.start()
                 member.wait_until_ready()
-            first, *others = self.members
-            for number, member in enumerate(self.members):
-                start, end = (CLUSTER_SLOTS * each // len(self.members) for each in (number, number + 1))
-                assert member.cli("CLUSTER", "ADDSLOTSRANGE", str(start), str(end - 1)) == "OK"
-                member.other_members = [each for each in self.members if each is not member]
-            for other in others:
-                address = (other.host, str(other.port), str(other.bus_port))
-                assert first.cli("CLUSTER", "MEET", *address) == "OK"
-            for member in self.members:
-                member.wait_until_ready()
+            form_cluster(self.members)
         except BaseException:
             self.kill()
             raise
@@ -316,6 +318,14 @@ class RedisSentinel(RealServer):
 
     def master_port(self) -> int:
         return int(self.cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME).split()[1])
+
+    # ---- faults of the master
+
+    def out_of_memory(self) -> AbstractContextManager[None]:
+        return self.master.out_of_memory()
+
+    def writes_paused(self) -> AbstractContextManager[None]:
+        return self.master.writes_paused()
 
     def knows_replicas(self) -> bool:
         return "slaves=0" not in self.cli("INFO", "sentinel")
