@@ -8,7 +8,15 @@ from functools import lru_cache
 from typing import Any, TypedDict
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import REPORTED_POLICY, Impact, Policy, Schedule, Service, validate_threshold
+from svcnode.core.model import (
+    REPORTED_POLICY,
+    Impact,
+    Policy,
+    Schedule,
+    Service,
+    validate_threshold,
+    validate_window,
+)
 from svcnode.core.units import parse_duration_s
 from svcnode.probes import make_probe
 from svcnode.probes.base import Probe
@@ -43,6 +51,9 @@ class CheckOptions(TypedDict, total=False):
     max_latency: Duration
     rise: int
     fall: int
+    window: int
+    max_failures: int
+    recovery_failures: int
     start_period: Duration
     stale_after: Duration
 
@@ -68,6 +79,9 @@ def define(  # noqa: PLR0913  each is a key of the table
     max_latency: Duration | None = None,
     rise: int = 2,
     fall: int = 3,
+    window: int = 10,
+    max_failures: int = 4,
+    recovery_failures: int = 1,
     start_period: Duration = 30.0,
     stale_after: Duration | None = None,
 ) -> Definition:
@@ -78,6 +92,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     # Validated here: they are unused without a probe, and the policy cache does not distinguish True from 1.
     validate_threshold("rise", rise)
     validate_threshold("fall", fall)
+    validate_window(window, max_failures, recovery_failures)
     if isinstance(probe, str | Mapping):
         probe = make_probe(probe)
     if probe is not None and not isinstance(probe, Probe):
@@ -94,7 +109,16 @@ def define(  # noqa: PLR0913  each is a key of the table
     else:
         schedule = _schedule(interval, timeout, transition_interval)
         probe_config = ProbeConfig(probe, schedule, _max_latency_s(max_latency, schedule))
-        policy = _cached_policy(rise, fall, parse_duration_s(start_period), _stale_after_s(stale_after, schedule))
+        policy = _cached_policy(
+            rise=rise,
+            fall=fall,
+            start_period_s=parse_duration_s(start_period),
+            window=window,
+            max_failures=max_failures,
+            recovery_failures=recovery_failures,
+            window_s=window * schedule.interval_s,
+            stale_after_s=_stale_after_s(stale_after, schedule),
+        )
     service = Service(
         id=service_id,
         name=service_id if name is None else name,
@@ -114,11 +138,7 @@ def _parse_unused(*durations: Duration | None) -> None:
 
 # Thousands of services with the same schedule and policy share one object each, which saves memory.
 _cached_schedule = lru_cache(maxsize=256)(Schedule)
-
-
-@lru_cache(maxsize=256)
-def _cached_policy(rise: int, fall: int, start_period_s: float, stale_after_s: float) -> Policy:
-    return Policy(rise=rise, fall=fall, start_period_s=start_period_s, stale_after_s=stale_after_s)
+_cached_policy = lru_cache(maxsize=256)(Policy)
 
 
 def _schedule(interval: Duration, timeout: Duration | None, transition_interval: Duration | None) -> Schedule:

@@ -98,6 +98,43 @@ def test_rise_and_fall_must_be_whole_numbers(probe: Probe | None, options: dict[
         define("db-1", probe=probe, **options)
 
 
+@pytest.mark.parametrize("probe", [None, UnusedProbe()], ids=["reported", "probed"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window": -1},
+        {"window": 1001},
+        {"window": True},
+        {"window": "10"},
+        {"window": 4},
+        {"max_failures": 10},
+        {"max_failures": -1},
+        {"max_failures": 0},
+        {"max_failures": 2.0},
+        {"recovery_failures": 5},
+        {"recovery_failures": None},
+    ],
+    ids=str,
+)
+def test_an_invalid_window_is_refused(probe: Probe | None, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match=next(iter(options))):
+        define("db-1", probe=probe, **options)
+
+
+def test_the_window_is_part_of_the_policy() -> None:
+    policy = define("db-1", probe=UnusedProbe(), interval="5s").service.policy
+    assert (policy.window, policy.max_failures, policy.recovery_failures, policy.window_s) == (10, 4, 1, 50.0)
+    options: dict[str, Any] = {"window": 20, "max_failures": 0, "recovery_failures": 0}
+    policy = define("db-1", probe=UnusedProbe(), **options).service.policy
+    assert (policy.window, policy.max_failures, policy.recovery_failures, policy.window_s) == (20, 0, 0, 200.0)
+    assert define("db-1", probe=UnusedProbe(), window=0).service.policy.window == 0
+
+
+def test_a_service_without_a_probe_has_no_window() -> None:
+    assert define("db-1").service.policy.window == 0
+    assert define("db-1", ttl="10s").service.policy.window == 0
+
+
 def test_a_service_with_a_probe_has_the_documented_defaults() -> None:
     definition = define("db-1", probe=UnusedProbe())
     policy = definition.service.policy

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict
 
 KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 
+THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
 OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m"}
@@ -73,6 +74,9 @@ class DefaultsTable(TypedDict, total=False):
     rise: int
     fall: int
     start_period: str
+    window: int
+    max_failures: int
+    recovery_failures: int
     stale_after: str
 
 

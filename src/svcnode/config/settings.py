@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from svcnode.api.spec import DEFAULT_PREFIX, parse_prefixes
-from svcnode.config.schema import DURATION_KEYS
+from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
 from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import (
@@ -56,7 +56,7 @@ FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
-_POLICY_KEYS = (*DURATION_KEYS, "rise", "fall")
+_POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,9 +387,9 @@ def _policy_options(table: Mapping[str, object], path: KeyPath, source: Source) 
 def _check_policy_option(key: str, value: Any) -> None:  # noqa: ANN401  validation has checked its type
     if key == "impact":
         return  # validation has checked it
-    if key in ("rise", "fall"):
-        if value < 1:
-            raise InvalidValueError(f"must be at least 1 check, not {value}")
+    if key in (*THRESHOLD_KEYS, *WINDOW_KEYS):
+        if value < (least := 1 if key in THRESHOLD_KEYS else 0):
+            raise InvalidValueError(f"must be at least {least} check{'' if least else 's'}, not {value}")
         if value > MAX_THRESHOLD:
             raise InvalidValueError(f"must be at most {MAX_THRESHOLD} checks, not {value}")
     elif not parse_duration_s(value) and key != "start_period":

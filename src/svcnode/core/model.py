@@ -91,6 +91,24 @@ class Evidence(NamedTuple):
     duration_s: float = 0.0
 
 
+def validate_window(window: int, max_failures: int, recovery_failures: int) -> None:
+    for name, value in (
+        ("window", window),
+        ("max_failures", max_failures),
+        ("recovery_failures", recovery_failures),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_THRESHOLD:
+            raise InvalidValueError(f"{name} must be a whole number from 0 to {MAX_THRESHOLD}, not {value!r}")
+    if window and max_failures >= window:
+        raise InvalidValueError(
+            f"max_failures ({max_failures}) must be below window ({window}); window = 0 turns this rule off"
+        )
+    if window and recovery_failures > max_failures:
+        raise InvalidValueError(
+            f"recovery_failures ({recovery_failures}) must be at most max_failures ({max_failures})"
+        )
+
+
 def validate_threshold(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_THRESHOLD:
         raise InvalidValueError(f"{name} must be a whole number from 1 to {MAX_THRESHOLD}, not {value!r}")
@@ -103,6 +121,12 @@ class Policy:
     rise: int = 2
     fall: int = 3
     start_period_s: float = 30.0
+    # A service is unreliable with more than `max_failures` failures among its last `window` checks, until there are at
+    # most `recovery_failures`. Repeated failures count for `window_s`, however many checks follow. 0 turns this off.
+    window: int = 10
+    max_failures: int = 4
+    recovery_failures: int = 1
+    window_s: float = 0.0
     # At most one of the two is set. Evidence older than `stale_after_s` makes the service Initializing; no heartbeat
     # within `ttl_s` makes it Down. If neither is set, a report is valid until the next one.
     stale_after_s: float | None = None
@@ -111,6 +135,7 @@ class Policy:
     def __post_init__(self) -> None:
         validate_threshold("rise", self.rise)
         validate_threshold("fall", self.fall)
+        validate_window(self.window, self.max_failures, self.recovery_failures)
         if self.stale_after_s is not None and self.ttl_s is not None:
             raise InvalidValueError("stale_after and ttl exclude each other; set one of them")
         for name, limit_s in (("stale_after", self.stale_after_s), ("ttl", self.ttl_s)):
@@ -121,7 +146,7 @@ class Policy:
 
 
 # A report of the program takes effect at once, without counting.
-REPORTED_POLICY = Policy(rise=1, fall=1, start_period_s=0.0)
+REPORTED_POLICY = Policy(rise=1, fall=1, start_period_s=0.0, window=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +198,23 @@ class Service:
         validate_multiline(f"description of service {self.id!r}", self.description)
 
 
+class RecentFailures(NamedTuple):
+    """The failures that make a service unreliable. Those of an outage that ended in Down are not among them."""
+
+    failures: int = 0  # a bit for each of the last `window` checks, the newest is bit 0; 1 is a failure
+    # The start of each check that failed together with the one before or after it, within `window_s`. At most one more
+    # than `max_failures`: that is enough to compare.
+    repeated_at_s: tuple[float, ...] = ()
+    is_unreliable: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.failures.bit_count()
+
+
+NO_FAILURES = RecentFailures()
+
+
 class ServiceState(NamedTuple):
     """The state of a service: its status, the reason, and since when.
 
@@ -190,6 +232,8 @@ class ServiceState(NamedTuple):
     last_ready_at_s: float | None = None  # the newest success
     last_evidence_at_s: float | None = None  # the newest evidence with an outcome other than `unknown`
     first_failure_at_s: float | None = None  # when the first of the failures in a row, or of this Down, was known
+    recent_failures: RecentFailures = NO_FAILURES
+    failures_before_run: RecentFailures = NO_FAILURES  # `recent_failures` before the failures in a row began
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """The state machine: evidence changes the state of a service, states determine the health of the node.
 
-Pure functions; the time is a parameter. Two rules hold everywhere:
+Pure functions; the time is a parameter. These rules hold everywhere:
 
 * Only `as_of` expires evidence. It runs before new evidence is applied and whenever a state is read, so clients see
   the same state that the next verdict changes.
 * A service is Up only if its last success is newer than `stale_after_s`. Failures that are still below `fall` do not
   extend this.
+* A service that fails too often, although not `fall` times in a row, is not Up: it is unreliable (`RecentFailures`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import (
+    NO_FAILURES,
     Condition,
     Evidence,
     Health,
     Impact,
     Outcome,
     Policy,
+    RecentFailures,
     Service,
     ServiceState,
     Status,
@@ -58,7 +61,7 @@ def apply_evidence(state: ServiceState, evidence: Evidence, policy: Policy, now_
         case Outcome.UNKNOWN:
             return state
         case Outcome.NOT_READY:
-            return _after_not_ready(state, evidence, now_s)
+            return _after_not_ready(state, evidence, policy, now_s)
         case Outcome.FAILED:
             return _after_failure(state, evidence, policy, now_s)
         case outcome:
@@ -67,56 +70,19 @@ def apply_evidence(state: ServiceState, evidence: Evidence, policy: Policy, now_
 
 def _after_ready(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
     ready_in_a_row = state.ready_in_a_row + 1
-    is_still_down = state.status is Status.DOWN and ready_in_a_row < policy.rise
-    return _with_evidence(
-        state,
-        evidence,
-        now_s,
-        status=Status.DOWN if is_still_down else Status.UP,
-        cause=state if is_still_down else evidence.verdict,
-        ready_in_a_row=ready_in_a_row,
-        last_ready_at_s=evidence.at_s,
-        first_failure_at_s=state.first_failure_at_s if is_still_down else None,
-    )
-
-
-def _after_not_ready(state: ServiceState, evidence: Evidence, now_s: float) -> ServiceState:
-    return _with_evidence(state, evidence, now_s, status=Status.INITIALIZING, cause=evidence.verdict)
-
-
-def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
-    failures_in_a_row = state.failures_in_a_row + 1
-    is_enough = failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy)
-    status = Status.DOWN if is_enough else state.status
-    return _with_evidence(
-        state,
-        evidence,
-        now_s,
-        status=status,
-        # A service that is still Up keeps its reason; otherwise the failure is the reason.
-        cause=state if status is Status.UP else evidence.verdict,
-        failures_in_a_row=failures_in_a_row,
-        first_failure_at_s=now_s if state.first_failure_at_s is None else state.first_failure_at_s,
-    )
-
-
-def _is_in_start_period(state: ServiceState, now_s: float, policy: Policy) -> bool:
-    return state.status is Status.INITIALIZING and now_s - state.registered_at_s < policy.start_period_s
-
-
-def _with_evidence(  # noqa: PLR0913  each is a field
-    state: ServiceState,
-    evidence: Evidence,
-    now_s: float,
-    *,
-    status: Status,
-    cause: ServiceState | Verdict,
-    ready_in_a_row: int = 0,
-    failures_in_a_row: int = 0,
-    last_ready_at_s: float | None = None,
-    first_failure_at_s: float | None = None,
-) -> ServiceState:
-    """Arguments are positional: every check runs this, and keywords take twice as long."""
+    if state.status is Status.DOWN and ready_in_a_row < policy.rise:
+        return state._replace(
+            ready_in_a_row=ready_in_a_row,
+            failures_in_a_row=0,
+            last_ready_at_s=evidence.at_s,
+            last_evidence_at_s=evidence.at_s,
+        )
+    recent = _after_success(state.recent_failures, evidence, policy)
+    if recent.is_unreliable:
+        status, cause = Status.INITIALIZING, _unreliable_verdict(recent, policy)
+    else:
+        status, cause = Status.UP, evidence.verdict
+    # Positional: every check runs this, and keywords take twice as long.
     return ServiceState(
         status,
         cause.reason,
@@ -124,11 +90,105 @@ def _with_evidence(  # noqa: PLR0913  each is a field
         state.since_s if status is state.status else now_s,
         state.registered_at_s,
         ready_in_a_row,
-        failures_in_a_row,
-        state.last_ready_at_s if last_ready_at_s is None else last_ready_at_s,
+        0,
         evidence.at_s,
-        first_failure_at_s,
+        evidence.at_s,
+        None,
+        recent,
     )
+
+
+def _after_not_ready(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
+    return ServiceState(
+        Status.INITIALIZING,
+        evidence.verdict.reason,
+        evidence.verdict.code,
+        state.since_s if state.status is Status.INITIALIZING else now_s,
+        state.registered_at_s,
+        last_ready_at_s=state.last_ready_at_s,
+        last_evidence_at_s=evidence.at_s,
+        recent_failures=_after_success(state.recent_failures, evidence, policy),
+    )
+
+
+def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
+    failures_in_a_row = state.failures_in_a_row + 1
+    before_run = state.failures_before_run if state.failures_in_a_row else state.recent_failures
+    recent = _after_counted_failure(state, evidence, policy)
+    if failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy):
+        status, recent = Status.DOWN, before_run  # this outage is Down, and does not make the service unreliable
+    else:
+        status = Status.INITIALIZING if recent.is_unreliable and state.status is Status.UP else state.status
+    if status is Status.UP:
+        cause: ServiceState | Verdict = state  # a service that is still Up keeps its reason
+    elif status is Status.INITIALIZING and recent.is_unreliable:
+        cause = _unreliable_verdict(recent, policy, evidence.verdict)
+    else:
+        cause = evidence.verdict
+    return ServiceState(
+        status,
+        cause.reason,
+        cause.code,
+        state.since_s if status is state.status else now_s,
+        state.registered_at_s,
+        0,
+        failures_in_a_row,
+        state.last_ready_at_s,
+        evidence.at_s,
+        now_s if state.first_failure_at_s is None else state.first_failure_at_s,
+        recent,
+        before_run,
+    )
+
+
+def _is_in_start_period(state: ServiceState, now_s: float, policy: Policy) -> bool:
+    is_starting = state.status is Status.INITIALIZING and not state.recent_failures.is_unreliable
+    return is_starting and now_s - state.registered_at_s < policy.start_period_s
+
+
+# ---- failures that are not in a row
+
+
+def _after_success(recent: RecentFailures, evidence: Evidence, policy: Policy) -> RecentFailures:
+    """After a check that did not fail."""
+    if recent is NO_FAILURES or not policy.window:
+        return NO_FAILURES
+    failures = recent.failures << 1 & ((1 << policy.window) - 1)
+    repeated_at_s = _within_window(recent.repeated_at_s, evidence.at_s, policy)
+    count = max(failures.bit_count(), len(repeated_at_s))
+    if not count:
+        return NO_FAILURES
+    return RecentFailures(failures, repeated_at_s, recent.is_unreliable and count > policy.recovery_failures)
+
+
+def _after_counted_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> RecentFailures:
+    """Failures count from the first success on, and not while the service is Down."""
+    if not policy.window or state.last_ready_at_s is None or state.status is Status.DOWN:
+        return state.recent_failures if policy.window else NO_FAILURES
+    recent = state.recent_failures
+    failures = (recent.failures << 1 | 1) & ((1 << policy.window) - 1)
+    repeated_at_s = recent.repeated_at_s
+    if state.failures_in_a_row:
+        assert state.last_evidence_at_s is not None, "it was a failure"
+        first_at_s = (state.last_evidence_at_s,) if state.failures_in_a_row == 1 else ()
+        repeated_at_s = (*repeated_at_s, *first_at_s, evidence.at_s)
+    repeated_at_s = _within_window(repeated_at_s, evidence.at_s, policy)
+    is_too_often = max(failures.bit_count(), len(repeated_at_s)) > policy.max_failures
+    return RecentFailures(failures, repeated_at_s, recent.is_unreliable or is_too_often)
+
+
+def _within_window(repeated_at_s: tuple[float, ...], now_s: float, policy: Policy) -> tuple[float, ...]:
+    return tuple(at_s for at_s in repeated_at_s if now_s - at_s < policy.window_s)[-policy.max_failures - 1 :]
+
+
+def _unreliable_verdict(recent: RecentFailures, policy: Policy, failure: Verdict | None = None) -> Verdict:
+    if recent.count >= len(recent.repeated_at_s):
+        reason = f"unreliable: {recent.count} of the last {policy.window} checks failed"
+    else:
+        reason = f"unreliable: short outages in the last {policy.window_s:g} s"
+    if failure is not None and failure.reason:
+        reason += f"; latest: {failure.reason}"
+    return Verdict(Outcome.NOT_READY, reason, ReasonCode.UNRELIABLE)
 
 
 def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
@@ -163,10 +223,14 @@ def _last_seen_at_s(state: ServiceState) -> float:
 
 
 def is_change_pending(state: ServiceState) -> bool:
-    """Whether consecutive results are being counted towards another status."""
+    """Whether results are being counted towards another status.
+
+    After a failure that is until `window` checks have not failed: only quick checks notice that short outages follow
+    each other.
+    """
     match state.status:
         case Status.UP | Status.INITIALIZING:
-            return state.failures_in_a_row > 0
+            return state.failures_in_a_row > 0 or state.recent_failures.failures > 0
         case Status.DOWN:
             return state.ready_in_a_row > 0
         case _:

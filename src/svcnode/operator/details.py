@@ -49,6 +49,7 @@ class ServiceDetails(TypedDict, total=False):
     since_s: float
     first_failure: Json | None  # the first of the failures in a row, or of this Down
     counters: Json
+    unreliable: bool  # too many of the last checks failed, although not enough in a row
     policy: Json
     schedule: Json | None  # None: not probed
     evidence: Json | None  # the latest, of any outcome
@@ -206,7 +207,8 @@ class _DetailsBuilder:
             "since": now.iso(state.since_s),
             "since_s": now.ago_s(state.since_s),
             "first_failure": None if is_fixed else self._time_fields(state.first_failure_at_s),
-            "counters": {"ready_in_a_row": state.ready_in_a_row, "failures_in_a_row": state.failures_in_a_row},
+            "counters": _counters(state),
+            "unreliable": state.recent_failures.is_unreliable,
             "policy": _policy(service.policy),
             "schedule": _schedule(probe_config),
             "evidence": self._evidence(results[0].evidence) if results else None,
@@ -251,10 +253,23 @@ class _RedactionCache(dict[str, str]):
         return result
 
 
+def _counters(state: ServiceState) -> Json:
+    return {
+        "ready_in_a_row": state.ready_in_a_row,
+        "failures_in_a_row": state.failures_in_a_row,
+        "recent_failures": state.recent_failures.count,
+        "repeated_failures": len(state.recent_failures.repeated_at_s),
+    }
+
+
 def _policy(policy: Policy) -> Json:
     return {
         "rise": policy.rise,
         "fall": policy.fall,
+        "window": policy.window,
+        "max_failures": policy.max_failures,
+        "recovery_failures": policy.recovery_failures,
+        "window_s": policy.window_s,
         "start_period_s": policy.start_period_s,
         "stale_after_s": policy.stale_after_s,
         "ttl_s": policy.ttl_s,

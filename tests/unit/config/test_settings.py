@@ -170,7 +170,7 @@ def test_the_defaults_apply_to_the_store(file: Path) -> None:
     service = the_service(file, '[defaults]\ninterval = "500ms"\nfall = 1\nstart_period = "0s"\n')
     assert service.definition.probe_config is not None
     assert service.definition.probe_config.schedule == Schedule(interval_s=0.5, timeout_s=0.25)
-    assert service.definition.service.policy == Policy(fall=1, start_period_s=0.0, stale_after_s=1.75)
+    assert service.definition.service.policy == Policy(fall=1, start_period_s=0.0, stale_after_s=1.75, window_s=5.0)
 
 
 def test_a_node_with_services_does_not_probe_its_store(file: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_service_has_the_values_of_its_table(file: Path) -> None:
     about = service.definition.service
     assert (about.id, about.name, about.description) == ("db-1", "Ledger database", "Holds the ledger")
     assert about.impact is Impact.CRITICAL
-    assert about.policy == Policy(rise=4, fall=5, start_period_s=120.0, stale_after_s=3600.0)
+    assert about.policy == Policy(rise=4, fall=5, start_period_s=120.0, stale_after_s=3600.0, window_s=50.0)
     assert service.definition.probe_config == ProbeConfig(
         SqliteProbe.for_path(Path("/var/lib/ledger.db")), Schedule(interval_s=5.0, timeout_s=1.5)
     )
@@ -243,7 +243,7 @@ def test_a_service_has_the_values_of_its_table(file: Path) -> None:
 def test_a_service_needs_only_an_id_and_a_probe(file: Path) -> None:
     about = the_service(file, '[[services]]\nid = "db"\nprobe = "sqlite:a.db"\n').definition.service
     assert (about.name, about.description, about.impact) == ("db", "", Impact.PARTIAL)
-    assert about.policy == Policy(stale_after_s=33.0)
+    assert about.policy == Policy(stale_after_s=33.0, window_s=100.0)
 
 
 def test_a_service_with_a_fixed_status_is_not_probed(file: Path) -> None:
@@ -333,7 +333,7 @@ def test_variables_and_secret_files_are_inserted(file: Path) -> None:
 def test_a_heartbeat_is_not_probed(file: Path) -> None:
     definition = the_service(file, f'{HTTP}probe = "heartbeat:30s"\ninterval = "1s"\nfall = 7\n').definition
     assert definition.probe_config is None
-    assert definition.service.policy == Policy(rise=1, fall=1, start_period_s=0.0, ttl_s=30.0)
+    assert definition.service.policy == Policy(rise=1, fall=1, start_period_s=0.0, window=0, ttl_s=30.0)
 
 
 EXEC = '[[services]]\nid = "own"\nprobe = "exec:/bin/true"\n'
@@ -622,6 +622,9 @@ ADDRESSES = st.builds(
 POLICIES: dict[str, st.SearchStrategy[Any]] = {
     "rise": COUNTS,
     "fall": COUNTS,
+    "window": st.integers(5, MAX_THRESHOLD),
+    "max_failures": st.integers(1, 4),
+    "recovery_failures": st.integers(0, 1),
     "start_period": DURATIONS,
     "stale_after": st.integers(25, 168).map("{}h".format),  # longer than any interval below
 }
@@ -820,7 +823,8 @@ def _assert_service(service: ServiceSettings, given_text: dict[str, Any], defaul
     assert probe_config is not None
     if given_text["probe"]:
         assert probe_config.probe == make_probe(given_text["probe"], allowed={"allow_exec"})
-    options: dict[str, Any] = {"interval": "10s", "rise": 2, "fall": 3, "start_period": "30s"} | defaults
+    options: dict[str, Any] = {"interval": "10s", "rise": 2, "fall": 3, "start_period": "30s"}
+    options |= {"window": 10, "max_failures": 4, "recovery_failures": 1} | defaults
     options |= {key: value for key, value in given_text.items() if key in SCHEDULES}
     interval_s = seconds(options["interval"])
     assert probe_config.schedule == Schedule(interval_s=interval_s, timeout_s=min(3.0, interval_s / 2))
@@ -832,6 +836,10 @@ def _assert_service(service: ServiceSettings, given_text: dict[str, Any], defaul
         stale_after_s=seconds(options["stale_after"])
         if "stale_after" in options
         else probe_config.schedule.default_stale_after_s,
+        window=options["window"],
+        max_failures=options["max_failures"],
+        recovery_failures=options["recovery_failures"],
+        window_s=options["window"] * interval_s,
     )
 
 

@@ -44,6 +44,9 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_DEFAULTS_TIMEOUT", "3s", ("defaults", "timeout"), "3s"),
     ("SVCNODE_DEFAULTS_RISE", "2", ("defaults", "rise"), 2),
     ("SVCNODE_DEFAULTS_FALL", "3", ("defaults", "fall"), 3),
+    ("SVCNODE_DEFAULTS_WINDOW", "0", ("defaults", "window"), 0),
+    ("SVCNODE_DEFAULTS_MAX_FAILURES", "4", ("defaults", "max_failures"), 4),
+    ("SVCNODE_DEFAULTS_RECOVERY_FAILURES", "1", ("defaults", "recovery_failures"), 1),
     ("SVCNODE_DEFAULTS_START_PERIOD", "30s", ("defaults", "start_period"), "30s"),
     ("SVCNODE_DEFAULTS_STALE_AFTER", "33s", ("defaults", "stale_after"), "33s"),
 ]

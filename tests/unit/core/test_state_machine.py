@@ -305,11 +305,14 @@ def test_an_outage_that_is_over_has_no_first_failure(verdicts: tuple[Verdict, ..
         (((0.0, READY),), False),
         (((0.0, READY), (1.0, FAILED)), True),
         (((0.0, READY), (1.0, FAILED), (2.0, UNKNOWN)), True),
-        (((0.0, READY), (1.0, FAILED), (2.0, READY)), False),
+        (((0.0, READY), (1.0, FAILED), (2.0, READY)), True),
+        (((0.0, READY), (1.0, FAILED), *((2.0, READY),) * 9), True),
+        (((0.0, READY), (1.0, FAILED), *((2.0, READY),) * 10), False),
         (((0.0, READY), (1.0, LOADING)), False),
         (((0.0, FAILED),), True),
         (((0.0, LOADING), (1.0, FAILED)), True),
         (((0.0, FAILED), (1.0, LOADING)), False),
+        (((0.0, FAILED), (1.0, READY)), False),
         (DOWN, False),
         ((*DOWN, (70.0, READY)), True),
         ((*DOWN, (70.0, READY), (71.0, FAILED)), False),
@@ -415,10 +418,16 @@ LIMITS = ("none", "stale_after", "ttl")
 @st.composite
 def policies(draw: st.DrawFn, limits: tuple[str, ...]) -> Policy:
     limit = draw(st.sampled_from(limits))
+    window = draw(st.sampled_from([0, 2, 5, 10]))
+    max_failures = draw(st.integers(0, max(0, min(window - 1, 4))))
     return Policy(
         rise=draw(st.integers(1, 4)),
         fall=draw(st.integers(1, 4)),
         start_period_s=draw(seconds),
+        window=window,
+        max_failures=max_failures,
+        recovery_failures=draw(st.integers(0, max_failures)),
+        window_s=draw(seconds),
         stale_after_s=draw(some_seconds) if limit == "stale_after" else None,
         ttl_s=draw(some_seconds) if limit == "ttl" else None,
     )
@@ -517,7 +526,7 @@ def test_the_status_agrees_with_the_newest_verdict(history: History) -> None:
     for evidence, after in zip(history.evidence, history.states[1:], strict=True):
         match evidence.verdict.outcome:
             case Outcome.READY:
-                assert after.status is not Status.INITIALIZING
+                assert after.status is not Status.INITIALIZING or after.recent_failures.is_unreliable
             case Outcome.NOT_READY:
                 assert after.status is Status.INITIALIZING
             case Outcome.FAILED | Outcome.UNKNOWN:
@@ -617,6 +626,7 @@ def test_the_counts_in_a_row_are_those_of_the_last_outcomes(history: History) ->
 @brief
 @given(histories(("none",)))
 def test_a_change_is_pending_exactly_when_more_of_the_same_results_would_cause_it(history: History) -> None:
+    assume(not history.policy.window)
     counted = [one.verdict for one in history.evidence if one.verdict.outcome is not Outcome.UNKNOWN]
     state, later_s = history.last, history.now_s + history.policy.start_period_s
     for _ in range(max(history.policy.rise, history.policy.fall) if counted else 0):
@@ -628,8 +638,10 @@ def test_a_change_is_pending_exactly_when_more_of_the_same_results_would_cause_i
 @given(histories())
 def test_a_change_is_pending_exactly_when_opposite_results_are_counted(history: History) -> None:
     for state in history.states:
-        against = state.ready_in_a_row if state.status is Status.DOWN else state.failures_in_a_row
-        assert is_change_pending(state) == (against > 0)
+        if state.status is Status.DOWN:
+            assert is_change_pending(state) == (state.ready_in_a_row > 0)
+        else:
+            assert is_change_pending(state) == (state.failures_in_a_row > 0 or state.recent_failures.count > 0)
 
 
 @brief
@@ -663,7 +675,7 @@ def test_the_code_always_belongs_to_the_reason(
         states.append(state)
     states.append(as_of(state, at_s + later_s, policy))
     for state in states:
-        if state.code in {ReasonCode.NO_EVIDENCE, ReasonCode.STALE, ReasonCode.TTL_EXPIRED}:
+        if state.code in {ReasonCode.NO_EVIDENCE, ReasonCode.STALE, ReasonCode.TTL_EXPIRED, ReasonCode.UNRELIABLE}:
             assert not state.reason.startswith("x_")
         else:
             assert state.reason == state.code
@@ -677,7 +689,8 @@ def test_the_code_agrees_with_the_status(history: History, later_s: float) -> No
             case Status.UP:
                 assert state.code == READY.code
             case Status.INITIALIZING:
-                assert state.code in {ReasonCode.NO_EVIDENCE, ReasonCode.STALE, LOADING.code, FAILED.code}
+                expected = {ReasonCode.NO_EVIDENCE, ReasonCode.STALE, LOADING.code, FAILED.code, ReasonCode.UNRELIABLE}
+                assert state.code in expected
             case Status.DOWN:
                 assert state.code in {FAILED.code, ReasonCode.TTL_EXPIRED}
 

@@ -32,6 +32,7 @@ FIELDS = [
         "since_s",
         "first_failure",
         "counters",
+        "unreliable",
         "policy",
         "schedule",
         "evidence",
@@ -89,8 +90,19 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "since": "2027-01-15T08:00:00.000Z",
         "since_s": 0.5,
         "first_failure": None,
-        "counters": {"ready_in_a_row": 0, "failures_in_a_row": 0},
-        "policy": {"rise": 2, "fall": 3, "start_period_s": 30.0, "stale_after_s": 33.0, "ttl_s": None},
+        "counters": {"ready_in_a_row": 0, "failures_in_a_row": 0, "recent_failures": 0, "repeated_failures": 0},
+        "unreliable": False,
+        "policy": {
+            "rise": 2,
+            "fall": 3,
+            "window": 10,
+            "max_failures": 4,
+            "recovery_failures": 1,
+            "window_s": 100.0,
+            "start_period_s": 30.0,
+            "stale_after_s": 33.0,
+            "ttl_s": None,
+        },
         "schedule": {"interval_s": 10.0, "timeout_s": 3.0, "transition_interval_s": 2.0, "max_latency_s": 2.0},
         "evidence": None,
         "last_ready": None,
@@ -114,7 +126,13 @@ def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHar
     harness.record("db", REFUSED, interval_s=2, duration_s=0.0005)
     details = harness.details("db")
     assert details["status"] == "Up"
-    assert details["counters"] == {"ready_in_a_row": 0, "failures_in_a_row": 1}
+    assert details["counters"] == {
+        "ready_in_a_row": 0,
+        "failures_in_a_row": 1,
+        "recent_failures": 1,
+        "repeated_failures": 0,
+    }
+    assert details["first_failure"] == {"at": "2027-01-15T08:00:10.000Z", "age_s": 2.0}
     assert details["evidence"] == {
         "outcome": "failed",
         "code": "connection_refused",
@@ -131,6 +149,13 @@ def test_evidence_has_verdict_code_reason_time_and_duration(harness: OperatorHar
         ("failed", "connection_refused", 2.0, "Up"),
         ("ready", "ok", 12.0, "Up"),
     ]
+
+
+def test_an_unreliable_service_has_its_counts(harness: OperatorHarness) -> None:
+    harness.record("db", READY, *[REFUSED, REFUSED, READY] * 3, interval_s=2)
+    details = harness.details("db")
+    assert (details["status"], details["code"], details["unreliable"]) == ("Initializing", "unreliable", True)
+    assert (details["counters"]["recent_failures"], details["counters"]["repeated_failures"]) == (6, 5)
 
 
 def test_an_unknown_verdict_is_the_latest_evidence_as_well(harness: OperatorHarness) -> None:

@@ -30,6 +30,7 @@ from tests.support.operator_context import OperatorHarness
 from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
 
 FALL, RISE, START_PERIOD = "(fall = 3)", "(rise = 2)", '(start_period = "30s")'
+MAX_FAILURES, RECOVERY_FAILURES = "(max_failures = 4)", "(recovery_failures = 1)"
 STALE_AFTER, TTL = '(stale_after = "33s")', '(ttl = "30s")'
 
 
@@ -66,7 +67,8 @@ def test_a_service_that_is_up_needs_few_lines() -> None:
 def test_one_failure_does_not_take_a_service_down() -> None:
     service = up().record(REFUSED)
     assert service.explain().status is Status.UP
-    assert FALL in service.why[-1]
+    assert FALL in service.why[-2]
+    assert MAX_FAILURES in service.why[-1]
     assert service.changes[0].startswith("2 ")
     assert STALE_AFTER in service.changes[1]
     assert "21 s" in service.changes[1]
@@ -123,6 +125,43 @@ def test_reasons_that_differ_in_numbers_only_are_one_line() -> None:
 def test_the_same_text_with_another_code_is_another_line() -> None:
     other = Verdict.failed(REFUSED.reason, code=ReasonCode.CONNECT_TIMEOUT)
     assert len(up().record(REFUSED, other).why) == len(up().record(REFUSED, REFUSED).why) + 1
+
+
+def test_a_service_that_fails_now_and_then_is_unreliable_and_needs_clean_checks() -> None:
+    service = up().record(*[REFUSED, READY] * 4, REFUSED)
+    assert service.explain().status is Status.INITIALIZING
+    assert MAX_FAILURES in service.why[-1]
+    assert " 5 " in service.why[-1]
+    assert RECOVERY_FAILURES in service.changes[0]
+    assert FALL in service.changes[1]
+    assert service.hints[0] == service.record(READY).hints[0]
+    assert len(service.hints) == 1
+    assert service.wait(0).record(*[READY] * 9).explain().status is Status.UP
+
+
+def test_short_outages_are_counted_for_longer_than_single_failures() -> None:
+    service = up().record(*[REFUSED, REFUSED, *[READY] * 10] * 2, REFUSED, REFUSED)
+    assert service.explain().status is Status.INITIALIZING
+    assert "1 min 40 s" in service.why[-1]
+    assert "1 min 40 s" in service.changes[1]
+
+
+def test_a_service_that_was_unreliable_before_it_was_down_becomes_initializing() -> None:
+    service = up().record(*[REFUSED, READY] * 5, *[REFUSED] * 3, READY)
+    assert service.explain().status is Status.DOWN
+    assert Status.INITIALIZING.value in service.changes[0]
+    assert RECOVERY_FAILURES in service.changes[1]
+
+
+def test_a_node_without_the_rule_can_be_explained() -> None:
+    """An older node."""
+    document = up().record(REFUSED, READY).details()
+    for key in ("window", "max_failures", "recovery_failures", "window_s"):
+        del document["policy"][key]
+    for key in ("recent_failures", "repeated_failures"):
+        del document["counters"][key]
+    del document["unreliable"], document["first_failure"]
+    assert explain_service(document, UTC).status is Status.UP
 
 
 def test_a_failure_after_not_ready_is_counted() -> None:

@@ -95,6 +95,7 @@ function facts(service) {
     ["Maximum latency", schedule?.max_latency_s && `${seconds(schedule.max_latency_s)}; slower is not ready`],
     ["Down after", schedule && `${count(policy.fall, "failure")} in a row; now ${failures}`],
     ["Up after", schedule && `${count(policy.rise, "success", "successes")} in a row; now ${successes}`],
+    ["Unreliable", schedule && policy.window > 0 && unreliableRule(service)],
     ["Stale after", policy.stale_after_s && `${seconds(policy.stale_after_s)} without evidence${timeLeft(service)}`],
     ["Down after", policy.ttl_s && `${seconds(policy.ttl_s)} without a heartbeat${timeLeft(service)}`],
     ["Last success", !isFixed(service) && (service.last_ready ? age(service.last_ready.age_s) : "none yet")],
@@ -105,6 +106,14 @@ function facts(service) {
 
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
 const timeLeft = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${duration(expires)} left`);
+
+function unreliableRule({ policy, counters, unreliable }) {
+  const now = `now ${Math.max(counters.recent_failures, counters.repeated_failures)}`;
+  const limit = (failures) => `${count(failures, "failure")} among ${count(policy.window, "check")}`;
+  return unreliable
+    ? `yes, until at most ${limit(policy.recovery_failures)}; ${now}`
+    : `no; with more than ${limit(policy.max_failures)}; ${now}`;
+}
 
 const timeElement = (at) => element("time", { datetime: at }, dateTime(Date.parse(at)));
 

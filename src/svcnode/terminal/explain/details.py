@@ -42,6 +42,13 @@ class ParsedDetails:
     failures_in_a_row: int
     rise: int
     fall: int
+    window: int  # 0: the rule about failures that are not in a row is off
+    max_failures: int
+    recovery_failures: int
+    window_s: float
+    recent_failures: int
+    repeated_failures: int
+    is_unreliable: bool
     start_period_s: float
     stale_after_s: float | None
     ttl_s: float | None
@@ -119,6 +126,13 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         failures_in_a_row=counters["failures_in_a_row"],
         rise=policy["rise"],
         fall=policy["fall"],
+        window=policy.get("window", 0),  # an older node does not have this rule
+        max_failures=policy.get("max_failures", 0),
+        recovery_failures=policy.get("recovery_failures", 0),
+        window_s=policy.get("window_s", 0.0),
+        recent_failures=counters.get("recent_failures", 0),
+        repeated_failures=counters.get("repeated_failures", 0),
+        is_unreliable=document.get("unreliable", False),
         start_period_s=policy["start_period_s"],
         stale_after_s=policy["stale_after_s"],
         ttl_s=policy["ttl_s"],

@@ -32,9 +32,11 @@ def hint_texts(details: ParsedDetails) -> Iterator[str]:
         yield advice_text(details.code, details)
         return
     if details.last_outcome is Outcome.READY:
-        yield advice_text(ReasonCode.STALE, details) if details.is_stale else "Nothing: the last check succeeded."
+        is_state_bad = details.code in (ReasonCode.STALE, ReasonCode.UNRELIABLE)
+        yield advice_text(details.code, details) if is_state_bad else "Nothing: the last check succeeded."
         return
-    yield from dict.fromkeys(advice_text(code, details) for code in codes_to_fix(details))
+    codes = [*([details.code] if details.code == ReasonCode.UNRELIABLE else []), *codes_to_fix(details)]
+    yield from dict.fromkeys(advice_text(code, details) for code in codes)
     if details.probe is not None:
         yield f"To run the check by hand, on the node's machine: {_probe_command(details.probe, details)}"
 

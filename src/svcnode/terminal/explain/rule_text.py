@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Status
 from svcnode.terminal.explain.durations import format_duration, format_seconds
 
@@ -32,6 +33,8 @@ def rule_texts(details: ParsedDetails) -> Iterator[str]:
             yield from _up_rule(details)
         case Status.INITIALIZING:
             yield _initializing_rule(details)
+            if details.is_unreliable:
+                yield from _unreliable_counts(details)
         case Status.DOWN:
             yield from _down_rule(details)
         case _:
@@ -51,8 +54,10 @@ def _report_rule(details: ParsedDetails) -> str:
 
 
 def _up_rule(details: ParsedDetails) -> Iterator[str]:
-    if details.failures_in_a_row:
-        yield f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
+    if details.recent_failures or details.repeated_failures:
+        if details.failures_in_a_row:
+            yield f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
+        yield from _unreliable_counts(details)
     elif details.previous_status is Status.DOWN:
         yield f"A service that was Down is Up after {_rise_text(details)}."
     elif details.previous_status is Status.INITIALIZING:
@@ -66,6 +71,11 @@ def _initializing_rule(details: ParsedDetails) -> str:
         return (
             f"A result is valid for {_stale_after_text(details)}, and there is no newer one. Without a valid result, a "
             "service is Initializing."
+        )
+    if details.code == ReasonCode.UNRELIABLE:
+        return (
+            "The service works only some of the time: too many of its checks failed, although there were not "
+            f"{_fall_text(details)}."
         )
     if not details.failures_in_a_row:
         return "A service that is not ready is Initializing at once."
@@ -84,7 +94,29 @@ def _down_rule(details: ParsedDetails) -> Iterator[str]:
         rule += f" and the end of the start period of {_start_period_text(details)}"
     yield f"{rule}."
     if details.ready_in_a_row:
-        yield f"The status changes to Up after {_rise_text(details)}; so far: {details.ready_in_a_row}."
+        status = "Initializing" if details.is_unreliable else "Up"
+        yield f"The status changes to {status} after {_rise_text(details)}; so far: {details.ready_in_a_row}."
+    if details.is_unreliable:
+        yield "Before it was Down, the service was unreliable."
+
+
+def _unreliable_counts(details: ParsedDetails) -> Iterator[str]:
+    """The rule, and the counts now. There are two: quick checks follow a failure, and many of them succeed."""
+    limit = f"more than {details.max_failures} (max_failures = {details.max_failures})"
+    yield (
+        f"Of the last {details.window} checks (window = {details.window}), {details.recent_failures} failed; "
+        f"with {limit}, a service is not Up."
+    )
+    if details.repeated_failures:
+        yield (
+            f"In outages of 2 checks or more, {_repeated_count(details)} checks failed within "
+            f"{format_duration(details.window_s)} (window * interval); with {limit}, a service is not Up."
+        )
+
+
+def _repeated_count(details: ParsedDetails) -> str:
+    """A node does not count further than it needs to."""
+    return f"{'at least ' if details.repeated_failures > details.max_failures else ''}{details.repeated_failures}"
 
 
 # ---- what changes the status
@@ -101,12 +133,16 @@ def outlook_texts(details: ParsedDetails) -> Iterator[str]:
         case Status.UP:
             yield _down_condition(details)
         case Status.INITIALIZING:
-            yield "1 successful check changes the status to Up."
+            if details.is_unreliable:
+                yield from _recovery_condition(details)
+            else:
+                yield "1 successful check changes the status to Up."
             yield _down_condition(details)
         case Status.DOWN:
-            yield (
-                _checks_needed(details.rise, details.ready_in_a_row, "successful", f"Up (rise = {details.rise})") + "."
-            )
+            status = f"{'Initializing' if details.is_unreliable else 'Up'} (rise = {details.rise})"
+            yield _checks_needed(details.rise, details.ready_in_a_row, "successful", status) + "."
+            if details.is_unreliable:
+                yield from _recovery_condition(details)
         case _:
             assert_never(details.status)
     yield from _stale_condition(details)
@@ -119,6 +155,18 @@ def _report_outlook(details: ParsedDetails) -> Iterator[str]:
         yield (
             f"Without a report, the status changes to Down in {format_duration(details.expires_in_s)}: a report is "
             f"valid for {_ttl_text(details)}."
+        )
+
+
+def _recovery_condition(details: ParsedDetails) -> Iterator[str]:
+    yield (
+        f"The status changes to Up when at most {details.recovery_failures} of the last {details.window} checks failed "
+        f"(recovery_failures = {details.recovery_failures}); now: {details.recent_failures}."
+    )
+    if details.repeated_failures:
+        yield (
+            f"Failures in outages of 2 checks or more count for {format_duration(details.window_s)}; "
+            f"now: {_repeated_count(details)}."
         )
 
 

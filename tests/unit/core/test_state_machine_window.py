@@ -1,0 +1,405 @@
+"""The rule about failures that are not in a row: short tests, properties, and services that work some of the time."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import (
+    NO_FAILURES,
+    REPORTED_POLICY,
+    Evidence,
+    Outcome,
+    Policy,
+    Schedule,
+    ServiceState,
+    Status,
+    Verdict,
+)
+from svcnode.core.state_machine import initial_state, is_change_pending, next_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SCHEDULE = Schedule()
+# The default policy of a service with a probe.
+POLICY = Policy(stale_after_s=SCHEDULE.default_stale_after_s, window_s=10 * SCHEDULE.interval_s)
+
+READY = Verdict.ready()
+LOADING = Verdict.not_ready("loading", code=ReasonCode.STARTING)
+FAILED = Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
+UNKNOWN = Verdict.unknown("no descriptors", code=ReasonCode.RESOURCE_EXHAUSTED)
+LETTERS = {"S": READY, "F": FAILED, "L": LOADING, "U": UNKNOWN, " ": None}
+
+
+def after(
+    results: str, policy: Policy = POLICY, state: ServiceState | None = None, step_s: float = 10.0
+) -> ServiceState:
+    """The state after these results: success, failure, loading, unknown."""
+    state = initial_state(0.0) if state is None else state
+    now_s = state.last_evidence_at_s or 0.0
+    for letter in results:
+        if verdict := LETTERS[letter]:
+            now_s += step_s
+            state = next_state(state, Evidence(verdict, now_s), policy)
+    return state
+
+
+def is_unreliable(state: ServiceState) -> bool:
+    return (state.status, state.code) == (Status.INITIALIZING, ReasonCode.UNRELIABLE)
+
+
+# ---- the rule
+
+
+def test_four_failures_among_ten_checks_are_tolerated() -> None:
+    assert after("S FS FS FS FS").status is Status.UP
+
+
+def test_a_fifth_failure_among_ten_checks_is_too_many() -> None:
+    state = after("S FS FS FS FS F")
+    assert is_unreliable(state)
+    assert (state.recent_failures.count, state.since_s) == (5, state.last_evidence_at_s)
+    assert FAILED.reason in state.reason
+
+
+def test_failures_that_are_more_than_ten_checks_ago_do_not_count() -> None:
+    assert after("S FS FS FS FS SSS F").status is Status.UP
+
+
+def test_two_failures_of_three_checks_are_too_many() -> None:
+    assert is_unreliable(after("S FFS FFS F"))
+
+
+def test_an_unreliable_service_is_up_again_with_one_failure_among_ten_checks() -> None:
+    state = after("S FS FS FS FS F")
+    state = after("SSSSSSS", state=state)
+    assert is_unreliable(state)
+    assert state.recent_failures.count == 2
+    state = after("S", state=state)
+    assert (state.status, state.code, state.recent_failures.count) == (Status.UP, ReasonCode.OK, 1)
+
+
+def test_an_unreliable_service_keeps_the_time_at_which_it_became_so() -> None:
+    state = after("S FS FS FS FS F")
+    assert after("SFS", state=state).since_s == state.since_s
+
+
+def test_failures_before_the_first_success_do_not_count() -> None:
+    state = after("FF FF FF FF S", step_s=1.0)
+    assert (state.status, state.recent_failures) == (Status.UP, NO_FAILURES)
+
+
+def test_not_ready_is_a_check_that_did_not_fail() -> None:
+    assert after("S FL FL FL FL S").status is Status.UP
+    state = after("S FL FL FL FL F")
+    assert is_unreliable(state)
+
+
+def test_a_service_that_says_that_it_is_not_ready_has_that_reason_also_if_it_is_unreliable() -> None:
+    state = after("S FS FS FS FS F L")
+    assert (state.status, state.code) == (Status.INITIALIZING, LOADING.code)
+    assert is_unreliable(after("S", state=state))
+
+
+def test_unknown_does_not_count() -> None:
+    assert after("S FS FS FS FS UUUUU S").recent_failures == after("S FS FS FS FS S").recent_failures
+
+
+# ---- outages
+
+
+def test_an_outage_does_not_make_a_service_unreliable() -> None:
+    state = after("SSSS FFF FFFF SS")
+    assert (state.status, state.recent_failures) == (Status.UP, NO_FAILURES)
+
+
+def test_outages_after_each_other_do_not_make_a_service_unreliable() -> None:
+    assert after("S FFFSS FFFSS FFFSS FFFSS").status is Status.UP
+
+
+def test_failures_before_an_outage_still_count_after_it() -> None:
+    state = after("S FS FS FS FS FFF SS")
+    assert (state.status, state.recent_failures.count) == (Status.UP, 4)
+    assert is_unreliable(after("F", state=state))
+
+
+def test_a_service_that_was_unreliable_before_an_outage_is_unreliable_after_it() -> None:
+    state = after("S FS FS FS FS FS FFF")
+    assert state.status is Status.DOWN
+    assert is_unreliable(after("SS", state=state))
+
+
+def test_a_long_count_of_failures_makes_a_service_unreliable_and_then_down_and_then_up() -> None:
+    tolerant = Policy(fall=8)
+    state = after("S FFFFF", tolerant)
+    assert is_unreliable(state)
+    state = after("FFF", tolerant, state)
+    assert state.status is Status.DOWN
+    assert after("SS", tolerant, state).status is Status.UP
+
+
+def test_an_unreliable_service_has_no_start_period() -> None:
+    assert after("S FS FS FS FS FFF", step_s=1.0).status is Status.DOWN
+
+
+# ---- failures that the next check repeats
+
+
+def test_repeated_failures_count_for_ten_intervals_however_many_checks_follow() -> None:
+    state = after("S FFSSSSSSSSSS FFSSSSSSSSSS", step_s=2.0)
+    assert (state.status, state.recent_failures.count, len(state.recent_failures.repeated_at_s)) == (Status.UP, 0, 4)
+    state = after("FF", state=state, step_s=2.0)
+    assert is_unreliable(state)
+    assert len(state.recent_failures.repeated_at_s) == 5  # more need not be known
+
+
+def test_repeated_failures_are_forgotten_after_ten_intervals() -> None:
+    state = after("S FFSSSSSSSSSS FFSSSSSSSSSS", step_s=2.0)
+    assert after("SSSSSSSSSS", state=state).recent_failures == NO_FAILURES
+
+
+def test_an_unreliable_service_is_up_again_when_its_short_outages_are_ten_intervals_ago() -> None:
+    state = after("S FFS FFS FF", step_s=2.0)
+    state = after("SSSSSSSSS", state=state)
+    assert is_unreliable(state)  # no failure among the last nine checks, but the outages are 90 s ago
+    assert after("SS", state=state).status is Status.UP
+
+
+def test_single_failures_are_not_repeated_failures() -> None:
+    assert after("S FS FS FS FS").recent_failures.repeated_at_s == ()
+
+
+# ---- other policies
+
+
+def test_without_a_window_the_rule_is_off() -> None:
+    off = Policy(window=0)
+    assert after("S" + "FS" * 50, off).status is Status.UP
+    assert after("S" + "FS" * 50, off).recent_failures is NO_FAILURES
+
+
+def test_a_reload_that_turns_the_rule_off_brings_the_service_up_with_the_next_success() -> None:
+    state = after("S FS FS FS FS F")
+    off = Policy(window=0)
+    assert after("F", off, state).recent_failures is NO_FAILURES
+    assert after("S", off, state).status is Status.UP
+
+
+def test_a_smaller_window_counts_only_its_own_checks() -> None:
+    state = after("S FS FS FS FS")
+    assert after("S", Policy(window=5), state).recent_failures.count == 2
+
+
+def test_reports_of_the_program_are_not_judged_by_the_rule() -> None:
+    assert after("S" + "FS" * 50, REPORTED_POLICY).status is Status.UP
+
+
+# ---- properties
+
+brief = settings(max_examples=100)
+results = st.lists(st.sampled_from("SSFFLU"), max_size=40).map("".join)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    window = draw(st.integers(1, 12))
+    max_failures = draw(st.integers(0, window - 1))
+    return Policy(
+        rise=draw(st.integers(1, 3)),
+        fall=draw(st.integers(1, 4)),
+        start_period_s=0.0,
+        window=window,
+        max_failures=max_failures,
+        recovery_failures=draw(st.integers(0, max_failures)),
+        window_s=draw(st.sampled_from([0.0, 35.0, 100.0])),
+    )
+
+
+def states_of(letters: str, policy: Policy) -> list[ServiceState]:
+    states = [initial_state(0.0)]
+    for letter in letters:
+        states.append(after(letter, policy, states[-1]))
+    return states
+
+
+@brief
+@given(results, policies())
+def test_the_failures_are_those_of_the_last_checks_without_the_outages(letters: str, policy: Policy) -> None:
+    """The same from the whole list of results: a run of failures that ends in Down is removed from it."""
+    counted: list[bool] = []
+    before_run: list[bool] = []
+    for letter, before, state in zip(letters, states_of(letters, policy), states_of(letters, policy)[1:], strict=False):
+        has_been_up = before.last_ready_at_s is not None
+        if letter == "F" and not before.failures_in_a_row:
+            before_run = list(counted)
+        if letter == "F" and has_been_up and before.status is not Status.DOWN:
+            counted.append(True)
+        elif letter == "L" or (letter == "S" and state.status is not Status.DOWN):
+            counted.append(False)
+        if letter == "F" and state.status is Status.DOWN:
+            counted = list(before_run)
+        bits = counted[-policy.window :]
+        assert state.recent_failures.count == sum(bits)
+        assert state.recent_failures.failures == sum(1 << place for place, bit in enumerate(reversed(bits)) if bit)
+
+
+@brief
+@given(results, policies())
+def test_no_service_is_up_with_more_failures_than_allowed(letters: str, policy: Policy) -> None:
+    for state in states_of(letters, policy):
+        recent = state.recent_failures
+        if state.status is Status.UP:
+            assert not recent.is_unreliable
+            assert max(recent.count, len(recent.repeated_at_s)) <= policy.max_failures
+        if state.code == ReasonCode.UNRELIABLE:
+            assert recent.is_unreliable
+
+
+@brief
+@given(results, policies())
+def test_an_unreliable_service_stays_so_until_few_enough_failures_are_left(letters: str, policy: Policy) -> None:
+    for before, state in zip(states_of(letters, policy), states_of(letters, policy)[1:], strict=False):
+        recent = state.recent_failures
+        if before.recent_failures.is_unreliable and not recent.is_unreliable and state.status is not Status.DOWN:
+            assert max(recent.count, len(recent.repeated_at_s)) <= policy.recovery_failures
+
+
+@brief
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=5), policies())
+def test_a_service_that_fails_only_in_outages_is_up_after_each_of_them(
+    outages: list[tuple[int, int]], policy: Policy
+) -> None:
+    state = after("S", policy)
+    for longer, successes in outages:
+        state = after("F" * (policy.fall + longer), policy, state)
+        assert state.status is Status.DOWN
+        state = after("S" * (policy.rise + successes), policy, state)
+        assert (state.status, state.recent_failures) == (Status.UP, NO_FAILURES)
+
+
+@brief
+@given(results, policies())
+def test_enough_successes_bring_every_service_up(letters: str, policy: Policy) -> None:
+    steps = policy.window + policy.rise + math.ceil(policy.window_s / 10.0)
+    state = after("S" * steps, policy, states_of(letters, policy)[-1])
+    assert (state.status, state.recent_failures) == (Status.UP, NO_FAILURES)
+
+
+@brief
+@given(results, policies())
+def test_the_state_is_small_whatever_happens(letters: str, policy: Policy) -> None:
+    for state in states_of(letters, policy):
+        assert state.recent_failures.failures < 1 << policy.window
+        assert len(state.recent_failures.repeated_at_s) <= policy.max_failures + 1
+
+
+# ---- services that work some of the time, checked with the schedule and the policy of the defaults
+
+JITTER = 0.05
+
+
+def share_up(fails_at: Callable[[float], bool], seed: int, *, hours: float = 1.0) -> float:
+    """The share of the time in which the service is Up. A check takes no time."""
+    rng = random.Random(seed)
+    now_s, up_s = rng.uniform(0.0, SCHEDULE.interval_s), 0.0
+    state = next_state(initial_state(0.0), Evidence(READY, now_s), POLICY)
+    began_s, end_s = now_s, now_s + hours * 3600
+    while now_s < end_s:
+        wait_s = SCHEDULE.wait_s(is_change_pending=is_change_pending(state)) * (1 + rng.uniform(-JITTER, JITTER))
+        if state.status is Status.UP:
+            up_s += wait_s
+        now_s += wait_s
+        state = next_state(state, Evidence(FAILED if fails_at(now_s) else READY, now_s), POLICY)
+    return up_s / (now_s - began_s)
+
+
+def mean_share_up(make: Callable[[random.Random], Callable[[float], bool]], *, runs: int, hours: float = 1.0) -> float:
+    return sum(share_up(make(random.Random(seed)), seed, hours=hours) for seed in range(runs)) / runs
+
+
+def crash_loop(up_s: float, down_s: float) -> Callable[[random.Random], Callable[[float], bool]]:
+    """A server that runs for a time, crashes, and is restarted; from any phase."""
+
+    def make(rng: random.Random) -> Callable[[float], bool]:
+        phase_s = rng.uniform(0.0, up_s + down_s)
+        return lambda now_s: (now_s + phase_s) % (up_s + down_s) >= up_s
+
+    return make
+
+
+def round_robin(backends: Iterable[bool]) -> Callable[[random.Random], Callable[[float], bool]]:
+    """A load balancer that sends each request to the next backend; True is a broken one."""
+    is_broken = list(backends)
+
+    def make(rng: random.Random) -> Callable[[float], bool]:
+        requests = rng.randrange(len(is_broken))
+
+        def fails(_now_s: float) -> bool:
+            nonlocal requests
+            requests += 1
+            return is_broken[requests % len(is_broken)]
+
+        return fails
+
+    return make
+
+
+def at_random(failure_rate: float) -> Callable[[random.Random], Callable[[float], bool]]:
+    """Each check fails independently of the others."""
+    return lambda rng: lambda _now_s: rng.random() < failure_rate
+
+
+@pytest.mark.parametrize("backends", [(True, False), (True, True, False)], ids=["one of two", "two of three"])
+def test_a_load_balancer_with_broken_backends_is_not_up(backends: tuple[bool, ...]) -> None:
+    assert mean_share_up(round_robin(backends), runs=10) < 0.01
+
+
+def test_a_crash_loop_of_12_s_up_and_3_s_down_is_not_up() -> None:
+    """Up only until it is noticed: no three checks in a row fail, and only some of the first checks meet the 3 s."""
+    assert mean_share_up(crash_loop(12.0, 3.0), runs=60) < 0.1
+
+
+def test_a_crash_loop_of_6_s_up_and_3_s_down_is_not_up() -> None:
+    assert mean_share_up(crash_loop(6.0, 3.0), runs=20) < 0.05
+
+
+PACKET_LOSS = 0.1
+# The kernel sends the first packet of a connection again after 1 s and after 3 s; a check ends after 3 s.
+CONNECT_FAILURE_RATE = (
+    PACKET_LOSS * (1 - (1 - PACKET_LOSS) ** 2)  # the request is lost, and so is the second one or its answer
+    + (1 - PACKET_LOSS) * PACKET_LOSS * PACKET_LOSS * (1 - (1 - PACKET_LOSS) ** 2)  # only the answers are lost
+)
+
+
+def test_a_tenth_of_the_packets_lost_is_a_fiftieth_of_the_checks_failed() -> None:
+    assert 0.02 < CONNECT_FAILURE_RATE < 0.022
+
+
+def test_a_service_behind_a_network_that_loses_a_tenth_of_the_packets_stays_up() -> None:
+    assert mean_share_up(at_random(CONNECT_FAILURE_RATE), runs=4, hours=24.0) > 0.9999
+
+
+def test_a_service_of_which_a_tenth_of_the_checks_fail_is_hardly_ever_caught() -> None:
+    """Five failures among ten checks are improbable, and so are three pairs of failures in 100 s."""
+    assert sum(math.comb(10, count) * 0.1**count * 0.9 ** (10 - count) for count in range(5, 11)) < 0.002
+    assert mean_share_up(at_random(0.1), runs=4, hours=24.0) > 0.97
+
+
+def test_a_service_that_fails_once_an_hour_stays_up() -> None:
+    assert share_up(lambda now_s: now_s % 3600 < 3.0, seed=1, hours=24.0) == 1.0
+
+
+def test_a_restart_of_a_few_seconds_does_not_take_a_service_out_of_up() -> None:
+    """A deployment: one outage that is shorter than `fall` checks."""
+    assert share_up(lambda now_s: 1000.0 < now_s < 1003.5, seed=1) == 1.0
+
+
+def test_every_outcome_has_a_letter() -> None:
+    assert {verdict.outcome for verdict in LETTERS.values() if verdict} == set(Outcome)
