@@ -314,3 +314,12 @@ print(sorted(before), sorted(kinds & set(sys.modules)))
 def test_no_kind_is_loaded_before_it_is_used() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "[] ['svcnode.probes.tcp']"
+
+
+def test_variables_in_an_option_that_is_a_url_are_percent_encoded() -> None:
+    options = {"max_lag": "5s", "primary": "postgresql://monitor:${WORD}@10.0.0.5/ledger"}
+    probe: Any = make_probe(
+        {"url": "postgresql://monitor@10.0.0.6/ledger", **options}, environ={"WORD": "pass/wörd#?@"}
+    )
+    assert (probe._primary.url.password, probe._primary.url.host) == ("pass/wörd#?@", "10.0.0.5")
+    assert "pass" not in redacted(probe.primary)
