@@ -195,11 +195,19 @@ def test_any_character_of_a_path_may_be_percent_encoded(fetch: Fetch) -> None:
     assert fetch("GET", "/svc/%6eode/services/indexer/he%61lth").code == 503
 
 
-def test_an_encoded_slash_differs_from_a_path_separator(fetch_from: FetchFrom, transport: Transport) -> None:
-    if not transport.keeps_raw_path:
-        pytest.skip("this gateway passes only the decoded path")
+def test_an_id_whose_slashes_a_proxy_decoded_is_found(fetch_from: FetchFrom) -> None:
     response = fetch_from("odd ids")("GET", "/svc/node/services/a/b%20c%25/health")
-    assert response.error == NOT_FOUND
+    assert health_code(response) == CODES[ODD_SERVICE_IDS["a/b c%"].value]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("query", ["", "?version=v9"])
+def test_a_path_with_more_segments_is_not_found_without_such_an_id(
+    fetch_from: FetchFrom, transport: Transport, method: str, query: str
+) -> None:
+    if not transport.keeps_raw_path:
+        pytest.skip("this gateway passes only the decoded path, which is taken for an id")
+    assert fetch_from("odd ids")(method, f"/svc/node/services/a/b/c/health{query}").error == NOT_FOUND
 
 
 # ---- methods

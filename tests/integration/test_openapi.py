@@ -6,15 +6,16 @@ types, headers, bodies, methods and links.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import svcnode
 from tests.support.http_server import running_server
 from tests.support.node_cases import worked_example
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.servers.provision import npm_package, tool
 
 # As partial_status these codes have no body, as errors they have one. A document can describe only one of the two, so
 # Schemathesis does not use them as partial_status.
@@ -76,3 +77,29 @@ def test_the_server_conforms_to_its_openapi_document(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     assert "4 selected / 4 total" in run.stdout
     assert "1 covered / 1 selected / 1 total" in run.stdout
+
+
+DOCUMENT = Path(svcnode.__file__).parent / "api" / "openapi.json"
+REDOCLY_VERSION, SPECTRAL_VERSION = "2.73.0", "6.16.3"
+
+
+def lint(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true", "REDOCLY_TELEMETRY": "off"}
+    return subprocess.run(
+        [tool("node"), *command], cwd=folder, env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_redocly_finds_no_error_in_the_openapi_document(tmp_path: Path) -> None:
+    package = npm_package("@redocly/cli", REDOCLY_VERSION)
+    shutil.copy(DOCUMENT, tmp_path)
+    done = lint(str(package / "bin" / "cli.js"), "lint", "openapi.json", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_spectral_finds_no_error_in_the_openapi_document(tmp_path: Path) -> None:
+    package = npm_package("@stoplight/spectral-cli", SPECTRAL_VERSION)
+    shutil.copy(DOCUMENT, tmp_path)
+    (tmp_path / ".spectral.yaml").write_text('extends: ["spectral:oas"]')
+    done = lint(str(package / "dist" / "index.js"), "lint", "openapi.json", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

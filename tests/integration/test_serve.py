@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.certificates import Certificate, make_certificate
+from tests.support.http_server import RawClient, request
 from tests.support.processes import DEADLINE_S, Agent, Client, Response, connect_unix, has_ipv6, is_listening
 
 ANYWHERE = ("--listen", "127.0.0.1:0")
@@ -231,6 +232,43 @@ def test_name_version_and_prefix_change_for_open_connections(tmp_path: Path) -> 
             assert (identity["node_name"], identity["node_version"]) == ("new", "v2")
 
 
+def test_pages_of_the_listed_origins_may_read_the_endpoints_only(tmp_path: Path) -> None:
+    page, other = "https://status.example.com", "https://other.example.com"
+    config = f'[server]\ncors = ["{page}"]\n' + FIXED
+
+    with (
+        Agent(tmp_path, *ANYWHERE, config=config) as agent,
+        RawClient(socket.create_connection(("127.0.0.1", agent.port))) as client,
+    ):
+
+        def headers(target: str, origin: str) -> dict[str, str]:
+            headers = client.request(request(target, f"Origin: {origin}")).headers
+            return {name.lower(): value for name, value in headers}
+
+        def allowed(target: str, origin: str) -> str | None:
+            return headers(target, origin).get("access-control-allow-origin")
+
+        for _ in range(2):  # the second response is from the cache
+            assert allowed("/svc/node/health", page) == page
+            assert allowed("/svc/node/health", other) is None
+            assert allowed("/svc/node", page) == page
+        assert headers("/svc/node", other)["vary"] == "Origin"
+        assert allowed("/livez", page) is None
+        assert allowed("/details", page) is None
+        agent.reload(config.replace(f'["{page}"]', '"*"'))
+        assert allowed("/svc/node/health", other) == "*"
+        agent.reload(FIXED)
+        assert allowed("/svc/node/health", page) is None
+
+
+def test_the_log_names_every_prefix(tmp_path: Path) -> None:
+    with Agent(tmp_path, *ANYWHERE, config='[server]\nprefix = ["/svc", "/eigen"]\n' + FIXED) as agent:
+        entry = agent.wait_for_event("listening")
+        urls = [f"http://127.0.0.1:{agent.port}/{prefix}/node" for prefix in ("svc", "eigen")]
+        assert entry["url"] == urls[0]
+        assert all(url in entry["message"] for url in urls)
+
+
 def test_addresses_change_while_connections_stay(loop: dict[str, str], tmp_path: Path) -> None:
     with Agent(tmp_path, config='[server]\nlisten = "127.0.0.1:0"\n' + FIXED, environ=loop) as agent:
         before = agent.port
@@ -324,11 +362,11 @@ def test_a_pipe_is_not_read_as_configuration(tmp_path: Path) -> None:
 def test_after_a_reload_with_an_internal_error_the_next_one_applies_the_rest(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "from svcnode.server.server import HttpServer\n"
-        "set_prefixes = HttpServer.set_prefixes\n"
-        "def fail_once(server, prefixes):\n"
-        "    HttpServer.set_prefixes = set_prefixes\n"
+        "set_routing = HttpServer.set_routing\n"
+        "def fail_once(server, prefixes, cors):\n"
+        "    HttpServer.set_routing = set_routing\n"
         "    raise OSError('injected')\n"
-        "HttpServer.set_prefixes = fail_once\n"
+        "HttpServer.set_routing = fail_once\n"
     )
     after = '[node]\nname = "new"\n[server]\nprefix = "/eigen"\n[[services]]\nid = "other"\nstatus = "Down"\n'
     with Agent(tmp_path, *ANYWHERE, config=FIXED, environ={"PYTHONPATH": str(tmp_path)}) as agent:

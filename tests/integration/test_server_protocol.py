@@ -780,7 +780,7 @@ def test_prefixes_can_be_replaced_while_serving(node: Node, loop_name: str) -> N
     with running_server(node, loop_name, prefixes=("/svc", "/eigen")) as server, server.connect() as client:
         sent = [request("/svc/node/health"), request("/eigen/node/health"), request("/other/node/health")]
         assert [client.request(one).code for one in sent * 2] == [206, 206, 404] * 2
-        server.call(lambda: server.server.set_prefixes(("/other",)))
+        server.call(lambda: server.server.set_routing(("/other",), None))
         assert [client.request(one).code for one in sent * 2] == [404, 404, 206] * 2
 
 

@@ -3,6 +3,7 @@
 listeners.py  binds the addresses and mounts the operator surface
 services.py   applies the configured services to the node and logs changes
 signals.py    stop and reload signals
+watchdog.py   ends a process that hangs or is out of memory
 fd_budget.py  limits of connections and concurrent checks, from the limit of file descriptors
 """
 
@@ -18,6 +19,7 @@ from svcnode.agent.fd_budget import allocate_fds
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
+from svcnode.agent.watchdog import Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
 from svcnode.core.text import join_first
 from svcnode.history import History
@@ -57,14 +59,19 @@ def run(settings: Settings, read_settings: Callable[[], Settings], *, ignore_han
 def run_until_complete(serve: Coroutine[None, None, int]) -> int:
     """Run on uvloop if it is installed; returns the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    code = 1
+    code: int | None = None
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(serve)
     except ListenError as exc:
+        code = 1
         log.error("%s", exc, extra={"event": "listen_failed"})  # noqa: TRY400  the text is enough
+    except RuntimeError:
+        if code is None:
+            raise
+        # Otherwise the runner could not start the thread that waits for the idle threads of its executor.
     finally:  # before anything else is written to stderr
-        flush_logs(FORCED_LOG_FLUSH_S if code > 128 else FLUSH_TIMEOUT_S)
+        flush_logs(FORCED_LOG_FLUSH_S if code is not None and code > 128 else FLUSH_TIMEOUT_S)
     return code
 
 
@@ -83,6 +90,7 @@ class Agent:
         self._settings = settings
         self._read_settings = read_settings
         self._signals = Signals(ignore_hangup=ignore_hangup)
+        self._watchdog = Watchdog()
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
         self._process_stats = ProcessStats(started_monotonic_s=self._node.now_s())
         self._delivery_stats = DeliveryStats()
@@ -91,9 +99,12 @@ class Agent:
         self._logs_to_terminal = sys.stderr.isatty()
 
     async def serve(self) -> int:
+        self._watchdog.start()  # until the process ends
         settings = self._settings
         connections, self._max_concurrent_checks = allocate_fds()
-        self._server = HttpServer(self._node, settings.prefixes, ServerLimits(connections=connections))
+        self._server = HttpServer(
+            self._node, settings.prefixes, ServerLimits(connections=connections), cors=settings.cors
+        )
         self._listeners = Listeners(self._server)
         self._stats = CheckStats(self._node)
         self._services = ConfiguredServices(self._node)
@@ -153,6 +164,8 @@ class Agent:
             self._log_started()
             reload_task = asyncio.create_task(self._reload_on_request())
             lag_task = asyncio.create_task(measure_loop_lag(self._process_stats))
+            for task in (reload_task, lag_task):
+                task.add_done_callback(_log_task_error)
             await self._signals.stop_requested.wait()
             reload_task.cancel()
             lag_task.cancel()
@@ -206,8 +219,8 @@ class Agent:
         _check_history_move(old, new)
         bound = self._listeners.open(new)
         await self._listeners.listen(bound, self._context)
-        if new.prefixes != old.prefixes:
-            self._server.set_prefixes(new.prefixes)
+        if (new.prefixes, new.cors) != (old.prefixes, old.cors):
+            self._server.set_routing(new.prefixes, new.cors)
         if (new.node_name, new.node_version) != (old.node_name, old.node_version):
             self._node.set_identity(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
@@ -227,6 +240,7 @@ class Agent:
     async def _shutdown(self) -> int:
         """Drain, finish the requests in flight, stop. A second signal stops the node immediately."""
         drain_s = self._drain_s()
+        self._watchdog.expect_stop(drain_s)
         if self._notifier is not None:
             self._notifier.flush()
         self._node.drain()
@@ -247,6 +261,11 @@ class Agent:
         if self._settings.drain_s is not None:
             return self._settings.drain_s
         return 0.0 if self._logs_to_terminal else DRAIN_S
+
+
+def _log_task_error(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a background task has ended", exc_info=error, extra={"event": "internal_error"})
 
 
 def _history_options(history: HistorySettings | None) -> dict[str, Any]:

@@ -74,8 +74,8 @@ class Listeners:
             mount = self._mounts.setdefault(address, Mount())
             await self._server.listen(sock, bound.tls if address.scheme == "https" else None, mount)
             self._sockets[address] = sock
-            url = bound_url(sock, address, f"{bound.settings.prefixes[0]}/node")
-            log.info("listening on %s", url, extra={"event": "listening", "url": url})
+            urls = [bound_url(sock, address, f"{prefix}/node") for prefix in bound.settings.prefixes]
+            log.info("listening on %s", " and ".join(urls), extra={"event": "listening", "url": urls[0]})
         for address, mount in self._mounts.items():
             self._update_mount(address, mount, bound.settings, context)
 

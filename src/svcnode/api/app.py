@@ -20,7 +20,17 @@ PROXY_HEADERS = frozenset(
 )
 FETCH_METADATA_HEADERS = frozenset({b"sec-fetch-dest", b"sec-fetch-mode", b"sec-fetch-site"})
 # The headers that an application can read. The parser drops all others.
-RETAINED_HEADERS = PROXY_HEADERS | FETCH_METADATA_HEADERS | {b"accept", b"authorization", b"host", b"last-event-id"}
+RETAINED_HEADERS = (
+    PROXY_HEADERS
+    | FETCH_METADATA_HEADERS
+    | {
+        b"accept",
+        b"authorization",
+        b"host",
+        b"last-event-id",
+        b"origin",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

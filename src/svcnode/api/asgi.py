@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
@@ -10,15 +11,16 @@ from svcnode.api.raw_path import path_below
 from svcnode.api.spec import DEFAULT_PREFIX, Request, Response, parse_prefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+    from collections.abc import Sequence
 
     from svcnode.node import Node
 
-    Scope = MutableMapping[str, Any]
-    Message = MutableMapping[str, Any]
-    Receive = Callable[[], Awaitable[Message]]
-    Send = Callable[[Message], Awaitable[None]]
-    AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
+# Defined at run time: Litestar evaluates the annotations of an application that it mounts.
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("svcnode.api")
 

@@ -11,17 +11,20 @@ from svcnode.api import spec
 from svcnode.core.model import Health
 
 if TYPE_CHECKING:
-    from svcnode.api.spec import Handler, NodeView, Request, Response
+    from svcnode.api.spec import Handler, Headers, NodeView, Request, Response
 
 log = logging.getLogger("svcnode.api")
 
+NOT_FOUND_HANDLER = spec.StaticResponse(spec.NOT_FOUND)
 _LIVEZ_RESPONSE = spec.make_response(200)
 
 
-def route(request: Request, prefixes: tuple[str, ...]) -> Handler:
+def route(request: Request, prefixes: tuple[str, ...], cors_headers: Headers = ()) -> Handler:
+    """The handler for a request; the headers are added to the responses of the four endpoints only."""
     unprefixed = _UNPREFIXED_ROUTES.get(request.path)
     if unprefixed is None:
-        return spec.route(request, prefixes)
+        handler = spec.route(request, prefixes)
+        return spec.WithHeaders(handler, cors_headers) if cors_headers and handler != NOT_FOUND_HANDLER else handler
     if request.method not in spec.METHODS:
         return spec.StaticResponse(spec.METHOD_NOT_ALLOWED)
     return unprefixed(request, prefixes)

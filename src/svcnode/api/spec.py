@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -54,13 +54,16 @@ class Request:
     query: bytes = b""
 
 
+Headers = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """A response without `Date`. For HEAD, the server leaves out the body and keeps all headers."""
 
     code: int
     body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: Headers = ()
     cause: Exception | None = field(default=None, compare=False)  # for the log only; never sent
 
 
@@ -161,16 +164,14 @@ class Route:
     is_health: bool = False
 
 
+SERVICE_HEALTH_ROUTE = Route(
+    "/node/services/{service_ID}/health", _service_health, HEALTH_RESPONSES[Health.UNHEALTHY], is_health=True
+)
 ROUTES = (
     Route("/node", _identity, INTERNAL_ERROR),
     Route("/node/health", _node_health, HEALTH_RESPONSES[Health.UNHEALTHY], is_health=True),
     Route("/node/services", _services, INTERNAL_ERROR),
-    Route(
-        "/node/services/{service_ID}/health",
-        _service_health,
-        HEALTH_RESPONSES[Health.UNHEALTHY],
-        is_health=True,
-    ),
+    SERVICE_HEALTH_ROUTE,
 )
 
 
@@ -205,10 +206,17 @@ def respond(view: NodeView, request: Request, prefixes: Sequence[str] = (DEFAULT
 
 def route(request: Request, prefixes: Sequence[str] = (DEFAULT_PREFIX,)) -> Handler:
     """The handler for a request. It does not depend on the state of the node."""
-    match = _find_route(request.path, prefixes)
-    if match is None:
+    segments = split_path(request.path)
+    match = _find_route(segments, prefixes)
+    if match is not None:
+        return _route_endpoint(request, *match)
+    service_id = _id_with_slashes(segments, prefixes)
+    if service_id is None:
         return StaticResponse(NOT_FOUND)
-    matched_route, service_id = match
+    return SlashedIdHandler(service_id, _route_endpoint(request, SERVICE_HEALTH_ROUTE, service_id))
+
+
+def _route_endpoint(request: Request, matched_route: Route, service_id: str | None) -> Handler:
     query = parse_query(request.query)
     if not _are_versions_supported(query.get("version", [])):
         return StaticResponse(VERSION_NOT_FOUND)
@@ -246,6 +254,34 @@ class EndpointHandler:
             return Response(failure.code, failure.body, failure.headers, cause=exc)
 
 
+@dataclass(frozen=True, slots=True)
+class SlashedIdHandler:
+    """The health of a service whose id has slashes that a proxy has decoded; 404 unless such a service exists."""
+
+    service_id: str
+    handler: Handler
+
+    def __call__(self, view: NodeView) -> Response:
+        try:
+            is_registered = view.status(self.service_id) is not None
+        except Exception as exc:  # noqa: BLE001  as above
+            failure = SERVICE_HEALTH_ROUTE.failure
+            return Response(failure.code, failure.body, failure.headers, cause=exc)
+        return self.handler(view) if is_registered else NOT_FOUND
+
+
+@dataclass(frozen=True, slots=True)
+class WithHeaders:
+    """A handler that adds headers to the response of another one."""
+
+    handler: Handler
+    headers: Headers
+
+    def __call__(self, view: NodeView) -> Response:
+        response = self.handler(view)
+        return replace(response, headers=(*response.headers, *self.headers))
+
+
 def parse_query(query: bytes) -> dict[str, list[str]]:
     values: dict[str, list[str]] = {}
     for name, value in parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True):
@@ -266,8 +302,7 @@ def _decode_segment(segment: bytes) -> str | None:
         return None
 
 
-def _find_route(path: bytes, prefixes: Sequence[str]) -> tuple[Route, str | None] | None:
-    segments = split_path(path)
+def _find_route(segments: list[str | None], prefixes: Sequence[str]) -> tuple[Route, str | None] | None:
     for prefix in prefixes:
         for candidate in ROUTES:
             pattern = split_path(prefix + candidate.path)
@@ -277,6 +312,18 @@ def _find_route(path: bytes, prefixes: Sequence[str]) -> tuple[Route, str | None
 
 
 _ID_PARAM = "{service_ID}"
+
+
+def _id_with_slashes(segments: list[str | None], prefixes: Sequence[str]) -> str | None:
+    """Everything between `/services/` and `/health`: some proxies decode `%2F` in a path."""
+    for prefix in prefixes:
+        before, _, after = SERVICE_HEALTH_ROUTE.path.partition(_ID_PARAM)
+        head, tail = split_path(prefix + before)[:-1], split_path(after)[1:]
+        middle = segments[len(head) : -len(tail)]
+        if segments[: len(head)] == head and segments[-len(tail) :] == tail and len(middle) > 1:
+            parts = [part for part in middle if part is not None]
+            return "/".join(parts) if len(parts) == len(middle) else None
+    return None
 
 
 def _matches(pattern: list[str | None], segments: list[str | None]) -> bool:

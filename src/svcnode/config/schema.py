@@ -25,6 +25,7 @@ class TlsTable(TypedDict):
 class ServerTable(TypedDict, total=False):
     listen: str | list[str]
     prefix: str | list[str]
+    cors: str | list[str]
     drain: str
     operator: bool
     operator_listen: str | list[str]
@@ -73,10 +74,10 @@ class DefaultsTable(TypedDict, total=False):
     max_latency: str
     rise: int
     fall: int
-    start_period: str
     window: int
     max_failures: int
     recovery_failures: int
+    start_period: str
     stale_after: str
 
 

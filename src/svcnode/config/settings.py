@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from svcnode.api.cors import CorsPolicy, parse_origins
 from svcnode.api.spec import DEFAULT_PREFIX, parse_prefixes
 from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
 from svcnode.core.address import Address, parse_address
@@ -100,6 +101,7 @@ class Settings:
     listen: tuple[Address, ...]
     listen_set_by: str | None = field(compare=False)  # None: the default
     prefixes: tuple[str, ...]
+    cors: CorsPolicy | None  # None: no page of another origin may read the responses
     drain_s: float | None  # None: the agent chooses
     tls: TlsSettings | None
     operator: OperatorSettings | None
@@ -132,6 +134,8 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         store_path = _store_path(table, state_folder)
     with source.error_context("server", "prefix"):
         prefixes = parse_prefixes(_as_list(server.get("prefix", DEFAULT_PREFIX)))
+    with source.error_context("server", "cors"):
+        cors = parse_origins(_as_list(server["cors"])) if "cors" in server else None
     with source.error_context("server", "drain"):
         drain_s = _drain_s(server["drain"]) if "drain" in server else None
     with source.error_context("server", "listen"):
@@ -150,6 +154,7 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         listen=listen,
         listen_set_by=source.set_by("server", "listen"),
         prefixes=prefixes,
+        cors=cors,
         drain_s=drain_s,
         tls=_tls(server["tls"], source) if "tls" in server else None,
         operator=operator,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from svcnode.api import routing
 from svcnode.api.app import OperatorRequest
-from svcnode.api.spec import INTERNAL_ERROR, NOT_FOUND, Response, StaticResponse, error_response
+from svcnode.api.spec import INTERNAL_ERROR, NOT_FOUND, Response, error_response
 from svcnode.clock import monotonic_s
 from svcnode.server.parser import ParsedRequest, RequestParser
 from svcnode.server.timeouts import TimeoutList
@@ -35,7 +35,6 @@ log = logging.getLogger("svcnode.server")
 
 REQUEST_TIMEOUT = error_response(408, "Request timeout: the request was not received completely in time")
 HANDLER_TIMED_OUT = error_response(503, "Timeout: the server did not complete the response in time")
-NOT_FOUND_HANDLER = StaticResponse(NOT_FOUND)
 
 HANDLER_TIMEOUT_S = 30.0
 MAX_PARSE_BYTES = 4096
@@ -239,7 +238,8 @@ class Connection(asyncio.Protocol):
             or isinstance(parsed.target, OperatorRequest)
         ):
             return
-        if parsed.target.handler != NOT_FOUND_HANDLER:  # the path may exist in the application of another listener
+        # A path that is not found may exist in the application of another listener.
+        if parsed.target.handler != routing.NOT_FOUND_HANDLER:
             self._state.cache.put(raw_request, parsed.target)
 
     def _close_input(self) -> None:

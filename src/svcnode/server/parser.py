@@ -184,7 +184,7 @@ class RequestParser:
         if self._mount.app is not None and self._mount.app.matches(path):
             headers = self._head.headers if authority is None else {**self._head.headers, b"host": authority}
             return OperatorRequest(method, path, query, headers)
-        return self._cache.resolve(method, path, query)
+        return self._cache.resolve(method, path, query, self._head.headers.get(b"origin", b""))
 
     # ---- called by httptools
 

@@ -22,6 +22,8 @@ from svcnode.clock import monotonic_s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from svcnode.api.cors import CorsPolicy
+    from svcnode.api.spec import Headers
     from svcnode.node import Node
 
 MAX_ENTRIES = 1024  # in each dictionary
@@ -58,12 +60,14 @@ class ResponseCache:
         prefixes: tuple[str, ...],
         clock: Callable[[], float] = monotonic_s,
         wall_clock: Callable[[], float] = time.time,
+        cors: CorsPolicy | None = None,
     ) -> None:
         self._node = node
         self._prefixes = prefixes
+        self._cors = cors
         self._clock = clock
         self._wall_clock = wall_clock
-        self._resolved: dict[tuple[str, bytes], ResolvedRequest] = {}
+        self._resolved: dict[tuple[str, bytes, Headers], ResolvedRequest] = {}
         self._requests: dict[bytes, ResolvedRequest] = {}
         self._by_handler: dict[Handler, Response] = {}  # valid until the node changes
         self._by_request: dict[ResolvedRequest, bytes] = {}  # valid until the node or the second changes
@@ -74,8 +78,9 @@ class ResponseCache:
         self._date = ""
         self._date_until_s = 0.0
 
-    def set_prefixes(self, prefixes: tuple[str, ...]) -> None:
+    def set_routing(self, prefixes: tuple[str, ...], cors: CorsPolicy | None) -> None:
         self._prefixes = prefixes
+        self._cors = cors
         for entries in (self._resolved, self._requests, self._by_handler, self._by_request, self._by_raw):
             entries.clear()
         self._last_raw = self._last_response = b""
@@ -100,12 +105,14 @@ class ResponseCache:
                 self._by_raw.clear()
             self._requests[raw_request] = request
 
-    def resolve(self, method: str, path: bytes, query: bytes) -> ResolvedRequest:
-        key = (method, path + b"?" + query)
+    def resolve(self, method: str, path: bytes, query: bytes, origin: bytes = b"") -> ResolvedRequest:
+        """`origin` is the header of that name."""
+        cors_headers = () if self._cors is None else self._cors.headers_for(origin)
+        key = (method, path + b"?" + query, cors_headers)
         resolved = self._resolved.get(key)
         if resolved is None:
             _clear_if_full(self._resolved)
-            handler = routing.route(Request(method, path, query), self._prefixes)
+            handler = routing.route(Request(method, path, query), self._prefixes, cors_headers)
             resolved = self._resolved[key] = ResolvedRequest(handler, is_head=method == "HEAD")
         return resolved
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
+    from svcnode.api.cors import CorsPolicy
     from svcnode.node import Node
 
 log = logging.getLogger("svcnode.server")
@@ -30,13 +31,19 @@ ACCEPT_RETRY_S = 1.0
 class HttpServer:
     """Serves one node on any number of listeners. Create and use it on the thread of the running event loop."""
 
-    def __init__(self, node: Node, prefixes: tuple[str, ...], limits: ServerLimits | None = None) -> None:
-        self.state = ServerState(ResponseCache(node, prefixes), limits or ServerLimits())
+    def __init__(
+        self,
+        node: Node,
+        prefixes: tuple[str, ...],
+        limits: ServerLimits | None = None,
+        cors: CorsPolicy | None = None,
+    ) -> None:
+        self.state = ServerState(ResponseCache(node, prefixes, cors=cors), limits or ServerLimits())
         self._listeners: dict[socket.socket, asyncio.Server | _TlsListener] = {}
         self._next_tick = self.state.loop.call_later(TICK_S, self._tick)
 
-    def set_prefixes(self, prefixes: tuple[str, ...]) -> None:
-        self.state.cache.set_prefixes(prefixes)
+    def set_routing(self, prefixes: tuple[str, ...], cors: CorsPolicy | None) -> None:
+        self.state.cache.set_routing(prefixes, cors)
 
     async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None, mount: Mount | None = None) -> None:
         """Accept connections on a bound socket. The server owns the socket from now on."""

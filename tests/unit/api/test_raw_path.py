@@ -31,6 +31,24 @@ mounts = st.sampled_from(["", "/", "/apps", "/apps/", "/apps/node-7"])
         ("/apps", "/appsvc/node", None, b"/appsvc/node"),
         ("/a/b", "/a/b/svc/node", b"/a/b/svc/node", b"/svc/node"),
         ("", "*", b"*", b"*"),
+        # Litestar: the mount is removed from the path only, and a slash is added.
+        ("", "svc/node/", b"/svc/node", b"/svc/node"),
+        ("", "/svc/node/", b"/status/svc/node", b"/svc/node"),
+        ("", "/svc/node/", b"/status/svc/node/", b"/svc/node/"),
+        (
+            "",
+            "/svc/node/services/a/b/health/",
+            b"/status/svc/node/services/a%2Fb/health",
+            b"/svc/node/services/a%2Fb/health",
+        ),
+        # cheroot: an encoded slash stays encoded in the path.
+        (
+            "",
+            "/svc/node/services/a%2Fb c/health",
+            b"/svc/node/services/a%2fb%20c/health",
+            b"/svc/node/services/a%2fb%20c/health",
+        ),
+        ("", "/svc/node", b"/other/path", b"/svc/node"),
     ],
 )
 def test_only_the_mount_is_removed(mount: str, path: str, raw_path: bytes | None, below: bytes) -> None:

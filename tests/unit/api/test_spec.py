@@ -359,6 +359,59 @@ def test_a_segment_that_is_not_a_valid_id_is_an_unknown_service(node: Node, segm
     assert get(node, b"/svc/node/services/" + segment + b"/health") == spec.SERVICE_NOT_FOUND
 
 
+# ---- ids whose slashes were decoded
+
+
+@pytest.fixture
+def node_with_slashes() -> Node:
+    node = Node("validator-7", version="v1")
+    for service_id in ("a/b", "a/health", "db"):
+        node.register(service_id, name=service_id, description="").up()
+    return node
+
+
+@pytest.mark.parametrize("segments", [b"a/b", b"a%2Fb", b"a/health", b"%61/b"])
+def test_everything_between_services_and_health_is_an_id_if_it_exists(node_with_slashes: Node, segments: bytes) -> None:
+    assert get(node_with_slashes, b"/svc/node/services/" + segments + b"/health").code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"/svc/node/services/a/c/health",
+        b"/svc/node/services/a/%FF/health",
+        b"/svc/node/services/db/health/health",
+        b"/svc/node/services/a/b/other",
+        b"/svc/node/a/b/health",
+    ],
+)
+@pytest.mark.parametrize(("method", "query"), [("GET", b""), ("POST", b""), ("GET", b"version=v9")])
+def test_other_long_paths_are_not_found(node_with_slashes: Node, path: bytes, method: str, query: bytes) -> None:
+    assert get(node_with_slashes, path, query, method=method) == spec.NOT_FOUND
+
+
+@pytest.mark.parametrize(("method", "query", "code"), [("POST", b"", 405), ("GET", b"version=v9", 404)])
+def test_an_id_with_decoded_slashes_has_the_rules_of_its_endpoint(
+    node_with_slashes: Node, method: str, query: bytes, code: int
+) -> None:
+    response = get(node_with_slashes, b"/svc/node/services/a/b/health", query, method=method)
+    assert (response.code, response) == (code, get(node_with_slashes, HEALTH, query, method=method))
+
+
+def test_an_internal_error_while_a_long_path_is_resolved_is_503() -> None:
+    response = get(BrokenView(), b"/svc/node/services/a/b/health")
+    assert (response.code, response.body, response.cause) == (503, b"", CAUSE)
+
+
+# ---- added headers
+
+
+def test_headers_can_be_added_to_a_response(node: Node) -> None:
+    handler = spec.WithHeaders(spec.route(Request("GET", HEALTH)), (("Vary", "Origin"),))
+    plain, response = respond(node, Request("GET", HEALTH)), handler(node)
+    assert response == Response(plain.code, plain.body, (*plain.headers, ("Vary", "Origin")))
+
+
 # ---- internal errors
 
 

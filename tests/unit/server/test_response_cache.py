@@ -257,7 +257,7 @@ def test_equal_requests_resolve_to_the_same_object(cache: ResponseCache) -> None
 
 def test_new_prefixes_replace_everything_stored(warm_cache: ResponseCache, clocks: Clocks) -> None:
     assert code_of(get(warm_cache, clocks)) == 200
-    warm_cache.set_prefixes(("/eigen",))
+    warm_cache.set_routing(("/eigen",), None)
     assert warm_cache.get(RAW, clocks.monotonic()) is None
     for prefix, code in ((b"/svc", 404), (b"/eigen", 200)):
         assert warm_cache.current_response(warm_cache.resolve("GET", prefix + b"/node/health", b"")).code == code

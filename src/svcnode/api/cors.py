@@ -1,0 +1,48 @@
+"""CORS: which web pages of other origins may read the responses of the four endpoints.
+
+The responses are public, so a page needs no credentials and a plain GET needs no preflight request.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from svcnode.core.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from svcnode.api.spec import Headers
+
+ANY_ORIGIN = "*"
+# As browsers send it: lower case, without a path, a user name or a default port.
+_ORIGIN_PATTERN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[0-9]{1,5})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CorsPolicy:
+    origins: frozenset[str]
+
+    def headers_for(self, origin: bytes) -> Headers:
+        """The headers of a response to a request with this `Origin` header, which may be empty."""
+        if ANY_ORIGIN in self.origins:
+            return (("Access-Control-Allow-Origin", ANY_ORIGIN),)
+        text = origin.decode("latin-1")
+        allowed = (("Access-Control-Allow-Origin", text),) if text in self.origins else ()
+        return (*allowed, ("Vary", "Origin"))
+
+
+def parse_origins(origins: Sequence[str]) -> CorsPolicy:
+    if not origins:
+        raise InvalidValueError('needs at least one origin such as "https://status.example.com", or "*" for all')
+    if ANY_ORIGIN in origins and len(origins) > 1:
+        raise InvalidValueError('"*" allows all origins; remove the others, or remove "*"')
+    for origin in origins:
+        if origin != ANY_ORIGIN and not _ORIGIN_PATTERN.fullmatch(origin):
+            raise InvalidValueError(
+                f'"{origin}" is not an origin; expected scheme, host and port only, in lower case, such as '
+                '"https://status.example.com"'
+            )
+    return CorsPolicy(frozenset(origins))

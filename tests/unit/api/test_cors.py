@@ -1,0 +1,74 @@
+"""Which origins may read responses."""
+
+from __future__ import annotations
+
+import pytest
+
+from svcnode.api import routing
+from svcnode.api.cors import parse_origins
+from svcnode.api.spec import Request
+from svcnode.core.errors import InvalidValueError
+from svcnode.node import Node
+
+PAGE = "https://status.example.com"
+ALLOWED = ("Access-Control-Allow-Origin", PAGE)
+VARY = ("Vary", "Origin")
+
+
+def test_every_origin_gets_the_same_header_with_a_star() -> None:
+    policy = parse_origins(["*"])
+    for origin in (b"", PAGE.encode(), b"null"):
+        assert policy.headers_for(origin) == (("Access-Control-Allow-Origin", "*"),)
+
+
+@pytest.mark.parametrize(
+    "origin", [b"", b"null", b"https://other.example.com", b"https://status.example.com, x", b"\xff"]
+)
+def test_another_origin_is_not_allowed(origin: bytes) -> None:
+    assert parse_origins([PAGE]).headers_for(origin) == (VARY,)
+
+
+def test_a_listed_origin_is_allowed_and_caches_must_distinguish_it() -> None:
+    assert parse_origins([PAGE, "http://localhost:3000"]).headers_for(PAGE.encode()) == (ALLOWED, VARY)
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        [],
+        ["*", PAGE],
+        [f"{PAGE}/"],
+        ["status.example.com"],
+        ["HTTPS://status.example.com"],
+        ["https://*.example.com"],
+        ["null"],
+        [f"{PAGE}\r\nX: y"],
+    ],
+)
+def test_an_invalid_origin_is_rejected(origins: list[str]) -> None:
+    with pytest.raises(InvalidValueError):
+        parse_origins(origins)
+
+
+@pytest.mark.parametrize(
+    ("path", "has_header"),
+    [
+        (b"/svc/node", True),
+        (b"/svc/node/health", True),
+        (b"/svc/node/services", True),
+        (b"/svc/node/services/none/health", True),
+        (b"/svc/other", False),
+        (b"/livez", False),
+        (b"/readyz", False),
+        (b"/openapi.json", False),
+    ],
+)
+def test_only_the_four_endpoints_have_the_headers(path: bytes, has_header: bool) -> None:
+    response = routing.route(Request("GET", path), ("/svc",), (VARY,))(Node("n", version="v1"))
+    assert (VARY in response.headers) is has_header
+
+
+def test_an_error_of_an_endpoint_has_the_headers() -> None:
+    node = Node("n", version="v1")
+    for request in (Request("GET", b"/svc/node", b"version=v9"), Request("POST", b"/svc/node")):
+        assert VARY in routing.route(request, ("/svc",), (VARY,))(node).headers
