@@ -46,7 +46,7 @@ from tests.support.servers.memcached import MemcachedServer
 from tests.support.servers.nats import NatsServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import RabbitServer
-from tests.support.servers.redis import RedisServer
+from tests.support.servers.redis import RedisSentinel, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,9 +62,26 @@ KINDS = [entry.kind for entry in CATALOG]
 BY_KIND = {entry.kind: entry for entry in CATALOG}
 HTTP_KINDS = ["etcd", "ethereum", "beacon", "ipfs", "node"]
 
+
+class SentinelOfItsOwnMaster(RedisSentinel):
+    """Starts its master too."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "sentinel", RedisServer(folder / "master"))
+
+    def start(self) -> None:
+        self.master.__enter__()
+        super().start()
+
+    def kill(self) -> None:
+        super().kill()
+        self.master.kill()
+
+
 # etcd reports its health without a login even if it requires one for data.
 OPEN: dict[str, Callable[[Path], RealServer]] = {
     "redis": RedisServer,
+    "sentinel": SentinelOfItsOwnMaster,
     "memcached": MemcachedServer,
     "etcd": lambda folder: EtcdServer(folder, requires_auth=True),
     "ethereum": GanacheServer,

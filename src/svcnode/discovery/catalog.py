@@ -10,6 +10,7 @@ from svcnode.discovery.fingerprint import (
     MEMCACHED_VERSION,
     POSTGRESQL_SSL_REQUEST,
     REDIS_PING,
+    SENTINEL_MASTERS,
     BannerFingerprint,
     Fingerprint,
     HttpFingerprint,
@@ -24,6 +25,7 @@ from svcnode.discovery.fingerprint import (
     is_node,
     is_postgresql,
     is_redis,
+    is_sentinel,
 )
 
 if TYPE_CHECKING:
@@ -88,6 +90,15 @@ CATALOG = (
         url="redis://{address}",
         login_url="redis://:${REDIS_PASSWORD}@{address}",
         aliases=("valkey",),
+    ),
+    CatalogEntry(
+        kind="sentinel",
+        title="Redis Sentinel",
+        article="a",
+        ports=(26379,),
+        fingerprint=BannerFingerprint(is_sentinel, SENTINEL_MASTERS),
+        url="redis+sentinel://{address}/mymaster",  # the name in every example
+        login_url="redis+sentinel://:${REDIS_PASSWORD}@{address}/mymaster",
     ),
     CatalogEntry(
         kind="memcached",

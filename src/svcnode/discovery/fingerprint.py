@@ -23,6 +23,7 @@ MAX_BANNER_BYTES = 4096  # all protocols here need far fewer
 
 POSTGRESQL_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 REDIS_PING = b"*1\r\n$4\r\nPING\r\n"
+SENTINEL_MASTERS = b"*2\r\n$8\r\nSENTINEL\r\n$7\r\nMASTERS\r\n"
 MEMCACHED_VERSION = b"version\r\n"
 AMQP_PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
@@ -108,6 +109,8 @@ is_redis = begins_with(
     b"-ERR max number of clients",
     b"-ERR operation not permitted",
 )
+# A list of masters, which another Redis server refuses: it does not know the command.
+is_sentinel = begins_with(b"*")
 is_memcached = begins_with(b"VERSION ")
 is_nats = begins_with(b"INFO {")
 

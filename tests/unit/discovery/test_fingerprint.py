@@ -19,6 +19,7 @@ from svcnode.discovery.fingerprint import (
     is_node,
     is_postgresql,
     is_redis,
+    is_sentinel,
 )
 
 MARIADB = b"[\x00\x00\x00\x0a5.5.5-10.11.6-MariaDB-0+deb12u1\x00" + bytes(40)
@@ -42,6 +43,7 @@ PROTOCOLS: dict[str, tuple[Matcher, list[bytes]]] = {
             b"-ERR max number of clients reached\r\n",
         ],
     ),
+    "sentinel": (is_sentinel, [b"*1\r\n*40\r\n$4\r\nname\r\n", b"*0\r\n"]),
     "memcached": (is_memcached, [b"VERSION 1.6.18\r\n"]),
     "amqp": (is_amqp, [START]),
     "nats": (is_nats, [b'INFO {"server_id":"N"} \r\n']),
