@@ -49,7 +49,13 @@ SHARED = {HTTP: "headers", "Options of connections": "reuse", "Options of loggin
 # Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
 # Options that cannot be combined with the other ones, such as a token with a user name.
-SEPARATE = {"nats": ("token", "credentials_file"), "postgres": ("write",), "postgresql": ("write",), "disk": ("read_only",)}
+SEPARATE = {
+    "nats": ("token", "credentials_file"),
+    "postgres": ("write",),
+    "postgresql": ("write",),
+    "disk": ("read_only",),
+    "http": ("http2",),  # not with proxy
+}
 
 
 def blocks(page: Path, language: str) -> list[str]:
