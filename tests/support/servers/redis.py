@@ -161,6 +161,7 @@ class RedisServer(RealServer):
         if subprocess.run(mount, capture_output=True, check=False).returncode:
             pytest.skip("a file system cannot be mounted here")
         try:
+            self.cli("FLUSHALL")
             assert self.cli("CONFIG", "SET", "dir", str(disk), "appendonly", "yes") == "OK", self.log_tail()
             wait_until(lambda: "aof_rewrite_in_progress:0" in self.cli("INFO", "persistence"), "rewritten")
             self.cli("EVAL", "redis.call('SET', 'large', string.rep('x', 200000))", "0")
