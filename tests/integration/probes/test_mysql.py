@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
-import threading
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,20 +16,22 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome
 from svcnode.probes import make_probe
+from svcnode.probes.run import run_check
 from tests.support.backends import Backend, Peer, close, closed_port, reset, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate
-from tests.support.http_server import becomes_true
+from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
     assert_missing_ca_is_unknown,
     assert_no_leaks_when_cancelled,
     assert_reconnects_after_timeout,
 )
-from tests.support.servers.base import ToolError, wait_until
+from tests.support.servers.base import wait_until
 from tests.support.servers.mariadb import (
     PASSWORD,
     REPLICATION_PASSWORD,
     REPLICATION_USER,
     USER,
+    GaleraMember,
     MariaDbReplica,
     MariaDbServer,
 )
@@ -53,12 +54,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from svcnode.core.model import Verdict
     from tests.integration.probes.conftest import CheckRunner, FakeResolver
 
 AUTH_FAILED = failed(ReasonCode.AUTH_FAILED)
 PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
+NO_QUORUM = not_ready(ReasonCode.NO_QUORUM)
 READ_ONLY = not_ready(ReasonCode.READ_ONLY)
 STOPPED = not_ready(ReasonCode.REPLICATION_STOPPED)
+STORAGE_FULL = not_ready(ReasonCode.STORAGE_FULL)
+SYNCING = not_ready(ReasonCode.SYNCING)
 TIMEOUT = failed(ReasonCode.TIMEOUT)
 WRONG_ROLE = not_ready(ReasonCode.WRONG_ROLE)
 OPENING = ["connect", "log in", "exchange"]
@@ -214,10 +219,49 @@ def test_another_role_is_not_ready(check: CheckRunner, server: MariaDbServer, re
 def test_a_read_only_primary_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
     server.set_read_only(True)
     try:
-        assert check(server.url) == READY
+        assert check(server.url) == check(server.url, max_lag="1s") == READ_ONLY
         assert check(server.url, role="primary") == READ_ONLY
+        assert check(server.url, role="replica") == WRONG_ROLE
     finally:
         server.set_read_only(False)
+
+
+def test_a_replica_may_be_read_only(check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica) -> None:
+    assert check(replica.url) == READY
+
+
+def test_without_the_privilege_a_read_only_server_is_a_replica_while_its_replication_runs(
+    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
+) -> None:
+    server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
+    catch_up(replica)
+    url = f"mysql://poor:poor-password@127.0.0.1:{replica.port}"
+    assert check(url) == READY
+    replica.sql("STOP SLAVE")
+    try:
+        assert check(url) == READ_ONLY
+        assert check(replica.url) == READY
+    finally:
+        replica.sql("START SLAVE")
+        wait_until(replica.is_following, "following again")
+
+
+@pytest.mark.parametrize(("role", "expected"), [("", READ_ONLY), ("primary", READ_ONLY), ("replica", READY)])
+def test_a_server_whose_storage_is_read_only_can_only_be_a_replica(
+    check: CheckRunner, role: str, expected: ExpectedVerdict
+) -> None:
+    """As a reader of Aurora, whose replication SQL does not show."""
+    reader = result([b"read_only", b"innodb_read_only"], [b"0", b"1"])
+    server = RogueServer(answers=[reader, NO_STATUS, result([b"Connection_name"])])
+    with Backend(server) as backend:
+        assert check(f"mysql://me@{backend.address}", **({"role": role} if role else {})) == expected
+
+
+def test_a_server_without_these_variables_is_ready(check: CheckRunner) -> None:
+    """A server that only speaks the protocol of MySQL."""
+    answers = [packet(1, error(1193)), result([b"1"], [b"1"]), NO_STATUS]
+    with Backend(RogueServer(answers=answers)) as backend:
+        assert check(f"mysql://me@{backend.address}") == READY
 
 
 @pytest.mark.parametrize("what", ["SLAVE", "SLAVE IO_THREAD", "SLAVE SQL_THREAD"])
@@ -239,29 +283,12 @@ def test_a_replica_that_is_too_far_behind_is_not_ready(
 ) -> None:
     server.sql("CREATE TABLE IF NOT EXISTS ledger.late (x INT)")
     catch_up(replica)
-    with replica_locked(replica, "ledger.late"):
+    with replica.session("LOCK TABLES ledger.late WRITE"):
         server.sql("INSERT INTO ledger.late VALUES (1)")
         wait_until(lambda: check(replica.url, max_lag="500ms") == not_ready(ReasonCode.LAGGING), "behind")
         assert check(replica.url, role="replica", max_lag="1h") == READY
     catch_up(replica)
     assert check(replica.url, max_lag="500ms") == READY
-
-
-@contextmanager
-def replica_locked(server: MariaDbServer, table: str) -> Iterator[None]:
-    def hold() -> None:
-        with suppress(ToolError):  # the connection is killed
-            server.sql(f"LOCK TABLES {table} WRITE; DO SLEEP(60)")
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    find = "SELECT id FROM information_schema.processlist WHERE state = 'User sleep'"
-    try:
-        wait_until(lambda: server.sql(find) != "", "locked")
-        yield
-    finally:
-        server.sql(f"KILL {server.sql(find)}")
-        holder.join()
 
 
 def catch_up(replica: MariaDbReplica) -> None:
@@ -351,6 +378,285 @@ def test_a_missing_privilege_is_failed_and_the_reason_names_it(check: CheckRunne
         verdict = check(url, **options)
         assert verdict == PERMISSION_DENIED
         assert "SLAVE MONITOR" in verdict.reason
+
+
+# ---- query and write
+
+
+def test_a_query_that_returns_true_is_ready(check: CheckRunner, server: MariaDbServer) -> None:
+    for query in ("SELECT TRUE", "SELECT 2 > 1", "SELECT COUNT(*) < 100 FROM information_schema.tables WHERE 1 = 0"):
+        assert check(server.url, query=query) == READY
+    assert check.steps(server.url, query="SELECT 1")[-1] == ("exchange", "", True)
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("SELECT FALSE", ReasonCode.UNEXPECTED_RESPONSE),
+        ("SELECT NULL", ReasonCode.UNEXPECTED_RESPONSE),
+        ("SELECT 2", ReasonCode.UNEXPECTED_RESPONSE),
+        ("SELECT '1'", ReasonCode.UNEXPECTED_RESPONSE),
+        ("SELECT 1 WHERE FALSE", ReasonCode.UNEXPECTED_RESPONSE),
+        ("DO 1", ReasonCode.UNEXPECTED_RESPONSE),
+        ("SELECT 1 FROM no_such_table", ReasonCode.NOT_FOUND),
+        ("SELECT no_such_column", ReasonCode.BAD_REQUEST),
+        ("SELECT no_such_function()", ReasonCode.BAD_REQUEST),
+        ("SELECT", ReasonCode.BAD_REQUEST),
+        ("SELECT 1; SELECT 1", ReasonCode.BAD_REQUEST),
+        ("SELECT User FROM mysql.global_priv", ReasonCode.PERMISSION_DENIED),
+    ],
+)
+def test_any_other_result_of_a_query_is_failed(
+    check: CheckRunner, server: MariaDbServer, query: str, code: ReasonCode
+) -> None:
+    assert check(server.url, query=query) == failed(code)
+
+
+def test_a_query_cannot_write(check: CheckRunner, server: MariaDbServer) -> None:
+    server.sql("CREATE OR REPLACE TABLE ledger.precious (x INT); INSERT INTO ledger.precious VALUES (1)")
+    for query in ("DELETE FROM precious", "DROP TABLE precious", "COMMIT; DELETE FROM precious"):
+        assert check(server.url, query=query) == failed(ReasonCode.BAD_REQUEST)
+    assert server.sql("SELECT COUNT(*) FROM ledger.precious") == "1"
+
+
+def test_a_query_that_hangs_is_ended_at_the_deadline(check: CheckRunner, server: MariaDbServer) -> None:
+    assert check.times_out(server.url, "exchange", query="SELECT SLEEP(600)") == TIMEOUT
+    assert becomes_true(lambda: not clients(server))
+
+
+def test_a_write_is_committed(check: CheckRunner, server: MariaDbServer) -> None:
+    server.create_write_table()
+    server.sql("CREATE TABLE IF NOT EXISTS ledger.`own ``name` LIKE ledger.svcnode_write")
+    for name in (True, "own `name", "ledger.own `name"):
+        assert check(server.url, write=name) == READY
+    assert server.sql("SELECT COUNT(*) > 0 FROM ledger.svcnode_write") == "1"
+    assert server.sql("SELECT COUNT(*) > 0 FROM ledger.`own ``name`") == "1"
+    assert check.steps(server.url, write=True)[-2:] == [("write", "", True), ("exchange", "", True)]
+
+
+def test_a_write_is_committed_if_the_server_does_not_commit_automatically(
+    check: CheckRunner, server: MariaDbServer
+) -> None:
+    server.create_write_table()
+    server.sql("DELETE FROM ledger.svcnode_write; SET GLOBAL autocommit = 0")
+    try:
+        assert check(server.url, write=True) == READY
+    finally:
+        server.sql("SET GLOBAL autocommit = 1")
+    assert server.sql("SELECT COUNT(*) FROM ledger.svcnode_write") == "1"
+
+
+def test_a_write_needs_only_three_privileges(check: CheckRunner, server: MariaDbServer) -> None:
+    server.create_write_table()
+    server.sql(
+        """
+        CREATE OR REPLACE USER writer IDENTIFIED BY 'writer-password';
+        GRANT SELECT, INSERT, UPDATE ON ledger.svcnode_write TO writer;
+        """
+    )
+    url = f"mysql://writer:writer-password@127.0.0.1:{server.port}/ledger"
+    for _ in range(3):
+        assert check(url, write=True) == READY
+    denied = check(url, write="elsewhere")
+    assert denied == PERMISSION_DENIED
+    assert "CREATE TABLE `elsewhere`" in denied.reason
+
+
+def test_a_missing_table_is_failed_and_the_reason_creates_it(check: CheckRunner, server: MariaDbServer) -> None:
+    server.sql("DROP TABLE IF EXISTS ledger.fresh")
+    verdict = check(server.url, write="ledger.fresh")
+    assert verdict == failed(ReasonCode.NOT_FOUND)
+    create = verdict.reason.partition(", created by: ")[2].partition(": mysql://")[0]
+    server.sql(create)
+    assert check(server.url, write="ledger.fresh") == READY
+
+
+def test_a_table_with_other_columns_is_failed(check: CheckRunner, server: MariaDbServer) -> None:
+    server.sql("CREATE OR REPLACE TABLE ledger.other (x INT)")
+    assert check(server.url, write="other") == failed(ReasonCode.WRITE_FAILED)
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        "FLUSH TABLES WITH READ LOCK",
+        "LOCK TABLES ledger.svcnode_write READ",
+        "BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL; BACKUP STAGE BLOCK_COMMIT",
+    ],
+    ids=["global", "table", "commit"],
+)
+def test_a_write_that_hangs_is_failed_and_leaves_no_session(
+    check: CheckRunner, server: MariaDbServer, lock: str
+) -> None:
+    server.create_write_table()
+    with server.session(lock):
+        assert check(server.url) == READY
+        assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
+        assert becomes_true(lambda: not clients(server))
+    assert check(server.url, write=True) == READY
+
+
+def test_while_a_write_does_not_end_no_other_is_started(check: CheckRunner, server: MariaDbServer) -> None:
+    """As on a frozen disk. Without a deadline the server does not end the write itself."""
+    server.create_write_table()
+    probe = make_probe({"url": server.url, "write": True})
+
+    async def main() -> list[Verdict]:
+        with server.session("LOCK TABLES ledger.svcnode_write READ"):
+            task = asyncio.create_task(probe.check())
+            assert await asyncio.to_thread(becomes_true, lambda: len(writers(server)) == 1)
+            task.cancel()
+            await asyncio.wait([task])
+            verdicts = [await probe.check(), await probe.check()]
+            assert len(writers(server)) == 1
+        assert await asyncio.to_thread(becomes_true, lambda: not writers(server))
+        return [*verdicts, await probe.check()]
+
+    assert check.run(main()) == [failed(ReasonCode.WRITE_TIMEOUT), failed(ReasonCode.WRITE_TIMEOUT), READY]
+
+
+def writers(server: MariaDbServer) -> list[str]:
+    return server.sql("SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting%lock'").splitlines()
+
+
+def test_a_server_whose_disk_is_full_cannot_write(check: CheckRunner, tmp_path: Path) -> None:
+    """MariaDB waits until another program frees space. Of our sessions it then has only one."""
+    with MariaDbServer(tmp_path / "server", data_size="80M") as server:
+        server.create_write_table()
+        probe = make_probe({"url": server.url, "write": True})
+
+        async def codes(timeout_s: float) -> list[str]:
+            return [(await run_check(probe, timeout_s))[0].code for _ in range(3)]
+
+        assert check.run(codes(WAIT_TIMEOUT_S)) == [ReasonCode.OK] * 3
+        with server.disk_full():
+            assert check.run(codes(1.0)) == [ReasonCode.WRITE_TIMEOUT] * 3
+            assert server.sql("SHOW PROCESSLIST").count("INSERT INTO `svcnode_write`") == 1
+            assert check(server.url) == READY
+
+
+def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
+    server.create_write_table()
+    server.sql("SET GLOBAL tx_read_only = 1")
+    try:
+        assert check(server.url) == READY
+        assert check(server.url, write=True) == READ_ONLY
+    finally:
+        server.sql("SET GLOBAL tx_read_only = 0")
+
+
+@pytest.mark.parametrize("cause", ["interrupted", "reconnected"])
+def test_a_reused_connection_writes_too(check: CheckRunner, server: MariaDbServer, cause: str) -> None:
+    server.create_write_table()
+    actions = {"interrupted": [lambda: None] * 2, "reconnected": [lambda: kill_clients(server)]}[cause]
+    assert {
+        verdict for verdict, _ in check.sequence(server.url, *actions, write=True, query="SELECT 1", reuse=True)
+    } == {READY}
+
+
+def kill_clients(server: MariaDbServer) -> None:
+    for each in clients(server):
+        server.sql(f"KILL {each}")
+
+
+@pytest.mark.parametrize(
+    ("number", "message", "expected"),
+    [
+        (1290, b"running with --read-only", READ_ONLY),
+        (1836, b"running in read-only mode", READ_ONLY),
+        (1021, b"Disk full", STORAGE_FULL),
+        (1114, b"The table is full", STORAGE_FULL),
+        (1026, b"Error writing file 'binlog' (Errcode: 28 \"No space left on device\")", STORAGE_FULL),
+        (1030, b"Got error 28 from storage engine", STORAGE_FULL),
+        (1030, b"Got error 168 from storage engine", failed(ReasonCode.WRITE_FAILED)),
+        (1041, b"Out of memory", not_ready(ReasonCode.OUT_OF_MEMORY)),
+        (1047, b"WSREP has not yet prepared node for application use", NO_QUORUM),
+        (1205, b"Lock wait timeout exceeded", failed(ReasonCode.WRITE_TIMEOUT)),
+        (1969, b"Query execution was interrupted", failed(ReasonCode.WRITE_TIMEOUT)),
+        (1053, b"Server shutdown in progress", failed(ReasonCode.SHUTTING_DOWN)),
+        (1180, b"Got error during COMMIT", failed(ReasonCode.WRITE_FAILED)),
+    ],
+)
+def test_a_write_that_is_refused_has_the_code_of_its_number(
+    check: CheckRunner, number: int, message: bytes, expected: ExpectedVerdict
+) -> None:
+    server = RogueServer(answers=[WRITABLE, NO_STATUS, packet(1, OK), packet(1, error(number, message))])
+    with Backend(server) as backend:
+        assert check(f"mysql://me@{backend.address}/ledger", write=True) == expected
+
+
+@pytest.mark.parametrize("number", [1213, 1020])
+def test_a_write_that_conflicts_with_another_writer_is_repeated(check: CheckRunner, number: int) -> None:
+    conflict = packet(1, error(number))
+    server = RogueServer(answers=[WRITABLE, NO_STATUS, packet(1, OK), conflict, conflict, packet(1, OK)])
+    with Backend(server) as backend:
+        assert check(f"mysql://me@{backend.address}/ledger", write=True) == READY
+    assert server.received.count(b"INSERT INTO `svcnode_write`") == 3
+
+
+def test_many_nodes_write_at_the_same_time(check: CheckRunner, server: MariaDbServer) -> None:
+    server.create_write_table()
+    probes = [make_probe({"url": server.url, "write": True}) for _ in range(5)]
+
+    async def checks() -> list[Verdict]:
+        rounds = [await asyncio.gather(*(probe.check() for probe in probes)) for _ in range(10)]
+        return [verdict for verdicts in rounds for verdict in verdicts]
+
+    assert check.run(checks()) == [READY] * 50
+
+
+# ---- Galera
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GaleraMember]:
+    with GaleraMember(tmp_path_factory.mktemp("galera")) as member:
+        yield member
+
+
+def test_a_synced_galera_member_is_ready(check: CheckRunner, member: GaleraMember) -> None:
+    member.create_write_table()
+    assert check(member.url) == check(member.url, role="primary", write=True) == READY
+
+
+def test_a_galera_donor_is_ready(check: CheckRunner, member: GaleraMember) -> None:
+    member.sql("SET GLOBAL wsrep_desync = ON")
+    try:
+        assert member.status("wsrep_local_state_comment") == "Donor/Desynced"
+        assert check(member.url) == READY
+    finally:
+        member.sql("SET GLOBAL wsrep_desync = OFF")
+
+
+def test_a_galera_member_without_a_quorum_is_not_ready(check: CheckRunner, member: GaleraMember) -> None:
+    member.create_write_table()
+    with member.quorum_lost():
+        assert member.sql("SELECT 1") == "1"
+        for options in ({}, {"role": "primary"}, {"write": True}, {"query": "SELECT TRUE"}):
+            assert check(member.url, **options) == NO_QUORUM
+    wait_until(lambda: check(member.url, write=True) == READY, "ready again")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "state", "ready", "expected"),
+    [
+        (b"Primary", b"4", b"ON", READY),
+        (b"Primary", b"2", b"ON", READY),
+        (b"Primary", b"1", b"OFF", SYNCING),
+        (b"Primary", b"3", b"ON", SYNCING),
+        (b"Primary", b"4", b"OFF", SYNCING),
+        (b"non-Primary", b"4", b"ON", NO_QUORUM),
+        (b"Disconnected", b"0", b"OFF", NO_QUORUM),
+    ],
+)
+def test_the_states_of_a_galera_member(
+    check: CheckRunner, cluster: bytes, state: bytes, ready: bytes, expected: ExpectedVerdict
+) -> None:
+    status = {b"wsrep_provider_name": b"Galera", b"wsrep_cluster_status": cluster}
+    status |= {b"wsrep_local_state": state, b"wsrep_ready": ready}
+    server = RogueServer(answers=[WRITABLE, result([b"Variable_name", b"Value"], *status.items(), kind=VAR_STRING)])
+    with Backend(server) as backend:
+        assert check(f"mysql://me@{backend.address}") == expected
 
 
 # ---- TLS
@@ -458,6 +764,7 @@ def test_the_connection_of_a_check_that_is_not_ready_is_not_reused(check: CheckR
 LOCAL_FILES, SSL, PLUGIN_AUTH = 1 << 7, 1 << 11, 1 << 19
 CAPABILITIES = 0x200 | 0x8000 | PLUGIN_AUTH  # that of 4.1, secure passwords
 OK = b"\x00\x00\x00\x02\x00\x00\x00"
+LONG_LONG, VAR_STRING = 8, 253  # types of columns
 
 
 def packet(number: int, payload: bytes) -> bytes:
@@ -470,11 +777,22 @@ def greeting(capabilities: int, plugin: bytes = b"mysql_native_password") -> byt
     return packet(0, head + bytes(10) + b"saltsaltsalt\0" + plugin + b"\0")
 
 
-def row_of_one() -> bytes:
-    """The response to SELECT 1."""
-    column = b"\x03def\0\0\0\x011\0\x0c" + struct.pack("<HIBHBxx", 63, 1, 8, 1, 0)
+def result(names: Sequence[bytes], *rows: Sequence[bytes], kind: int = LONG_LONG) -> bytes:
+    """The response to a query; all columns have the same type."""
+    info = b"\0\x0c" + struct.pack("<HIBHBxx", 45 if kind == VAR_STRING else 63, 255, kind, 0, 0)
+    columns = [b"\x03def\0\0\0" + text(name) + info for name in names]
     end = b"\xfe\x00\x00\x02\x00"
-    return b"".join(packet(n, each) for n, each in enumerate([b"\x01", column, end, b"\x011", end], start=1))
+    packets = [bytes([len(names)]), *columns, end, *(b"".join(map(text, row)) for row in rows), end]
+    return b"".join(packet(n, each) for n, each in enumerate(packets, start=1))
+
+
+def text(data: bytes) -> bytes:
+    return bytes([len(data)]) + data
+
+
+READ_ONLY_QUERY = b"SELECT @@global.read_only"
+WRITABLE = result([b"read_only", b"innodb_read_only"], [b"0", b"0"])
+NO_STATUS = result([b"Variable_name", b"Value"])
 
 
 def request_for_tls(peer: Peer) -> bytes:
@@ -490,7 +808,7 @@ def send_then_hang(data: bytes) -> Callable[[Peer], None]:
 class RogueServer:
     """Accepts any login and records all that it receives."""
 
-    answer: bytes = field(default_factory=row_of_one)
+    answers: Sequence[bytes] = (WRITABLE, NO_STATUS)  # to its queries
     switch: bytes = b""  # its request for another authentication plugin
     tls: ssl.SSLContext | None = None
     received: bytes = b""
@@ -510,10 +828,9 @@ class RogueServer:
             peer.send(packet(number, self.switch))
             number = self._receive(peer) + 1
         peer.send(packet(number, OK))
-        self._receive(peer)
-        peer.send(packet(1, OK))  # to the ping
-        self._receive(peer)
-        peer.send(self.answer)
+        for answer in self.answers:
+            self._receive(peer)
+            peer.send(answer)
         self.received += peer.read_to_end()
 
     def _receive(self, peer: Peer) -> int:
@@ -527,18 +844,18 @@ def test_the_scripted_server_is_ready_without_its_attacks(check: CheckRunner) ->
     server = RogueServer()
     with Backend(server) as backend:
         assert check(f"mysql://me:{PASSWORD}@{backend.address}") == READY
-    assert b"SELECT 1" in server.received
+    assert READ_ONLY_QUERY in server.received
     assert server.received.endswith(b"\x01\x00\x00\x00\x01")  # COM_QUIT
 
 
 def test_a_server_that_requests_a_local_file_does_not_get_it(check: CheckRunner, tmp_path: Path) -> None:
     wanted = tmp_path / "wanted"
     wanted.write_bytes(b"the content of the file")
-    server = RogueServer(answer=packet(1, b"\xfb" + bytes(wanted)))
+    server = RogueServer(answers=[packet(1, b"\xfb" + bytes(wanted))])
     with Backend(server) as backend:
         verdict = check(f"mysql://me:{PASSWORD}@{backend.address}")
     assert verdict.outcome is Outcome.FAILED
-    assert b"SELECT 1" in server.received
+    assert READ_ONLY_QUERY in server.received
     assert not server.received[0] & LOCAL_FILES  # the login does not offer local files
     assert b"the content" not in server.received
 
@@ -570,7 +887,7 @@ def test_bytes_before_the_tls_handshake_are_ignored(check: CheckRunner, certific
     """An attacker on the network could insert them."""
 
     def script(peer: Peer) -> None:
-        forged = [packet(3, OK), packet(1, OK), row_of_one()]
+        forged = [packet(3, OK), WRITABLE, NO_STATUS]
         peer.send(b"".join([greeting(CAPABILITIES | SSL), *forged]))
         request_for_tls(peer)
         with server_tls(certificate).wrap_socket(peer.sock, server_side=True) as sock:
@@ -582,7 +899,7 @@ def test_bytes_before_the_tls_handshake_are_ignored(check: CheckRunner, certific
 
 
 def test_a_query_without_a_result_is_failed(check: CheckRunner) -> None:
-    with Backend(RogueServer(answer=packet(1, OK))) as backend:
+    with Backend(RogueServer(answers=[packet(1, OK)])) as backend:
         assert check(f"mysql://me@{backend.address}") == UNEXPECTED_RESPONSE
 
 

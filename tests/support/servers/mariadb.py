@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pwd
+import secrets
 import shutil
-from contextlib import contextmanager
+import subprocess
+import threading
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tests.support.servers.base import PasswordServer, wait_until
+import pytest
+
+from tests.support.servers.base import PasswordServer, RealServer, ToolError, free_port, wait_until
 from tests.support.servers.connection_limit import connections_held
 from tests.support.servers.provision import program
 
@@ -24,6 +30,8 @@ DATABASE = "ledger"
 REPLICATION_USER = "follower"
 REPLICATION_PASSWORD = "follower-password"
 MAX_CONNECTIONS = 10  # the smallest possible value
+WRITE_COLUMNS = "id TINYINT UNSIGNED PRIMARY KEY, written_at TIMESTAMP(6) NOT NULL"  # of the table for `write`
+GALERA_LIBRARY = "/usr/lib/galera/libgalera_smm.so"
 
 
 class MariaDbServer(PasswordServer):
@@ -31,9 +39,11 @@ class MariaDbServer(PasswordServer):
 
     password = PASSWORD
 
-    def __init__(self, folder: Path, *, certificate: Certificate | None = None) -> None:
+    def __init__(self, folder: Path, *, certificate: Certificate | None = None, data_size: str = "") -> None:
+        """With `data_size` the data is on a file system of this size in memory."""
         super().__init__(folder)
         self.data = folder / "data"
+        self.data_size = data_size
         self.socket_file = folder / "mariadb.sock"
         self.certificate = certificate
 
@@ -58,6 +68,7 @@ class MariaDbServer(PasswordServer):
             "slave-net-timeout": 2,
             "innodb-buffer-pool-size": "16M",
             "innodb-flush-log-at-trx-commit": 2,
+            "innodb-log-file-size": "8M",
             "innodb-use-native-aio": "OFF",  # the number of AIO requests of a machine is limited
             "skip-name-resolve": "ON",
         }
@@ -76,14 +87,31 @@ class MariaDbServer(PasswordServer):
         self.chown(self.folder)
         if self.certificate is not None:
             self._copy_certificate(self.certificate)
-        if not self.data.exists():
+        if self.data_size and not self.data.exists():
+            self._mount_data()
+        if not any(self.data.glob("*")):
             options = [
                 f"--datadir={self.data}",
                 f"--tmpdir={self.folder}",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
+                "--innodb-log-file-size=8M",
             ]
             self.run(install, "--no-defaults", "--innodb-use-native-aio=OFF", *options)
+
+    def _mount_data(self) -> None:
+        self.data.mkdir()
+        options = f"size={self.data_size},mode=755,uid={pwd.getpwnam('mysql').pw_uid}"
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.data], capture_output=True, check=False
+        )
+        if mounted.returncode != 0:
+            pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
+
+    def __exit__(self, *exc_info: object) -> None:
+        super().__exit__(*exc_info)
+        if self.data_size:
+            subprocess.run(["umount", "--lazy", self.data], check=True)
 
     def _copy_certificate(self, made: Certificate) -> None:
         for source, name in ((made.certificate, "server.pem"), (made.key, "server.key")):
@@ -112,8 +140,35 @@ class MariaDbServer(PasswordServer):
         options = ["--no-defaults", f"--socket={self.socket_file}", "--user=root"]
         return self.run(program("mariadb", PACKAGE), *options, "--batch", "--skip-column-names", text=text)
 
+    def status(self, name: str) -> str:
+        return self.sql(f"SHOW STATUS LIKE '{name}'").partition("\t")[2]
+
     def set_read_only(self, is_read_only: bool) -> None:
         self.sql(f"SET GLOBAL read_only = {int(is_read_only)}")
+
+    def create_write_table(self) -> None:
+        self.sql(f"CREATE TABLE IF NOT EXISTS {DATABASE}.svcnode_write ({WRITE_COLUMNS}) ENGINE = InnoDB")
+
+    @contextmanager
+    def session(self, text: str) -> Iterator[None]:
+        """A session of root that has run these statements and stays open, with its locks."""
+
+        sleep = f"DO SLEEP(600.{secrets.randbelow(10**9):09})"  # unique
+
+        def hold() -> None:
+            with suppress(ToolError):  # the session is killed
+                self.sql(f"{text}; {sleep}")
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        find = f"SELECT id FROM information_schema.processlist WHERE info = '{sleep}'"
+        try:
+            wait_until(lambda: self.sql(find) != "", text)
+            yield
+        finally:
+            if session := self.sql(find):
+                self.sql(f"KILL {session}")
+            holder.join()
 
     def replica(self, folder: Path) -> MariaDbReplica:
         """A read-only replica; start it with `with` while this server runs."""
@@ -129,6 +184,33 @@ class MariaDbServer(PasswordServer):
         )
         with connections_held(MAX_CONNECTIONS + 1 - replicas, self.socket_file, _is_greeted):
             yield
+
+    @contextmanager
+    def disk_full(self) -> Iterator[None]:
+        """The file system of its data is full, and the space in its log files is used up."""
+        filler = self.data / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        write = f"REPLACE INTO {DATABASE}.svcnode_write VALUES (0, NOW(6))"
+
+        def write_all() -> None:
+            with suppress(ToolError):  # the server is killed
+                self.sql(";".join([write] * 100))
+
+        writer = threading.Thread(target=write_all)
+        writer.start()
+        try:
+            wait_until(
+                lambda: "Waiting for someone to free space" in self.sql("SHOW PROCESSLIST"), "the write waits for space"
+            )
+            yield
+        finally:
+            filler.unlink()
+            self.kill()  # it would wait for up to a minute before it tries again
+            writer.join()
+            self.start()
+            self.wait_until_ready()
 
 
 def _is_greeted(sock: socket.socket) -> bool:
@@ -159,3 +241,70 @@ class MariaDbReplica(MariaDbServer):
 
     def is_following(self) -> bool:
         return self.sql("SHOW STATUS LIKE 'Slave_running'").endswith("ON")
+
+
+class GaleraMember(MariaDbServer):
+    """A Galera cluster of one member, until `quorum_lost` adds another."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.cluster_port = free_port()
+        self.other_member = GaleraArbitrator(folder / "arbitrator", self.cluster_port)
+
+    def command(self) -> Sequence[str]:
+        options = {
+            "wsrep-on": "ON",
+            "wsrep-provider": GALERA_LIBRARY,
+            "wsrep-cluster-address": "gcomm://",  # a new cluster
+            "wsrep-cluster-name": GaleraArbitrator.cluster,
+            "wsrep-node-address": self.host,
+            "wsrep-provider-options": _provider_options(self.cluster_port, "gcache.size=1M"),
+            "binlog-format": "ROW",
+        }
+        return [*super().command(), *(f"--{name}={value}" for name, value in options.items())]
+
+    @contextmanager
+    def quorum_lost(self) -> Iterator[None]:
+        """The other one of two members is killed, and this one has noticed it."""
+        self.other_member.start()
+        try:
+            wait_until(lambda: self.status("wsrep_cluster_size") == "2", "two members")
+        finally:
+            self.other_member.kill()
+        wait_until(lambda: self.status("wsrep_cluster_status") == "non-Primary", "without a quorum")
+        yield
+        self.sql("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'")
+        wait_until(lambda: self.status("wsrep_ready") == "ON", "a new primary component")
+
+
+class GaleraArbitrator(RealServer):
+    """A member that votes and has no data."""
+
+    cluster = "svcnode"
+
+    def __init__(self, folder: Path, cluster_port: int) -> None:
+        super().__init__(folder)
+        self.cluster_port = cluster_port
+
+    @property
+    def url(self) -> str:
+        return f"tcp://{self.host}:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        address = f"gcomm://{self.host}:{self.cluster_port}"
+        options = [f"--group={self.cluster}", f"--address={address}", f"--name={self.folder.name}"]
+        return [
+            program("garbd", "galera-arbitrator-4"),
+            *options,
+            f"--options={_provider_options(self.port)}",
+        ]
+
+    def is_ready(self) -> bool:
+        return True
+
+
+def _provider_options(port: int, *more: str) -> str:
+    """A member that does not answer is suspected after one second."""
+    own = ["base_host=127.0.0.1", f"base_port={port}", f"gmcast.listen_addr=tcp://127.0.0.1:{port}"]
+    times = ["evs.keepalive_period=PT0.3S", "evs.suspect_timeout=PT1S", "evs.inactive_timeout=PT2S"]
+    return ";".join([*own, *times, "pc.recovery=false", *more])
