@@ -157,8 +157,9 @@ class Node:
     def check(self, service_id: str, **options: Unpack[CheckOptions]) -> Callable[[F], F]:
         """Register a service whose probe is the decorated function.
 
-        The function returns nothing (ready), returns a `Verdict`, or raises (failed). A plain function runs in a
-        thread and cannot block the event loop. A generator function is rejected: calling it runs none of its code.
+        The function returns nothing or True (ready), returns False (failed), a `Verdict`, an `Outcome` or a `Status`,
+        or raises (failed); any other result is unknown. A plain function runs in a thread and cannot block the event
+        loop. A generator function is rejected: calling it runs none of its code.
         """
         from svcnode.probes.function import FunctionProbe
 

@@ -17,6 +17,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import SvcnodeError
+from svcnode.core.model import Outcome, Status
 from svcnode.net.os_errors import InconclusiveError, ThreadStartError, verdict_for_os_error
 from svcnode.net.streams import ResponseTooLargeError
 from svcnode.probes import KINDS, make_probe
@@ -254,6 +255,10 @@ def test_reasons_of_functions(snapshot: Snapshot) -> None:
         "generator": lambda: generator(),  # noqa: PLW0108  the call runs nothing
         "map": lambda: map(int, []),
         "function": lambda: print,
+        "outcome": lambda: Outcome.NOT_READY,
+        "status": lambda: Status.DOWN,
+        "tuple": lambda: (False, "no connection"),
+        "exception": lambda: ValueError("no connection"),
         "cancelled": cancelled,
     }
     lines = [line(label, asyncio.run(FunctionProbe(function).check())) for label, function in functions.items()]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, is_user_interrupt
-from svcnode.core.model import Verdict
+from svcnode.core.model import Outcome, Status, Verdict
 from svcnode.core.text import error_text
 from svcnode.net.os_errors import ThreadStartError, verdict_for_os_error
 from svcnode.net.tasks import GuardedTask, SelfCancelledError
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionProbe(Probe):
-    """`ready` if the function returns, `failed` if it returns False or raises; a returned verdict is used as it is.
+    """`ready` if the function returns None or True, `failed` if it returns False or raises.
 
+    A returned verdict, outcome or status means what it says. Any other result is `unknown`: it may say that the service
+    works, that it does not, or nothing at all, such as a generator that was not run.
     A plain function runs in a thread. It cannot be stopped at its deadline, so no second call starts while it runs.
-    A result that is unfinished work, such as a generator or a coroutine in a list, is `failed`.
     """
 
     function: Callable[[], Any]
@@ -113,42 +114,66 @@ def _unwrap_callable(function: Any) -> Any:  # noqa: ANN401  any callable
             return function
 
 
+_ADVICE = "return None or True if the service is ready, a Verdict otherwise, or raise an exception"
+
+
 def _verdict_from(result: object) -> Verdict:
-    if isinstance(result, Verdict):
-        return result
-    if _is_false(result):
-        return Verdict.failed("the check returned False", code=ReasonCode.CHECK_FAILED)
-    problem = _unfinished_work(result)
-    if problem is None:
-        return Verdict.ready()
-    _close(result)
-    return Verdict.failed(f"the check returned {problem}", code=ReasonCode.CHECK_FAILED)
+    match result:
+        case Verdict():
+            return result
+        case None:
+            return Verdict.ready()
+        case Outcome():
+            return _reported(result, f"the check returned {result}")
+        case Status():
+            return _reported(_OUTCOME_OF_STATUS[result], f"the check returned {result}")
+        case _ if _is_boolean(result):
+            return Verdict.ready() if result else _reported(Outcome.FAILED, "the check returned False")
+        case _:
+            reason = f"the check returned {_description(result)}"
+            _close(result)
+            return Verdict.unknown(reason, code=ReasonCode.BAD_RETURN)
 
 
-def _is_false(result: object) -> bool:
-    """Also NumPy's False, whose type has the name `bool` or `bool_`."""
-    return type(result).__name__ in ("bool", "bool_") and not result
+_OUTCOME_OF_STATUS = {
+    Status.UP: Outcome.READY,
+    Status.INITIALIZING: Outcome.NOT_READY,
+    Status.DOWN: Outcome.FAILED,
+}
+_CODES = {Outcome.READY: ReasonCode.OK, Outcome.FAILED: ReasonCode.CHECK_FAILED}
 
 
-def _unfinished_work(result: object) -> str | None:
-    """Describes a result that still has to be run, and how to fix the check; None for any other result."""
-    problem = None
+def _reported(outcome: Outcome, reason: str) -> Verdict:
+    """A result without a code of its own. A success needs no reason."""
+    return Verdict(outcome, "" if outcome is Outcome.READY else reason, _CODES.get(outcome, ReasonCode.REPORTED))
+
+
+def _is_boolean(result: object) -> bool:
+    """Also of NumPy, whose type has the name `bool` or `bool_`."""
+    return type(result).__name__ in ("bool", "bool_")
+
+
+def _description(result: object) -> str:
+    """Names a result that is none, and says how to fix the check. Only its type: its content may be a secret."""
+    kind = type(result).__name__
     match result:
         case Generator() | AsyncGenerator():
-            problem = "a generator that was not run: use return instead of yield"
+            text = "a generator that was not run: use return instead of yield"
         case map() | filter() | zip():
-            problem = f"a {type(result).__name__} that was not run: iterate over it in the check"
+            text = f"a {kind} that was not run: iterate over it in the check"
         case Future():
-            problem = "a future that was not waited for: return its result()"
+            text = "a future that was not waited for: return its result()"
+        case BaseException():
+            text = f"an exception ({kind}): raise it"
         case _ if _context_generator(result) is not None:
-            problem = "a context manager that was not entered: use it in a with statement in the check"
+            text = "a context manager that was not entered: use it in a with statement in the check"
         case _ if inspect.isawaitable(result):
-            problem = "an awaitable that was not awaited: await it in the check"
+            text = "an awaitable that was not awaited: await it in the check"
         case _ if inspect.isroutine(result) or isinstance(result, functools.partial):
-            problem = "a function that was not called: call it in the check"
+            text = "a function that was not called: call it in the check"
         case _:
-            pass
-    return problem
+            text = f"a value of type {kind}: {_ADVICE}"
+    return text
 
 
 def _context_generator(result: object) -> object:

@@ -183,7 +183,9 @@ class ProbeRunner:
                 "reason": reason,
             }
             suffix = f": {reason}" if reason else ""
-            log.info("service %s %s%s", self.service_id, _OUTCOME_TEXT[verdict.outcome], suffix, extra=extra)
+            # An error in the program, which only its log shows: the status of the service stays as it is for a while.
+            level = logging.WARNING if verdict.code == ReasonCode.BAD_RETURN else logging.INFO
+            log.log(level, "service %s %s%s", self.service_id, _OUTCOME_TEXT[verdict.outcome], suffix, extra=extra)
 
 
 def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float) -> bool:

@@ -9,13 +9,15 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import Verdict
+from svcnode.core.model import Outcome, Status, Verdict
 from svcnode.node import Node
 from svcnode.probes.function import FunctionProbe
 from tests.support.verdicts import READY, failed, unknown
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 WAIT_TIMEOUT_S = 30.0
 FAILED = failed(ReasonCode.CHECK_FAILED)
+BAD_RETURN = unknown(ReasonCode.BAD_RETURN)
 STILL_RUNNING = failed(ReasonCode.STILL_RUNNING)
 
 
@@ -58,9 +61,60 @@ def style(request: pytest.FixtureRequest) -> Callable[[Callable[[], Any]], Calla
 # ---- results and errors
 
 
-@pytest.mark.parametrize("result", [None, True, 0, "", [], "anything"])
-def test_returning_is_ready(style: Any, result: object) -> None:
+@pytest.mark.parametrize("result", [None, True])
+def test_returning_nothing_or_true_is_ready(style: Any, result: object) -> None:
     assert verdict_of(style(lambda: result)) == READY
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome", "code"),
+    [
+        (Outcome.READY, Outcome.READY, ReasonCode.OK),
+        (Outcome.NOT_READY, Outcome.NOT_READY, ReasonCode.REPORTED),
+        (Outcome.FAILED, Outcome.FAILED, ReasonCode.CHECK_FAILED),
+        (Outcome.UNKNOWN, Outcome.UNKNOWN, ReasonCode.REPORTED),
+        (Status.UP, Outcome.READY, ReasonCode.OK),
+        (Status.INITIALIZING, Outcome.NOT_READY, ReasonCode.REPORTED),
+        (Status.DOWN, Outcome.FAILED, ReasonCode.CHECK_FAILED),
+    ],
+    ids=str,
+)
+def test_a_returned_outcome_or_status_means_what_it_says(
+    style: Any, result: Outcome | Status, outcome: Outcome, code: ReasonCode
+) -> None:
+    verdict = verdict_of(style(lambda: result))
+    assert (verdict.outcome, verdict.code) == (outcome, code)
+
+
+SECRET = "s3cret-in-a-result"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        0,
+        1,
+        "",
+        "ok",
+        "Down",
+        [],
+        {},
+        (False, SECRET),
+        (True, "warm"),
+        ValueError(SECRET),
+        CompletedProcess(["pg_isready", SECRET], 1),
+        CompletedProcess(["pg_isready"], 0),
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        Verdict,
+        object(),
+    ],
+    ids=lambda result: type(result).__name__,
+)
+def test_any_other_result_is_neither_ready_nor_failed(style: Any, result: object) -> None:
+    verdict = verdict_of(style(lambda: result))
+    assert (verdict.outcome, verdict.code) == (Outcome.UNKNOWN, ReasonCode.BAD_RETURN)
+    assert type(result).__name__ in verdict.reason
+    assert SECRET not in verdict.reason
 
 
 def test_returning_false_is_failed(style: Any) -> None:
@@ -253,8 +307,8 @@ def test_a_value_that_is_not_callable_is_rejected(value: Any) -> None:
 
 
 @pytest.mark.parametrize("function", [a_generator, an_async_generator])
-def test_a_returned_generator_is_failed(style: Any, function: Callable[[], Any]) -> None:
-    assert verdict_of(style(functools.partial(call, function))) == FAILED
+def test_a_returned_generator_is_not_a_result(style: Any, function: Callable[[], Any]) -> None:
+    assert verdict_of(style(functools.partial(call, function))) == BAD_RETURN
 
 
 def test_a_returned_generator_that_was_started_is_closed() -> None:
@@ -272,23 +326,23 @@ def test_a_returned_generator_that_was_started_is_closed() -> None:
         next(started)
         return started
 
-    assert verdict_of(check) == FAILED
+    assert verdict_of(check) == BAD_RETURN
     assert ended == ["closed"]
 
 
 @pytest.mark.parametrize("function", [contextmanager(a_generator), asynccontextmanager(an_async_generator)])
-def test_a_returned_context_manager_is_failed(style: Any, function: Callable[[], Any]) -> None:
-    assert verdict_of(style(function)) == FAILED
-    assert verdict_of(function) == FAILED
+def test_a_returned_context_manager_is_not_a_result(style: Any, function: Callable[[], Any]) -> None:
+    assert verdict_of(style(function)) == BAD_RETURN
+    assert verdict_of(function) == BAD_RETURN
 
 
-def test_a_returned_connection_is_ready(style: Any) -> None:
+def test_a_returned_connection_is_not_a_result(style: Any) -> None:
     class Connection:
         def __enter__(self) -> None: ...
 
         def __exit__(self, *_: object) -> None: ...
 
-    assert verdict_of(style(Connection)) == READY
+    assert verdict_of(style(Connection)) == BAD_RETURN
 
 
 @pytest.mark.parametrize(
@@ -298,18 +352,18 @@ def test_a_returned_connection_is_ready(style: Any) -> None:
         map(int, ["x"]),
         filter(None, ["x"]),
         zip(["x"], ["y"], strict=True),
-        test_returning_is_ready,
+        test_returning_nothing_or_true_is_ready,
         [].append,
         functools.partial(int, "x"),
     ],
     ids=lambda result: type(result).__name__,
 )
-def test_a_result_that_is_unfinished_work_is_failed(style: Any, result: object) -> None:
-    assert verdict_of(style(lambda: result)) == FAILED
+def test_unfinished_work_is_not_a_result(style: Any, result: object) -> None:
+    assert verdict_of(style(lambda: result)) == BAD_RETURN
 
 
-def test_a_coroutine_that_is_returned_by_a_coroutine_is_failed() -> None:
-    assert verdict_of(as_coroutine(as_coroutine(lambda: 1 / 0))) == FAILED
+def test_a_coroutine_that_is_returned_by_a_coroutine_is_not_a_result() -> None:
+    assert verdict_of(as_coroutine(as_coroutine(lambda: 1 / 0))) == BAD_RETURN
 
 
 # ---- threads

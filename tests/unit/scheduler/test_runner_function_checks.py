@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,43 @@ async def test_a_coroutine_function_is_a_check() -> None:
         is_warm.set()
         await asyncio.sleep(20.0)
         assert node.status("cache") is Status.UP
+
+
+@pytest.mark.parametrize("result", [(False, "no connection"), ValueError("no connection"), "down"], ids=str)
+@in_virtual_time
+async def test_a_check_that_returns_no_result_is_never_up_and_logs_what_to_return_once(
+    result: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = make_node()
+    caplog.set_level(logging.WARNING)
+
+    @node.check("cache", interval="10s", start_period=0.0)
+    async def check() -> object:
+        return result
+
+    async with make_scheduler(node):
+        for _ in range(100):
+            assert node.status("cache") is Status.INITIALIZING
+            await asyncio.sleep(1.0)
+    (record,) = caplog.records
+    assert (record.code, record.outcome) == (ReasonCode.BAD_RETURN, Outcome.UNKNOWN)  # type: ignore[attr-defined]
+    assert "Verdict" in record.getMessage() or "raise" in record.getMessage()
+
+
+@in_virtual_time
+async def test_a_check_that_no_longer_returns_a_result_does_not_stay_up() -> None:
+    node, results = make_node(), [True]
+
+    @node.check("cache", interval="10s", start_period=0.0)
+    async def check() -> object:
+        return results[-1] if len(results) == 1 else "ok"
+
+    async with make_scheduler(node):
+        await asyncio.sleep(1.0)
+        assert node.status("cache") is Status.UP
+        results.append(False)
+        await asyncio.sleep(40.0)
+        assert (node.status("cache"), node.state("cache").code) == (Status.INITIALIZING, ReasonCode.STALE)
 
 
 @in_virtual_time
