@@ -18,7 +18,35 @@ if TYPE_CHECKING:
 _TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze")
 
 
-class LoopDisk:
+class _Disk:
+    path: Path
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        _run("mount", "-o", "remount,ro", str(self.path))
+        try:
+            yield
+        finally:
+            _run("mount", "-o", "remount,rw", str(self.path))
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        filler = self.path / "filler"
+        with filler.open("wb", buffering=0) as file:
+            for size in (1024 * 1024, 4096):
+                try:
+                    while True:
+                        file.write(bytes(size))
+                except OSError as exc:
+                    if exc.errno != errno.ENOSPC:
+                        raise
+        try:
+            yield
+        finally:
+            filler.unlink()
+
+
+class LoopDisk(_Disk):
     """An ext4 file system in a file, mounted at `path` inside the block; skips where that is not possible."""
 
     def __init__(self, path: Path, *, size_bytes: int = 48 * 1024**2) -> None:
@@ -45,22 +73,6 @@ class LoopDisk:
         self._image.unlink()
 
     @contextmanager
-    def full(self) -> Iterator[None]:
-        filler = self.path / "filler"
-        with filler.open("wb", buffering=0) as file:
-            for size in (1024 * 1024, 4096):
-                try:
-                    while True:
-                        file.write(bytes(size))
-                except OSError as exc:
-                    if exc.errno != errno.ENOSPC:
-                        raise
-        try:
-            yield
-        finally:
-            filler.unlink()
-
-    @contextmanager
     def frozen(self) -> Iterator[None]:
         """A write waits until the end of the block, and cannot be interrupted."""
         _run("fsfreeze", "--freeze", str(self.path))
@@ -68,14 +80,6 @@ class LoopDisk:
             yield
         finally:
             _run("fsfreeze", "--unfreeze", str(self.path))
-
-    @contextmanager
-    def read_only(self) -> Iterator[None]:
-        _run("mount", "-o", "remount,ro", str(self.path))
-        try:
-            yield
-        finally:
-            _run("mount", "-o", "remount,rw", str(self.path))
 
     def report_error(self) -> None:
         """As after a damaged block: ext4 accepts no writes until it is mounted again."""
@@ -89,7 +93,7 @@ class LoopDisk:
         trigger.write_text("1")
 
 
-class MemoryDisk:
+class MemoryDisk(_Disk):
     """A tmpfs mounted at `path` inside the block; skips where that is not possible."""
 
     def __init__(self, path: Path, *, size_bytes: int = 1024**2, inodes: int = 0) -> None:
@@ -105,8 +109,6 @@ class MemoryDisk:
 
     def __exit__(self, *_: object) -> None:
         subprocess.run(["umount", "--lazy", self.path], check=True)
-
-    read_only = LoopDisk.read_only
 
 
 def _run(*command: str) -> None:

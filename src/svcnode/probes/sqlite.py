@@ -1,42 +1,72 @@
-"""`sqlite:/path`: a SQLite database opens and passes its own quick check.
+"""`sqlite:/path`: a SQLite database opens, and its header, its schema and one row can be read.
 
-ready      it opens, `PRAGMA quick_check(1)` reports "ok", and the file is not truncated
-not ready  it is locked
+ready      all of it can be read, the file is not truncated, and no write lock is held for all of `lock_wait`
+not ready  a write lock is held for longer, or another file is at the path since the last check
+           with `write`: it is full or read-only
 failed     missing, corrupt, not a SQLite database, or of another application if `application_id` is set
+           with `thorough`: the last `PRAGMA quick_check` reported an error
+           with `write`: the table is missing, or the write fails for another reason
 unknown    no file descriptors or threads left on this machine
+
+A check must not disturb the application. In rollback mode, a reader holds a shared lock, and a writer that commits at
+that moment fails or waits. So the file is read without a lock (`immutable=1`), and read again with a lock only if that
+fails, since the file may have changed while it was read. In WAL mode, a reader does not block a writer, and it reads
+with `mode=ro`, because closing such a connection does not try to lock the file.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import fcntl
 import os
 import sqlite3
 import stat
-from contextlib import closing
+import struct
+import time
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Verdict
-from svcnode.net.os_errors import CodedOSError, verdict_for_file_error
+from svcnode.core.errors import OptionError
+from svcnode.core.model import Outcome, Verdict
+from svcnode.core.units import iso_time
+from svcnode.net.os_errors import CodedOSError, ThreadStartError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
+from svcnode.net.trace import step
 from svcnode.net.url import Url, UrlError
 from svcnode.probes.base import UrlProbe
+from svcnode.probes.disk import has_no_inodes, read_only_cause
+from svcnode.probes.options import Seconds, WriteTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # "svcn", the PRAGMA application_id of the node's own store.
 STORE_APPLICATION_ID = 0x7376636E
 
-_LOCK_WAIT_S = 0.1  # less than any usual deadline, so that a locked database is reported as locked
 _MIN_DATABASE_BYTES = 512  # one page of the smallest size
+_LOCK_POLL_S = 0.01
+_THOROUGH_WAIT_S = 0.25  # so that the thorough check of a small database is part of the check that starts it
+_PASSES_WITHOUT_LOCK = 3
+_MAX_THOROUGH_ERRORS = 1000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SqliteProbe(UrlProbe):
     application_id: int | None = None  # the expected PRAGMA application_id
+    lock_wait: Seconds = 0.3  # a write lock that is held for longer is reported
+    thorough: Seconds | None = None  # the interval of PRAGMA quick_check
+    write: WriteTarget = ""  # the table
     path: Path = field(init=False, compare=False)
     _thread: DaemonCall = field(init=False, compare=False)
+    _thorough_thread: DaemonCall = field(init=False, compare=False)
+    _memory: _Memory = field(init=False, compare=False)
 
     @classmethod
     def for_path(cls, path: Path, application_id: int | None = None) -> Self:
@@ -47,28 +77,83 @@ class SqliteProbe(UrlProbe):
             raise UrlError("query", "sqlite URLs have no query; write the path only, and %3F for a question mark")
         if not self.url.file_path:
             raise UrlError("path", 'the URL has no path; write "sqlite:/var/lib/app/ledger.db"')
+        if self.thorough == 0:
+            raise OptionError("thorough", "must be more than 0 s")
+        if "\0" in self.write:
+            raise OptionError("write", "must not contain null characters")
         object.__setattr__(self, "path", Path(self.url.file_path))
         object.__setattr__(self, "_thread", DaemonCall("sqlite"))
+        object.__setattr__(self, "_thorough_thread", DaemonCall("sqlite quick_check"))
+        object.__setattr__(self, "_memory", _Memory())
 
     async def check(self) -> Verdict:
-        return await self._thread.check(self._check_now)
+        verdict = await self._thread.check(self._check_now)
+        if self.thorough is not None and verdict.outcome is Outcome.READY:
+            verdict = await self._check_thoroughly(self.thorough)
+        if self.write and verdict.outcome is Outcome.READY:
+            with step("write"):
+                verdict = await self._thread.check(self._write_now)
+        return verdict
+
+    def close(self) -> None:
+        if (connection := self._memory.thorough_connection) is not None:
+            with suppress(sqlite3.Error):  # it has just been closed
+                connection.interrupt()
+
+    # ---- the check
 
     def _check_now(self) -> Verdict:
-        # mode=rw: a missing database must not be created by the check.
-        uri = f"file:{quote(str(self.path.absolute()))}?mode=rw"
         try:
             info = self.path.stat()
             # SQLite opens an empty file as an empty database, but for its owner the data is lost.
             if not stat.S_ISREG(info.st_mode) or info.st_size < _MIN_DATABASE_BYTES:
                 raise _corrupt("not a SQLite database")
-            with closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)) as database:
-                database.execute("BEGIN")  # all queries see the same state
-                self._validate(database, info)
+            identity = self._read(info)
+        except _LockedError:
+            return self._locked()
         except OSError as exc:
             return verdict_for_file_error(exc, str(self.path))
         except sqlite3.Error as exc:
             return self._verdict_for_error(exc)
+        if self._memory.is_replaced_by(identity):
+            return Verdict.not_ready(
+                f"another database is at this path since the last check: {self.path}", code=ReasonCode.REPLACED
+            )
         return Verdict.ready()
+
+    def _read(self, info: os.stat_result) -> _Identity:
+        files = _DatabaseFiles(os.path.realpath(self.path))
+        if files.has_wal:
+            return self._read_as(files.wal_mode, files, info)
+        for _ in range(_PASSES_WITHOUT_LOCK):
+            with suppress(sqlite3.Error, CodedOSError):
+                return self._read_as("immutable=1", files, info)
+        return self._read_as("mode=rw", files, info)  # if a rollback is due after a crash, SQLite does it now
+
+    def _read_as(self, mode: str, files: _DatabaseFiles, info: os.stat_result) -> _Identity:
+        with closing(self._connect(mode)) as database:
+            self._require_unlocked(files)
+            database.execute("BEGIN")  # all queries see the same state
+            self._validate(database, info)
+            database.rollback()
+            if files.has_wal:
+                self._require_unlocked(files)  # its lock is in a file that is open only now
+            return files.identity(info)
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        # In no mode is a missing database created.
+        uri = f"file:{quote(str(self.path.absolute()))}?{mode}"
+        return sqlite3.connect(uri, uri=True, timeout=self.lock_wait, isolation_level=None)
+
+    def _require_unlocked(self, files: _DatabaseFiles) -> None:
+        """Wait until the write lock is free, or a commit shows that no one transaction holds it."""
+        if not files.is_write_locked():
+            return
+        deadline_s, commits = time.monotonic() + self.lock_wait, files.commit_state()
+        while files.is_write_locked() and files.commit_state() == commits:
+            if time.monotonic() >= deadline_s:
+                raise _LockedError
+            time.sleep(_LOCK_POLL_S)
 
     def _validate(self, database: sqlite3.Connection, info: os.stat_result) -> None:
         application_id = _read_pragma(database, "application_id")
@@ -76,8 +161,9 @@ class SqliteProbe(UrlProbe):
             raise CodedOSError(
                 f"application_id is {application_id}, expected {self.application_id}", ReasonCode.UNEXPECTED_RESPONSE
             )
-        if (result := _read_pragma(database, "quick_check(1)")) != "ok":
-            raise _corrupt(f"quick_check: {result}")
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 LIMIT 1")
+        for (table,) in tables.fetchall():
+            database.execute(f"SELECT 1 FROM {_quoted(table)} NOT INDEXED LIMIT 1").fetchall()  # noqa: S608  quoted
         if missing_bytes := self._missing_bytes(database, info):
             missing = "1 byte is" if missing_bytes == 1 else f"{missing_bytes} bytes are"
             raise _corrupt(f"truncated: {missing} missing at the end")
@@ -85,7 +171,7 @@ class SqliteProbe(UrlProbe):
     def _missing_bytes(self, database: sqlite3.Connection, info: os.stat_result) -> int:
         """SQLite itself does not notice that less than a page is missing at the end; it reads zeros.
 
-        Our transaction is open, so no other process truncates the part of the file that belongs to our state.
+        While a transaction with a lock is open, no other process truncates the part of the file that belongs to it.
         """
         if _read_pragma(database, "journal_mode") == "wal" and _size_bytes(f"{self.path.resolve()}-wal"):
             return 0  # the end may still be in the write-ahead log
@@ -95,10 +181,108 @@ class SqliteProbe(UrlProbe):
         expected_bytes: int = _read_pragma(database, "page_count") * _read_pragma(database, "page_size")
         return max(0, expected_bytes - now.st_size)
 
+    # ---- the thorough check
+
+    async def _check_thoroughly(self, interval_s: float) -> Verdict:
+        """The result of the last thorough check. If one is due, start it: it may take longer than this check."""
+        memory = self._memory
+        if time.monotonic() >= memory.thorough_due_s and not self._thorough_thread.is_busy:
+            with suppress(TimeoutError, ThreadStartError):
+                async with asyncio.timeout(_THOROUGH_WAIT_S):
+                    await self._thorough_thread.call(lambda: self._run_thorough_check(interval_s))
+        return memory.thorough_verdict
+
+    def _run_thorough_check(self, interval_s: float) -> None:
+        memory = self._memory
+        identity, verdict = memory.identity, self._thorough_verdict()
+        if verdict is not None and memory.identity is not None and memory.identity.is_same_file(identity):
+            memory.thorough_verdict = verdict
+            memory.thorough_due_s = time.monotonic() + interval_s
+
+    def _thorough_verdict(self) -> Verdict | None:
+        """None if it could not be completed, for example because of a lock: the next check starts it again."""
+        try:
+            errors = self._find_errors()
+        except sqlite3.Error as exc:
+            return self._verdict_for_error(exc) if _error_name(exc).startswith("SQLITE_IOERR") else None
+        if not errors:
+            return Verdict.ready()
+        return Verdict.failed(f"quick_check: {min(errors)}: {self.path}", code=ReasonCode.CORRUPT)
+
+    def _find_errors(self) -> set[str]:
+        """The errors that `PRAGMA quick_check` reports.
+
+        Without a lock, pages change while they are read, so that a healthy database may seem to have errors, but other
+        ones in each pass. Only an error that is in all passes is confirmed with a shared lock.
+        """
+        files = _DatabaseFiles(os.path.realpath(self.path))
+        if files.has_wal:
+            return self._quick_check(files.wal_mode)
+        errors = self._quick_check("immutable=1")
+        for _ in range(1, _PASSES_WITHOUT_LOCK):
+            errors = errors and errors & self._quick_check("immutable=1")
+        return errors and self._quick_check("mode=rw")
+
+    def _quick_check(self, mode: str) -> set[str]:
+        with closing(self._connect(mode)) as database:
+            self._memory.thorough_connection = database
+            try:
+                rows = database.execute(f"PRAGMA quick_check({_MAX_THOROUGH_ERRORS})").fetchall()
+            except sqlite3.Error as exc:
+                if not _error_name(exc).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+                    raise
+                return {str(exc)}
+            finally:
+                self._memory.thorough_connection = None
+        return {str(text) for (text,) in rows} - {"ok"}
+
+    # ---- the write
+
+    def _write_now(self) -> Verdict:
+        table = _quoted(self.write)
+        try:
+            with closing(self._connect("mode=rw")) as database:
+                if not _has_table(database, self.write):
+                    columns = "slot INTEGER PRIMARY KEY, written_at TEXT NOT NULL"
+                    return Verdict.failed(
+                        f'table "{self.write}" is missing; create it: CREATE TABLE {table} ({columns}): {self.path}',
+                        code=ReasonCode.NOT_FOUND,
+                    )
+                database.execute("PRAGMA wal_autocheckpoint = 0")  # a checkpoint is the work of the application
+                database.execute("BEGIN IMMEDIATE")
+                database.execute(
+                    f"REPLACE INTO {table} (slot, written_at) VALUES (1, ?)",  # noqa: S608  quoted
+                    (iso_time(time.time()),),
+                )
+                database.execute("COMMIT")
+        except sqlite3.Error as exc:
+            return self._verdict_for_write_error(exc)
+        return Verdict.ready()
+
+    def _verdict_for_write_error(self, exc: sqlite3.Error) -> Verdict:
+        verdict = self._verdict_for_error(exc)
+        if verdict.outcome is not Outcome.FAILED or verdict.code is ReasonCode.CORRUPT:
+            return verdict
+        name, path = _error_name(exc), str(self.path)
+        with suppress(OSError):
+            info = os.statvfs(path)
+            if cause := read_only_cause(path, info):
+                return Verdict.not_ready(f"{cause}: {path}", code=ReasonCode.READ_ONLY)
+            if name == "SQLITE_FULL" or info.f_bavail == 0 or has_no_inodes(info):
+                return Verdict.not_ready(f"{exc}: {path}", code=ReasonCode.STORAGE_FULL)
+        is_denied = name.startswith("SQLITE_READONLY") or not os.access(path, os.W_OK, effective_ids=True)
+        code = ReasonCode.PERMISSION_DENIED if is_denied else ReasonCode.WRITE_FAILED
+        return Verdict.failed(f"write failed: {exc}: {path}", code=code)
+
+    # ---- errors
+
+    def _locked(self) -> Verdict:
+        return Verdict.not_ready(f"database is locked: {self.path}", code=ReasonCode.LOCKED)
+
     def _verdict_for_error(self, exc: sqlite3.Error) -> Verdict:
-        name = getattr(exc, "sqlite_errorname", "")
+        name = _error_name(exc)
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return Verdict.not_ready(f"database is locked: {self.path}", code=ReasonCode.LOCKED)
+            return self._locked()
         if name == "SQLITE_NOTADB":
             return verdict_for_file_error(_corrupt("not a SQLite database"), str(self.path))
         if name.startswith("SQLITE_CANTOPEN") and (error := _open_error(self.path)):
@@ -109,6 +293,10 @@ class SqliteProbe(UrlProbe):
         return Verdict.failed(f"{exc}: {self.path}", code=code)
 
 
+class _LockedError(Exception):
+    """The write lock is held."""
+
+
 _CODES_BY_ERROR_NAME = {  # SQLite has longer names too, such as SQLITE_IOERR_READ
     "SQLITE_CORRUPT": ReasonCode.CORRUPT,
     "SQLITE_CANTOPEN": ReasonCode.FILE_NOT_READABLE,
@@ -117,12 +305,25 @@ _CODES_BY_ERROR_NAME = {  # SQLite has longer names too, such as SQLITE_IOERR_RE
 }
 
 
+def _error_name(exc: sqlite3.Error) -> str:
+    return getattr(exc, "sqlite_errorname", "")
+
+
 def _corrupt(text: str) -> CodedOSError:
     return CodedOSError(text, ReasonCode.CORRUPT)
 
 
 def _read_pragma(database: sqlite3.Connection, pragma: str) -> Any:  # noqa: ANN401  a number or a text
     return database.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+
+def _has_table(database: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+    return database.execute(query, (name,)).fetchone() is not None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _open_error(path: Path) -> OSError | None:
@@ -142,3 +343,140 @@ def _size_bytes(path: str) -> int:
         return Path(path).stat().st_size
     except FileNotFoundError:
         return 0
+
+
+# ---- what is remembered between checks
+
+
+class _Identity(NamedTuple):
+    device: int
+    inode: int
+    generation: int  # of the inode, whose number is used again after its file is removed
+    change_counter: int  # of the header; transactions only increase it; 0 if it is not known
+    application_id: int
+
+    def is_same_file(self, other: _Identity | None) -> bool:
+        return other is not None and self[:3] == other[:3]
+
+    def is_replacement_of(self, other: _Identity) -> bool:
+        return (
+            not self.is_same_file(other)
+            or 0 < self.change_counter < other.change_counter
+            or other.application_id not in (0, self.application_id)
+        )
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self.identity: _Identity | None = None
+        self.thorough_verdict = Verdict.ready()
+        self.thorough_due_s = 0.0
+        self.thorough_connection: sqlite3.Connection | None = None
+
+    def is_replaced_by(self, identity: _Identity) -> bool:
+        """Whether this is another database than that of the last successful check. It is remembered."""
+        previous, self.identity = self.identity, identity
+        if previous is None or not identity.is_replacement_of(previous):
+            return False
+        self.thorough_verdict, self.thorough_due_s = Verdict.ready(), 0.0
+        return True
+
+
+# ---- locks and header
+
+
+class _DatabaseFiles:
+    """A database and its other files, read through the descriptors that SQLite has open.
+
+    Opening one of these files is not possible in this process: closing it would release all POSIX locks of the process
+    on it, also those of a program that embeds the node.
+    """
+
+    # https://sqlite.org/src/file/src/os.h (PENDING_BYTE, RESERVED_BYTE, SHARED_FIRST, SHARED_SIZE)
+    _LOCK_BYTES = 0x40000000, 512
+    # https://sqlite.org/walformat.html#locks (WAL_WRITE_LOCK)
+    _WAL_LOCK_BYTES = 120, 1
+    _HEADER_BYTES = 100
+    _WAL_INDEX_HEADER_BYTES = 48  # it has the number of frames of the last commit
+    _FS_IOC_GETVERSION = 0x80087601
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.has_wal = Path(f"{path}-wal").exists()
+        self._main = _OpenFile(path)
+        self._shm = _OpenFile(f"{path}-shm") if self.has_wal else None
+
+    @property
+    def wal_mode(self) -> str:
+        # Without an existing -shm file, mode=ro would create one and not remove it.
+        return "mode=ro" if Path(f"{self._path}-shm").exists() else "mode=rw"
+
+    def is_write_locked(self) -> bool:
+        is_locked = self._main.call(lambda file: _has_write_lock(file, *self._LOCK_BYTES))
+        if not is_locked and self._shm is not None:
+            is_locked = self._shm.call(lambda file: _has_write_lock(file, *self._WAL_LOCK_BYTES))
+        return bool(is_locked)
+
+    def commit_state(self) -> tuple[bytes | None, ...]:
+        """It is another one after each commit."""
+        counter = self._main.call(lambda file: os.pread(file, 4, 24))
+        if self._shm is None:
+            return (counter,)
+        return counter, self._shm.call(lambda file: os.pread(file, self._WAL_INDEX_HEADER_BYTES, 0))
+
+    def identity(self, info: os.stat_result) -> _Identity:
+        header = self._main.call(lambda file: os.pread(file, self._HEADER_BYTES, 0)) or b""
+        header = header.ljust(self._HEADER_BYTES, b"\0")
+        is_rollback_due = _size_bytes(f"{self._path}-journal") > 0  # the rollback may decrease the counter
+        return _Identity(
+            device=info.st_dev,
+            inode=info.st_ino,
+            generation=self._main.call(self._inode_generation) or 0,
+            change_counter=0 if is_rollback_due else int.from_bytes(header[24:28]),
+            application_id=int.from_bytes(header[68:72]),
+        )
+
+    def _inode_generation(self, file: int) -> int:
+        return int.from_bytes(fcntl.ioctl(file, self._FS_IOC_GETVERSION, bytes(8)), "little")
+
+
+class _OpenFile:
+    """A file that this process has open."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def call(self, read: Callable[[int], T]) -> T | None:
+        """The result for its descriptor; None if it is not open, or the system does not support the call."""
+        if self._descriptor is None or not self._is_open_as(self._descriptor):
+            self._descriptor = self._find()
+        if self._descriptor is None:
+            return None
+        try:
+            result = read(self._descriptor)
+        except OSError:
+            return None
+        # Another thread may have closed this descriptor, and opened another file.
+        return result if self._is_open_as(self._descriptor) else None
+
+    def _find(self) -> int | None:
+        try:
+            descriptors = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208  numbers
+        except FileNotFoundError:  # no /proc
+            return None
+        return next(filter(self._is_open_as, descriptors), None)
+
+    def _is_open_as(self, descriptor: int) -> bool:
+        """Reading the link does not use the file system of the file, which may hang."""
+        try:
+            return os.readlink(f"/proc/self/fd/{descriptor}") == self._path  # noqa: PTH115  faster
+        except OSError:
+            return False
+
+
+def _has_write_lock(file: int, start: int, length: int) -> bool:
+    """Whether any process has one, also this one. The query itself sets no lock."""
+    query = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
+    lock_type: int = struct.unpack("hhqqi", fcntl.fcntl(file, fcntl.F_OFD_GETLK, query))[0]
+    return lock_type == fcntl.F_WRLCK

@@ -50,7 +50,7 @@ def mount_point(tmp_path: Path) -> Path:
 
 @contextmanager
 def without_inodes(disk: MemoryDisk) -> Iterator[None]:
-    files = []
+    files: list[Path] = []
     while os.statvfs(disk.path).f_favail:
         files.append(disk.path / f"{len(files)}")
         files[-1].touch()

@@ -1,4 +1,4 @@
-"""SQLite probes on real files: valid, missing, corrupt and locked; no check changes them."""
+"""SQLite probes on real files: valid, missing, corrupt, locked and replaced; no check changes or disturbs them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net.url import UrlError
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.run import run_check
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
 from tests.support.probe_assertions import no_free_descriptors
+from tests.support.servers.base import wait_until
 from tests.support.verdicts import NO_DESCRIPTORS, READY, UNEXPECTED_RESPONSE, failed, not_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 UNPRIVILEGED_UID = 65534
 WAIT_TIMEOUT_S = 30.0
@@ -29,8 +37,14 @@ CORRUPT = failed(ReasonCode.CORRUPT)
 MISSING = failed(ReasonCode.FILE_NOT_FOUND)
 
 
-def check(path: Path) -> Verdict:
-    return asyncio.run(SqliteProbe.for_path(path).check())
+def check(path: Path, **options: object) -> Verdict:
+    return asyncio.run(probe_of(path, **options).check())
+
+
+def probe_of(path: Path, **options: object) -> SqliteProbe:
+    probe = make_probe({"url": f"sqlite:{quote(str(path))}", **options})
+    assert isinstance(probe, SqliteProbe)
+    return probe
 
 
 @pytest.fixture
@@ -40,11 +54,6 @@ def ledger(tmp_path: Path) -> Path:
         database.execute("CREATE TABLE entries (id INTEGER PRIMARY KEY, text TEXT)")
         database.executemany("INSERT INTO entries (text) VALUES (?)", [("lorem " * 100,)] * 500)
     return path
-
-
-@pytest.fixture
-def _no_wait_for_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_LOCK_WAIT_S", 0.0)
 
 
 # ---- verdicts
@@ -110,13 +119,17 @@ def test_a_directory_is_failed(tmp_path: Path) -> None:
     assert check(tmp_path) == CORRUPT
 
 
-def test_a_database_with_a_corrupt_page_is_failed(ledger: Path) -> None:
-    content = bytearray(ledger.read_bytes())
-    content[4096 * 5 : 4096 * 6] = b"\xff" * 4096
-    ledger.write_bytes(content)
-    verdict = check(ledger)
-    assert verdict == CORRUPT
-    assert "quick_check" in verdict.reason
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_database_with_a_corrupt_schema_or_table_is_failed(ledger: Path, page: int) -> None:
+    corrupt_page(ledger, page)
+    assert check(ledger) == CORRUPT
+
+
+def corrupt_page(path: Path, page: int) -> None:
+    """In place, as a disk does it."""
+    with path.open("r+b") as file:
+        file.seek(4096 * page + (100 if page == 0 else 0))
+        file.write(b"\xff" * 3996)
 
 
 def test_a_truncated_database_is_failed(ledger: Path) -> None:
@@ -194,7 +207,7 @@ def test_a_database_that_is_replaced_during_the_check_is_not_compared_with_the_o
         database.execute("CREATE TABLE t (x)")
 
     def replace_and_read(database: sqlite3.Connection, pragma: str) -> object:
-        if pragma == "quick_check(1)":
+        if pragma == "application_id" and smaller.exists():
             smaller.replace(ledger)
         return read_pragma(database, pragma)
 
@@ -232,7 +245,7 @@ def test_a_check_keeps_the_locks_of_this_process(ledger: Path) -> None:
     script = f"import sqlite3; sqlite3.connect({str(ledger)!r}, timeout=0).execute('BEGIN IMMEDIATE')"
     with closing(sqlite3.connect(ledger)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        assert check(ledger) == READY
+        check(ledger, lock_wait="0s", thorough="1h")
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert "database is locked" in done.stderr
 
@@ -252,20 +265,365 @@ def test_a_database_without_read_permission_is_failed() -> None:
     assert verdict == failed(ReasonCode.FILE_NOT_READABLE)
 
 
-@pytest.mark.usefixtures("_no_wait_for_locks")
-def test_a_locked_database_is_not_ready(ledger: Path) -> None:
-    with closing(sqlite3.connect(ledger)) as writer:
-        writer.execute("BEGIN EXCLUSIVE")
-        assert check(ledger) == not_ready(ReasonCode.LOCKED)
-        writer.rollback()
-    assert check(ledger) == READY
-
-
-def test_a_check_changes_nothing(ledger: Path) -> None:
-    before = (ledger.read_bytes(), ledger.stat().st_mtime_ns)
-    check(ledger)
-    assert (ledger.read_bytes(), ledger.stat().st_mtime_ns) == before
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize("options", [{}, {"thorough": "1h"}])
+def test_a_check_changes_nothing(ledger: Path, mode: str, options: dict[str, str]) -> None:
+    """Also no -wal and -shm files: those of another user would keep the application out."""
+    execute(ledger, f"PRAGMA journal_mode = {mode}")
+    before = (ledger.read_bytes(), ledger.stat().st_mtime_ns, ledger.parent.stat().st_mtime_ns)
+    assert check(ledger, **options) == READY
+    assert (ledger.read_bytes(), ledger.stat().st_mtime_ns, ledger.parent.stat().st_mtime_ns) == before
     assert list(ledger.parent.iterdir()) == [ledger]
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for statement in statements:
+            database.execute(statement)
+
+
+# ---- locks
+
+
+@pytest.fixture(params=["this process", "another process"])
+def lock_holder(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, str], None]]:
+    """Begins a transaction that is open until the end of the test."""
+    with ExitStack() as stack:
+
+        def begin(path: Path, transaction: str) -> None:
+            if request.param == "this process":
+                database = stack.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
+                database.execute(transaction)
+            else:
+                stack.enter_context(OtherProcess(path, transaction))
+
+        yield begin
+
+
+class OtherProcess:
+    """Executes statements and keeps its connection open; `with` waits until they are executed."""
+
+    def __init__(self, path: Path, *statements: str) -> None:
+        script = (
+            "import sqlite3, sys\ndatabase = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+            "for statement in sys.argv[2:]: database.execute(statement)\nprint(flush=True)\nsys.stdin.read()"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", script, str(path), *statements], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def __enter__(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"\n"
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+
+@pytest.mark.parametrize("transaction", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+@pytest.mark.parametrize("mode", ["delete", "truncate", "wal"])
+def test_a_held_write_lock_is_not_ready(
+    ledger: Path, lock_holder: Callable[[Path, str], None], mode: str, transaction: str
+) -> None:
+    execute(ledger, f"PRAGMA journal_mode = {mode}")
+    lock_holder(ledger, transaction)
+    assert check(ledger, lock_wait="0s") == not_ready(ReasonCode.LOCKED)
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_database_that_is_read_is_ready(ledger: Path, lock_holder: Callable[[Path, str], None], mode: str) -> None:
+    execute(ledger, f"PRAGMA journal_mode = {mode}")
+    lock_holder(ledger, "SELECT * FROM entries")
+    assert check(ledger, lock_wait="0s") == READY
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_write_lock_that_is_released_within_lock_wait_is_ready(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute(f"PRAGMA journal_mode = {mode}")
+        writer.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(time, "sleep", lambda _: writer.in_transaction and writer.execute("ROLLBACK"))
+        assert check(ledger, lock_wait="30s") == READY
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_writer_that_commits_again_and_again_is_ready(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The lock is held at each query, but by one transaction after another."""
+    with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
+
+        def commit(_: float) -> None:
+            writer.execute("INSERT INTO entries (text) VALUES ('more')")
+            writer.execute("COMMIT")
+            writer.execute("BEGIN IMMEDIATE")
+
+        writer.execute(f"PRAGMA journal_mode = {mode}")
+        writer.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(time, "sleep", commit)
+        assert check(ledger, lock_wait="30s") == READY
+
+
+WRITER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
+database.execute("PRAGMA synchronous = OFF")
+failures = 0
+for _ in range(int(sys.argv[2])):
+    try:
+        database.execute("UPDATE entries SET text = hex(randomblob(300)) WHERE id = abs(random()) % 500")
+    except sqlite3.OperationalError:
+        failures += 1
+print(failures)
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"thorough": "1ms"}])
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_writer_that_does_not_wait_for_locks_is_never_disturbed(
+    ledger: Path, mode: str, options: dict[str, str]
+) -> None:
+    execute(
+        ledger, f"PRAGMA journal_mode = {mode}", "INSERT INTO entries (text) VALUES (zeroblob(20000000))"
+    )  # reading it all takes longer than a write
+    probe, verdicts = probe_of(ledger, **options), []
+    with subprocess.Popen([sys.executable, "-c", WRITER, ledger, "2000"], stdout=subprocess.PIPE) as writer:
+        while writer.poll() is None:
+            verdicts.append(asyncio.run(probe.check()))
+        assert writer.stdout is not None
+        assert int(writer.stdout.read()) == 0
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.READY}
+
+
+# ---- the thorough check
+
+
+def test_a_corrupt_page_is_found_by_the_thorough_check_only(ledger: Path) -> None:
+    corrupt_page(ledger, 5)
+    assert check(ledger) == READY
+    assert check(ledger, thorough="1h") == CORRUPT
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_corrupt_page_of_a_database_in_use_is_found(ledger: Path, mode: str) -> None:
+    corrupt_page(ledger, 5)
+    with OtherProcess(ledger, f"PRAGMA journal_mode = {mode}", "INSERT INTO entries (text) VALUES ('more')"):
+        assert check(ledger, thorough="1h") == CORRUPT
+
+
+def test_a_corrupt_database_stays_failed_until_the_next_thorough_check(ledger: Path) -> None:
+    content = ledger.read_bytes()
+    corrupt_page(ledger, 5)
+    probe = probe_of(ledger, thorough="1h")
+    assert asyncio.run(probe.check()) == CORRUPT
+    ledger.write_bytes(content)
+    assert asyncio.run(probe.check()) == CORRUPT
+    probe._memory.thorough_due_s = 0.0
+    assert asyncio.run(probe.check()) == READY
+
+
+def test_a_thorough_check_may_take_longer_than_a_check(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_return, started = threading.Event(), list[None]()
+
+    def quick_check(*_: object) -> set[str]:
+        started.append(None)
+        assert may_return.wait(WAIT_TIMEOUT_S)
+        return {"Tree 2 page 5: btreeInitPage() returns error code 11"}
+
+    monkeypatch.setattr(SqliteProbe, "_quick_check", quick_check)
+    probe = probe_of(ledger, thorough="1h")
+    assert asyncio.run(probe.check()) == READY
+    assert asyncio.run(probe.check()) == READY
+    assert len(started) == 1
+    may_return.set()
+    wait_until(lambda: asyncio.run(probe.check()) == CORRUPT, "failed")
+
+
+def test_errors_that_are_not_in_every_pass_are_not_errors(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of a healthy database change while they are read."""
+    passes = [("immutable=1", {"page 1", "page 2"}), ("immutable=1", {"page 2", "page 3"}), ("immutable=1", {"page 4"})]
+    modes = []
+
+    def quick_check(_: SqliteProbe, mode: str) -> set[str]:
+        modes.append(mode)
+        return passes[len(modes) - 1][1]
+
+    monkeypatch.setattr(SqliteProbe, "_quick_check", quick_check)
+    assert check(ledger, thorough="1h") == READY
+    assert modes == [mode for mode, _ in passes]  # none with a lock
+
+
+def test_closing_a_probe_ends_its_thorough_check(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted = threading.Event()
+
+    class Connection:
+        def interrupt(self) -> None:
+            interrupted.set()
+
+    probe = probe_of(ledger, thorough="1h")
+    probe.close()
+    monkeypatch.setattr(probe._memory, "thorough_connection", Connection())
+    probe.close()
+    assert interrupted.is_set()
+
+
+# ---- replaced
+
+
+def small_database(path: Path, *statements: str) -> Path:
+    execute(path, "CREATE TABLE other (x)", *statements)
+    return path
+
+
+def replace_by_rename(path: Path) -> None:
+    small_database(path.with_name("new.db")).replace(path)
+
+
+def replace_after_removal(path: Path) -> None:
+    path.unlink()
+    small_database(path, *["INSERT INTO other VALUES (1)"] * 20)  # its change counter is higher
+
+
+def replace_in_place(path: Path) -> None:
+    content = small_database(path.with_name("new.db")).read_bytes()
+    path.write_bytes(content)
+
+
+def replace_by_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(small_database(path.with_name("new.db")))
+
+
+@pytest.mark.parametrize("replace", [replace_by_rename, replace_after_removal, replace_in_place, replace_by_link])
+def test_a_replaced_database_is_not_ready_once(ledger: Path, replace: Callable[[Path], None]) -> None:
+    execute(ledger, *["INSERT INTO entries (text) VALUES ('more')"] * 3)
+    probe = probe_of(ledger)
+    assert asyncio.run(probe.check()) == READY
+    replace(ledger)
+    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
+    assert asyncio.run(probe.check()) == READY
+
+
+def test_a_replaced_database_is_noticed_after_it_was_missing(ledger: Path) -> None:
+    probe = probe_of(ledger)
+    assert asyncio.run(probe.check()) == READY
+    ledger.rename(ledger.with_name("old.db"))
+    assert asyncio.run(probe.check()) == MISSING
+    small_database(ledger)
+    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
+
+
+def test_a_database_that_comes_back_is_ready(ledger: Path) -> None:
+    probe = probe_of(ledger)
+    assert asyncio.run(probe.check()) == READY
+    ledger.rename(ledger.with_name("old.db"))
+    assert asyncio.run(probe.check()) == MISSING
+    ledger.with_name("old.db").rename(ledger)
+    assert asyncio.run(probe.check()) == READY
+
+
+def test_a_database_of_another_application_in_place_is_a_replacement(ledger: Path) -> None:
+    execute(ledger, "PRAGMA application_id = 7")
+    probe = probe_of(ledger)
+    assert asyncio.run(probe.check()) == READY
+    execute(ledger, "PRAGMA application_id = 8")
+    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
+
+
+@pytest.mark.parametrize("mode", ["delete", "truncate", "persist", "wal"])
+def test_the_work_of_an_application_is_not_a_replacement(ledger: Path, mode: str) -> None:
+    probe = probe_of(ledger)
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
+        for statement in (
+            f"PRAGMA journal_mode = {mode}",
+            "CREATE TABLE more (x)",
+            "DELETE FROM entries",
+            "VACUUM",
+            "PRAGMA application_id = 7",
+            "DROP TABLE more",
+            "PRAGMA wal_checkpoint(TRUNCATE)",
+            "PRAGMA journal_mode = delete",
+            "VACUUM",
+        ):
+            database.execute(statement)
+            assert asyncio.run(probe.check()) == READY, statement
+
+
+def test_a_replaced_database_is_checked_thoroughly_again(ledger: Path) -> None:
+    copy = ledger.with_name("copy.db")
+    copy.write_bytes(ledger.read_bytes())
+    corrupt_page(ledger, 5)
+    probe = probe_of(ledger, thorough="1h")
+    assert asyncio.run(probe.check()) == CORRUPT
+    copy.replace(ledger)
+    assert asyncio.run(probe.check()) == not_ready(ReasonCode.REPLACED)
+    assert asyncio.run(probe.check()) == READY
+
+
+# ---- the write
+
+CREATE_TABLE = 'CREATE TABLE "svcnode_write" (slot INTEGER PRIMARY KEY, written_at TEXT NOT NULL)'
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_write_is_committed_to_its_table(ledger: Path, mode: str) -> None:
+    execute(ledger, f"PRAGMA journal_mode = {mode}", CREATE_TABLE)
+    probe = probe_of(ledger, write=True)
+    for _ in range(3):
+        assert asyncio.run(probe.check()) == READY
+    with closing(sqlite3.connect(ledger)) as database:
+        assert database.execute("SELECT slot FROM svcnode_write").fetchall() == [(1,)]
+
+
+def test_without_its_table_a_write_is_failed_and_the_reason_has_the_statement(ledger: Path) -> None:
+    probe = probe_of(ledger, write='my "own" table')
+    verdict = asyncio.run(probe.check())
+    assert verdict == failed(ReasonCode.NOT_FOUND)
+    execute(ledger, verdict.reason.partition("create it: ")[2].rpartition(":")[0])
+    assert asyncio.run(probe.check()) == READY
+
+
+def test_a_table_with_other_columns_is_failed(ledger: Path) -> None:
+    assert check(ledger, write="entries") == failed(ReasonCode.WRITE_FAILED)
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_write_that_finds_a_lock_is_not_ready_and_leaves_nothing(
+    ledger: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(ledger, f"PRAGMA journal_mode = {mode}", CREATE_TABLE)
+    probe = probe_of(ledger, write=True, lock_wait="1ms")
+    monkeypatch.setattr(SqliteProbe, "_check_now", lambda _: READY)  # the lock is taken after the read
+    with OtherProcess(ledger, "BEGIN IMMEDIATE"):
+        assert asyncio.run(probe.check()) == not_ready(ReasonCode.LOCKED)
+    execute(ledger, "BEGIN EXCLUSIVE")
+    assert asyncio.run(probe.check()) == READY
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
+def test_a_write_without_permission_is_failed() -> None:
+    with TemporaryDirectory() as name:
+        path = small_database(Path(name) / "ledger.db", CREATE_TABLE)
+        path.chmod(0o644)
+        path.parent.chmod(0o755)
+        probe = probe_of(path, write=True)
+        os.seteuid(UNPRIVILEGED_UID)
+        try:
+            assert probe._write_now() == failed(ReasonCode.PERMISSION_DENIED)
+        finally:
+            os.seteuid(0)
+
+
+def test_several_nodes_write_at_the_same_time(ledger: Path) -> None:
+    execute(ledger, CREATE_TABLE)
+
+    async def scenario() -> list[Verdict]:
+        probes = [probe_of(ledger, write=True, lock_wait="30s") for _ in range(4)]
+        return [*await asyncio.gather(*(probe.check() for probe in probes))]
+
+    assert set(asyncio.run(scenario())) == {READY}
 
 
 def test_a_second_check_does_not_start_while_the_first_runs(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,6 +691,12 @@ def test_a_query_is_rejected(url: str) -> None:
     with pytest.raises(UrlError) as caught:
         make_probe(url)
     assert caught.value.part == "query"
+
+
+def test_a_thorough_check_needs_an_interval() -> None:
+    with pytest.raises(OptionError) as caught:
+        make_probe({"url": "sqlite:/var/lib/ledger.db", "thorough": "0s"})
+    assert caught.value.option == "thorough"
 
 
 def test_the_application_id_is_an_option(ledger: Path) -> None:

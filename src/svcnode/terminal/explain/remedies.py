@@ -100,8 +100,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.NETWORK_UNREACHABLE: Remedy(
         "no route to the host",
-        "The node's machine has no route to {address}. Check the network, routes and firewalls, and that the other "
-        "machine is switched on.",
+        "If the outcome is unknown, the node's machine has no route to {address}: check its interfaces and routes. "
+        "Otherwise check that the other machine is switched on, and the routers and firewalls on the way.",
     ),
     ReasonCode.CONNECTION_REFUSED: Remedy(
         "nothing listens on that port",
@@ -244,6 +244,11 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.READ_ONLY: Remedy(
         "the server accepts no writes",
         "Check whether the server is a replica, its disk is full, or it was set to read-only.",
+        {
+            "disk": "If the reason names an error, check the disk (dmesg, fsck) and mount it again. If the mount is "
+            "read-only on purpose, set read_only = true.",
+            "sqlite": "If the reason names an error, check the disk (dmesg, fsck). Mount the file system writable.",
+        },
     ),
     ReasonCode.WRONG_ROLE: Remedy(
         "the server has another role (primary, replica) than the probe expects",
@@ -280,6 +285,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.STORAGE_FULL: Remedy(
         "the server has no disk space or quota left for new data",
         "Free space on the disk of the server, raise its quota, or remove data.",
+        {"disk": "Free space on the disk, or raise the quota of the user.", "sqlite": "Free space on the disk."},
     ),
     ReasonCode.WRITE_TIMEOUT: Remedy(
         "the server answers, but the write of the check did not finish within the timeout",
