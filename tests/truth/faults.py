@@ -167,7 +167,7 @@ def quorum_of_queue_lost(broker: Any) -> Iterator[None]:
 
 def by_server(method: str) -> Injector:
     """The server injects it."""
-    return lambda server: getattr(server, method)()  # type: ignore[no-any-return]
+    return lambda server: getattr(server, method)()
 
 
 def on_disk_of_database(method: str) -> Injector:

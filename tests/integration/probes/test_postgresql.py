@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from psycopg import pq
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
@@ -683,7 +684,7 @@ def test_a_write_that_waits_for_a_lock_times_out_and_leaves_nothing(
     check: CheckRunner, server: PostgresServer, monkeypatch: pytest.MonkeyPatch, libpq: int | None
 ) -> None:
     if libpq is not None:
-        monkeypatch.setattr(postgresql.pq, "version", lambda: libpq)
+        monkeypatch.setattr(pq, "version", lambda: libpq)
     with server.write_lock():
         assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
         assert becomes_true(lambda: not clients(server))
