@@ -86,15 +86,18 @@ def test_ipfs(snapshot: Snapshot) -> None:
     snapshot("ipfs", http_reasons("ipfs+http", cases))
 
 
-def etcd_member(status: bytes, health: bytes = b"", login: bytes = b"") -> Callable[[ReceivedRequest], bytes]:
+def etcd_member(
+    status: bytes, health: bytes = b"", login: bytes = b"", txn: bytes = b""
+) -> Callable[[ReceivedRequest], bytes]:
     responses = {"/v3/maintenance/status": status, "/health": health, "/v3/auth/authenticate": login}
-    return lambda request: responses[request.target]
+    return lambda request: (responses | {"/v3/kv/txn": txn})[request.target]
 
 
 def test_etcd(snapshot: Snapshot) -> None:
     member = http_response(200, '{"header": {}, "leader": "1"}')
     healthy = http_response(200, '{"health": "true"}')
     rejected = http_response(400, '{"code": 3, "message": "etcdserver: authentication failed"}')
+    full = http_response(429, '{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}')
     cases: list[Any] = [
         (etcd_member(http_response(404)), {}),
         (etcd_member(http_response(503, '{"code": 14, "message": "etcdserver: not capable"}')), {}),
@@ -103,6 +106,9 @@ def test_etcd(snapshot: Snapshot) -> None:
         (etcd_member(http_response(200, '{"header": {}}')), {}),
         (etcd_member(member, http_response(503, '{"health": "false", "reason": "ALARM NOSPACE"}')), {}),
         (etcd_member(member, healthy, rejected), {"username": "me", "password": "pw"}),
+        (etcd_member(member, healthy, http_response(200, "{}")), {"username": "me", "password": "pw"}),
+        (etcd_member(member, healthy, txn=full), {"write": True}),
+        (etcd_member(member, healthy, txn=http_response(200, "{}")), {"write": True}),
     ]
     snapshot("etcd", http_reasons("etcd", cases))
 
@@ -160,8 +166,22 @@ def test_grpc(snapshot: Snapshot) -> None:
 
 
 def test_memcached(snapshot: Snapshot) -> None:
-    answers = [b"ERROR Too many open connections\r\n", b"SERVER_ERROR out of memory\r\n", b"220 mail\r\n"]
-    snapshot("memcached", reasons("memcached", map(sending, answers)))
+    answers = [b"ERROR Too many open connections\r\n", b"SERVER_ERROR out of order\r\n", b"220 mail\r\n"]
+    writes = [
+        lambda peer, answer=answer: [peer.read_until(b"\r\n") and peer.send(line) for line in (*MEMCACHED, answer)]
+        for answer in (b"SERVER_ERROR out of memory storing object\r\n", b"NOT_STORED\r\n")
+    ]
+    incomplete: list[Any] = [
+        lambda peer: [
+            peer.read_until(b"\r\n") and peer.send(line) for line in (MEMCACHED[0], EVICTIONS_OFF, b"END\r\n")
+        ]
+    ]
+    lines = [reasons("memcached", map(sending, answers)), reasons("memcached", writes, write=True)]
+    snapshot("memcached", "\n".join([*lines, reasons("memcached", incomplete)]))
+
+
+MEMCACHED = (b"VERSION 1.6\r\n", b"END\r\n")
+EVICTIONS_OFF = b"STAT evictions off\r\nEND\r\n"
 
 
 def test_redis(snapshot: Snapshot) -> None:
@@ -175,14 +195,44 @@ def test_redis(snapshot: Snapshot) -> None:
         b"-ERR max number of clients reached\r\n",
         b"+HELLO\r\n",
         b"+PONG\r\n-NOPERM no permissions to run the 'info' command\r\n",
-        b"+PONG\r\n+PONG\r\n",
+        b"+PONG\r\n" * 5,
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"-MISCONF Errors writing to the AOF file: No space left on device\r\n",
+        redis_info("redis_mode:sentinel"),
+        redis_info("role:master", "maxmemory:1", "used_memory:2", "maxmemory_policy:noeviction"),
+        redis_info("role:master", "min_slaves_good_slaves:0"),
+        redis_info("role:master", "cluster_enabled:1") + b"$18\r\ncluster_state:fail\r\n",
+    ]
+    master = redis_info("role:master")
+    writes = [
+        redis_info("role:slave", "master_link_status:up"),
+        *(master + answer for answer in (b"-NOPERM no\r\n", b"-NEW reason\r\n", b"+QUEUED\r\n")),
+        redis_info("role:master", "cluster_enabled:1")
+        + b"$16\r\ncluster_state:ok\r\n"
+        + b"-MOVED 1 10.0.0.2:6379\r\n" * 1024,
     ]
     probe = make_probe({"url": "redis://HOST:1", "role": "primary"})
     assert isinstance(probe, RedisProbe)
     roles = [probe._role_verdict({"role": "slave", "master_link_status": link}) for link in ("up", "down")]
-    lines = [reasons("redis", map(sending, answers)), *(line(verdict) for verdict in roles if verdict is not None)]
-    snapshot("redis", "\n".join(lines))
+    lines = [reasons("redis", map(sending, answers)), reasons("redis", map(sending, writes), write=True)]
+    snapshot("redis", "\n".join([*lines, *(line(verdict) for verdict in roles if verdict is not None)]))
+
+
+def redis_info(*lines: str) -> bytes:
+    """The responses to PING and to INFO, which the probe sends together."""
+    info = "\r\n".join(lines).encode()
+    return b"+PONG\r\n" + b"$%d\r\n%b\r\n" % (len(info), info) * 4
+
+
+def test_redis_sentinel(snapshot: Snapshot) -> None:
+    answers = [
+        b"*-1\r\n",
+        b"*0\r\n",
+        b"-ERR unknown command 'SENTINEL'\r\n",
+        b"-NOAUTH Authentication required.\r\n",
+        b"-NOPERM no permissions\r\n",
+    ]
+    snapshot("redis_sentinel", reasons("redis+sentinel", map(sending, answers), path="/mymaster"))
 
 
 def mysql_error(number: int, text: bytes) -> bytes:

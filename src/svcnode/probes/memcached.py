@@ -111,7 +111,7 @@ async def _check_memory(connection: Streams) -> None:
 
 
 def _size_of_full_class(slabs: dict[str, str], *, limit_bytes: int) -> int | None:
-    """The size of the items of the class with the most items that has no room, if the server has no room for a page."""
+    """The size of the items in the fullest class without free memory, if the server has no free page."""
     full = [
         (int(slabs[f"{number}:used_chunks"]), int(slabs[name]), int(slabs[f"{number}:chunks_per_page"]))
         for name in slabs

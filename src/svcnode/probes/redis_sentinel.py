@@ -86,7 +86,9 @@ class RedisSentinelProbe(RedisProbe):
         except ResponseError as exc:
             error = server_error(exc)
             if error.code is ReasonCode.NOT_SUPPORTED:
-                error = CheckError("this is not a Sentinel; for a server, write redis://", ReasonCode.PROTOCOL_ERROR)
+                error = CheckError(
+                    "this is not a Sentinel; to check a server, write redis://host:port", ReasonCode.PROTOCOL_ERROR
+                )
             raise error from exc
         match address:
             case None:
