@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from tests.support.certificates import Certificate
     from tests.support.verdicts import ExpectedVerdict
 
+OWN_QUEUE = "svcnode_write"
 FULL_QUEUE = "full"  # rejects every message
 WRITER, READER = "writer", "reader"  # users with the permissions that a write needs, and with none
 LOST = "client unexpectedly closed TCP connection"  # logged for a client that did not close its session
@@ -87,6 +88,7 @@ class Broker(RabbitServer):
         least = {**permissions, "configure": "^svcnode_write", "write": r"^amq\.default$", "read": "^$"}
         made["permissions"].append({**least, "user": WRITER})
         made["permissions"].append({**least, "user": READER, "configure": "^$", "write": "^$"})
+        made["queues"].append({**queue_definition(OWN_QUEUE, {}), "vhost": "/"})
         made["queues"].append(queue_definition(FULL_QUEUE, {"x-max-length": 0, "x-overflow": "reject-publish"}))
         file.write_text(json.dumps(made))
         with (self.folder / "rabbitmq.conf").open("a") as config:
@@ -183,7 +185,6 @@ def test_a_frozen_broker_is_failed_at_the_deadline(check: CheckRunner, broker: B
 
 
 WRITE = ("write", "", True)
-OWN_QUEUE = "svcnode_write"
 DISK_ALARM = not_ready(ReasonCode.STORAGE_FULL)
 MEMORY_ALARM = not_ready(ReasonCode.OUT_OF_MEMORY)
 PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
@@ -208,6 +209,8 @@ def test_a_queue_that_is_written_to_must_exist_and_accept_the_message(check: Che
     assert check(broker.url, write="invoices") == NOT_FOUND
     assert check(broker.url, write=FULL_QUEUE) == failed(ReasonCode.WRITE_FAILED)
     assert check(broker.url_with_path("/"), write=QUEUE) == NOT_FOUND
+    # There, the queue of the checks was declared with other arguments.
+    assert check(broker.url_with_path("/"), write=True) == failed(ReasonCode.WRITE_FAILED)
 
 
 def test_a_write_needs_few_permissions(check: CheckRunner, broker: Broker) -> None:

@@ -682,7 +682,8 @@ def test_a_tls_connection_can_be_reused(check: CheckRunner, encrypted: NatsServe
 
 
 def test_a_connection_can_be_reused_for_jetstream(check: CheckRunner, jetstream: NatsServer) -> None:
-    assert_reused(check, jetstream.url, jetstream.port, jetstream=True)
+    for options in ({"jetstream": True}, {"write": True}):
+        assert_reused(check, jetstream.url, jetstream.port, **options)
 
 
 def test_a_reused_connection_outlives_restarts_of_the_server(check: CheckRunner, server: NatsServer) -> None:
