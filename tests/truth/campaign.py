@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.network_namespace import run_in_namespace
 from tests.support.processes import Agent
 from tests.truth.evaluate import DOWN, INITIALIZING, UP, Phase, Row, evaluate_phase, merge_rows
 from tests.truth.faults import EXHAUSTED, NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from tests.support.network_namespace import NetworkNamespace
     from tests.support.servers.base import RealServer
     from tests.truth.faults import Fault
     from tests.truth.kinds import Kind
@@ -57,8 +59,18 @@ class KindResult:
 
 
 def run(kind: Kind, folder: Path, options: Options) -> KindResult:
+    if not kind.is_named:
+        return _run(kind, folder, options)
+    folder.mkdir(parents=True, exist_ok=True)
+    return run_in_namespace(folder / "hosts", lambda namespace: _run(kind, folder, options, namespace))
+
+
+def _run(kind: Kind, folder: Path, options: Options, namespace: NetworkNamespace | None = None) -> KindResult:
     with ExitStack() as stack:
         server = kind.make(folder / "server", stack)
+        if namespace is not None:
+            namespace.set_hosts(server_example=server.host)
+            server.namespace = namespace  # type: ignore[attr-defined]  # for the faults
         if options.is_short:
             stack.enter_context(server)
         probes = _probes(kind, server, reuse=options.reuse)
@@ -121,7 +133,8 @@ def _toml(value: object) -> str:
 def _probes(kind: Kind, server: RealServer, *, reuse: bool) -> dict[str, dict[str, Any]]:
     """By service id."""
     options = {name: value(server) if callable(value) else value for name, value in kind.options.items()}
-    probes = {_service_id(kind): {"url": server.url, **options, "reuse": reuse}}
+    url = server.url.replace(server.host, "server.example") if kind.is_named else server.url
+    probes = {_service_id(kind): {"url": url, **options, "reuse": reuse}}
     if kind.has_credentials:
         wrong_url: str = server.bad_credentials_url  # type: ignore[attr-defined]  # servers with credentials have it
         probes[_bad_credentials_id(kind)] = {"url": wrong_url, **options}

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import backends
 from tests.support.backends import Backend
+from tests.support.network_namespace import BLACK_HOLE_IPV6
 from tests.support.servers.base import wait_until
 from tests.truth.evaluate import DOWN, INITIALIZING, UP
 from tests.truth.timing import HUNG_S, NOT_READY_S, READY_S, REFUSED_S
@@ -223,6 +224,14 @@ def other_members_killed(member: Any) -> Iterator[None]:
         other.start()
 
 
+@contextmanager
+def ipv6_unreachable(server: Any) -> Iterator[None]:
+    """The name of the server has also an IPv6 address, whose packets are dropped."""
+    server.namespace.set_hosts(server_example=f"{BLACK_HOLE_IPV6} {server.host}")
+    yield
+    server.namespace.set_hosts(server_example=server.host)
+
+
 def starting(inject: Injector, state_after: str = READY) -> Fault:
     return Fault("starting", inject, INITIALIZING, NOT_READY_S, state_after)
 
@@ -245,6 +254,7 @@ DATABASE_DISK_FROZEN = Fault(DISK_FROZEN, on_disk_of_database("frozen"), DOWN, H
 TABLE_LOCKED = Fault(WRITE_LOCK, by_server("write_lock"), DOWN, HUNG_S)
 STANDBY_LOST = Fault(QUORUM_LOST, standby_lost, INITIALIZING, NOT_READY_S)
 STANDBY_FROZEN = Fault(QUORUM_LOST, standby_frozen, DOWN, HUNG_S)
+IPV6_UNREACHABLE = Fault(AAAA_UNREACHABLE, ipv6_unreachable, UP, HUNG_S)
 REPLAYING_LONG_TRANSACTION = Fault(LONG_TRANSACTION, long_transaction, UP, READY_S)
 PRIMARY_OF_PRIMARY_KILLED = Fault(CASCADE_CUT, primary_of_primary_killed, INITIALIZING, NOT_READY_S)
 PRIMARY_OF_PRIMARY_FROZEN = replace(PRIMARY_OF_PRIMARY_KILLED, inject=primary_of_primary_frozen)

@@ -29,6 +29,7 @@ from tests.truth.faults import (
     EXECUTION_OFFLINE,
     EXHAUSTED,
     FROZEN,
+    IPV6_UNREACHABLE,
     KILLED,
     LOADING,
     MEMORY_LIMIT_REACHED,
@@ -75,6 +76,7 @@ class Kind:
     has_credentials: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of its probe; a function of the server, or a value
     note: str = ""
+    is_named: bool = False  # the probe uses a name, and everything runs in a network namespace
 
 
 COMMON_FAULTS = (KILLED, FROZEN, UNRESPONSIVE, RESETS)
@@ -276,6 +278,8 @@ _ALL = (
     ),
     Kind(name="etcd member", make=_etcd_member, faults=(*COMMON_FAULTS, WITHOUT_QUORUM)),
     Kind(name="nginx", make=standalone(NginxServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind(name="nginx by name", make=standalone(NginxServer), faults=(KILLED, IPV6_UNREACHABLE), is_named=True),
+    Kind(name="PostgreSQL by name", make=standalone(PostgresServer), faults=(KILLED, IPV6_UNREACHABLE), is_named=True),
     Kind(
         name="gRPC health",
         make=standalone(GrpcHealthServer),
