@@ -248,6 +248,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
             "disk": "If the reason names an error, check the disk (dmesg, fsck) and mount it again. If the mount is "
             "read-only on purpose, set read_only = true.",
             "sqlite": "If the reason names an error, check the disk (dmesg, fsck). Mount the file system writable.",
+            "postgresql": "If the server is not a replica, set default_transaction_read_only to off; pg_settings shows "
+            "where it is set.",
         },
     ),
     ReasonCode.WRONG_ROLE: Remedy(
@@ -273,6 +275,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.TOO_FEW_REPLICAS: Remedy(
         "the server requires more connected replicas for a write",
         "Check that the replicas are running, and that they are connected and not lagging.",
+        {
+            "postgresql": "Start the synchronous standbys, and see their logs. Without them, change "
+            "synchronous_standby_names: every commit waits.",
+        },
     ),
     ReasonCode.LOCKED: Remedy(
         "the database, file or queue is locked",
@@ -299,6 +305,10 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.UPSTREAM_OFFLINE: Remedy(
         "the service reports that a service it depends on is offline",
         "Check the other service: this one answers, but cannot do its work without it.",
+        {
+            "postgresql": "The lag of the replica is not known without its primary. Start the primary, or correct "
+            "primary in the options of the probe.",
+        },
     ),
     ReasonCode.CONNECTIONS_DISABLED: Remedy(
         "the database or server accepts no connections of normal users",
