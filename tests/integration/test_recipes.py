@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -19,11 +20,13 @@ import pytest
 from tests.support.backends import HttpBackend, ReceivedRequest, http_response, server_tls
 from tests.support.certificates import make_certificate
 from tests.support.processes import DEADLINE_S, Agent
-from tests.support.servers.base import free_port
+from tests.support.servers.base import free_port, wait_until
 from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.ganache import CHAIN_ID, GanacheServer
 from tests.support.servers.ipfs import IpfsServer
+from tests.support.servers.memcached import MemcachedServer
 from tests.support.servers.postgresql import PostgresServer
+from tests.support.servers.redis import RedisSentinel, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +41,7 @@ QUICK = {
     "SVCNODE_DEFAULTS_TIMEOUT": "1900ms",
     "SVCNODE_DEFAULTS_START_PERIOD": "0s",
     "LEDGER_PASSWORD": PASSWORD,
+    "SESSIONS_PASSWORD": PASSWORD,
 }
 
 
@@ -123,6 +127,40 @@ def test_a_primary_and_its_replica(tmp_path: Path) -> None:
                 agent.reload(recipe.block("toml", roles_changed))
                 agent.wait_until(lambda: agent.statuses() == {"ledger": "Up", "ledger-replica": "Down"})
                 assert agent.health() == 206
+
+
+def test_a_master_and_a_cache(tmp_path: Path) -> None:
+    recipe = Recipe("Redis behind a Sentinel, with a cache")
+    _, *create_user = shlex.split(recipe.block("sh", {"…": PASSWORD}))
+    with (
+        RedisServer(tmp_path / "master") as master,
+        RedisSentinel(tmp_path / "sentinel", master) as sentinel,
+        MemcachedServer(tmp_path / "cache") as cache,
+    ):
+        assert master.cli(*create_user) == "OK"
+        addresses = {"10.0.0.7:26379": f"127.0.0.1:{sentinel.port}", "10.0.0.8:11211": f"127.0.0.1:{cache.port}"}
+        with recipe.served(node_folder(tmp_path), addresses) as agent:
+            recipe.expect(agent, "both run")
+            cache.kill()
+            recipe.expect(agent, "the cache is killed")
+            cache.start()
+            with master.out_of_memory():
+                recipe.expect(agent, "the master reaches `maxmemory` and evicts nothing")
+            with master.writes_paused():
+                recipe.expect(agent, "`CLIENT PAUSE … WRITE` on the master")
+            recipe.expect(agent, "both run")
+            sentinel.kill()
+            recipe.expect(agent, "the Sentinel is killed")
+            sentinel.start()
+            recipe.expect(agent, "both run")
+            with master.replica(tmp_path / "replica") as replica:
+                assert replica.cli(*create_user) == "OK"
+                wait_until(sentinel.knows_replicas, "the replica is known")
+                replica.freeze()
+                master.kill()
+                recipe.expect(agent, "the master is killed, and there is no replica")
+                replica.thaw()
+                recipe.expect(agent, "the Sentinel has promoted a replica")
 
 
 class Indexer:

@@ -20,6 +20,7 @@ from svcnode.probes import make_probe, postgresql
 from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
 from svcnode.probes.redis import RedisProbe
 from tests.integration.probes.test_grpc import Http2Backend, headers_only, reset_stream, with_body
+from tests.integration.probes.test_memcached import answering
 from tests.support.backends import Backend, Peer, ReceivedRequest, http_response, sending
 from tests.support.probe_assertions import KeepAliveBackend
 
@@ -167,21 +168,11 @@ def test_grpc(snapshot: Snapshot) -> None:
 
 def test_memcached(snapshot: Snapshot) -> None:
     answers = [b"ERROR Too many open connections\r\n", b"SERVER_ERROR out of order\r\n", b"220 mail\r\n"]
-    writes = [
-        lambda peer, answer=answer: [peer.read_until(b"\r\n") and peer.send(line) for line in (*MEMCACHED, answer)]
-        for answer in (b"SERVER_ERROR out of memory storing object\r\n", b"NOT_STORED\r\n")
-    ]
-    incomplete: list[Any] = [
-        lambda peer: [
-            peer.read_until(b"\r\n") and peer.send(line) for line in (MEMCACHED[0], EVICTIONS_OFF, b"END\r\n")
-        ]
-    ]
+    refusals = (b"SERVER_ERROR out of memory storing object\r\n", b"NOT_STORED\r\n")
+    writes = [answering(b"VERSION 1.6\r\n", b"END\r\n", refusal) for refusal in refusals]
+    incomplete = [answering(b"VERSION 1.6\r\n", b"STAT evictions off\r\nEND\r\n", b"END\r\n")]
     lines = [reasons("memcached", map(sending, answers)), reasons("memcached", writes, write=True)]
     snapshot("memcached", "\n".join([*lines, reasons("memcached", incomplete)]))
-
-
-MEMCACHED = (b"VERSION 1.6\r\n", b"END\r\n")
-EVICTIONS_OFF = b"STAT evictions off\r\nEND\r\n"
 
 
 def test_redis(snapshot: Snapshot) -> None:

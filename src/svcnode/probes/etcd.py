@@ -158,8 +158,9 @@ def _call_error(path: str, http_status: int, document: dict[str, Any]) -> CheckE
         return _write_error(text, grpc_status)
     if path == _LOGIN_PATH and grpc_status in (_INVALID_ARGUMENT, _FAILED_PRECONDITION, _UNAUTHENTICATED):
         return CheckError(text, ReasonCode.AUTH_FAILED)
-    is_grpc = isinstance(grpc_status, int)
-    return CheckError(text, code_for_grpc_status(grpc_status) if is_grpc else code_for_http_status(http_status))
+    if isinstance(grpc_status, int):
+        return CheckError(text, code_for_grpc_status(grpc_status))
+    return CheckError(text, code_for_http_status(http_status))
 
 
 def _write_error(text: str, grpc_status: object) -> CheckError:
