@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import InvalidValueError, UnknownOptionError
 from svcnode.core.model import (
     REPORTED_POLICY,
     Impact,
@@ -17,6 +17,7 @@ from svcnode.core.model import (
     validate_threshold,
     validate_window,
 )
+from svcnode.core.text import suggestion
 from svcnode.core.units import parse_duration_s
 from svcnode.probes import make_probe
 from svcnode.probes.base import Probe
@@ -39,12 +40,9 @@ class Definition:
     probe_config: ProbeConfig | None = None  # None: the program reports the status
 
 
-class CheckOptions(TypedDict, total=False):
-    """Options of a service that a function checks."""
+class TimingOptions(TypedDict, total=False):
+    """Options of a service that is checked: when, and what the results mean."""
 
-    name: str
-    description: str
-    impact: Impact | str
     interval: Duration
     transition_interval: Duration
     timeout: Duration
@@ -58,11 +56,28 @@ class CheckOptions(TypedDict, total=False):
     stale_after: Duration
 
 
+class CheckOptions(TimingOptions, total=False):
+    """Options of a service that a function checks."""
+
+    name: str
+    description: str
+    impact: Impact | str
+
+
 class ServiceOptions(CheckOptions, total=False):
     """Options of a service: the keys of a [[services]] table."""
 
     probe: Probe | str | Mapping[str, Any]
     ttl: Duration
+
+
+def validate_option_names(names: Iterable[str], known: type[CheckOptions]) -> None:
+    options = known.__annotations__
+    for name in names:
+        if name not in options:
+            is_of_services = name in ServiceOptions.__annotations__
+            hint = "; the function is the probe" if is_of_services else suggestion(name, list(options))
+            raise UnknownOptionError(f'unknown option "{name}"{hint}')
 
 
 def define(  # noqa: PLR0913  each is a key of the table
@@ -73,6 +88,45 @@ def define(  # noqa: PLR0913  each is a key of the table
     impact: Impact | str = Impact.PARTIAL,
     probe: Probe | str | Mapping[str, Any] | None = None,
     ttl: Duration | None = None,
+    **timing: Unpack[TimingOptions],
+) -> Definition:
+    validate_option_names(timing, ServiceOptions)
+    if probe is not None and ttl is not None:
+        raise InvalidValueError(
+            "probe and ttl exclude each other: ttl is for a service without a probe, which reports by itself"
+        )
+    if isinstance(probe, str | Mapping):
+        probe = make_probe(probe)
+    if probe is not None and not isinstance(probe, Probe):
+        raise InvalidValueError(
+            f"a probe must be a URL, a table with a url, or an instance of svcnode.Probe, not {probe!r}; "
+            "derive the class from svcnode.Probe"
+        )
+    if probe is not None and probe.ttl_s is not None:  # a heartbeat: the service reports by itself
+        ttl, probe = probe.ttl_s, None
+    if probe is not None:
+        probe_config, policy = _checked(probe, **timing)
+    elif timing:
+        raise InvalidValueError(
+            f"{next(iter(timing))} is for a service with a probe, and this one has none, so it is never checked; "
+            "remove the option, or add a probe"
+        )
+    else:
+        probe_config = None
+        policy = REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
+    service = Service(
+        id=service_id,
+        name=service_id if name is None else name,
+        description=description,
+        impact=_impact(impact),
+        policy=policy,
+    )
+    return Definition(service, probe_config)
+
+
+def _checked(  # noqa: PLR0913  each is a key of the table
+    probe: Probe,
+    *,
     interval: Duration = 10.0,
     transition_interval: Duration | None = None,
     timeout: Duration | None = None,
@@ -84,56 +138,23 @@ def define(  # noqa: PLR0913  each is a key of the table
     recovery_failures: int = 1,
     start_period: Duration = 30.0,
     stale_after: Duration | None = None,
-) -> Definition:
-    if probe is not None and ttl is not None:
-        raise InvalidValueError(
-            "probe and ttl exclude each other: ttl is for a service without a probe, which reports by itself"
-        )
-    # Validated here: they are unused without a probe, and the policy cache does not distinguish True from 1.
+) -> tuple[ProbeConfig, Policy]:
+    # Validated here, too: the policy cache does not distinguish True from 1.
     validate_threshold("rise", rise)
     validate_threshold("fall", fall)
     validate_window(window, max_failures, recovery_failures)
-    if isinstance(probe, str | Mapping):
-        probe = make_probe(probe)
-    if probe is not None and not isinstance(probe, Probe):
-        raise InvalidValueError(
-            f"a probe must be a URL, a table with a url, or an instance of svcnode.Probe, not {probe!r}; "
-            "derive the class from svcnode.Probe"
-        )
-    if probe is not None and probe.ttl_s is not None:  # a heartbeat: the service reports by itself
-        ttl, probe = probe.ttl_s, None
-    if probe is None:
-        _parse_unused(interval, transition_interval, timeout, max_latency, start_period, stale_after)
-        probe_config = None
-        policy = REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
-    else:
-        schedule = _schedule(interval, timeout, transition_interval)
-        probe_config = ProbeConfig(probe, schedule, _max_latency_s(max_latency, schedule))
-        policy = _cached_policy(
-            rise=rise,
-            fall=fall,
-            start_period_s=parse_duration_s(start_period),
-            window=window,
-            max_failures=max_failures,
-            recovery_failures=recovery_failures,
-            window_s=window * schedule.interval_s,
-            stale_after_s=_stale_after_s(stale_after, schedule),
-        )
-    service = Service(
-        id=service_id,
-        name=service_id if name is None else name,
-        description=description,
-        impact=_impact(impact),
-        policy=policy,
+    schedule = _schedule(interval, timeout, transition_interval)
+    policy = _cached_policy(
+        rise=rise,
+        fall=fall,
+        start_period_s=parse_duration_s(start_period),
+        window=window,
+        max_failures=max_failures,
+        recovery_failures=recovery_failures,
+        window_s=window * schedule.interval_s,
+        stale_after_s=_stale_after_s(stale_after, schedule),
     )
-    return Definition(service, probe_config)
-
-
-def _parse_unused(*durations: Duration | None) -> None:
-    """Raise an error for an invalid duration, although a service without a probe does not use it."""
-    for duration in durations:
-        if duration is not None:
-            parse_duration_s(duration)
+    return ProbeConfig(probe, schedule, _max_latency_s(max_latency, schedule)), policy
 
 
 # Thousands of services with the same schedule and policy share one object each, which saves memory.

@@ -41,13 +41,13 @@ from svcnode.core.model import (
     Tally,
     Verdict,
 )
-from svcnode.definition import define
+from svcnode.definition import CheckOptions, define, validate_option_names
 from svcnode.feed import ChangeFeed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from svcnode.definition import CheckOptions, Definition, ProbeConfig, ServiceOptions
+    from svcnode.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.feed import OnChange, OnEvidence
     from svcnode.probes.base import Probe
     from svcnode.scheduler import ProbeScheduler
@@ -149,8 +149,8 @@ class Node:
         """Register a service. With a probe, the service is checked; without one, the program reports its status.
 
         The options are those of a [[services]] table: name, description, impact, probe, interval, timeout, rise, fall,
-        start_period, stale_after and others. Without a probe, the last report is valid until the next one. With a
-        `ttl`, a report is valid for this time; after it, the service is Down.
+        start_period, stale_after and others; those about checks need a probe. Without a probe, the last report is valid
+        until the next one. With a `ttl`, a report is valid for this time; after it, the service is Down.
         """
         return self.add(define(service_id, **options))
 
@@ -165,6 +165,7 @@ class Node:
 
         if callable(service_id):
             raise InvalidValueError('@node.check needs the id of the service: @node.check("cache")')
+        validate_option_names(options, CheckOptions)
 
         def register(function: F) -> F:
             self.register(service_id, probe=FunctionProbe(function), **options)

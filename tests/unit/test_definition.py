@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
+from svcnode.core.errors import InvalidValueError, OptionError, ProbeError, UnknownOptionError
 from svcnode.core.model import REPORTED_POLICY, Impact, Verdict
-from svcnode.definition import ServiceOptions, define
+from svcnode.definition import define
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import Probe
 from svcnode.probes.http import HttpProbe
@@ -72,10 +72,11 @@ def test_a_ttl_limits_how_long_a_report_is_valid() -> None:
 @pytest.mark.parametrize(
     "option", ["interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after"]
 )
-def test_an_invalid_duration_is_rejected_also_without_a_probe(option: str, probe: Any) -> None:
-    with pytest.raises(InvalidValueError, match='"x"'):
-        define("db-1", **(probe | {option: "x"}))
-    assert define("db-1", **(probe | {option: "5s"})).probe_config is None
+def test_an_option_about_checks_is_refused_without_a_probe(option: str, probe: Any) -> None:
+    with pytest.raises(InvalidValueError, match=f"^{option} .*probe"):
+        define("db-1", **(probe | {option: "5s"}))
+    with pytest.raises(InvalidValueError, match=r"^fall .*probe"):
+        define("db-1", **(probe | {"fall": 3}))
 
 
 def test_probe_and_ttl_exclude_each_other() -> None:
@@ -89,16 +90,14 @@ def test_a_ttl_must_be_positive(ttl: str | float) -> None:
         define("db-1", ttl=ttl)
 
 
-@pytest.mark.parametrize("probe", [None, UnusedProbe()])
 @pytest.mark.parametrize("options", [{"rise": "2"}, {"rise": [2]}, {"fall": 1.5}, {"fall": True}, {"fall": 0}])
-def test_rise_and_fall_must_be_whole_numbers(probe: Probe | None, options: dict[str, Any]) -> None:
+def test_rise_and_fall_must_be_whole_numbers(options: dict[str, Any]) -> None:
     define("db-1", probe=UnusedProbe(), rise=1, fall=1)  # the cached policy is not used for True
     [(name, value)] = options.items()
     with pytest.raises(InvalidValueError, match=f"^{name} .*{re.escape(repr(value))}$"):
-        define("db-1", probe=probe, **options)
+        define("db-1", probe=UnusedProbe(), **options)
 
 
-@pytest.mark.parametrize("probe", [None, UnusedProbe()], ids=["reported", "probed"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -116,9 +115,9 @@ def test_rise_and_fall_must_be_whole_numbers(probe: Probe | None, options: dict[
     ],
     ids=str,
 )
-def test_an_invalid_window_is_refused(probe: Probe | None, options: dict[str, Any]) -> None:
+def test_an_invalid_window_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(options))):
-        define("db-1", probe=probe, **options)
+        define("db-1", probe=UnusedProbe(), **options)
 
 
 def test_the_window_is_part_of_the_policy() -> None:
@@ -173,10 +172,29 @@ def test_stale_after_may_be_slightly_longer_than_the_interval() -> None:
     assert define("db-1", probe=UnusedProbe(), interval="10s", stale_after="10.1s").service.policy.stale_after_s == 10.1
 
 
-def test_without_a_probe_stale_after_is_unused() -> None:
-    options: ServiceOptions = {"interval": "10s", "stale_after": "1s"}
-    for source in (ServiceOptions(), ServiceOptions(ttl="30s"), ServiceOptions(probe="heartbeat:30s")):
-        assert define("db-1", **(options | source)).service.policy.stale_after_s is None
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("intervall", "interval"),
+        ("time_out", "timeout"),
+        ("max_failure", "max_failures"),
+        ("stale-after", "stale_after"),
+        ("prob", "probe"),
+        ("impacts", "impact"),
+        ("descripton", "description"),
+    ],
+)
+@pytest.mark.parametrize("probe", [None, UnusedProbe()], ids=["reported", "probed"])
+def test_an_unknown_option_is_refused_with_the_right_one(probe: Probe | None, name: str, right: str) -> None:
+    with pytest.raises(UnknownOptionError, match=f'"{name}".*"{right}"') as caught:
+        define("db-1", probe=probe, **{name: "5s"})  # type: ignore[arg-type]
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, InvalidValueError)
+
+
+def test_an_unknown_option_like_no_other_is_refused_with_all_of_them() -> None:
+    with pytest.raises(UnknownOptionError, match=r'"colour".*interval.*ttl'):
+        define("db-1", colour="red")  # type: ignore[call-arg]
 
 
 def test_the_default_timeout_of_a_short_interval_is_half_of_it() -> None:
@@ -276,9 +294,8 @@ def test_a_heartbeat_probe_is_a_ttl(probe: str | dict[str, str]) -> None:
     assert define("worker", probe=probe) == define("worker", ttl="30s")
 
 
-def test_a_heartbeat_ignores_the_schedule() -> None:
-    schedule = {"interval": "5s", "timeout": "1s", "rise": 4, "fall": 5, "start_period": "2m", "stale_after": "1h"}
-    assert define("worker", probe="heartbeat:30s", **schedule) == define("worker", ttl="30s")  # type: ignore[arg-type]
+def test_a_heartbeat_is_the_same_as_a_ttl() -> None:
+    assert define("worker", probe="heartbeat:30s") == define("worker", ttl="30s")
 
 
 def test_a_heartbeat_and_a_ttl_exclude_each_other() -> None:

@@ -923,6 +923,27 @@ def test_a_time_of_the_node_has_one_wall_clock_time(node: Node) -> None:
     assert node.wall_time_s(5.0) == node.wall_time_s(5.0) == round(node.wall_time_s(0.0) + 5.0, 3)
 
 
+@pytest.mark.parametrize("option", ["intervall", "time_out"])
+def test_a_misspelt_option_is_refused_when_the_service_is_registered(node: Node, option: str) -> None:
+    with pytest.raises(TypeError, match=f'"{option}"'):
+        node.register("db-1", **{option: "5s"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=f'"{option}"'):
+        node.check("db-1", **{option: "5s"})  # type: ignore[arg-type]
+    assert len(node) == 0
+
+
+@pytest.mark.parametrize("option", ["probe", "ttl"])
+def test_a_check_takes_no_probe_and_no_ttl(node: Node, option: str) -> None:
+    with pytest.raises(TypeError, match=f'"{option}"'):
+        node.check("db-1", **{option: "5s"})  # type: ignore[arg-type]
+
+
+def test_an_interval_without_a_probe_is_refused(node: Node) -> None:
+    with pytest.raises(InvalidValueError, match="interval"):
+        node.register("db-1", interval="5s")
+    assert len(node) == 0
+
+
 def test_a_report_without_a_ttl_has_no_expiry(node: Node) -> None:
     node.register("db-1").up()
     assert node.next_expiry_at_s == math.inf

@@ -36,6 +36,7 @@ PUBLIC_NAMES = [
     "StoreError",
     "SvcnodeError",
     "UnexpectedResponseError",
+    "UnknownOptionError",
     "UnknownServiceError",
     "UnreachableError",
     "Verdict",

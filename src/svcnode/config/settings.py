@@ -364,9 +364,15 @@ def _service(
         both_or_neither = "both are" if "probe" in service else "neither is"
         raise source.error(path, f"a service needs exactly one of probe and status; {both_or_neither} set")
     options = defaults | _policy_options(service, path, source) | _text_options(service, path, source)
+    why_unchecked = "a service with a fixed status is not checked"
     if "probe" in service:
         with source.error_context(*path, "probe"):
-            options["probe"] = make(service["probe"])
+            options["probe"] = probe = make(service["probe"])
+        why_unchecked = "" if probe.ttl_s is None else "a service that sends heartbeats is not checked"
+    if why_unchecked:
+        for key in (key for key in _POLICY_KEYS if key in service):
+            raise source.error((*path, key), f"{why_unchecked}; remove this key")
+        options = cast("ServiceOptions", {key: value for key, value in options.items() if key not in _POLICY_KEYS})
     with source.error_context(*path):
         definition = define(service["id"], **options)
     return ServiceSettings(definition=definition, status=Status(service["status"]) if "status" in service else None)

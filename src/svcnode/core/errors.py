@@ -2,6 +2,7 @@
 
 SvcnodeError
 ├── InvalidValueError       an invalid value: an id, a version, a duration
+│   └── UnknownOptionError  an unknown option of a service
 ├── UnknownServiceError     no service with this id is registered
 ├── DuplicateServiceError   a service with this id is registered already
 ├── ConfigError             an invalid configuration; `key`, `file` and `line` say where
@@ -38,6 +39,10 @@ class SvcnodeError(Exception):
 
 
 class InvalidValueError(SvcnodeError, ValueError):
+    pass
+
+
+class UnknownOptionError(InvalidValueError, TypeError):  # as for an unexpected keyword argument
     pass
 
 

@@ -36,6 +36,9 @@ _DEFAULTS = """\
 # rise = 2                     # successes in a row until a service is Up again
 # fall = 3                     # failures in a row until it is Down
 # start_period = "30s"         # a starting service is not Down before this time is over
+# window = 10                  # of the last checks that count for failures that are not in a row; 0: none
+# max_failures = 4             # with more of them, a service is not Up
+# recovery_failures = 1        # with at most this many, it is Up again
 # stale_after = "33s"          # older evidence is not valid
 """
 _SECURITY = """\

@@ -331,7 +331,8 @@ def test_variables_and_secret_files_are_inserted(file: Path) -> None:
 
 
 def test_a_heartbeat_is_not_probed(file: Path) -> None:
-    definition = the_service(file, f'{HTTP}probe = "heartbeat:30s"\ninterval = "1s"\nfall = 7\n').definition
+    text = f'[defaults]\ninterval = "1s"\nfall = 7\n{HTTP}probe = "heartbeat:30s"\n'
+    definition = the_service(file, text).definition
     assert definition.probe_config is None
     assert definition.service.policy == Policy(rise=1, fall=1, start_period_s=0.0, window=0, ttl_s=30.0)
 
@@ -710,8 +711,14 @@ PROBES = st.one_of(
 )
 
 
+def service_table(service_id: str, options: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
+    """A service that is not checked has no options about checks."""
+    is_checked = how.get("probe", "heartbeat:30s") != "heartbeat:30s"
+    return {"id": service_id} | {key: options[key] for key in options if is_checked or key not in SCHEDULES} | how
+
+
 SERVICES = st.builds(
-    lambda service_id, texts, how: {"id": service_id} | texts | how,
+    service_table,
     st.text(LETTERS, min_size=1, max_size=256).filter(lambda text: text not in DOT_SEGMENTS),
     tables(
         name=st.text(LETTERS, max_size=9),
