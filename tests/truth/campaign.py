@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.network_namespace import run_in_namespace
+from tests.support.network_namespace import OWN_IPV4, run_in_namespace
 from tests.support.processes import Agent
 from tests.truth.evaluate import DOWN, INITIALIZING, UP, Phase, Row, evaluate_phase, merge_rows
 from tests.truth.faults import EXHAUSTED, NOT_STARTED, READY, SHORT_FAULTS, WRONG_CREDENTIALS
@@ -69,6 +69,7 @@ def _run(kind: Kind, folder: Path, options: Options, namespace: NetworkNamespace
     with ExitStack() as stack:
         server = kind.make(folder / "server", stack)
         if namespace is not None:
+            server.host = OWN_IPV4  # the resolver sorts an IPv6 address before it, but not before 127.0.0.1
             namespace.set_hosts(server_example=server.host)
             server.namespace = namespace  # type: ignore[attr-defined]  # for the faults
         if options.is_short:

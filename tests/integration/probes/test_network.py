@@ -83,9 +83,13 @@ def test_postgresql_is_ready_at_the_address_that_responds(
     check: CheckRunner, in_namespace: InNamespace, tmp_path: Path
 ) -> None:
     def scenario(namespace: NetworkNamespace) -> None:
-        namespace.set_hosts(db_example=f"{BLACK_HOLE_IPV6} 127.0.0.1")
-        with PostgresServer(tmp_path / "server") as server:
-            assert check.leaks_nothing(server.url.replace("127.0.0.1", "db.example")) == READY
+        namespace.set_hosts(db_example=f"{BLACK_HOLE_IPV6} {OWN_IPV4}")
+        server = PostgresServer(tmp_path / "server")
+        server.host = OWN_IPV4  # the resolver sorts an IPv6 address before it, but not before 127.0.0.1
+        with server:
+            url = server.url.replace(OWN_IPV4, "db.example")
+            assert check.leaks_nothing(url) == READY
+            assert ("connect", BLACK_HOLE_IPV6, False) in check.steps(url)
 
     in_namespace(scenario)
 

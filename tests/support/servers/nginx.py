@@ -37,7 +37,7 @@ http {{
   auth_basic "ledger";
   auth_basic_user_file users;
   server {{
-    listen {host}:{port};
+    {listen}
     location = / {{ try_files /page =404; }}
   }}
 }}
@@ -54,7 +54,9 @@ class NginxServer(PasswordServer):
         return [program("nginx", "nginx-light"), "-p", f"{self.folder}/", "-c", "nginx.conf", "-e", "stderr"]
 
     def prepare(self) -> None:
-        (self.folder / "nginx.conf").write_text(_CONFIG.format(host=self.host, port=self.port))
+        addresses = sorted({"127.0.0.1", self.host})
+        listen = " ".join(f"listen {address}:{self.port};" for address in addresses)
+        (self.folder / "nginx.conf").write_text(_CONFIG.format(listen=listen))
         (self.folder / "users").write_text(f"{USER}:{{PLAIN}}{PASSWORD}\n")
         (self.folder / "html").mkdir(exist_ok=True)
         (self.folder / "html" / "page").write_text("ok")
