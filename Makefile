@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills bench wheel-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory bench wheel-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -19,6 +19,7 @@ help:
 	@echo "make wheel-test  build the wheel and test it on every supported interpreter that is installed"
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
 	@echo "make kills       kill a process that writes history 50 times and count lost records: must be 0"
+	@echo "make memory      run 60 nodes with too little memory and count hangs and false answers: must be 0"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        update the pinned dependencies"
 	@echo "make clean       remove everything that these targets made"
@@ -75,6 +76,9 @@ truth: setup
 
 kills: setup
 	$(BIN)/python -m tests.stress.history_kills
+
+memory: setup
+	$(BIN)/python -m tests.stress.memory_limits
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -19,6 +19,7 @@ from enum import Enum
 
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
+from svcnode.net.threads import start_thread
 
 STDERR = 2
 MAX_BUFFERED_BYTES = 4 * 1024**2  # some 20,000 lines
@@ -78,11 +79,15 @@ class NonBlockingHandler(logging.Handler):
         self._is_writing = False
         self._changed = threading.Condition()
         # A daemon: if the log is not read, the thread never ends.
-        threading.Thread(target=self._write_loop, name="svcnode log", daemon=True).start()
+        start_thread(threading.Thread(target=self._write_loop, name="svcnode log", daemon=True))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._encode_line(record)
+        except MemoryError:
+            with self._changed:
+                self._dropped += 1
+            return
         except Exception:  # noqa: BLE001  handleError reports it
             self.handleError(record)
             return

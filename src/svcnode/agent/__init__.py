@@ -24,6 +24,7 @@ from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeErr
 from svcnode.core.text import join_first
 from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
+from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
 from svcnode.notify.model import DeliveryStats
@@ -162,10 +163,10 @@ class Agent:
             await self._apply_notify(self._settings.notify)
             self._node.started()
             self._log_started()
-            reload_task = asyncio.create_task(self._reload_on_request())
-            lag_task = asyncio.create_task(measure_loop_lag(self._process_stats))
+            reload_task = asyncio.create_task(self._reload_on_request(), name="reload")
+            lag_task = asyncio.create_task(measure_loop_lag(self._process_stats), name="loop lag")
             for task in (reload_task, lag_task):
-                task.add_done_callback(_log_task_error)
+                task.add_done_callback(log_failure)
             await self._signals.stop_requested.wait()
             reload_task.cancel()
             lag_task.cancel()
@@ -261,11 +262,6 @@ class Agent:
         if self._settings.drain_s is not None:
             return self._settings.drain_s
         return 0.0 if self._logs_to_terminal else DRAIN_S
-
-
-def _log_task_error(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("a background task has ended", exc_info=error, extra={"event": "internal_error"})
 
 
 def _history_options(history: HistorySettings | None) -> dict[str, Any]:

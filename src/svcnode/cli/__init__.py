@@ -51,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     except BrokenPipeError:
         return 1
+    except MemoryError:
+        os.write(2, b"svcnode: out of memory\n")
+        return 1
     except KeyboardInterrupt:  # before the agent installs its signal handlers, or in a command that has none
         return 128 + signal.SIGINT
     finally:
@@ -66,7 +69,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return run_command(arguments)
     except SvcnodeError as exc:
         print(f"svcnode: {one_line(str(exc))}", file=sys.stderr)  # noqa: T201  the only output of a failed command
-        return int(arguments.parser.usage_exit_code)
+        return int(getattr(exc, "exit_code", arguments.parser.usage_exit_code))
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -19,6 +19,7 @@ from svcnode.history.files import file_identity
 from svcnode.history.records import DAYS, RESOLUTIONS
 from svcnode.history.retention import Retention
 from svcnode.history.schema import transaction
+from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -167,7 +168,7 @@ class Database:
                 self._connection.interrupt()
 
         watchdog = threading.Thread(target=interrupt_after_timeout, name="svcnode history check", daemon=True)
-        watchdog.start()
+        start_thread(watchdog)
         result = "ok"
         try:
             (result,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.records import Bucket, Transition, merge_buckets
+from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,7 +55,7 @@ class QueryThread:
     async def run(self, query: Callable[[], T]) -> T:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="svcnode history reader", daemon=True)
-            thread.start()
+            start_thread(thread)
             self._thread = thread
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
 from svcnode.history.files import FileLock, check_owner, create_file, make_directory, move, quarantine
+from svcnode.net.threads import ThreadRefusedError, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,8 +147,8 @@ class Writer:
 
     def start(self) -> None:
         try:
-            self._thread.start()
-        except RuntimeError as exc:
+            start_thread(self._thread)
+        except (ThreadRefusedError, MemoryError) as exc:
             text = "cannot start the writer thread; no history is written; raise the limit of threads"
             self.status.record_failure(HistoryError(text, HistoryProblem.NO_THREAD), exc)
             self._callbacks.on_opened()

@@ -1,4 +1,4 @@
-"""Runs coroutines of the embedding program in its event loop, without trusting them.
+"""Tasks: runs coroutines of the embedding program in its event loop, without trusting them.
 
 `GuardedTask` drives the coroutine step by step. So it can measure how long the coroutine blocks the loop, and can close
 a coroutine that ignores its cancellation; otherwise the loop could not end.
@@ -7,6 +7,7 @@ a coroutine that ignores its cancellation; otherwise the loop could not end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import types
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
 T = TypeVar("T")
+
+
+log = logging.getLogger("svcnode")
+
+
+def log_failure(task: asyncio.Task[Any]) -> None:
+    """A done callback: a background task that ends by an exception would end unnoticed."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s ended by an exception", task.get_name(), exc_info=error, extra={"event": "internal_error"})
 
 
 class SelfCancelledError(Exception):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import Verdict
 from svcnode.net.os_errors import ThreadStartError, verdict_for_os_error
 
@@ -22,7 +23,37 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+START_TIMEOUT_S = 5.0
 STILL_RUNNING = Verdict.failed("the previous check has not returned", code=ReasonCode.STILL_RUNNING)
+
+
+class ThreadRefusedError(SvcnodeError, RuntimeError):
+    """The operating system refuses a new thread; `Thread.start` raises a RuntimeError."""
+
+    exit_code = 1
+
+    def __init__(self) -> None:
+        super().__init__("cannot start a thread; raise the limit of threads or of memory")
+
+
+class _StartEvent(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        if not super().wait(START_TIMEOUT_S if timeout is None else timeout):
+            raise MemoryError("a new thread has ended, or did not run within 5 s")
+        return True
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread. Raises `ThreadRefusedError`, or MemoryError if the thread never runs.
+
+    `Thread.start` waits until the thread runs. It never returns if there is no memory for the first step of the
+    thread, which then ends before it has an exception handler.
+    """
+    thread._started = _StartEvent()  # type: ignore[attr-defined]  # the event that `start` waits for
+    try:
+        thread.start()
+    except RuntimeError as exc:
+        raise ThreadRefusedError from exc
 
 
 class DaemonCall:
@@ -65,10 +96,13 @@ class DaemonCall:
 
         self._busy_in_pid = os.getpid()
         try:
-            threading.Thread(target=run, name=self._name, daemon=True).start()
-        except RuntimeError as exc:
+            start_thread(threading.Thread(target=run, name=self._name, daemon=True))
+        except BaseException as exc:
             self._busy_in_pid = None
-            raise ThreadStartError from exc
+            future.cancel()  # a thread that runs late delivers nothing
+            if isinstance(exc, ThreadRefusedError):
+                raise ThreadStartError from exc
+            raise
         return await future
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import redacted
+from svcnode.net.tasks import log_failure
 from svcnode.notify.model import DeliveryError, open_incidents
 from svcnode.notify.persistence import LostMessages, NotifyState
 
@@ -68,6 +69,7 @@ class DeliveryQueue:
         self._is_sending = self._is_closing = False
         self._wake, self._retry_now = asyncio.Event(), asyncio.Event()
         self.task = asyncio.create_task(self._send_all(), name=f"notifications to {target.name}")
+        self.task.add_done_callback(log_failure)
 
     @property
     def lost_messages(self) -> LostMessages:

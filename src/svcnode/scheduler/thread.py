@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from svcnode.core.text import error_text, one_line
+from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
     from svcnode.node import Node
@@ -23,7 +24,7 @@ class SchedulerThread:
         self._loop = asyncio.new_event_loop()
         self._stop_requested = asyncio.Event()
         self._thread = threading.Thread(target=self._run, args=(node,), name="svcnode scheduler", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     @property
     def is_alive(self) -> bool:

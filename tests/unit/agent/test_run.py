@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,3 +36,34 @@ def test_a_forced_stop_waits_only_briefly_for_an_unread_log(
     assert agent.run_until_complete(serve()) == code
     assert waited_s == [timeout_s]
     assert agent.FORCED_LOG_FLUSH_S < FLUSH_TIMEOUT_S
+
+
+class NoThread:
+    """A runner that cannot start the thread that waits for the threads of its executor."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._runner = runner
+
+    def __enter__(self) -> asyncio.Runner:
+        return self._runner.__enter__()
+
+    def __exit__(self, *args: Any) -> None:
+        self._runner.__exit__(*args)
+        raise RuntimeError("can't start new thread")
+
+
+def test_the_exit_code_does_not_change_if_the_end_has_no_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def serve() -> int:
+        return 0
+
+    runner = asyncio.Runner
+    monkeypatch.setattr(asyncio, "Runner", lambda **options: NoThread(runner(**options)))
+    assert agent.run_until_complete(serve()) == 0
+
+
+def test_an_error_of_the_agent_is_raised() -> None:
+    async def serve() -> int:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError):
+        agent.run_until_complete(serve())

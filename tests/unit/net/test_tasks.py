@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.net.tasks import GuardedTask, SelfCancelledError
+from svcnode.net.tasks import GuardedTask, SelfCancelledError, log_failure
 from svcnode.net.trace import interrupted_step, step
 from tests.support.virtual_time import VirtualTimeLoop, in_virtual_time
 
@@ -17,6 +17,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 HUNG_S = 3600.0
+
+
+async def wait_for_background_task(work: Coroutine[Any, Any, object], *, is_cancelled: bool = False) -> None:
+    task = asyncio.create_task(work, name="restore")
+    task.add_done_callback(log_failure)
+    await asyncio.sleep(0)
+    if is_cancelled:
+        task.cancel()
+    await asyncio.wait({task})
+
+
+async def fails() -> None:
+    await asyncio.sleep(0)
+    raise MemoryError
+
+
+def test_a_background_task_that_fails_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(wait_for_background_task(fails()))
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [MemoryError]
+
+
+def test_a_background_task_that_ends_or_is_cancelled_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(wait_for_background_task(asyncio.sleep(0)))
+    asyncio.run(wait_for_background_task(asyncio.sleep(HUNG_S), is_cancelled=True))
+    assert caplog.records == []
 
 
 def now_s() -> float:

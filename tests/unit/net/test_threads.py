@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.net import threads
 from svcnode.net.os_errors import ThreadStartError
-from svcnode.net.threads import DaemonCall
+from svcnode.net.threads import DaemonCall, ThreadRefusedError, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,3 +179,30 @@ def test_it_is_not_busy_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> 
         await waiting
 
     asyncio.run(scenario())
+
+
+# ---- threads that do not start
+
+
+def test_a_thread_that_dies_before_its_first_step_does_not_block_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "START_TIMEOUT_S", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "_start_new_thread", lambda *_: None)
+        with pytest.raises(MemoryError):
+            start_thread(threading.Thread(daemon=True))
+        daemon_call = DaemonCall("check")
+        with pytest.raises(MemoryError):
+            asyncio.run(daemon_call.call(lambda: 1))
+    assert not daemon_call.is_busy
+    assert asyncio.run(daemon_call.call(lambda: 42)) == 42
+
+
+def test_a_refused_thread_is_an_error_of_the_program_and_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading, "_start_new_thread", refuse)
+    with pytest.raises(ThreadRefusedError) as caught:
+        start_thread(threading.Thread(daemon=True))
+    assert isinstance(caught.value, RuntimeError)
+    assert isinstance(caught.value, SvcnodeError)

@@ -1,0 +1,160 @@
+"""The last resort: ends the process when it can neither work nor stop, so that the service manager can restart it.
+
+A process without memory fails anywhere: callbacks of the event loop are lost, threads die before their first step, and
+the code that waits for them, or that handles SIGTERM, never runs. So the first MemoryError that is not handled, or that
+is logged, ends the process, and so does an event loop that does not run. Everything here was allocated at the start.
+
+Without memory the interpreter itself may loop endlessly or crash. Against the first there is a limit of processor time
+that needs no interpreter: the kernel sends SIGPROF, whose default action is to end the process. In both cases
+faulthandler writes the cause to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, NoReturn
+
+from svcnode.net.threads import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TICK_S = 1.0
+# In ticks of the watchdog's own thread: they do not pass while the process is stopped or the machine sleeps.
+LOOP_TICKS = 30
+LATE_TICKS = 2  # from then on the watchdog tests whether there is memory
+START_TICKS = 5  # how long the loop may wait for a new thread to start
+STOP_TICKS = 30  # in addition to the drain
+LOOP_CPU_S = 30.0  # processor time of all threads without a tick of the loop
+RESERVE_BYTES = 1024**2
+
+STDERR = 2
+EXIT_CODE = 1
+OUT_OF_MEMORY = b"svcnode: out of memory; exit code 1\n"
+LOOP_HANGS = b"svcnode: the event loop has not run for 30 s; exit code 1\n"
+STOP_HANGS = b"svcnode: the node did not stop within 30 s; exit code 1\n"
+
+
+def exit_now(line: bytes) -> NoReturn:
+    try:
+        if select.select((), (STDERR,), (), 0)[1]:  # a log that is not read must not block the exit
+            os.write(STDERR, line)
+    finally:
+        os._exit(EXIT_CODE)
+
+
+class Watchdog:
+    """Watches the event loop from `start` to `close`."""
+
+    def __init__(self, exit_process: Callable[[bytes], object] = exit_now, tick_s: float = TICK_S) -> None:
+        self._exit = exit_process
+        self._tick_s = tick_s
+        self._reserve = bytearray(RESERVE_BYTES)  # freed at the first MemoryError, for the code that ends the process
+        self._closed = threading.Event()
+        self._has_loop_run = True
+        self._stop_ticks: int | None = None  # until the node must have stopped
+        self._log_handler = _MemoryErrorHandler(self._on_memory_error)
+
+    def start(self) -> None:
+        """In the main thread."""
+        faulthandler.enable(STDERR)
+        faulthandler.register(signal.SIGPROF, STDERR, all_threads=False, chain=True)
+        self._loop_thread_id = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._on_loop_error)
+        self._hooks = sys.unraisablehook, threading.excepthook
+        sys.unraisablehook, threading.excepthook = self._on_unraisable, self._on_thread_error
+        logging.getLogger().addHandler(self._log_handler)
+        self._beat()
+        start_thread(threading.Thread(target=self._run, name="svcnode watchdog", daemon=True))
+
+    def expect_stop(self, drain_s: float) -> None:
+        """The node stops: from now on it has the time of the drain and 30 s."""
+        self._stop_ticks = int(drain_s / self._tick_s) + STOP_TICKS
+
+    def close(self) -> None:
+        self._closed.set()
+        self._timer.cancel()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        faulthandler.unregister(signal.SIGPROF)
+        sys.unraisablehook, threading.excepthook = self._hooks
+        logging.getLogger().removeHandler(self._log_handler)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except MemoryError:
+            self._on_memory_error()
+
+    def _watch(self) -> None:
+        missed_ticks = 0
+        while not self._closed.wait(self._tick_s):
+            missed_ticks = 0 if self._has_loop_run else missed_ticks + 1
+            self._has_loop_run = False
+            if missed_ticks >= LATE_TICKS:
+                bytearray(RESERVE_BYTES)
+            if missed_ticks >= START_TICKS and self._is_loop_starting_thread():
+                self._exit(OUT_OF_MEMORY)
+            if missed_ticks >= LOOP_TICKS:
+                self._exit(LOOP_HANGS)
+            if self._stop_ticks is not None:
+                self._stop_ticks -= 1
+                if self._stop_ticks <= 0:
+                    self._exit(STOP_HANGS)
+
+    def _is_loop_starting_thread(self) -> bool:
+        """`Thread.start` never returns for a thread without memory, also in the pool of asyncio."""
+        frame = sys._current_frames().get(self._loop_thread_id)
+        while frame is not None and frame.f_code is not threading.Thread.start.__code__:
+            frame = frame.f_back
+        return frame is not None
+
+    # ---- the event loop
+
+    def _beat(self) -> None:
+        self._has_loop_run = True
+        signal.setitimer(signal.ITIMER_PROF, LOOP_CPU_S)
+        self._timer = self._loop.call_later(self._tick_s, self._beat)
+
+    # ---- errors that nothing has handled
+
+    def _on_memory_error(self) -> None:
+        self._reserve = bytearray()
+        self._exit(OUT_OF_MEMORY)
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        if isinstance(context.get("exception"), MemoryError):
+            self._on_memory_error()
+        loop.default_exception_handler(context)
+
+    def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if issubclass(unraisable.exc_type, MemoryError):
+            self._on_memory_error()
+        self._hooks[0](unraisable)
+
+    def _on_thread_error(self, args: threading.ExceptHookArgs) -> None:
+        # A thread without memory for its first step ends with a SystemError.
+        if issubclass(args.exc_type, MemoryError | SystemError):
+            self._on_memory_error()
+        self._hooks[1](args)
+
+
+class _MemoryErrorHandler(logging.Handler):
+    """Code that goes on after an exception logs it."""
+
+    def __init__(self, on_memory_error: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_memory_error = on_memory_error
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], MemoryError):
+            self._on_memory_error()

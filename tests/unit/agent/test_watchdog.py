@@ -1,0 +1,235 @@
+"""The watchdog: when it ends the process."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.agent import watchdog
+from svcnode.agent.watchdog import LOOP_HANGS, LOOP_TICKS, OUT_OF_MEMORY, STOP_HANGS, Watchdog
+from svcnode.net.threads import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# `Exit` ends threads by an exception.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+DEADLINE_S = 30.0
+TICK_S = 0.005
+
+
+class Exit:
+    """Stands for the end of the process: the code that caused it does not continue."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.is_called = threading.Event()
+
+    def __call__(self, line: bytes) -> None:
+        self.lines.append(line)
+        self.is_called.set()
+        raise SystemExit
+
+    def wait(self) -> None:
+        assert self.is_called.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def ended() -> Exit:
+    return Exit()
+
+
+@pytest.fixture(autouse=True)
+def _no_crash_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest uses faulthandler itself."""
+    for name in ("enable", "register", "unregister"):
+        monkeypatch.setattr(faulthandler, name, lambda *_, **__: None)
+
+
+@contextmanager
+def watched(ended: Exit) -> Iterator[Watchdog]:
+    started = Watchdog(ended, TICK_S)
+    started.start()
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def run_watched(ended: Exit, work: Callable[[Watchdog], object]) -> list[bytes]:
+    async def scenario() -> None:
+        with watched(ended) as started:
+            work(started)
+            await asyncio.sleep(0)
+
+    with suppress(SystemExit):
+        asyncio.run(scenario())
+    return ended.lines
+
+
+def test_a_loop_that_runs_is_left_alone(ended: Exit) -> None:
+    async def scenario() -> None:
+        with watched(ended):
+            await asyncio.sleep(3 * LOOP_TICKS * TICK_S)
+
+    asyncio.run(scenario())
+    assert ended.lines == []
+
+
+def test_a_loop_that_hangs_ends_the_process(ended: Exit) -> None:
+    assert run_watched(ended, lambda _: ended.wait()) == [LOOP_HANGS]
+
+
+def test_a_loop_that_waits_for_a_thread_that_died_ends_the_process(
+    ended: Exit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait_for_dead_thread(_: Watchdog) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading, "_start_new_thread", lambda *_: None)
+            thread = threading.Thread()
+            monkeypatch.setattr(thread._started, "wait", ended.wait)  # type: ignore[attr-defined]
+            thread.start()
+
+    assert run_watched(ended, wait_for_dead_thread) == [OUT_OF_MEMORY]
+
+
+def test_a_node_that_does_not_stop_ends_the_process(ended: Exit) -> None:
+    async def scenario() -> None:
+        with watched(ended) as started:
+            started.expect_stop(drain_s=3 * TICK_S)
+            async with asyncio.timeout(DEADLINE_S):
+                while not ended.lines:  # noqa: ASYNC110  another thread sets it
+                    await asyncio.sleep(TICK_S)
+
+    asyncio.run(scenario())
+    assert ended.lines == [STOP_HANGS]
+
+
+def out_of_memory(*_: object) -> None:
+    raise MemoryError
+
+
+class Unraisable:
+    def __del__(self) -> None:
+        raise MemoryError
+
+
+def in_callback() -> None:
+    asyncio.get_running_loop().call_soon(out_of_memory)
+
+
+def in_thread() -> None:
+    thread = threading.Thread(target=out_of_memory)
+    start_thread(thread)
+    thread.join()
+
+
+def in_destructor() -> None:
+    Unraisable()
+
+
+def in_log() -> None:
+    try:
+        out_of_memory()
+    except MemoryError:
+        logging.getLogger("svcnode").exception("scheduled callback failed")
+
+
+@pytest.mark.parametrize("fail", [in_callback, in_thread, in_destructor, in_log])
+def test_a_memory_error_that_nothing_handles_ends_the_process(ended: Exit, fail: Callable[[], None]) -> None:
+    assert run_watched(ended, lambda _: fail())[:1] == [OUT_OF_MEMORY]
+
+
+def test_the_watchdog_itself_without_memory_ends_the_process(ended: Exit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "bytearray", out_of_memory, raising=False)
+    monkeypatch.setattr(Watchdog, "_on_memory_error", lambda self: self._exit(OUT_OF_MEMORY))
+    with pytest.raises(MemoryError):
+        Watchdog(ended, TICK_S)
+    monkeypatch.delattr(watchdog, "bytearray")
+    started = Watchdog(ended, TICK_S)
+    monkeypatch.setattr(started._closed, "wait", out_of_memory)
+    with pytest.raises(SystemExit):
+        started._run()
+    assert ended.lines == [OUT_OF_MEMORY]
+
+
+def test_other_errors_are_reported_as_before(
+    ended: Exit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reported: list[type[BaseException] | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: reported.append(args.exc_type))
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
+    before = sys.unraisablehook, threading.excepthook
+
+    class Broken:
+        def __del__(self) -> None:
+            raise KeyError
+
+    def fail(_: Watchdog) -> None:
+        asyncio.get_running_loop().call_soon({}.popitem)
+        Broken()
+        thread = threading.Thread(target=lambda: 1 / 0)
+        start_thread(thread)
+        thread.join()
+
+    assert run_watched(ended, fail) == []
+    assert reported == [KeyError, ZeroDivisionError]
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]
+    assert (sys.unraisablehook, threading.excepthook) == before
+
+
+EXIT = "from svcnode.agent.watchdog import OUT_OF_MEMORY, exit_now; exit_now(OUT_OF_MEMORY)"
+
+
+def test_the_process_ends_with_one_line() -> None:
+    done = subprocess.run([sys.executable, "-c", EXIT], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
+    assert (done.returncode, done.stderr) == (1, OUT_OF_MEMORY)
+
+
+def test_a_log_that_is_not_read_does_not_delay_the_end() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    try:
+        done = subprocess.run([sys.executable, "-c", EXIT], stderr=writer, timeout=DEADLINE_S, check=False)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert done.returncode == 1
+
+
+SPIN = """
+import asyncio
+from svcnode.agent import watchdog
+
+async def spin():
+    watchdog.LOOP_CPU_S = 0.2
+    watchdog.Watchdog(tick_s=3600.0).start()
+    while True:
+        pass
+
+asyncio.run(spin())
+"""
+
+
+def test_an_interpreter_that_loops_is_ended_by_the_kernel_and_says_where() -> None:
+    done = subprocess.run([sys.executable, "-c", SPIN], stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
+    assert done.returncode == -signal.SIGPROF
+    assert b"in spin" in done.stderr
