@@ -18,6 +18,7 @@ import pytest
 from svcnode.cli import COMMANDS, build_parser, load_command
 from svcnode.cli._args import CommandParser
 from svcnode.config.schema import FileTable, ServiceTable
+from svcnode.discovery.catalog import CATALOG
 from svcnode.probes import KINDS
 from tests.support.certificates import make_certificate
 from tests.support.processes import DEADLINE_S
@@ -186,6 +187,14 @@ NOTICED = ("Noticed by default", "Noticed with an option", "Not noticed")
 def test_the_section_of_a_kind_says_what_is_noticed(scheme: str) -> None:
     title, *_ = sections_for(scheme)
     assert re.findall(r"^\*\*(.*?)\*\*: .+", section(title), re.MULTILINE) == list(NOTICED)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_uses_the_kind_of_a_protocol_where_there_is_one(page: Path) -> None:
+    """A tcp: probe of a frozen server is ready. Only the section of the kind itself may use any port."""
+    ports = {str(port) for entry in CATALOG for port in entry.ports}
+    text = re.sub(r"^## tcp, tls$.*?(?=^## )", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert [url for url in re.findall(r"tcp://[^\s\"'`]+", text) if url.rpartition(":")[2] in ports] == []
 
 
 def test_every_example_of_an_option_is_accepted(config_folder: Path, tmp_path: Path) -> None:

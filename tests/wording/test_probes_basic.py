@@ -21,6 +21,7 @@ from svcnode.core.model import Outcome, Status
 from svcnode.net.os_errors import InconclusiveError, ThreadStartError, verdict_for_os_error
 from svcnode.net.streams import ResponseTooLargeError
 from svcnode.probes import KINDS, make_probe
+from svcnode.probes import disk as disk_probe
 from svcnode.probes.function import FunctionProbe
 from svcnode.probes.run import run_check
 from tests.support.backends import (
@@ -217,17 +218,34 @@ def test_reasons_of_files_and_programs(snapshot: Snapshot, tmp_path: Path, monke
         shown("sqlite missing", check(f"sqlite:{tmp_path}/missing.db")),
         shown("sqlite text file", check(f"sqlite:{text}")),
         shown("sqlite application_id", check(f"sqlite:{ledger}", application_id=7)),
+        shown("sqlite write", check(f"sqlite:{ledger}", write=True)),
     ]
     with closing(sqlite3.connect(ledger)) as database:
         database.execute("BEGIN EXCLUSIVE")
         lines.append(shown("sqlite locked", check(f"sqlite:{ledger}")))
+    probe = make_probe({"url": f"sqlite:{ledger}"})
+    asyncio.run(probe.check())
+    (tmp_path / "copy.db").write_bytes(ledger.read_bytes())
+    (tmp_path / "copy.db").replace(ledger)
+    lines.append(shown("sqlite replaced", asyncio.run(probe.check())))
     os.truncate(ledger, ledger.stat().st_size - 1)
     lines.append(shown("sqlite truncated", check(f"sqlite:{ledger}")))
     lines.append(shown("disk without blocks", check("disk:/proc")))
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
-    lines.append(shown("disk min_free", check("disk:/data")))
-    lines.append(shown("disk warn_free", check("disk:/data", min_free="1GiB", warn_free="5GiB")))
+    lines.append(shown("disk min_free", check("disk:/usr")))
+    lines.append(shown("disk warn_free", check("disk:/usr", min_free="1GiB", warn_free="5GiB")))
+    full = OSError(errno.ENOSPC, "")
+    lines.append(shown("disk write", disk_probe._verdict_for_write_error(full, "/usr/.svcnode_write.1000.tmp")))
+    no_inodes = os.statvfs_result((4096, 4096, 100, 50, 50, 6400, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: no_inodes)
+    lines.append(shown("disk inodes", check("disk:/usr")))
+    read_only = os.statvfs_result((4096, 4096, 100, 50, 50, 0, 0, 0, os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
+    lines.append(shown("disk read-only", check("disk:/usr")))
     monkeypatch.undo()
+    for state in ("emergency_ro", "shutdown"):
+        mount = f"42 27 7:0 / / rw - ext4 /dev/loop0 rw,{state}"
+        lines.append(f"disk after an error: {disk_probe.error_state(os.makedev(7, 0), [mount])}")
     lines.append(shown("exec missing", check("exec:/no/such/program")))
     scripts = {
         "exec 1": "exit 1",

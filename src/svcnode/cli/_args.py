@@ -77,7 +77,7 @@ def add_override_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="ID=URL",
         dest="services",
-        help="a service and the URL of its probe, such as db=tcp://127.0.0.1:5432; may be repeated",
+        help="a service and the URL of its probe, such as db=postgresql://monitor@127.0.0.1/ledger; may be repeated",
     )
     add("--listen", action="append", metavar="ADDRESS", help="host:port or unix:/path; may be repeated")
     add("--name", help="name of the node")
@@ -126,7 +126,7 @@ def _services(arguments: argparse.Namespace) -> list[NamedProbe]:
     for text in getattr(arguments, "services", ()):
         match = _SERVICE_PATTERN.fullmatch(text)
         if match is None:
-            raise ConfigError("--service: must be ID=URL, such as db=tcp://127.0.0.1:5432")
+            raise ConfigError("--service: must be ID=URL, such as db=postgresql://monitor@127.0.0.1/ledger")
         service_id, url = match.groups()
         if service_id in probes:
             raise ConfigError(f'--service: duplicate id "{service_id}"')

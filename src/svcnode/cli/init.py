@@ -18,7 +18,7 @@ from svcnode.core.text import one_line, os_error_text, suggestion
 from svcnode.discovery.catalog import CATALOG
 from svcnode.discovery.scan import ScanResult, scan
 from svcnode.discovery.select import SelectedProbe, select_probes
-from svcnode.discovery.template import free_port, node_name_from, render_config
+from svcnode.discovery.template import PORT_ONLY, free_port, node_name_from, render_config
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -151,13 +151,13 @@ def _row(probe: SelectedProbe) -> tuple[str, str, str]:
 
 def _result_text(probe: SelectedProbe) -> str:
     if probe.unavailable_reason:
-        return f"checks only that the port is open: {probe.unavailable_reason}"
+        return f"checks {PORT_ONLY}; {probe.unavailable_reason}"
     assert probe.verdict is not None, "a probe that is available has been checked"
     text = probe.verdict.outcome.value.replace("_", " ")
     if probe.verdict.reason:
         text += f": {probe.verdict.reason}"
     if probe.preferred_probe:
-        return f"checks only that the port is open; {probe.found.entry.kind} probe {text}"
+        return f"checks {PORT_ONLY}; {probe.found.entry.kind} probe {text}"
     return text
 
 

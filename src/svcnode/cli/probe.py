@@ -38,7 +38,7 @@ def configure(parser: CommandParser) -> None:
     )
     parser.usage_exit_code = EXIT_UNKNOWN  # 2 means that the check failed
     add = parser.add_argument
-    add("url", metavar="URL", help="URL of the probe, such as tcp://127.0.0.1:5432")
+    add("url", metavar="URL", help="URL of the probe, such as http://127.0.0.1:8080/health")
     add("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the probe, as in TOML")
     add("--timeout", default="3s", metavar="DURATION", help="limit for one check (default: 3s)")
     add("--max-latency", metavar="DURATION", help="a check that succeeds but takes longer is not ready")

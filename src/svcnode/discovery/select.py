@@ -1,7 +1,7 @@
 """Chooses the probe to write for each service found: the most thorough one that works without more configuration.
 
 A probe that lacks a password or a driver would report a healthy service as Down. In that case a tcp: probe is written,
-with a comment that has the preferred probe and the missing part.
+with a comment that says what it does not notice, and has the preferred probe and the missing part.
 """
 
 from __future__ import annotations

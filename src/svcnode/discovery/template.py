@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8420
 DEFAULT_NODE_NAME = "node"
 _PORTS_TRIED = 20
+PORT_ONLY = "only that the port is open: a frozen server is Up"
 
 _HEADER = """\
 # The configuration of this node and its services, written by `svcnode init`. Change it as needed.
@@ -35,10 +36,10 @@ _DEFAULTS = """\
 # max_latency = "1s"           # a success that takes longer is not ready; not set: no limit
 # rise = 2                     # successes in a row until a service is Up again
 # fall = 3                     # failures in a row until it is Down
-# start_period = "30s"         # a starting service is not Down before this time is over
 # window = 10                  # of the last checks that count for failures that are not in a row; 0: none
 # max_failures = 4             # with more of them, a service is not Up
 # recovery_failures = 1        # with at most this many, it is Up again
+# start_period = "30s"         # a starting service is not Down before this time is over
 # stale_after = "33s"          # older evidence is not valid
 """
 _SECURITY = """\
@@ -56,7 +57,7 @@ _NOTHING_FOUND = """\
 # id = "ledger"
 # name = "Ledger database"
 # description = "PostgreSQL holding the ledger"
-# probe = "tcp://127.0.0.1:5432"
+# probe = "postgresql://monitor@127.0.0.1/ledger"
 # impact = "critical"
 """
 
@@ -159,7 +160,7 @@ def _deep_probe_comments(probe: SelectedProbe) -> Iterator[str]:
 
 
 def _tcp_fallback_comments(probe: SelectedProbe) -> Iterator[str]:
-    yield toml_comment("This probe checks only that the port is open. A better probe does not work yet:")
+    yield toml_comment(f"This probe checks {PORT_ONLY}. A better probe does not work yet:")
     yield toml_comment(f"  {probe.unavailable_reason or (probe.verdict.reason if probe.verdict is not None else '')}")
     yield toml_comment(_fix_text(probe))
     yield toml_comment(f"probe = {toml_string(probe.preferred_probe)}")

@@ -57,7 +57,7 @@ class Url:
             raise UrlError("url", "invalid URL: it must be UTF-8 text without control characters")
         found = _URL_PATTERN.fullmatch(text)
         if found is None:
-            raise UrlError("scheme", "invalid URL: it must begin with a scheme, such as tcp://127.0.0.1:5432")
+            raise UrlError("scheme", "invalid URL: it must begin with a scheme, such as http://127.0.0.1:8080/health")
         scheme, rest = found["scheme"].lower(), found["rest"]
         if not rest.startswith("//"):
             return cls(scheme=scheme, path=rest)

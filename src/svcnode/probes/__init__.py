@@ -87,7 +87,7 @@ def make_probe(
     environ = os.environ if environ is None else environ
     given = {"url": config} if isinstance(config, str) or config.keys() == {"file"} else dict(config)
     if "url" not in given:
-        raise ProbeError('a probe needs a url, as in { url = "tcp://127.0.0.1:5432" }')
+        raise ProbeError('a probe needs a url, as in { url = "http://127.0.0.1:8080/health" }')
     try:
         url = Url.parse(interpolate_url(given.pop("url"), environ))
     except InvalidValueError as exc:

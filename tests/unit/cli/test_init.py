@@ -203,7 +203,7 @@ def test_the_report_has_a_row_for_each_service_and_each_unconfirmed_port() -> No
     rows = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert list(rows) == ["PostgreSQL", "Redis", "memcached", "Ethereum", "port"]
     assert re.search(r"tcp://127\.0\.0\.1:5432 .* failed: reason-1$", rows["PostgreSQL"])
-    assert re.search(r"tcp://127\.0\.0\.1:6379 .*: reason-2$", rows["Redis"])
+    assert re.search(r"tcp://127\.0\.0\.1:6379 .*; reason-2$", rows["Redis"])
     assert re.search(r"memcached://127\.0\.0\.1:11211 +ready$", rows["memcached"])
     assert re.search(r"ethereum\+http://127\.0\.0\.1:8545 +not ready: reason-3$", rows["Ethereum"])
     assert rows["port"] == "  port 4222: reason-4"
