@@ -19,6 +19,7 @@ import random
 import re
 import struct
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,6 +35,7 @@ from svcnode.net.connect import TcpEndpoint, peer_address
 from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError
 from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
+from svcnode.net.url import Url
 from svcnode.probes.base import CheckError, time_left_s
 from svcnode.probes.options import Role, Seconds, WriteTarget
 from svcnode.probes.session import LoginProbe, driver_error_text
@@ -56,6 +58,12 @@ GALERA_JOINING, GALERA_JOINED = "1", "3"  # wsrep_local_state
 # second, but lists only one source then, so its own statement comes first.
 REPLICA_STATUS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _ACCESS_DENIED = 1045
+# MariaDB executes the first comment, MySQL the second.
+_PRIMARY_QUERY = "SELECT /*M! @@global.gtid_binlog_pos */ /*!50700 @@global.gtid_executed */ AS position"
+_APPLIED_QUERY = "SELECT /*M! @@global.gtid_slave_pos */ /*!50700 @@global.gtid_executed */ AS position"
+_PRIMARY_SHARE = 0.6  # of the time until the deadline, so that a primary that hangs does not make the replica failed
+_APPLY_PAUSES_S = (0.01, 0.03, 0.06)
+_MAX_POSITIONS = 32
 # By MySQL and MariaDB error number. Numbers from 2000 to 2999 are errors of the client.
 _CODES = {
     1021: ReasonCode.STORAGE_FULL,
@@ -215,10 +223,14 @@ class _MysqlConnection(Connection):
 class MysqlProbe(LoginProbe[_MysqlConnection]):
     role: Role = ""
     max_lag: Seconds | None = None
+    primary: str = ""  # a URL
     query: str = ""  # runs in a read-only transaction; its first value must be TRUE, which is 1
     write: WriteTarget = ""  # a table
     tls: bool = False
     _endpoint: TcpEndpoint = field(init=False, compare=False)
+    _primary: MysqlProbe | None = field(init=False, compare=False, default=None)
+    # By the name of a source, or None for `primary`.
+    _upstreams: dict[str | None, _Upstream] = field(init=False, compare=False, default_factory=dict)
     # The sessions whose write did not end before the deadline, and the start of the write.
     _unfinished_writes: dict[int, float] = field(init=False, compare=False, default_factory=dict)
 
@@ -233,6 +245,8 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             raise OptionError("username", f"is missing; write {self.url.scheme}://user@host/database")
         self.validate_tls_options(uses_tls=self.tls)
         self._validate_write()
+        if self.primary:
+            object.__setattr__(self, "_primary", self._primary_probe())
         object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 3306))
 
     def _validate_write(self) -> None:
@@ -245,6 +259,29 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             raise OptionError("write", 'must be a table, or a database and a table, such as "monitoring.svcnode_write"')
         if len(parts) == 1 and not self.database_name():
             raise OptionError("write", f'the URL names no database; set "database.{self.write}"')
+
+    def _primary_probe(self) -> MysqlProbe:
+        """With the login and the TLS options of the replica, unless the URL has its own login."""
+        if self.role == "primary" or self.write:
+            raise OptionError("primary", f"is for replicas; remove it or {'write' if self.write else 'role'}")
+        if self.max_lag is None:
+            raise OptionError("primary", "needs max_lag")
+        try:
+            url = Url.parse(self.primary)
+            if url.scheme not in ("mysql", "mariadb"):
+                raise ProbeError("must be a URL such as mariadb://10.0.0.5")  # noqa: TRY301
+            username, password = ("", "") if url.username or url.password else self.credentials()
+            return MysqlProbe(
+                url,
+                username=username,
+                password=password,
+                tls=self.tls,
+                ca=self.ca,
+                client_certificate=self.client_certificate,
+                client_key=self.client_key,
+            )
+        except ProbeError as exc:
+            raise OptionError("primary", str(exc)) from exc
 
     async def open(self) -> _MysqlConnection:
         tls = (self.tls_context(), self.server_name or self._endpoint.host) if self.tls else None
@@ -283,7 +320,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         """By what the server says about itself."""
         read_only, is_reader = await _read_only_variables(connection)
         if self.role == "primary" and read_only:
-            return self._read_only('role is "primary"')
+            return self._not_ready('the server is read-only; role is "primary"', ReasonCode.READ_ONLY)
         status = {
             str(row.get("Variable_name")): str(row.get("Value")) for row in await _rows(connection, _STATUS_QUERY)
         }
@@ -291,28 +328,25 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             return verdict
         if self.role == "replica" or self.max_lag is not None:
             sources = await _replica_sources(connection)
-            if (verdict := self._replica_verdict(sources, is_reader=is_reader)) is not None:
+            if (verdict := await self._replica_verdict(connection, sources, is_reader=is_reader)) is not None:
                 return verdict
             is_replica = bool(sources)
         else:
             is_replica = read_only and await _is_replica(connection, status)
         if read_only and not self.role and not is_replica:
-            return self._read_only("it is not a replica")
+            return self._not_ready("the server is read-only, and is not a replica", ReasonCode.READ_ONLY)
         return None
-
-    def _read_only(self, why: str) -> Verdict:
-        return Verdict.not_ready(f"the server is read-only; {why}: {self.url}", code=ReasonCode.READ_ONLY)
 
     def _galera_verdict(self, status: dict[str, str]) -> Verdict | None:
         if not status.get("wsrep_provider_name"):
             return None
         if (cluster := status.get("wsrep_cluster_status")) != "Primary":
             text = f"the Galera member is not in the primary component (wsrep_cluster_status is {cluster})"
-            return Verdict.not_ready(f"{driver_error_text(Exception(text))}: {self.url}", code=ReasonCode.NO_QUORUM)
+            return self._not_ready(driver_error_text(Exception(text)), ReasonCode.NO_QUORUM)
         state, ready = status.get("wsrep_local_state"), status.get("wsrep_ready")
         if ready != "ON" or state in (GALERA_JOINING, GALERA_JOINED):
             text = f"the Galera member is not synced (wsrep_local_state is {state}, wsrep_ready is {ready})"
-            return Verdict.not_ready(f"{driver_error_text(Exception(text))}: {self.url}", code=ReasonCode.SYNCING)
+            return self._not_ready(driver_error_text(Exception(text)), ReasonCode.SYNCING)
         return None
 
     async def _query_verdict(self, connection: _MysqlConnection) -> Verdict | None:
@@ -380,27 +414,103 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             text += f"; needed: SELECT, INSERT and UPDATE on the table, created by: {_create_table(self.write)}"
         return self._server_error_verdict(text, number, message, code)
 
-    def _replica_verdict(self, sources: list[dict[str, Any]], *, is_reader: bool) -> Verdict | None:
-        """By the source with the largest lag."""
+    # ---- the lag of a replica
+
+    async def _replica_verdict(
+        self, connection: _MysqlConnection, sources: list[dict[str, Any]], *, is_reader: bool
+    ) -> Verdict | None:
         if not sources:
             if self.role != "replica" or is_reader:
                 return None
-            return Verdict.not_ready(
-                f'the server is not a replica; role is "replica": {self.url}', code=ReasonCode.WRONG_ROLE
-            )
-        worst = max(sources, key=_lag_s)
-        lag_s, name = _lag_s(worst), _source_name(worst)
-        source = f" from {name}" if name else ""
-        if lag_s == math.inf:
-            return Verdict.not_ready(
-                f"replication{source} is not running: {self.url}", code=ReasonCode.REPLICATION_STOPPED
-            )
-        if self.max_lag is not None and lag_s > self.max_lag:
-            return Verdict.not_ready(
-                f"replication{source} is {lag_s:g} s behind; max_lag is {self.max_lag:g} s: {self.url}",
-                code=ReasonCode.LAGGING,
-            )
-        return None
+            return self._not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
+        for source in sources:
+            if not _is_running(source):
+                return self._not_ready(f"replication{_from(source)} is not running", ReasonCode.REPLICATION_STOPPED)
+        if self.max_lag is None:
+            return None
+        if self._primary is not None:
+            return await self._primary_lag_verdict(connection, self._primary, sources, self.max_lag)
+        return self._lag_verdict(sources, self.max_lag)
+
+    def _lag_verdict(self, sources: list[dict[str, Any]], max_lag_s: float) -> Verdict | None:
+        """By the source with the largest lag."""
+        now_s = time.monotonic()
+        lags = [(self._source_lag_s(source, now_s, max_lag_s), source) for source in sources]
+        lag_s, worst = max(lags, key=lambda lag: lag[0])
+        if lag_s <= max_lag_s:
+            return None
+        text = f"replication{_from(worst)} is {lag_s:.1f} s behind; max_lag is {max_lag_s:g} s"
+        return self._not_ready(text, ReasonCode.LAGGING)
+
+    def _source_lag_s(self, source: dict[str, Any], now_s: float, max_lag_s: float) -> float:
+        """At most this far behind what was received.
+
+        The server reports the age of the event that it applies. That is more than the lag if the transaction was open
+        for a long time on the source.
+        """
+        received, applied = _received_position(source), _applied_position(source)
+        if not received or not applied:
+            return _reported_lag_s(source)
+        upstream = self._upstreams.setdefault(_source_name(source), _Upstream())
+        upstream.record(now_s, received, max_lag_s)
+        return min(_reported_lag_s(source), upstream.lag_s(now_s, applied))
+
+    async def _primary_lag_verdict(
+        self, connection: _MysqlConnection, primary: MysqlProbe, sources: list[dict[str, Any]], max_lag_s: float
+    ) -> Verdict | None:
+        asked_s = time.monotonic()
+        position = await self._primary_position(primary)
+        if isinstance(position, Verdict):
+            return position
+        upstream = self._upstreams.setdefault(None, _Upstream())
+        upstream.record(asked_s, position, max_lag_s)
+        # While a replica applies nothing, it reports 0 s, also if its source is behind the primary.
+        reported_s = max((_reported_lag_s(source) for source in sources if _is_applying(source)), default=math.inf)
+        for pause_s in (0.0, *_APPLY_PAUSES_S):
+            await asyncio.sleep(pause_s)  # the replica may be applying what it has just received
+            lag_s = min(reported_s, upstream.lag_s(asked_s, await _position(connection, _APPLIED_QUERY)))
+            if lag_s <= max_lag_s:
+                return None
+        behind = "" if lag_s == math.inf else f" by {lag_s:.1f} s"
+        text = f"the replica is behind the primary{behind}; max_lag is {max_lag_s:g} s"
+        return self._not_ready(text, ReasonCode.LAGGING)
+
+    async def _primary_position(self, primary: MysqlProbe) -> Position | Verdict:
+        """The position of the primary, or why it is not known."""
+        left_s = time_left_s()
+        try:
+            with step("primary", primary.url.host_port):
+                async with asyncio.timeout(_PRIMARY_SHARE * left_s if left_s < math.inf else None):
+                    position = await primary._ask_position()
+        except (MemoryError, ProbeError):
+            raise  # a fault on this machine, as in SessionProbe.check
+        except Exception as exc:  # noqa: BLE001  as there
+            return self._primary_error_verdict(primary, exc)
+        if not position:
+            text = f"the lag is not known, because the primary has no GTIDs in its binary log ({primary.url})"
+            return self._not_ready(text, ReasonCode.NOT_SUPPORTED)
+        return position
+
+    async def _ask_position(self) -> Position:
+        connection = await self.open()
+        try:
+            position = await _position(connection, _PRIMARY_QUERY)
+            await self.disconnect(connection)
+            return position
+        finally:
+            self.abort(connection)
+
+    def _primary_error_verdict(self, primary: MysqlProbe, exc: Exception) -> Verdict:
+        verdict = primary._verdict_for_error(exc)
+        if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
+            return verdict
+        cause = (
+            f"does not respond ({primary.url})" if isinstance(exc, TimeoutError) else f"is offline ({verdict.reason})"
+        )
+        return self._not_ready(f"the lag is not known, because the primary {cause}", ReasonCode.UPSTREAM_OFFLINE)
+
+    def _not_ready(self, text: str, code: ReasonCode) -> Verdict:
+        return Verdict.not_ready(f"{text}: {self.url}", code=code)
 
     async def disconnect(self, connection: _MysqlConnection) -> None:
         connection._transport.write(_COM_QUIT)  # otherwise the server counts and logs an aborted client
@@ -501,16 +611,92 @@ async def _replica_sources(connection: _MysqlConnection) -> list[dict[str, Any]]
     return await _rows(connection, oldest)
 
 
-def _lag_s(source: dict[str, Any]) -> float:
-    """Infinite if the replication does not run."""
-    lag_s = source.get("Seconds_Behind_Source", source.get("Seconds_Behind_Master"))
-    return math.inf if lag_s is None else float(lag_s)
+def _column(source: dict[str, Any], name: str) -> Any:  # noqa: ANN401  the driver's
+    """By its name in MySQL, or its older name, which MariaDB has."""
+    older = name.replace("Replica_", "Slave_").replace("Source", "Master")
+    return source.get(name, source.get(older))
+
+
+def _is_running(source: dict[str, Any]) -> bool:
+    return _column(source, "Seconds_Behind_Source") is not None and _column(source, "Replica_IO_Running") == "Yes"
+
+
+def _reported_lag_s(source: dict[str, Any]) -> float:
+    return float(_column(source, "Seconds_Behind_Source"))
+
+
+def _is_applying(source: dict[str, Any]) -> bool:
+    return not _has_reached(_applied_position(source), _received_position(source))
+
+
+def _received_position(source: dict[str, Any]) -> Position:
+    return _log_position(_column(source, "Source_Log_File"), _column(source, "Read_Source_Log_Pos"))
+
+
+def _applied_position(source: dict[str, Any]) -> Position:
+    return _log_position(_column(source, "Relay_Source_Log_File"), _column(source, "Exec_Source_Log_Pos"))
 
 
 def _source_name(source: dict[str, Any]) -> str:
-    """The name of the channel, in quotes; "" for the default channel."""
-    name = source.get("Channel_Name", source.get("Connection_name"))
-    return f'"{driver_error_text(Exception(name))}"' if name else ""
+    """The name of the channel; "" for the default channel."""
+    return str(source.get("Channel_Name", source.get("Connection_name")) or "")
+
+
+def _from(source: dict[str, Any]) -> str:
+    name = _source_name(source)
+    return f' from "{driver_error_text(Exception(name))}"' if name else ""
+
+
+# Which transactions a server has: by GTID domain, server or name of a log file, the last number. Later ones are larger.
+Position = dict[str, tuple[int, ...]]
+
+
+def _has_reached(applied: Position, position: Position) -> bool:
+    return all(applied.get(key, ()) >= number for key, number in position.items())
+
+
+def _log_position(file: object, offset: object) -> Position:
+    """Empty if there is none yet."""
+    name, _, number = str(file).rpartition(".")
+    return {name: (int(number), int(str(offset)))} if number.isdecimal() and str(offset).isdecimal() else {}
+
+
+def _gtid_position(text: str) -> Position:
+    """Of MariaDB: `0-1-100,7-2-5`, which are domain, server and number. Of MySQL: `uuid:1-100:105,uuid:1-7`."""
+    position: Position = {}
+    for part in filter(None, re.sub(r"\s", "", text).split(",")):
+        if ":" in part:
+            key, last = part.partition(":")[0], re.split("[:-]", part)[-1]
+        else:
+            key, _, last = part.split("-")
+        position[key] = (int(last),)
+    return position
+
+
+class _Upstream:
+    """Positions of a source of a replica, or of its primary, at the times of earlier checks."""
+
+    def __init__(self) -> None:
+        self._positions: deque[tuple[float, Position]] = deque(maxlen=_MAX_POSITIONS)
+        self._last: tuple[float, Position] = (-math.inf, {})
+
+    def record(self, now_s: float, position: Position, max_lag_s: float) -> None:
+        """Keeps positions of the last `max_lag_s`."""
+        if not self._positions or self._last[0] - self._positions[-1][0] >= max_lag_s / _MAX_POSITIONS:
+            self._positions.append(self._last)
+        self._last = (now_s, position)
+
+    def lag_s(self, now_s: float, applied: Position) -> float:
+        """The time since the last check whose position the replica has reached; infinite if there is none."""
+        known = [at_s for at_s, position in (*self._positions, self._last) if _has_reached(applied, position)]
+        return now_s - max(known, default=-math.inf)
+
+
+async def _position(connection: _MysqlConnection, query: str) -> Position:
+    row = await _first_row(connection, query)
+    if row is None or "position" not in row:
+        raise CheckError("the query of the GTIDs returned no row", ReasonCode.UNEXPECTED_RESPONSE)
+    return _gtid_position(str(row["position"] or ""))
 
 
 async def _first_row(connection: _MysqlConnection, query: str) -> dict[str, Any] | None:

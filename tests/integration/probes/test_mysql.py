@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ PERMISSION_DENIED = failed(ReasonCode.PERMISSION_DENIED)
 NO_QUORUM = not_ready(ReasonCode.NO_QUORUM)
 READ_ONLY = not_ready(ReasonCode.READ_ONLY)
 STOPPED = not_ready(ReasonCode.REPLICATION_STOPPED)
+LAGGING = not_ready(ReasonCode.LAGGING)
+UPSTREAM_OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
 STORAGE_FULL = not_ready(ReasonCode.STORAGE_FULL)
 SYNCING = not_ready(ReasonCode.SYNCING)
 TIMEOUT = failed(ReasonCode.TIMEOUT)
@@ -307,6 +310,191 @@ def test_a_replica_without_its_primary_is_not_ready(
         server.start()
         server.wait_until_ready()
         wait_until(replica.is_following, "following again")
+
+
+# ---- lag by positions
+
+# As in a transaction that was open for ten minutes.
+OLD_ROW = """\
+SET SESSION binlog_format = ROW, timestamp = UNIX_TIMESTAMP() - 600;
+INSERT INTO ledger.slow VALUES (1)"""
+
+
+def test_a_transaction_that_was_open_for_a_long_time_is_not_a_lag(
+    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
+) -> None:
+    """The replica reports the age of the row that it applies, which was written long before the COMMIT."""
+    server.sql("CREATE TABLE IF NOT EXISTS ledger.slow (x INT)")
+    catch_up(replica)
+    probe = make_probe({"url": replica.url, "max_lag": "10s"})
+
+    async def main() -> None:
+        assert await probe.check() == READY
+        with replica.session("LOCK TABLES ledger.slow WRITE"):  # applying takes long
+            server.sql(OLD_ROW)
+            wait_until(lambda: replica.lag_s() >= 600, "the lag that it reports")
+            assert await probe.check() == READY
+            # Without an earlier check that found it up to date, the age of the row is the only measure.
+            other = make_probe({"url": replica.url, "max_lag": "10s"})
+            assert [await other.check() for _ in range(3)] == [LAGGING] * 3
+        catch_up(replica)
+        assert await probe.check() == READY
+
+    check.run(main())
+
+
+def test_a_replica_that_does_not_apply_what_it_received_lags(
+    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
+) -> None:
+    server.sql("CREATE TABLE IF NOT EXISTS ledger.slow (x INT)")
+    catch_up(replica)
+    probe = make_probe({"url": replica.url, "max_lag": "1s"})
+
+    async def verdict() -> Verdict:
+        return await probe.check()
+
+    assert check.run(verdict()) == READY
+    with replica.session("LOCK TABLES ledger.slow WRITE"):
+        server.sql(OLD_ROW)
+        wait_until(lambda: check.run(verdict()) == LAGGING, "behind")
+    catch_up(replica)
+    assert check.run(verdict()) == READY
+
+
+@pytest.fixture(scope="module")
+def second_replica(replica: MariaDbReplica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbReplica]:
+    """A replica of the replica."""
+    with replica.replica(tmp_path_factory.mktemp("mariadb-second-replica")) as second:
+        yield second
+
+
+def test_a_replica_is_compared_with_the_primary(
+    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica, second_replica: MariaDbReplica
+) -> None:
+    options = {"max_lag": "1s", "primary": server.url}
+    wait_until(lambda: check(second_replica.url, **options) == READY, "up to date")
+    assert check.steps(second_replica.url, **options)[-2:] == [
+        ("primary", f"127.0.0.1:{server.port}", True),
+        ("exchange", "", True),
+    ]
+    replica.sql("STOP SLAVE")
+    try:
+        server.sql("CREATE OR REPLACE TABLE ledger.newer (x INT)")
+        assert check(second_replica.url, max_lag="1s") == READY  # it has applied all that it received
+        assert check(second_replica.url, **options) == LAGGING
+    finally:
+        replica.sql("START SLAVE")
+        wait_until(replica.is_following, "following again")
+    wait_until(lambda: check(second_replica.url, **options) == READY, "up to date again")
+
+
+def test_the_primary_needs_no_privilege_and_takes_the_login_of_the_replica(
+    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
+) -> None:
+    server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
+    catch_up(replica)
+    for login in ("", "poor:poor-password@"):
+        options = {"max_lag": "5s", "primary": f"mariadb://{login}127.0.0.1:{server.port}"}
+        assert check(replica.url, **options) == READY
+
+
+def test_a_replica_of_a_busy_primary_is_ready(
+    check: CheckRunner, server: MariaDbServer, replica: MariaDbReplica
+) -> None:
+    server.sql("CREATE TABLE IF NOT EXISTS ledger.busy (x INT)")
+    catch_up(replica)
+    writer = threading.Thread(target=server.sql, args=["INSERT INTO ledger.busy VALUES (1);" * 2000])
+    probe = make_probe({"url": replica.url, "max_lag": "5s", "primary": server.url})
+
+    async def main() -> list[Verdict]:
+        return [await probe.check() for _ in range(20)]
+
+    assert check.run(main())[-1] == READY
+    writer.start()
+    try:
+        assert check.run(main()) == [READY] * 20
+    finally:
+        writer.join()
+
+
+def test_a_replica_whose_primary_is_offline_is_not_ready(
+    check: CheckRunner, server: MariaDbServer, second_replica: MariaDbReplica
+) -> None:
+    options = {"max_lag": "1h", "primary": server.url}
+    server.freeze()
+    try:
+        assert check.with_timeout(2.0, second_replica.url, **options) == UPSTREAM_OFFLINE
+    finally:
+        server.thaw()
+    server.kill()
+    try:
+        verdict = check(second_replica.url, **options)
+        assert verdict == UPSTREAM_OFFLINE
+        assert PASSWORD not in verdict.reason
+        assert check(second_replica.url, max_lag="1h") == READY
+    finally:
+        server.start()
+        server.wait_until_ready()
+    wait_until(second_replica.primary.is_following, "following again")  # type: ignore[attr-defined]  # a replica
+    wait_until(lambda: check(second_replica.url, **options) == READY, "up to date again")
+
+
+def mysql_replica(executed: bytes, *, log_file: bytes = b"binlog.000009", applied: bytes = b"900") -> RogueServer:
+    """With the columns of MySQL."""
+    columns = {
+        b"Replica_IO_Running": b"Yes",
+        b"Source_Log_File": b"binlog.000010",
+        b"Read_Source_Log_Pos": b"700",
+        b"Relay_Source_Log_File": log_file,
+        b"Exec_Source_Log_Pos": applied,
+        b"Seconds_Behind_Source": b"600",
+    }
+    status = result(list(columns), list(columns.values()), kind=VAR_STRING)
+    position = result([b"position"], [executed], kind=VAR_STRING)
+    return RogueServer(answers=[WRITABLE, NO_STATUS, packet(1, error(1064)), status, *[position] * 4])
+
+
+@pytest.mark.parametrize(
+    ("log_file", "applied", "expected"),
+    [
+        (b"binlog.000009", b"900", LAGGING),
+        (b"binlog.000010", b"699", LAGGING),
+        (b"binlog.000010", b"700", READY),
+        (b"other.000010", b"700", LAGGING),
+        (b"", b"", LAGGING),
+    ],
+)
+def test_the_log_positions_of_mysql(
+    check: CheckRunner, log_file: bytes, applied: bytes, expected: ExpectedVerdict
+) -> None:
+    with Backend(mysql_replica(b"", log_file=log_file, applied=applied)) as backend:
+        assert check(f"mysql://me@{backend.address}", max_lag="5s") == expected
+
+
+MYSQL_SERVER, OTHER_SERVER = b"3e11fa47-71ca-11e1-9e33-c80aa9429562", b"4350f323-7565-4e59-8763-4b1b83a0ce0e"
+
+
+@pytest.mark.parametrize(
+    ("written", "executed", "expected"),
+    [
+        (MYSQL_SERVER + b":1-5", MYSQL_SERVER + b":1-5", READY),
+        (MYSQL_SERVER + b":1-5", MYSQL_SERVER + b":1-3:5-7,\n" + OTHER_SERVER + b":1", READY),
+        (MYSQL_SERVER + b":1-5:9", MYSQL_SERVER + b":1-8", LAGGING),
+        (OTHER_SERVER + b":1", MYSQL_SERVER + b":1-8", LAGGING),
+        (b"0-1-7,5-2-9", b"0-3-7,5-2-9,8-1-1", READY),
+        (b"0-1-7,5-2-9", b"0-3-7,5-2-8", LAGGING),
+        (b"0-1-7", b"", LAGGING),
+        (b"", b"0-1-7", not_ready(ReasonCode.NOT_SUPPORTED)),
+        (b"not a position", b"0-1-7", UPSTREAM_OFFLINE),
+    ],
+)
+def test_gtids_of_both_servers_are_compared(
+    check: CheckRunner, written: bytes, executed: bytes, expected: ExpectedVerdict
+) -> None:
+    primary = RogueServer(answers=[result([b"position"], [written], kind=VAR_STRING)])
+    with Backend(primary) as upstream, Backend(mysql_replica(executed)) as backend:
+        options = {"max_lag": "5s", "primary": f"mysql://{upstream.address}"}
+        assert check(f"mysql://me@{backend.address}", **options) == expected
 
 
 # ---- a replica with two sources

@@ -223,7 +223,7 @@ class MariaDbReplica(MariaDbServer):
         self.primary = primary
 
     def command(self) -> Sequence[str]:
-        return [*super().command(), "--read-only=ON"]
+        return [*super().command(), "--read-only=ON", "--log-slave-updates=ON"]
 
     def set_up(self) -> None:
         """The log of the primary still has all transactions, so no copy is needed."""
@@ -238,6 +238,11 @@ class MariaDbReplica(MariaDbServer):
         wait_until(self.is_following, "following its primary")
         written = self.primary.sql("SELECT @@gtid_binlog_pos")
         assert self.sql(f"SELECT MASTER_GTID_WAIT('{written}', 30)") == "0", self.log_tail()
+
+    def lag_s(self) -> int:
+        """As it reports it."""
+        seconds_behind_master = self.sql("SHOW SLAVE STATUS").split("\t")[32]
+        return int(seconds_behind_master) if seconds_behind_master.isdecimal() else 0
 
     def is_following(self) -> bool:
         return self.sql("SHOW STATUS LIKE 'Slave_running'").endswith("ON")
