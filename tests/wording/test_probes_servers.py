@@ -271,6 +271,7 @@ class PostgresqlResult:
 
     def __init__(self, *values: bytes) -> None:
         self._values = values
+        self.nfields = len(values)
 
     def get_value(self, _: int, column: int) -> bytes:
         return self._values[column]

@@ -20,7 +20,6 @@ import os
 import re
 import socket
 import ssl
-import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from psycopg.pq.abc import PGconn, PGresult
 
+from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
@@ -189,7 +189,7 @@ class _Replay:
             return 0.0
         bounds = [] if self.commit_age_s is None or self.commit_age_s < -MAX_CLOCK_SKEW_S else [self.commit_age_s]
         if is_end_known:
-            now_s = time.monotonic()
+            now_s = monotonic_s()
             bounds += [now_s - known_s for known_s, end in ends if self._has_reached(end)]
         return min(bounds, default=None)
 
@@ -323,7 +323,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
 
     async def _state_verdict(self, connection: PGconn) -> Verdict | None:
         try:
-            result = await _execute(connection, _STATE_QUERY)
+            row = await _execute_for_row(connection, _STATE_QUERY, 4)
         except PostgresqlError as exc:
             if self.role or self.max_lag is not None or self.write:
                 raise
@@ -331,7 +331,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
                 raise
             await _execute(connection, "SELECT 1")
             return None
-        is_in_recovery, read_only, standby_names, synchronous_commit = (result.get_value(0, n) for n in range(4))
+        is_in_recovery, read_only, standby_names, synchronous_commit = row
         if is_in_recovery == b"t":
             return await self._replica_verdict(connection)
         if self.role == "replica":
@@ -350,8 +350,8 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         return None if self.max_lag is None else await self._lag_verdict(connection, self.max_lag)
 
     async def _read_only_verdict(self, connection: PGconn) -> Verdict | None:
-        result = await _execute(connection, _SOURCE_QUERY)
-        if not (result.ntuples and result.get_value(0, 0) in _OWN_SOURCES):
+        (source,) = await _execute_for_row(connection, _SOURCE_QUERY, 1)
+        if source not in _OWN_SOURCES:
             return self._not_ready("the server is read-only: default_transaction_read_only is on", ReasonCode.READ_ONLY)
         if not self.write:
             return None
@@ -363,8 +363,8 @@ class PostgresqlProbe(LoginProbe[PGconn]):
     async def _standby_verdict(self, connection: PGconn, names: bytes) -> Verdict | None:
         found = _STANDBY_COUNT.match(names)
         required = int(found[1]) if found else 1
-        result = await _execute(connection, _SYNC_STANDBY_QUERY)
-        connected = int(result.get_value(0, 0) or 0)
+        (count,) = await _execute_for_row(connection, _SYNC_STANDBY_QUERY, 1)
+        connected = int(count or 0)
         if connected >= required:
             return None
         return self._not_ready(
@@ -378,7 +378,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
     # ---- the lag of a replica
 
     async def _lag_verdict(self, connection: PGconn, max_lag_s: float) -> Verdict | None:
-        asked_s = time.monotonic()
+        asked_s = monotonic_s()
         primary_end = None if self._primary is None else await self._primary_end(connection, self._primary)
         if isinstance(primary_end, Verdict):
             return primary_end
@@ -410,17 +410,16 @@ class PostgresqlProbe(LoginProbe[PGconn]):
 
     async def _primary_end(self, connection: PGconn, primary: PostgresqlProbe) -> int | Verdict:
         """The end of the WAL of the primary, or why it is not known."""
-        own_system = (await _execute(connection, _SYSTEM_QUERY)).get_value(0, 0)
+        own_system, _ = await _execute_for_row(connection, _SYSTEM_QUERY, 2)
         left_s = time_left_s()
         try:
             with step("primary", primary.url.host_port):
                 async with asyncio.timeout(_PRIMARY_SHARE * left_s if left_s < math.inf else None):
-                    result = await primary._run_once(_SYSTEM_QUERY)
+                    system, end = await primary._ask_system()
         except (MemoryError, ProbeError):
             raise
         except Exception as exc:  # noqa: BLE001  as in SessionProbe.check
             return self._primary_error_verdict(primary, exc)
-        system, end = result.get_value(0, 0), result.get_value(0, 1)
         if system != own_system:
             return self._not_ready(
                 f"the server is not a replica of {primary.url}: they belong to different clusters",
@@ -442,11 +441,11 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         )
         return self._not_ready(f"the lag is not known, because the primary {cause}", ReasonCode.UPSTREAM_OFFLINE)
 
-    async def _run_once(self, query: str) -> PGresult:
-        """The result of one query on a connection of its own."""
+    async def _ask_system(self) -> list[bytes | None]:
+        """The cluster and its end of the WAL, on a new connection."""
         connection = await self.open()
         try:
-            return await _execute(connection, query)
+            return await _execute_for_row(connection, _SYSTEM_QUERY, 2)
         finally:
             self.abort(connection)
 
@@ -638,8 +637,7 @@ def _write_script(table: str) -> str:
 
 
 async def _read_replay(connection: PGconn) -> _Replay:
-    result = await _execute(connection, _REPLAY_QUERY)
-    is_streaming, is_paused, position, end, commit_age_s = (result.get_value(0, n) for n in range(5))
+    is_streaming, is_paused, position, end, commit_age_s = await _execute_for_row(connection, _REPLAY_QUERY, 5)
     return _Replay(
         is_streaming=is_streaming == b"t",
         is_paused=is_paused == b"t",
@@ -676,6 +674,13 @@ async def _send_cancel_request(connection: PGconn) -> None:
             state = request.poll()
     finally:
         request.finish()
+
+
+async def _execute_for_row(connection: PGconn, query: str, column_count: int) -> list[bytes | None]:
+    result = await _execute(connection, query)
+    if (result.ntuples, result.nfields) != (1, column_count):
+        raise CheckError("the response has another form than the query", ReasonCode.UNEXPECTED_RESPONSE)
+    return [result.get_value(0, column) for column in range(column_count)]
 
 
 async def _execute(connection: PGconn, query: str, *, is_script: bool = False) -> PGresult:

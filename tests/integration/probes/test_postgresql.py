@@ -966,6 +966,9 @@ def message(kind: bytes, body: bytes) -> bytes:
 
 
 AUTH_OK = message(b"R", bytes(4)) + message(b"Z", b"I")
+EMPTY_RESULT = b"".join(
+    message(*each) for each in ((b"1", b""), (b"2", b""), (b"T", bytes(2)), (b"C", b"SELECT 0\0"), (b"Z", b"I"))
+)
 JUNK = st.binary(max_size=100)
 NO_POSTGRESQL = st.one_of(
     JUNK,
@@ -989,6 +992,18 @@ def test_random_bytes_are_failed(check: CheckRunner, junk: bytes) -> None:
     assert verdict.outcome is Outcome.FAILED
     assert verdict.reason.isprintable()
     assert PASSWORD not in verdict.reason
+
+
+def test_a_response_without_the_expected_row_is_failed(check: CheckRunner) -> None:
+    def script(peer: Peer) -> None:
+        peer.read_exactly(int.from_bytes(peer.read_exactly(4)) - 4)
+        peer.send(AUTH_OK)
+        peer.read_exactly(1)  # the query begins
+        peer.send(EMPTY_RESULT)
+        peer.read_to_end()
+
+    with Backend(script) as backend:
+        assert check(f"postgresql://me@{backend.address}/ledger", sslmode="disable") == UNEXPECTED_RESPONSE
 
 
 # ---- around the deadline
