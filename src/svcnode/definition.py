@@ -44,16 +44,16 @@ class TimingOptions(TypedDict, total=False):
     """Options of a service that is checked: when, and what the results mean."""
 
     interval: Duration
-    transition_interval: Duration
-    timeout: Duration
-    max_latency: Duration
+    transition_interval: Duration | None
+    timeout: Duration | None
+    max_latency: Duration | None
     rise: int
     fall: int
     window: int
     max_failures: int
     recovery_failures: int
     start_period: Duration
-    stale_after: Duration
+    stale_after: Duration | None
 
 
 class CheckOptions(TimingOptions, total=False):

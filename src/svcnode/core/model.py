@@ -92,11 +92,12 @@ class Evidence(NamedTuple):
 
 
 def validate_window(window: int, max_failures: int, recovery_failures: int) -> None:
-    for name, value in (
-        ("window", window),
-        ("max_failures", max_failures),
-        ("recovery_failures", recovery_failures),
-    ):
+    values: dict[str, object] = {
+        "window": window,
+        "max_failures": max_failures,
+        "recovery_failures": recovery_failures,
+    }
+    for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_THRESHOLD:
             raise InvalidValueError(f"{name} must be a whole number from 0 to {MAX_THRESHOLD}, not {value!r}")
     if window and max_failures >= window:
@@ -208,7 +209,7 @@ class RecentFailures(NamedTuple):
     is_unreliable: bool = False
 
     @property
-    def count(self) -> int:
+    def failure_count(self) -> int:
         return self.failures.bit_count()
 
 

@@ -182,8 +182,8 @@ def _within_window(repeated_at_s: tuple[float, ...], now_s: float, policy: Polic
 
 
 def _unreliable_verdict(recent: RecentFailures, policy: Policy, failure: Verdict | None = None) -> Verdict:
-    if recent.count >= len(recent.repeated_at_s):
-        reason = f"unreliable: {recent.count} of the last {policy.window} checks failed"
+    if recent.failure_count >= len(recent.repeated_at_s):
+        reason = f"unreliable: {recent.failure_count} of the last {policy.window} checks failed"
     else:
         reason = f"unreliable: short outages in the last {policy.window_s:g} s"
     if failure is not None and failure.reason:

@@ -257,7 +257,7 @@ def _counters(state: ServiceState) -> Json:
     return {
         "ready_in_a_row": state.ready_in_a_row,
         "failures_in_a_row": state.failures_in_a_row,
-        "recent_failures": state.recent_failures.count,
+        "recent_failures": state.recent_failures.failure_count,
         "repeated_failures": len(state.recent_failures.repeated_at_s),
     }
 

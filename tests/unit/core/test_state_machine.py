@@ -641,7 +641,7 @@ def test_a_change_is_pending_exactly_when_opposite_results_are_counted(history: 
         if state.status is Status.DOWN:
             assert is_change_pending(state) == (state.ready_in_a_row > 0)
         else:
-            assert is_change_pending(state) == (state.failures_in_a_row > 0 or state.recent_failures.count > 0)
+            assert is_change_pending(state) == (state.failures_in_a_row > 0 or state.recent_failures.failure_count > 0)
 
 
 @brief

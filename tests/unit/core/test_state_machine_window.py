@@ -65,7 +65,7 @@ def test_four_failures_among_ten_checks_are_tolerated() -> None:
 def test_a_fifth_failure_among_ten_checks_is_too_many() -> None:
     state = after("S FS FS FS FS F")
     assert is_unreliable(state)
-    assert (state.recent_failures.count, state.since_s) == (5, state.last_evidence_at_s)
+    assert (state.recent_failures.failure_count, state.since_s) == (5, state.last_evidence_at_s)
     assert FAILED.reason in state.reason
 
 
@@ -81,9 +81,9 @@ def test_an_unreliable_service_is_up_again_with_one_failure_among_ten_checks() -
     state = after("S FS FS FS FS F")
     state = after("SSSSSSS", state=state)
     assert is_unreliable(state)
-    assert state.recent_failures.count == 2
+    assert state.recent_failures.failure_count == 2
     state = after("S", state=state)
-    assert (state.status, state.code, state.recent_failures.count) == (Status.UP, ReasonCode.OK, 1)
+    assert (state.status, state.code, state.recent_failures.failure_count) == (Status.UP, ReasonCode.OK, 1)
 
 
 def test_an_unreliable_service_keeps_the_time_at_which_it_became_so() -> None:
@@ -126,7 +126,7 @@ def test_outages_after_each_other_do_not_make_a_service_unreliable() -> None:
 
 def test_failures_before_an_outage_still_count_after_it() -> None:
     state = after("S FS FS FS FS FFF SS")
-    assert (state.status, state.recent_failures.count) == (Status.UP, 4)
+    assert (state.status, state.recent_failures.failure_count) == (Status.UP, 4)
     assert is_unreliable(after("F", state=state))
 
 
@@ -154,7 +154,11 @@ def test_an_unreliable_service_has_no_start_period() -> None:
 
 def test_repeated_failures_count_for_ten_intervals_however_many_checks_follow() -> None:
     state = after("S FFSSSSSSSSSS FFSSSSSSSSSS", step_s=2.0)
-    assert (state.status, state.recent_failures.count, len(state.recent_failures.repeated_at_s)) == (Status.UP, 0, 4)
+    assert (state.status, state.recent_failures.failure_count, len(state.recent_failures.repeated_at_s)) == (
+        Status.UP,
+        0,
+        4,
+    )
     state = after("FF", state=state, step_s=2.0)
     assert is_unreliable(state)
     assert len(state.recent_failures.repeated_at_s) == 5  # more need not be known
@@ -194,7 +198,7 @@ def test_a_reload_that_turns_the_rule_off_brings_the_service_up_with_the_next_su
 
 def test_a_smaller_window_counts_only_its_own_checks() -> None:
     state = after("S FS FS FS FS")
-    assert after("S", Policy(window=5), state).recent_failures.count == 2
+    assert after("S", Policy(window=5), state).recent_failures.failure_count == 2
 
 
 def test_reports_of_the_program_are_not_judged_by_the_rule() -> None:
@@ -246,7 +250,7 @@ def test_the_failures_are_those_of_the_last_checks_without_the_outages(letters: 
         if letter == "F" and state.status is Status.DOWN:
             counted = list(before_run)
         bits = counted[-policy.window :]
-        assert state.recent_failures.count == sum(bits)
+        assert state.recent_failures.failure_count == sum(bits)
         assert state.recent_failures.failures == sum(1 << place for place, bit in enumerate(reversed(bits)) if bit)
 
 
@@ -257,7 +261,7 @@ def test_no_service_is_up_with_more_failures_than_allowed(letters: str, policy: 
         recent = state.recent_failures
         if state.status is Status.UP:
             assert not recent.is_unreliable
-            assert max(recent.count, len(recent.repeated_at_s)) <= policy.max_failures
+            assert max(recent.failure_count, len(recent.repeated_at_s)) <= policy.max_failures
         if state.code == ReasonCode.UNRELIABLE:
             assert recent.is_unreliable
 
@@ -268,7 +272,7 @@ def test_an_unreliable_service_stays_so_until_few_enough_failures_are_left(lette
     for before, state in zip(states_of(letters, policy), states_of(letters, policy)[1:], strict=False):
         recent = state.recent_failures
         if before.recent_failures.is_unreliable and not recent.is_unreliable and state.status is not Status.DOWN:
-            assert max(recent.count, len(recent.repeated_at_s)) <= policy.recovery_failures
+            assert max(recent.failure_count, len(recent.repeated_at_s)) <= policy.recovery_failures
 
 
 @brief
