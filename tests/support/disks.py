@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from tests.support.servers.base import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,9 +23,14 @@ _TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze")
 class _Disk:
     path: Path
 
+    def free_inodes(self) -> int:
+        return os.statvfs(self.path).f_favail
+
     @contextmanager
     def read_only(self) -> Iterator[None]:
-        _run("mount", "-o", "remount,ro", str(self.path))
+        remount = ["mount", "-o", "remount,ro", str(self.path)]
+        # It is busy while a file is open for writing, for example by a check.
+        wait_until(lambda: subprocess.run(remount, capture_output=True, check=False).returncode == 0, "read-only")
         try:
             yield
         finally:

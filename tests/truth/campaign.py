@@ -135,7 +135,7 @@ def _probes(kind: Kind, server: RealServer, *, reuse: bool) -> dict[str, dict[st
     """By service id."""
     options = {name: value(server) if callable(value) else value for name, value in kind.options.items()}
     url = server.url.replace(server.host, "server.example") if kind.is_named else server.url
-    probes = {_service_id(kind): {"url": url, **options, "reuse": reuse}}
+    probes = {_service_id(kind): {"url": url, **options, **({"reuse": reuse} if kind.has_connection else {})}}
     if kind.has_credentials:
         wrong_url: str = server.bad_credentials_url  # type: ignore[attr-defined]  # servers with credentials have it
         probes[_bad_credentials_id(kind)] = {"url": wrong_url, **options}

@@ -14,27 +14,33 @@ from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ganache import GanacheServer
 from tests.support.servers.grpc_health import GrpcHealthServer
 from tests.support.servers.ipfs import IpfsServer
-from tests.support.servers.mariadb import MariaDbServer
+from tests.support.servers.mariadb import GaleraMember, MariaDbServer
 from tests.support.servers.memcached import MemcachedServer
 from tests.support.servers.nats import JetStream, NatsServer
 from tests.support.servers.nginx import NginxServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import QUORUM_QUEUE, RabbitServer
 from tests.support.servers.redis import RedisMember, RedisSentinel, RedisServer, form_cluster
+from tests.support.servers.storage import MountedDisk, SqliteOnDisk, SqliteWithWriter
 from tests.truth.faults import (
+    APPLYING_LONG_TRANSACTION,
     BROKER_ALARM,
     CLUSTER_LOST,
     DATABASE_DISK_FROZEN,
     DATABASE_DISK_FULL,
+    DATABASE_READ_ONLY,
+    DISK_FULL,
+    DISK_READ_ONLY,
     EXECUTION_OFFLINE,
     EXHAUSTED,
+    FILE_READ_ONLY,
     FROZEN,
+    GALERA_QUORUM_LOST,
     IPV6_UNREACHABLE,
     KILLED,
     LOADING,
     MEMORY_LIMIT_REACHED,
     NOT_SERVING,
-    POSTGRESQL_READ_ONLY,
     PRIMARY_FROZEN,
     PRIMARY_OF_PRIMARY_FROZEN,
     PRIMARY_OF_PRIMARY_KILLED,
@@ -43,6 +49,7 @@ from tests.truth.faults import (
     REPLAYING_LONG_TRANSACTION,
     REPLICA_DISCONNECTED,
     RESETS,
+    SERVER_DISK_FULL,
     STALE_BLOCK,
     STANDBY_FROZEN,
     STANDBY_LOST,
@@ -52,8 +59,10 @@ from tests.truth.faults import (
     TABLE_LOCKED,
     TOO_FEW_REPLICAS,
     UNRESPONSIVE,
+    WITHOUT_INODES,
     WITHOUT_PEERS,
     WITHOUT_QUORUM,
+    WRITE_LOCK_HELD,
     WRITES_PAUSED,
     Fault,
 )
@@ -76,6 +85,7 @@ class Kind:
     has_credentials: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of its probe; a function of the server, or a value
     note: str = ""
+    has_connection: bool = True  # the probe has the option `reuse`
     is_named: bool = False  # the probe uses a name, and everything runs in a network namespace
 
 
@@ -143,6 +153,20 @@ def _postgresql_on_disk(folder: Path, stack: ExitStack) -> RealServer:
     return PostgresServer(folder / "server", disk=disk)
 
 
+def _mariadb_on_disk(folder: Path, stack: ExitStack) -> RealServer:
+    disk = None
+    with suppress(pytest.skip.Exception):
+        disk = stack.enter_context(LoopDisk(folder / "disk", size_bytes=96 * 1024**2))
+    return MariaDbServer(folder / "server", disk=disk)
+
+
+def _mariadb_cascade(folder: Path, stack: ExitStack) -> RealServer:
+    """A replica of a replica."""
+    primary = stack.enter_context(MariaDbServer(folder / "primary"))
+    middle = stack.enter_context(primary.replica(folder / "middle"))
+    return middle.replica(folder / "replica")
+
+
 def _postgresql_cascade(folder: Path, stack: ExitStack) -> RealServer:
     """A replica of a replica."""
     primary = stack.enter_context(PostgresServer(folder / "primary"))
@@ -170,13 +194,13 @@ _ALL = (
     Kind(
         name="PostgreSQL",
         make=standalone(PostgresServer),
-        faults=(*COMMON_FAULTS, EXHAUSTED, RECOVERING, POSTGRESQL_READ_ONLY, STANDBY_LOST),
+        faults=(*COMMON_FAULTS, EXHAUSTED, RECOVERING, DATABASE_READ_ONLY, STANDBY_LOST),
         has_credentials=True,
     ),
     Kind(
         name="PostgreSQL with write",
         make=_postgresql_on_disk,
-        faults=(KILLED, FROZEN, POSTGRESQL_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN, TABLE_LOCKED),
+        faults=(KILLED, FROZEN, DATABASE_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN, TABLE_LOCKED),
         options={"write": True},
     ),
     Kind(
@@ -211,13 +235,31 @@ _ALL = (
         faults=(QUORUM_OF_QUEUE_LOST,),
         options={"write": QUORUM_QUEUE},
     ),
-    Kind(name="MariaDB", make=standalone(MariaDbServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
+    Kind(
+        name="MariaDB",
+        make=standalone(MariaDbServer),
+        faults=(*COMMON_FAULTS, EXHAUSTED, DATABASE_READ_ONLY),
+        has_credentials=True,
+    ),
+    Kind(
+        name="MariaDB with write",
+        make=_mariadb_on_disk,
+        faults=(KILLED, FROZEN, DATABASE_READ_ONLY, DATABASE_DISK_FROZEN, TABLE_LOCKED, SERVER_DISK_FULL),
+        options={"write": True},
+    ),
+    Kind(name="Galera member", make=standalone(GaleraMember), faults=(*COMMON_FAULTS, GALERA_QUORUM_LOST)),
     Kind(
         name="MariaDB replica",
         make=replica_of(MariaDbServer),
-        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN),
+        faults=(*COMMON_FAULTS, REPLICA_DISCONNECTED, PRIMARY_FROZEN, APPLYING_LONG_TRANSACTION),
         has_credentials=True,
-        options={"max_lag": "1s"},
+        options={"max_lag": "5s"},
+    ),
+    Kind(
+        name="MariaDB cascade",
+        make=_mariadb_cascade,
+        faults=(KILLED, PRIMARY_OF_PRIMARY_KILLED, PRIMARY_OF_PRIMARY_FROZEN),
+        options={"max_lag": "5s", "primary": lambda replica: replica.primary.primary.url},
     ),
     Kind(
         name="Redis",
@@ -307,5 +349,37 @@ _ALL = (
         note=FAKE_SERVER_NOTE,
     ),
 )
-KINDS = {kind.name: kind for kind in _ALL}
+# No processes: they are not killed and not frozen.
+_STORAGE = (
+    Kind(
+        name="disk",
+        make=standalone(MountedDisk),
+        faults=(DISK_READ_ONLY, DISK_FULL, WITHOUT_INODES),
+        has_connection=False,
+        note="ext4 on a loop device",
+    ),
+    Kind(
+        name="disk with write",
+        make=standalone(MountedDisk),
+        faults=(DISK_READ_ONLY, DISK_FULL, DATABASE_DISK_FROZEN),
+        options={"write": True, "min_free": "0B"},
+        has_connection=False,
+        note="ext4 on a loop device",
+    ),
+    Kind(
+        name="SQLite",
+        make=standalone(SqliteWithWriter),
+        faults=(WRITE_LOCK_HELD,),
+        has_connection=False,
+        note="with an application that writes all the time",
+    ),
+    Kind(
+        name="SQLite with write",
+        make=standalone(SqliteOnDisk),
+        faults=(WRITE_LOCK_HELD, FILE_READ_ONLY, DATABASE_DISK_FULL, DATABASE_DISK_FROZEN),
+        options={"write": True},
+        has_connection=False,
+    ),
+)
+KINDS = {kind.name: kind for kind in (*_ALL, *_STORAGE)}
 SHORT_KINDS = ("PostgreSQL", "Redis", "nginx")
