@@ -18,6 +18,7 @@ from tests.support.backends import Backend, HttpBackend, http_response, unrespon
 from tests.support.event_streams import EventReader
 from tests.support.processes import DEADLINE_S, Agent, is_listening, run_command
 from tests.support.servers.base import free_port, is_stopped, wait_until
+from tests.support.servers.haproxy import HaproxyServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,6 +230,29 @@ def test_a_reload_starts_and_stops_the_checks_of_added_and_removed_services(tmp_
 def wait_for_next_check(agent: Agent, server: CountingServer) -> None:
     now_s = time.monotonic()
     agent.wait_until(lambda: server.is_checked_after(now_s))
+
+
+# ---- failures that are not in a row
+
+
+@pytest.mark.parametrize(("backends", "broken"), [(2, 1), (3, 2)], ids=["one of two", "two of three"])
+def test_a_load_balancer_with_broken_backends_is_not_up(backends: int, broken: int, tmp_path: Path) -> None:
+    """There are never three failures in a row, and the last success is never stale."""
+    with (
+        HaproxyServer(tmp_path / "server", backends) as server,
+        Agent(tmp_path, *ANY_PORT, config=DEFAULTS + service("db", server.url)) as agent,
+    ):
+        wait_for_status(agent, "Up", 200)
+        with server.broken_backends(broken):
+            agent.wait_for_event("service_status", service="db", status="Initializing", code="unreliable")
+            wait_for_status(agent, "Initializing", 206)
+            seen = {agent.health() for _ in range(40) if time.sleep(0.05) is None}
+            details = agent.request("/details/db").json
+        assert seen == {206}
+        assert (details["code"], details["unreliable"]) == ("unreliable", True)
+        assert details["checks"]["ready"] > 1
+        if broken == 1:  # otherwise it takes ten intervals
+            wait_for_status(agent, "Up", 200)
 
 
 # ---- one transition, one time
