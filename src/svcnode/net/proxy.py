@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -13,11 +12,12 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.redaction import redacted
 from svcnode.net.connect import TcpEndpoint, transport_from_socket
-from svcnode.net.os_errors import CodedOSError, InconclusiveError, connection_error_text
+from svcnode.net.os_errors import CodedOSError, InconclusiveError, code_for_os_error, connection_error_text
 from svcnode.net.trace import step
 from svcnode.net.url import Url
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable, Iterator
 
 P = TypeVar("P", bound=asyncio.Protocol)
@@ -51,7 +51,9 @@ class Proxy:
         """Turn connection errors of the proxy into `InconclusiveError`: they say nothing about the service."""
         try:
             yield
-        except (ConnectionError, TimeoutError, socket.gaierror) as exc:
+        except OSError as exc:
+            if isinstance(exc, InconclusiveError) or code_for_os_error(exc) is ReasonCode.RESOURCE_EXHAUSTED:
+                raise  # a fault of this machine
             raise InconclusiveError(
                 f"proxy {self.endpoint}: {connection_error_text(exc)}", ReasonCode.PROXY_FAILED
             ) from exc
