@@ -320,6 +320,11 @@ class RedisSentinel(RealServer):
     def master_port(self) -> int:
         return int(self.cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME).split()[1])
 
+    def set_failure_timeout(self, timeout_s: float) -> None:
+        """It fails over when the master has not answered for that long."""
+        setting = ("down-after-milliseconds", f"{timeout_s * 1000:.0f}")
+        assert self.cli("SENTINEL", "SET", MASTER_NAME, *setting) == "OK"
+
     # ---- faults of the master
 
     def out_of_memory(self) -> AbstractContextManager[None]:
