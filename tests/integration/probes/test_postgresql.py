@@ -376,6 +376,7 @@ def test_a_replica_that_waits_for_the_rest_of_a_record_is_ready(
     assert (received_more, verdict) == ("t", READY)
 
 
+@pytest.mark.parametrize("loop_name", ["uvloop"])  # it takes seconds
 def test_a_replica_that_is_behind_by_less_than_max_lag_is_ready_during_a_long_transaction(
     check: CheckRunner, server: PostgresServer, replica: PostgresStandby
 ) -> None:
