@@ -49,8 +49,11 @@ HTTP = "Options of HTTP"
 SHARED = {HTTP: "headers", "Options of connections": "reuse", "Options of logging in": "username"}
 # Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
+REQUIRED = {"mariadb": ("username",), "mysql": ("username",)}
 # Options that cannot be combined with the other ones, such as a token with a user name.
 SEPARATE = {
+    "mariadb": ("write",),
+    "mysql": ("write",),
     "nats": ("token", "credentials_file"),
     "postgres": ("write",),
     "postgresql": ("write",),
@@ -208,7 +211,8 @@ def probes_with_every_example(scheme: str) -> Iterator[str]:
     separate = SEPARATE.get(scheme, ())
     together = {name: line for name, line in options.items() if name not in (*REFUSED.get(scheme, ()), *separate)}
     url = URLS.get(scheme, f"{scheme}://localhost:8545")
-    for number, lines in enumerate([together.values(), *([options[name]] for name in separate)]):
+    required = [options[name] for name in REQUIRED.get(scheme, ())]
+    for number, lines in enumerate([together.values(), *([*required, options[name]] for name in separate)]):
         yield "\n".join([f'[[services]]\nid = "{scheme}-{number}"\n[services.probe]\nurl = "{url}"', *lines])
 
 
@@ -347,10 +351,10 @@ def test_the_reference_has_every_key_of_the_file() -> None:
 
 def test_the_page_about_the_truth_campaign_has_its_bounds_and_faults() -> None:
     page = (ROOT / "docs" / "truth.md").read_text()
-    listed = re.findall(r"^\| .* \| (\d) \| .* \| (\d\.\d\d) s \|$", page, re.MULTILINE)
+    listed = re.findall(r"^\| .* \| (\d+) \| .* \| (\d+\.\d\d) s \|$", page, re.MULTILINE)
     refused, hung, not_ready, ready = timing.REFUSED_S, timing.HUNG_S, timing.NOT_READY_S, timing.READY_S
-    checks = (timing.FALL, timing.FALL, 1, timing.RISE)
-    times_s = (refused, hung, not_ready, ready)
+    checks = (timing.FALL, timing.FALL, 1, timing.RISE, 2 * timing.MAX_FAILURES + 2, timing.MAX_FAILURES + 1, 1)
+    times_s = (refused, hung, not_ready, ready, timing.EVERY_SECOND_S, timing.CRASH_LOOP_S, timing.RELIABLE_S)
     assert listed == [(str(count), f"{time_s:.2f}") for count, time_s in zip(checks, times_s, strict=True)]
     table = re.search(r"^\| condition \|.*?\n.*?\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
     assert table

@@ -20,6 +20,7 @@ from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from tests.support.backends import Backend, Peer, close, closed_port, reset, sending, server_tls, unresponsive
 from tests.support.certificates import Certificate, make_certificate
+from tests.support.disks import MemoryDisk
 from tests.support.http_server import WAIT_TIMEOUT_S, becomes_true
 from tests.support.probe_assertions import (
     assert_missing_ca_is_unknown,
@@ -613,7 +614,6 @@ def test_a_query_that_hangs_is_ended_at_the_deadline(check: CheckRunner, server:
 
 
 def test_a_write_is_committed(check: CheckRunner, server: MariaDbServer) -> None:
-    server.create_write_table()
     server.sql("CREATE TABLE IF NOT EXISTS ledger.`own ``name` LIKE ledger.svcnode_write")
     for name in (True, "own `name", "ledger.own `name"):
         assert check(server.url, write=name) == READY
@@ -625,7 +625,6 @@ def test_a_write_is_committed(check: CheckRunner, server: MariaDbServer) -> None
 def test_a_write_is_committed_if_the_server_does_not_commit_automatically(
     check: CheckRunner, server: MariaDbServer
 ) -> None:
-    server.create_write_table()
     server.sql("DELETE FROM ledger.svcnode_write; SET GLOBAL autocommit = 0")
     try:
         assert check(server.url, write=True) == READY
@@ -635,7 +634,6 @@ def test_a_write_is_committed_if_the_server_does_not_commit_automatically(
 
 
 def test_a_write_needs_only_three_privileges(check: CheckRunner, server: MariaDbServer) -> None:
-    server.create_write_table()
     server.sql(
         """
         CREATE OR REPLACE USER writer IDENTIFIED BY 'writer-password';
@@ -676,7 +674,6 @@ def test_a_table_with_other_columns_is_failed(check: CheckRunner, server: MariaD
 def test_a_write_that_hangs_is_failed_and_leaves_no_session(
     check: CheckRunner, server: MariaDbServer, lock: str
 ) -> None:
-    server.create_write_table()
     with server.session(lock):
         assert check(server.url) == READY
         assert check.times_out(server.url, "write", write=True) == failed(ReasonCode.WRITE_TIMEOUT)
@@ -686,7 +683,6 @@ def test_a_write_that_hangs_is_failed_and_leaves_no_session(
 
 def test_while_a_write_does_not_end_no_other_is_started(check: CheckRunner, server: MariaDbServer) -> None:
     """As on a frozen disk. Without a deadline the server does not end the write itself."""
-    server.create_write_table()
     probe = make_probe({"url": server.url, "write": True})
 
     async def main() -> list[Verdict]:
@@ -709,8 +705,7 @@ def writers(server: MariaDbServer) -> list[str]:
 
 def test_a_server_whose_disk_is_full_cannot_write(check: CheckRunner, tmp_path: Path) -> None:
     """MariaDB waits until another program frees space. Of our sessions it then has only one."""
-    with MariaDbServer(tmp_path / "server", data_size="80M") as server:
-        server.create_write_table()
+    with MemoryDisk(tmp_path / "disk", size_bytes=80 * 1024**2) as disk, MariaDbServer(tmp_path, disk=disk) as server:
         probe = make_probe({"url": server.url, "write": True})
 
         async def codes(timeout_s: float) -> list[str]:
@@ -724,7 +719,6 @@ def test_a_server_whose_disk_is_full_cannot_write(check: CheckRunner, tmp_path: 
 
 
 def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:
-    server.create_write_table()
     server.sql("SET GLOBAL tx_read_only = 1")
     try:
         assert check(server.url) == READY
@@ -735,7 +729,6 @@ def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: 
 
 @pytest.mark.parametrize("cause", ["interrupted", "reconnected"])
 def test_a_reused_connection_writes_too(check: CheckRunner, server: MariaDbServer, cause: str) -> None:
-    server.create_write_table()
     actions = {"interrupted": [lambda: None] * 2, "reconnected": [lambda: kill_clients(server)]}[cause]
     assert {
         verdict for verdict, _ in check.sequence(server.url, *actions, write=True, query="SELECT 1", reuse=True)
@@ -783,7 +776,6 @@ def test_a_write_that_conflicts_with_another_writer_is_repeated(check: CheckRunn
 
 
 def test_many_nodes_write_at_the_same_time(check: CheckRunner, server: MariaDbServer) -> None:
-    server.create_write_table()
     probes = [make_probe({"url": server.url, "write": True}) for _ in range(5)]
 
     async def checks() -> list[Verdict]:
@@ -803,7 +795,6 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GaleraMember]:
 
 
 def test_a_synced_galera_member_is_ready(check: CheckRunner, member: GaleraMember) -> None:
-    member.create_write_table()
     assert check(member.url) == check(member.url, role="primary", write=True) == READY
 
 
@@ -817,7 +808,6 @@ def test_a_galera_donor_is_ready(check: CheckRunner, member: GaleraMember) -> No
 
 
 def test_a_galera_member_without_a_quorum_is_not_ready(check: CheckRunner, member: GaleraMember) -> None:
-    member.create_write_table()
     with member.quorum_lost():
         assert member.sql("SELECT 1") == "1"
         for options in ({}, {"role": "primary"}, {"write": True}, {"query": "SELECT TRUE"}):

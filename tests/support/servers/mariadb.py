@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pwd
 import secrets
 import shutil
-import subprocess
 import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.support.servers.base import PasswordServer, RealServer, ToolError, free_port, wait_until
 from tests.support.servers.connection_limit import connections_held
@@ -19,9 +16,11 @@ from tests.support.servers.provision import program
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.support.certificates import Certificate
+    from tests.support.disks import LoopDisk, MemoryDisk
 
 PACKAGE = "mariadb-server"
 USER = "svcnode"
@@ -35,15 +34,16 @@ GALERA_LIBRARY = "/usr/lib/galera/libgalera_smm.so"
 
 
 class MariaDbServer(PasswordServer):
-    """With a certificate it requires TLS over TCP."""
+    """With a certificate it requires TLS over TCP. With a disk, which must be mounted, all its data is on it."""
 
     password = PASSWORD
 
-    def __init__(self, folder: Path, *, certificate: Certificate | None = None, data_size: str = "") -> None:
-        """With `data_size` the data is on a file system of this size in memory."""
+    def __init__(
+        self, folder: Path, *, certificate: Certificate | None = None, disk: LoopDisk | MemoryDisk | None = None
+    ) -> None:
         super().__init__(folder)
-        self.data = folder / "data"
-        self.data_size = data_size
+        self.data = (folder if disk is None else disk.path) / "data"
+        self.disk = disk
         self.socket_file = folder / "mariadb.sock"
         self.certificate = certificate
 
@@ -87,9 +87,9 @@ class MariaDbServer(PasswordServer):
         self.chown(self.folder)
         if self.certificate is not None:
             self._copy_certificate(self.certificate)
-        if self.data_size and not self.data.exists():
-            self._mount_data()
-        if not any(self.data.glob("*")):
+        if self.disk is not None:
+            self.chown(self.disk.path)
+        if not self.data.exists():
             options = [
                 f"--datadir={self.data}",
                 f"--tmpdir={self.folder}",
@@ -98,20 +98,6 @@ class MariaDbServer(PasswordServer):
                 "--innodb-log-file-size=8M",
             ]
             self.run(install, "--no-defaults", "--innodb-use-native-aio=OFF", *options)
-
-    def _mount_data(self) -> None:
-        self.data.mkdir()
-        options = f"size={self.data_size},mode=755,uid={pwd.getpwnam('mysql').pw_uid}"
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.data], capture_output=True, check=False
-        )
-        if mounted.returncode != 0:
-            pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
-
-    def __exit__(self, *exc_info: object) -> None:
-        super().__exit__(*exc_info)
-        if self.data_size:
-            subprocess.run(["umount", "--lazy", self.data], check=True)
 
     def _copy_certificate(self, made: Certificate) -> None:
         for source, name in ((made.certificate, "server.pem"), (made.key, "server.key")):
@@ -126,6 +112,7 @@ class MariaDbServer(PasswordServer):
             FLUSH PRIVILEGES;
             CREATE DATABASE {DATABASE};
             CREATE USER {USER} IDENTIFIED BY '{PASSWORD}';
+            CREATE TABLE {DATABASE}.svcnode_write ({WRITE_COLUMNS}) ENGINE = InnoDB;
             GRANT ALL ON {DATABASE}.* TO {USER};
             GRANT REPLICATION CLIENT, SLAVE MONITOR ON *.* TO {USER};
             CREATE USER {REPLICATION_USER} IDENTIFIED BY '{REPLICATION_PASSWORD}';
@@ -145,9 +132,6 @@ class MariaDbServer(PasswordServer):
 
     def set_read_only(self, is_read_only: bool) -> None:
         self.sql(f"SET GLOBAL read_only = {int(is_read_only)}")
-
-    def create_write_table(self) -> None:
-        self.sql(f"CREATE TABLE IF NOT EXISTS {DATABASE}.svcnode_write ({WRITE_COLUMNS}) ENGINE = InnoDB")
 
     @contextmanager
     def session(self, text: str) -> Iterator[None]:
@@ -186,31 +170,36 @@ class MariaDbServer(PasswordServer):
             yield
 
     @contextmanager
+    def read_only(self) -> Iterator[None]:
+        self.set_read_only(True)
+        yield
+        self.set_read_only(False)
+
+    def write_lock(self) -> AbstractContextManager[None]:
+        """Another client holds the lock of a backup."""
+        return self.session("FLUSH TABLES WITH READ LOCK")
+
+    @contextmanager
     def disk_full(self) -> Iterator[None]:
-        """The file system of its data is full, and the space in its log files is used up."""
-        filler = self.data / "filler"
-        with filler.open("wb", buffering=0) as file, suppress(OSError):
-            while file.write(bytes(4096)):
-                pass
-        write = f"REPLACE INTO {DATABASE}.svcnode_write VALUES (0, NOW(6))"
+        """Its disk is full, the space in its log files is used up, and it waits until space is free."""
 
-        def write_all() -> None:
+        def write() -> None:
             with suppress(ToolError):  # the server is killed
-                self.sql(";".join([write] * 100))
+                self.sql(f"REPLACE INTO {DATABASE}.svcnode_write VALUES (0, NOW(6));" * 100)
 
-        writer = threading.Thread(target=write_all)
-        writer.start()
-        try:
-            wait_until(
-                lambda: "Waiting for someone to free space" in self.sql("SHOW PROCESSLIST"), "the write waits for space"
-            )
-            yield
-        finally:
-            filler.unlink()
-            self.kill()  # it would wait for up to a minute before it tries again
-            writer.join()
-            self.start()
-            self.wait_until_ready()
+        assert self.disk is not None
+        writer = threading.Thread(target=write)
+        with self.disk.full():
+            writer.start()
+            try:
+                waiting = "Waiting for someone to free space"
+                wait_until(lambda: waiting in self.sql("SHOW PROCESSLIST"), "the server waits for space")
+                yield
+            finally:
+                self.kill()  # it would wait for up to a minute before it tries again
+                writer.join()
+        self.start()
+        self.wait_until_ready()
 
 
 def _is_greeted(sock: socket.socket) -> bool:
@@ -238,6 +227,25 @@ class MariaDbReplica(MariaDbServer):
         wait_until(self.is_following, "following its primary")
         written = self.primary.sql("SELECT @@gtid_binlog_pos")
         assert self.sql(f"SELECT MASTER_GTID_WAIT('{written}', 30)") == "0", self.log_tail()
+
+    @contextmanager
+    def long_transaction(self) -> Iterator[None]:
+        """A transaction that was open for 8 s is committed in the block, and the replica takes 2 s to apply it."""
+        transaction = f"BEGIN; INSERT INTO {DATABASE}.slow VALUES (1); DO SLEEP(8); COMMIT"
+        self.primary.sql(f"CREATE TABLE IF NOT EXISTS {DATABASE}.slow (x INT)")
+        wait_until(lambda: "slow" in self.sql(f"SHOW TABLES IN {DATABASE}"), "replicated")
+
+        def write() -> None:
+            with self.session(f"LOCK TABLES {DATABASE}.slow WRITE"):
+                self.primary.sql(f"SET SESSION binlog_format = ROW; {transaction}")
+                wait_until(lambda: self.lag_s() >= 8, "the lag that it reports")
+                time.sleep(2)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        time.sleep(5)
+        yield
+        writer.join()
 
     def lag_s(self) -> int:
         """As it reports it."""
