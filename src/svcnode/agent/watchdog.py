@@ -68,6 +68,7 @@ class Watchdog:
         faulthandler.register(signal.SIGPROF, STDERR, all_threads=False, chain=True)
         self._loop_thread_id = threading.get_ident()
         self._loop = asyncio.get_running_loop()
+        self._loop_handler = self._loop.get_exception_handler()
         self._loop.set_exception_handler(self._on_loop_error)
         self._hooks = sys.unraisablehook, threading.excepthook
         sys.unraisablehook, threading.excepthook = self._on_unraisable, self._on_thread_error
@@ -134,7 +135,10 @@ class Watchdog:
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         if isinstance(context.get("exception"), MemoryError):
             self._on_memory_error()
-        loop.default_exception_handler(context)
+        if self._loop_handler is None:
+            loop.default_exception_handler(context)
+        else:
+            self._loop_handler(loop, context)
 
     def _on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, MemoryError):

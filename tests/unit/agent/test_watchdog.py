@@ -167,6 +167,20 @@ def test_the_watchdog_itself_without_memory_ends_the_process(ended: Exit, monkey
     assert ended.lines == [OUT_OF_MEMORY]
 
 
+def test_an_exception_handler_of_the_loop_stays_in_use(ended: Exit) -> None:
+    handled: list[object] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: handled.append(context["message"]))
+        with watched(ended):
+            loop.call_exception_handler({"message": "a write to a closed connection"})
+
+    asyncio.run(scenario())
+    assert handled == ["a write to a closed connection"]
+    assert ended.lines == []
+
+
 def test_other_errors_are_reported_as_before(
     ended: Exit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
