@@ -11,12 +11,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asyncmy.errors import MySQLError
 from pamqp import commands
 from pamqp.frame import marshal
 
 from svcnode.core.errors import ProbeError
 from svcnode.net.url import Url
-from svcnode.probes import make_probe, postgresql
+from svcnode.probes import make_probe, mysql, postgresql
+from svcnode.probes.mysql import MysqlProbe
 from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
 from svcnode.probes.redis import RedisProbe
 from tests.integration.probes.test_grpc import Http2Backend, headers_only, reset_stream, with_body
@@ -239,10 +241,60 @@ def test_mysql(snapshot: Snapshot) -> None:
         mysql_error(1130, b"Host '192.0.2.1' is not allowed to connect to this MySQL server"),
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ]
-    probe: Any = make_probe({"url": "mysql://me@HOST:1", "role": "replica", "max_lag": "60s"})
-    sources = [[], [{"Seconds_Behind_Source": None}], [{"Channel_Name": "east", "Seconds_Behind_Source": 70}]]
-    lines = [reasons("mysql", map(sending, answers), username="me")]
-    snapshot("mysql", "\n".join([*lines, *(line(probe._replica_verdict(each)) for each in sources)]))
+    snapshot("mysql", reasons("mysql", map(sending, answers), username="me"))
+
+
+MysqlRow = dict[str, object]
+
+
+def test_mysql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[list[MysqlRow] | Exception] = []
+
+    async def rows(*_: object) -> list[MysqlRow]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(mysql, "_rows", rows)
+    connection: Any = SimpleNamespace(thread_id=lambda: 1)
+    url = Url.parse("mysql://me@HOST/ledger")
+
+    def verdict(*given: list[MysqlRow] | Exception, **options: Any) -> Verdict:
+        answers[:] = given
+        return asyncio.run(MysqlProbe(url, **options).check_connection(connection))
+
+    writable: list[MysqlRow] = [{"read_only": 0, "innodb_read_only": 0}]
+    read_only: list[MysqlRow] = [{"read_only": 1, "innodb_read_only": 0}]
+    lagging: MysqlRow = {"Channel_Name": "east", "Replica_IO_Running": "Yes", "Seconds_Behind_Source": 70}
+    verdicts = [
+        verdict(read_only, role="primary"),
+        verdict(read_only, [], []),
+        verdict(read_only, [], MySQLError(1227, "Access denied; you need the SLAVE MONITOR privilege")),
+        verdict(writable, galera("non-Primary", "0", "OFF")),
+        verdict(writable, galera("Primary", "1", "OFF")),
+        verdict(writable, [], [], role="replica"),
+        verdict(writable, [], [{"Seconds_Behind_Source": None}], role="replica"),
+        verdict(writable, [], [lagging], max_lag=60.0),
+        verdict(writable, [], [], [], [{"1": 0}], [], query="SELECT 1 = 0"),
+        verdict(writable, [], [], [], [], [], query="SELECT 1 WHERE FALSE"),
+    ]
+    for error in (
+        MySQLError(1146, "Table 'ledger.svcnode_write' doesn't exist"),
+        MySQLError(1114, "The table 'svcnode_write' is full"),
+        MySQLError(1969, "Query execution was interrupted (max_statement_time exceeded)"),
+    ):
+        verdicts += [verdict(writable, [], [], error, write="svcnode_write")]
+    probe = MysqlProbe(url, max_lag=60.0, primary="mysql://me:secret@PRIMARY")
+    assert probe._primary is not None
+    refused = ConnectionRefusedError(111, "Connection refused")
+    verdicts += [probe._primary_error_verdict(probe._primary, each) for each in (refused, TimeoutError())]
+    snapshot("mysql-states", "\n".join(map(line, verdicts)))
+
+
+def galera(cluster: str, state: str, ready: str) -> list[MysqlRow]:
+    status = {"provider_name": "Galera", "cluster_status": cluster, "local_state": state, "ready": ready}
+    return [{"Variable_name": f"wsrep_{name}", "Value": value} for name, value in status.items()]
 
 
 def test_postgresql(snapshot: Snapshot) -> None:
@@ -372,6 +424,11 @@ REJECTED: list[dict[str, Any]] = [
     {"url": "grpc://server:1", "starting_status": 2},
     {"url": "mysql://server"},
     {"url": "mysql://me@server?tls=true"},
+    {"url": "mysql://me@server", "write": True},
+    {"url": "mysql://me@server", "write": "a.b.c"},
+    {"url": "mysql://me@server/ledger", "write": True, "role": "replica"},
+    {"url": "mysql://me@server", "max_lag": "5s", "primary": "postgresql://other"},
+    {"url": "mysql://me@server", "primary": "mysql://other"},
     {"url": "nats://server", "password": "pw"},
     {"url": "nats://me:pw@server", "token": "token"},
     {"url": "nats://server", "credentials_file": "/does/not/exist.creds"},

@@ -1,11 +1,12 @@
 """`mysql://user:password@host:port/database`, `mariadb://…`: a MySQL or MariaDB server that answers a query.
 
-ready      the server responds to ping and `SELECT 1`
-not ready  `role` is "primary" and the server is read-only, or `role` is "replica" and the server is not a replica; the
-           server is a replica that is further behind one of its sources than `max_lag`, or whose replication from one
-           of them has stopped; the certificate expires within `min_cert_days`
-failed     any other error, such as wrong credentials or too many connections; connection refused, host unreachable,
-           certificate not trusted
+ready      the server answers a query; the write of `write` is committed; `query` returns TRUE
+not ready  the server is read-only, and `role` is "primary" or it is not a replica; `role` is "replica" and it is not a
+           replica; it is a Galera member without a quorum, or not synced; it is a replica that is further behind than
+           `max_lag`, whose replication has stopped, or whose `primary` is offline; the server refuses a statement
+           because it is read-only or has no space or memory left; the certificate expires within `min_cert_days`
+failed     any other error, such as wrong credentials or too many connections; the write does not end in time; `query`
+           does not return TRUE; connection refused, host unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer
 
 The probe sends no local file if the server requests one, and no plain-text password without TLS.
@@ -330,11 +331,11 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             sources = await _replica_sources(connection)
             if (verdict := await self._replica_verdict(connection, sources, is_reader=is_reader)) is not None:
                 return verdict
-            is_replica = bool(sources)
+            why_not = "" if sources else _NO_REPLICA
         else:
-            is_replica = read_only and await _is_replica(connection, status)
-        if read_only and not self.role and not is_replica:
-            return self._not_ready("the server is read-only, and is not a replica", ReasonCode.READ_ONLY)
+            why_not = await _why_no_replica(connection, status) if read_only else ""
+        if read_only and not self.role and why_not:
+            return self._not_ready(f"the server is read-only, and {why_not}", ReasonCode.READ_ONLY)
         return None
 
     def _galera_verdict(self, status: dict[str, str]) -> Verdict | None:
@@ -564,14 +565,22 @@ def _is_on(value: object) -> bool:
     return str(value).upper() not in ("0", "OFF")
 
 
-async def _is_replica(connection: _MysqlConnection, status: dict[str, str]) -> bool:
-    """Without the privilege to list the sources, by the number of replicas that run, which only MariaDB reports."""
+_NO_REPLICA = "is not a replica"
+
+
+async def _why_no_replica(connection: _MysqlConnection, status: dict[str, str]) -> str:
+    """Empty for a replica.
+
+    Without the privilege to list the sources, by the number of replications that run, which only MariaDB reports.
+    """
     try:
-        return bool(await _replica_sources(connection))
+        return "" if await _replica_sources(connection) else _NO_REPLICA
     except MySQLError as exc:
         if exc.args[0] != ER_SPECIFIC_ACCESS_DENIED:
             raise
-        return status.get("Slaves_running", "0") != "0"
+        if status.get("Slaves_running", "0") != "0":
+            return ""
+        return "this user may not see whether it is a replica; grant SLAVE MONITOR, or on MySQL REPLICATION CLIENT"
 
 
 async def _prepare_session(connection: _MysqlConnection) -> None:
