@@ -111,6 +111,8 @@ def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdic
         return Verdict.unknown(
             f"the DNS resolver did not answer within {timeout_s:g} s", code=ReasonCode.RESOLVER_FAILED
         )
+    if step == "wait for lock":  # the service answers, and another client holds the lock
+        return Verdict.not_ready(f"locked for {timeout_s:g} s", code=ReasonCode.LOCKED)
     where = f" (step: {step})" if step else ""
     return Verdict.failed(
         f"timeout: no response within {timeout_s:g} s{where}",

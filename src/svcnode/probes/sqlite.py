@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 STORE_APPLICATION_ID = 0x7376636E
 
 _MIN_DATABASE_BYTES = 512  # one page of the smallest size
-_LOCK_POLL_S = 0.01
+_LOCK_POLL_S = 0.02
+_BUSY_TIMEOUT_S = 0.05
 _THOROUGH_WAIT_S = 0.25  # so that the thorough check of a small database is part of the check that starts it
 _PASSES_WITHOUT_LOCK = 3
 _MAX_THOROUGH_ERRORS = 1000
@@ -60,7 +61,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SqliteProbe(UrlProbe):
     application_id: int | None = None  # the expected PRAGMA application_id
-    lock_wait: Seconds = 0.3  # a write lock that is held for longer is reported
+    lock_wait: Seconds = 1.0  # a write lock that is held for longer is reported
     thorough: Seconds | None = None  # the interval of PRAGMA quick_check
     write: WriteTarget = ""  # the table
     path: Path = field(init=False, compare=False)
@@ -87,12 +88,27 @@ class SqliteProbe(UrlProbe):
         object.__setattr__(self, "_memory", _Memory())
 
     async def check(self) -> Verdict:
-        verdict = await self._thread.check(self._check_now)
+        self._memory.commits_at_lock = None
+        verdict = await self._wait_while_locked(self._check_now)
         if self.thorough is not None and verdict.outcome is Outcome.READY:
             verdict = await self._check_thoroughly(self.thorough)
         if self.write and verdict.outcome is Outcome.READY:
             with step("write"):
-                verdict = await self._thread.check(self._write_now)
+                verdict = await self._wait_while_locked(self._write_now)
+        return verdict
+
+    async def _wait_while_locked(self, check: Callable[[], Verdict]) -> Verdict:
+        """At the deadline, the name of the step makes the check not ready, as after `lock_wait`."""
+        deadline_s = time.monotonic() + self.lock_wait
+        verdict = await self._thread.check(check)
+        if verdict.code is not ReasonCode.LOCKED:
+            return verdict
+        with step("wait for lock"):
+            while time.monotonic() < deadline_s:
+                await asyncio.sleep(_LOCK_POLL_S)
+                verdict = await self._thread.check(check)
+                if verdict.code is not ReasonCode.LOCKED:
+                    break
         return verdict
 
     def close(self) -> None:
@@ -143,17 +159,16 @@ class SqliteProbe(UrlProbe):
     def _connect(self, mode: str) -> sqlite3.Connection:
         # In no mode is a missing database created.
         uri = f"file:{quote(str(self.path.absolute()))}?{mode}"
-        return sqlite3.connect(uri, uri=True, timeout=self.lock_wait, isolation_level=None)
+        return sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
 
     def _require_unlocked(self, files: _DatabaseFiles) -> None:
-        """Wait until the write lock is free, or a commit shows that no one transaction holds it."""
+        """If the lock is held, but there was a commit since this check found it held, it is not one transaction."""
         if not files.is_write_locked():
             return
-        deadline_s, commits = time.monotonic() + self.lock_wait, files.commit_state()
-        while files.is_write_locked() and files.commit_state() == commits:
-            if time.monotonic() >= deadline_s:
-                raise _LockedError
-            time.sleep(_LOCK_POLL_S)
+        commits = files.commit_state()
+        if self._memory.commits_at_lock in (None, commits):
+            self._memory.commits_at_lock = commits
+            raise _LockedError
 
     def _validate(self, database: sqlite3.Connection, info: os.stat_result) -> None:
         application_id = _read_pragma(database, "application_id")
@@ -369,6 +384,7 @@ class _Identity(NamedTuple):
 class _Memory:
     def __init__(self) -> None:
         self.identity: _Identity | None = None
+        self.commits_at_lock: tuple[bytes | None, ...] | None = None  # when the running check found the lock held
         self.thorough_verdict = Verdict.ready()
         self.thorough_due_s = 0.0
         self.thorough_connection: sqlite3.Connection | None = None

@@ -108,6 +108,7 @@ class SteppedProbe(Probe):
         (("tunnel",), Outcome.FAILED, ReasonCode.CONNECT_TIMEOUT),
         (("handshake",), Outcome.FAILED, ReasonCode.TLS_TIMEOUT),
         (("exchange", "write"), Outcome.FAILED, ReasonCode.WRITE_TIMEOUT),
+        (("write", "wait for lock"), Outcome.NOT_READY, ReasonCode.LOCKED),
         (("log in",), Outcome.FAILED, ReasonCode.TIMEOUT),
         ((), Outcome.FAILED, ReasonCode.TIMEOUT),
     ],

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,7 @@ from svcnode.net.url import UrlError
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.run import run_check
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe
-from tests.support.probe_assertions import no_free_descriptors
+from tests.support.probe_assertions import TIMEOUTS_S, no_free_descriptors
 from tests.support.servers.base import wait_until
 from tests.support.verdicts import NO_DESCRIPTORS, READY, UNEXPECTED_RESPONSE, failed, not_ready
 
@@ -344,8 +343,37 @@ def test_a_write_lock_that_is_released_within_lock_wait_is_ready(
     with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
         writer.execute(f"PRAGMA journal_mode = {mode}")
         writer.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr(time, "sleep", lambda _: writer.in_transaction and writer.execute("ROLLBACK"))
+        after_each_query(monkeypatch, lambda: writer.in_transaction and writer.execute("ROLLBACK"))
         assert check(ledger, lock_wait="30s") == READY
+
+
+def after_each_query(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    check_now = SqliteProbe._check_now
+
+    def check_and_act(probe: SqliteProbe) -> Verdict:
+        verdict = check_now(probe)
+        act()
+        return verdict
+
+    monkeypatch.setattr(SqliteProbe, "_check_now", check_and_act)
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_write_lock_that_is_held_until_the_deadline_is_not_ready(
+    ledger: Path, mode: str, writes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(ledger, f"PRAGMA journal_mode = {mode}", CREATE_TABLE)
+    probe = probe_of(ledger, lock_wait="30s", write=writes)
+    if writes:
+        monkeypatch.setattr(SqliteProbe, "_check_now", lambda _: READY)  # the lock is taken after the read
+    with OtherProcess(ledger, "BEGIN IMMEDIATE"):
+        for timeout_s in TIMEOUTS_S:  # on a busy machine, the first ones are too short to find the lock
+            verdict, _ = asyncio.run(run_check(probe, timeout_s))
+            if verdict.outcome is not Outcome.FAILED:
+                break
+        assert verdict == not_ready(ReasonCode.LOCKED)
+    wait_until(lambda: asyncio.run(probe.check()) == READY, "ready")
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -355,14 +383,14 @@ def test_a_writer_that_commits_again_and_again_is_ready(
     """The lock is held at each query, but by one transaction after another."""
     with closing(sqlite3.connect(ledger, isolation_level=None, check_same_thread=False)) as writer:
 
-        def commit(_: float) -> None:
+        def commit() -> None:
             writer.execute("INSERT INTO entries (text) VALUES ('more')")
             writer.execute("COMMIT")
             writer.execute("BEGIN IMMEDIATE")
 
         writer.execute(f"PRAGMA journal_mode = {mode}")
         writer.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr(time, "sleep", commit)
+        after_each_query(monkeypatch, commit)
         assert check(ledger, lock_wait="30s") == READY
 
 
