@@ -77,7 +77,7 @@ def _run(kind: Kind, folder: Path, options: Options, namespace: NetworkNamespace
         probes = _probes(kind, server, reuse=options.reuse)
         node_folder = folder / "node"
         node_folder.mkdir()
-        node = stack.enter_context(_node(node_folder, probes, options))
+        node = stack.enter_context(_node(node_folder, probes, kind.service_options, options))
         sampler = stack.enter_context(Sampler(node.url, list(probes)))
         sequence = FaultSequence(kind, server, options)
         if options.is_short:
@@ -115,11 +115,14 @@ def _shortened(line: str) -> str:
 
 
 @contextmanager
-def _node(folder: Path, probes: Mapping[str, Mapping[str, Any]], options: Options) -> Iterator[NodeUnderTest]:
+def _node(
+    folder: Path, probes: Mapping[str, Mapping[str, Any]], service_options: Mapping[str, Any], options: Options
+) -> Iterator[NodeUnderTest]:
     if options.node_url is not None:
         yield NodeUnderTest(options.node_url, None)
         return
-    services = [f"[[services]]\nid = {_toml(key)}\nprobe = {_toml(probe)}\n" for key, probe in probes.items()]
+    more = "".join(f"{key} = {_toml(value)}\n" for key, value in service_options.items())
+    services = [f"[[services]]\nid = {_toml(key)}\nprobe = {_toml(probe)}\n{more}" for key, probe in probes.items()]
     with Agent(folder, "--listen", "127.0.0.1:0", config="\n".join([DEFAULTS, *services])) as agent:
         yield NodeUnderTest(f"http://127.0.0.1:{agent.port}", agent)
         assert agent.process.poll() is None, "the node exited:\n" + "\n".join(agent.lines)
@@ -203,7 +206,7 @@ class FaultSequence:
                 return
             self._hold_phase(fault.name, fault.expected, bound_s=fault.bound_s)
         self._server.wait_until_ready()
-        self._hold_phase(fault.state_after, UP, bound_s=READY_S)
+        self._hold_phase(fault.state_after, UP, bound_s=fault.recovery_bound_s)
 
     def _hold_phase(
         self, fault: str, *expected: str, bound_s: float, was_up: bool = True, duration_s: float | None = None

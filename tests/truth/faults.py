@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,17 @@ from tests.support.backends import Backend
 from tests.support.network_namespace import BLACK_HOLE_IPV6
 from tests.support.servers.base import wait_until
 from tests.truth.evaluate import DOWN, INITIALIZING, UP
-from tests.truth.timing import HUNG_S, NOT_READY_S, READY_S, REFUSED_S
+from tests.truth.timing import (
+    CRASH_LOOP_S,
+    CRASHED_S,
+    EVERY_SECOND_S,
+    HUNG_S,
+    NOT_READY_S,
+    READY_S,
+    REFUSED_S,
+    RELIABLE_S,
+    RUNNING_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +56,7 @@ class Fault:
     expected: str
     bound_s: float
     state_after: str = READY  # the condition after the fault
+    recovery_bound_s: float = READY_S
 
 
 @contextmanager
@@ -232,6 +245,32 @@ def ipv6_unreachable(server: Any) -> Iterator[None]:
     server.namespace.set_hosts(server_example=server.host)
 
 
+@contextmanager
+def backend_broken(server: Any) -> Iterator[None]:
+    with server.broken_backends():
+        yield
+
+
+@contextmanager
+def crashing(server: RealServer) -> Iterator[None]:
+    """Its processes are killed, and started again, until the end."""
+    is_over = threading.Event()
+
+    def crash_again_and_again() -> None:
+        while not is_over.is_set():
+            server.kill()
+            is_over.wait(CRASHED_S)
+            server.start()
+            server.wait_until_ready()
+            is_over.wait(RUNNING_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        loop = pool.submit(crash_again_and_again)
+        yield
+        is_over.set()
+        loop.result()
+
+
 def starting(inject: Injector, state_after: str = READY) -> Fault:
     return Fault("starting", inject, INITIALIZING, NOT_READY_S, state_after)
 
@@ -278,6 +317,9 @@ EXECUTION_OFFLINE = starting(with_state({"el_offline": True}, {"el_offline": Fal
 WITHOUT_PEERS = starting(with_state({"peers": 0}, {"peers": 3}))
 NOT_SERVING = starting(with_state({"status": "NOT_SERVING"}, {"status": "SERVING"}))
 STALE_BLOCK = starting(stale_block)
+
+ONE_BACKEND_BROKEN = Fault(BACKEND_BROKEN, backend_broken, INITIALIZING, EVERY_SECOND_S, recovery_bound_s=RELIABLE_S)
+CRASHING = Fault(CRASH_LOOP, crashing, INITIALIZING, CRASH_LOOP_S, RESTARTED, RELIABLE_S)
 
 # Wrong credentials are tested too, at the same time.
 SHORT_FAULTS = (KILLED, FROZEN)

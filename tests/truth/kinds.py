@@ -13,6 +13,7 @@ from tests.support.servers.beacon import BeaconServer
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.ganache import GanacheServer
 from tests.support.servers.grpc_health import GrpcHealthServer
+from tests.support.servers.haproxy import HaproxyServer
 from tests.support.servers.ipfs import IpfsServer
 from tests.support.servers.mariadb import GaleraMember, MariaDbServer
 from tests.support.servers.memcached import MemcachedServer
@@ -26,6 +27,7 @@ from tests.truth.faults import (
     APPLYING_LONG_TRANSACTION,
     BROKER_ALARM,
     CLUSTER_LOST,
+    CRASHING,
     DATABASE_DISK_FROZEN,
     DATABASE_DISK_FULL,
     DATABASE_READ_ONLY,
@@ -41,6 +43,7 @@ from tests.truth.faults import (
     LOADING,
     MEMORY_LIMIT_REACHED,
     NOT_SERVING,
+    ONE_BACKEND_BROKEN,
     PRIMARY_FROZEN,
     PRIMARY_OF_PRIMARY_FROZEN,
     PRIMARY_OF_PRIMARY_KILLED,
@@ -66,6 +69,7 @@ from tests.truth.faults import (
     WRITES_PAUSED,
     Fault,
 )
+from tests.truth.timing import CRASH_LOOP_FALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,6 +88,7 @@ class Kind:
     faults: tuple[Fault, ...]  # in this order
     has_credentials: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)  # of its probe; a function of the server, or a value
+    service_options: Mapping[str, Any] = field(default_factory=dict)  # beside its probe
     note: str = ""
     has_connection: bool = True  # the probe has the option `reuse`
     is_named: bool = False  # the probe uses a name, and everything runs in a network namespace
@@ -322,6 +327,13 @@ _ALL = (
     Kind(name="nginx", make=standalone(NginxServer), faults=(*COMMON_FAULTS, EXHAUSTED), has_credentials=True),
     Kind(name="nginx by name", make=standalone(NginxServer), faults=(KILLED, IPV6_UNREACHABLE), is_named=True),
     Kind(name="PostgreSQL by name", make=standalone(PostgresServer), faults=(KILLED, IPV6_UNREACHABLE), is_named=True),
+    Kind(
+        name="nginx in a crash loop",
+        make=standalone(NginxServer),
+        faults=(CRASHING,),
+        service_options={"fall": CRASH_LOOP_FALL},
+    ),
+    Kind(name="HAProxy, two backends", make=standalone(HaproxyServer), faults=(KILLED, ONE_BACKEND_BROKEN)),
     Kind(
         name="gRPC health",
         make=standalone(GrpcHealthServer),

@@ -11,6 +11,8 @@ START_PERIOD_S = 2.0
 TRANSITION_INTERVAL_S = INTERVAL_S / 5
 JITTER = 0.05
 
+WINDOW, MAX_FAILURES = 10, 4  # the rule about failures that are not in a row
+
 POLL_INTERVAL_S = 1 / 20
 LATE_S = 0.1  # a check may start late by this much
 
@@ -46,6 +48,14 @@ HUNG_S = detection_bound_s(FALL, TIMEOUT_S)
 NOT_READY_S = detection_bound_s(1, TIMEOUT_S)
 # A check that succeeds may take up to its timeout.
 READY_S = detection_bound_s(RISE, TIMEOUT_S)
+# Every second check fails: the first one may succeed, and then nine are needed for five failures.
+EVERY_SECOND_S = INTERVAL_S * (1 + JITTER) + LATE_S + detection_bound_s(2 * MAX_FAILURES + 1, 0.0)
+# A crash loop. A check falls into every outage. The second outage has enough failures, if the first one has too few.
+CRASHED_S, RUNNING_S, RESTART_S = 1.2, 0.5, 0.5
+CRASH_LOOP_S = CRASHED_S + RUNNING_S + RESTART_S + detection_bound_s(MAX_FAILURES + 1, 0.0)
+CRASH_LOOP_FALL = 14  # more failures in a row than one outage has
+# Repeated failures count for this many intervals.
+RELIABLE_S = WINDOW * INTERVAL_S + detection_bound_s(1, TIMEOUT_S)
 # Before the first success, failures count only after the start period.
 NEVER_STARTED_S = START_PERIOD_S + REFUSED_S
 NEVER_AUTHENTICATED_S = START_PERIOD_S + HUNG_S

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class FunctionProbe(Probe):
     """`ready` if the function returns None or True, `failed` if it returns False or raises.
 
-    A returned verdict, outcome or status means what it says. Any other result is `unknown`: it may say that the service
+    A returned verdict, outcome or status is used. Any other result is `unknown`: it may say that the service
     works, that it does not, or nothing at all, such as a generator that was not run.
     A plain function runs in a thread. It cannot be stopped at its deadline, so no second call starts while it runs.
     """

@@ -58,7 +58,7 @@ def is_unreliable(state: ServiceState) -> bool:
 # ---- the rule
 
 
-def test_four_failures_among_ten_checks_are_tolerated() -> None:
+def test_four_failures_among_ten_checks_are_allowed() -> None:
     assert after("S FS FS FS FS").status is Status.UP
 
 

@@ -79,7 +79,7 @@ def test_returning_nothing_or_true_is_ready(style: Any, result: object) -> None:
     ],
     ids=str,
 )
-def test_a_returned_outcome_or_status_means_what_it_says(
+def test_a_returned_outcome_or_status_is_the_verdict(
     style: Any, result: Outcome | Status, outcome: Outcome, code: ReasonCode
 ) -> None:
     verdict = verdict_of(style(lambda: result))
