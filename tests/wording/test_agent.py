@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from svcnode.agent import _check_history_move, _log_history_location
 from svcnode.agent.services import ConfigDiff, ConfiguredServices
-from svcnode.config import ServiceSettings
+from svcnode.agent.watchdog import LOOP_HANGS, OUT_OF_MEMORY, STOP_HANGS
+from svcnode.config import ServiceSettings, load
 from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import ConfigError
 from svcnode.core.model import Status, Verdict
 from svcnode.definition import define
 from svcnode.logs import JsonFormatter
+from svcnode.net.threads import ThreadRefusedError
 from svcnode.node import Node
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import pytest
 
@@ -61,3 +66,29 @@ def test_the_result_of_a_reload(snapshot: Callable[[str, str], None]) -> None:
         ConfigDiff(added=tuple(f"s{number}" for number in range(1000))),
     ]
     snapshot("result_of_a_reload", "\n".join(map(str, diffs)))
+
+
+def test_the_location_of_the_history(
+    caplog: pytest.LogCaptureFixture, snapshot: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    caplog.set_level(logging.INFO, "svcnode")
+    settings = [load(None, {"STATE_DIRECTORY": str(tmp_path), "SVCNODE_NODE_NAME": name}) for name in ("one", "two")]
+    for setting in settings:
+        assert setting.history is not None
+        assert setting.history.path is not None
+        assert setting.history.shared_path is not None
+        _log_history_location(setting.history)
+        setting.history.path.parent.mkdir(parents=True)
+        setting.history.path.touch()
+        setting.history.shared_path.touch()
+    try:
+        _check_history_move(*settings)
+    except ConfigError as exc:
+        logging.getLogger("svcnode").error("%s", exc)  # noqa: TRY400  the text
+    text = "\n".join(f"{record.levelname.lower():7} {record.getMessage()}" for record in caplog.records)
+    snapshot("location_of_the_history", text.replace(str(tmp_path), "/var/lib/svcnode"))
+
+
+def test_the_last_line_of_a_process(snapshot: Callable[[str, str], None]) -> None:
+    texts = [OUT_OF_MEMORY, LOOP_HANGS, STOP_HANGS]
+    snapshot("last_line", "".join(text.decode() for text in texts) + f"svcnode: {ThreadRefusedError()}")
