@@ -347,7 +347,7 @@ def test_an_unknown_scheme_is_rejected_with_the_known_ones() -> None:
 
 
 def test_text_that_is_not_a_url_is_rejected_with_an_example() -> None:
-    with pytest.raises(ProbeError, match="tcp:"):
+    with pytest.raises(ProbeError, match="http:"):
         define("db-1", probe="ledger")
 
 

@@ -579,6 +579,21 @@ def test_the_work_of_an_application_is_not_a_replacement(ledger: Path, mode: str
             assert asyncio.run(probe.check()) == READY, statement
 
 
+def test_a_rollback_after_a_crash_is_not_a_replacement(ledger: Path) -> None:
+    crashed = ledger.with_name("crashed.db")
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
+        database.execute("PRAGMA cache_size = 5")  # the transaction does not fit, so it is written before its commit
+        database.execute("BEGIN")
+        database.execute("UPDATE entries SET text = hex(randomblob(300))")
+        for suffix in ("", "-journal"):
+            ledger.with_name(f"crashed.db{suffix}").write_bytes(ledger.with_name(f"ledger.db{suffix}").read_bytes())
+    probe = probe_of(crashed)
+    assert asyncio.run(probe.check()) == READY
+    execute(crashed, "SELECT count(*) FROM entries")  # rolls it back
+    assert not crashed.with_name("crashed.db-journal").exists()
+    assert asyncio.run(probe.check()) == READY
+
+
 def test_a_replaced_database_is_checked_thoroughly_again(ledger: Path) -> None:
     copy = ledger.with_name("copy.db")
     copy.write_bytes(ledger.read_bytes())
