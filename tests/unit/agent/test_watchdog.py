@@ -18,6 +18,7 @@ import pytest
 from svcnode.agent import watchdog
 from svcnode.agent.watchdog import LOOP_HANGS, LOOP_TICKS, OUT_OF_MEMORY, STOP_HANGS, Watchdog
 from svcnode.net.threads import start_thread
+from tests.unit.net.test_threads import START_FUNCTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,7 +100,7 @@ def test_a_loop_that_waits_for_a_thread_that_died_ends_the_process(
 ) -> None:
     def wait_for_dead_thread(_: Watchdog) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(threading, "_start_new_thread", lambda *_: None)
+            patched.setattr(threading, START_FUNCTION, lambda *_, **__: None)
             thread = threading.Thread()
             monkeypatch.setattr(thread._started, "wait", ended.wait)  # type: ignore[attr-defined]
             thread.start()

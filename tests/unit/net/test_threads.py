@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WAIT_TIMEOUT_S = 30.0
+START_FUNCTION = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
 
 
 class Blocking:
@@ -187,7 +188,7 @@ def test_it_is_not_busy_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_thread_that_dies_before_its_first_step_does_not_block_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "START_TIMEOUT_S", 0.01)
     with monkeypatch.context() as patched:
-        patched.setattr(threading, "_start_new_thread", lambda *_: None)
+        patched.setattr(threading, START_FUNCTION, lambda *_, **__: None)
         with pytest.raises(MemoryError):
             start_thread(threading.Thread(daemon=True))
         daemon_call = DaemonCall("check")
@@ -198,10 +199,10 @@ def test_a_thread_that_dies_before_its_first_step_does_not_block_its_caller(monk
 
 
 def test_a_refused_thread_is_an_error_of_the_program_and_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading, "_start_new_thread", refuse)
+    monkeypatch.setattr(threading, START_FUNCTION, refuse)
     with pytest.raises(ThreadRefusedError) as caught:
         start_thread(threading.Thread(daemon=True))
     assert isinstance(caught.value, RuntimeError)
