@@ -584,7 +584,7 @@ async def _why_no_replica(connection: _MysqlConnection, status: dict[str, str]) 
 
 
 async def _prepare_session(connection: _MysqlConnection) -> None:
-    """Let the server end a statement at the deadline itself: while it waits, it does not notice that a client has gone.
+    """Let the server end a statement at the deadline itself: it often does not notice that its client has gone.
 
     MariaDB executes the first comment, MySQL the second.
     """
