@@ -136,8 +136,10 @@ class RedisServer(RealServer):
     @contextmanager
     def setting(self, name: str, value: str, default: str) -> Iterator[None]:
         assert self.cli("CONFIG", "SET", name, value) == "OK", self.log_tail()
-        yield
-        assert self.cli("CONFIG", "SET", name, default) == "OK", self.log_tail()
+        try:
+            yield
+        finally:
+            assert self.cli("CONFIG", "SET", name, default) == "OK", self.log_tail()
 
     def out_of_memory(self) -> AbstractContextManager[None]:
         return self.setting("maxmemory", "1", "0")
@@ -149,8 +151,10 @@ class RedisServer(RealServer):
     @contextmanager
     def writes_paused(self) -> Iterator[None]:
         assert self.cli("CLIENT", "PAUSE", "600000", "WRITE") == "OK"
-        yield
-        assert self.cli("CLIENT", "UNPAUSE") == "OK"
+        try:
+            yield
+        finally:
+            assert self.cli("CLIENT", "UNPAUSE") == "OK"
 
     @contextmanager
     def storage_full(self) -> Iterator[None]:
