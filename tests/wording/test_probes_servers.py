@@ -21,9 +21,10 @@ from svcnode.probes import make_probe, mysql, postgresql
 from svcnode.probes.mysql import MysqlProbe
 from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
 from svcnode.probes.redis import RedisProbe
-from tests.integration.probes.test_grpc import Http2Backend, headers_only, reset_stream, with_body
+from tests.integration.probes.test_grpc import headers_only, reset_stream, with_body
 from tests.integration.probes.test_memcached import answering
 from tests.support.backends import Backend, Peer, ReceivedRequest, http_response, sending
+from tests.support.http2_backend import Http2Backend
 from tests.support.probe_assertions import KeepAliveBackend
 
 if TYPE_CHECKING:

@@ -226,7 +226,8 @@ class Http1Client(TlsOptions):
         protocol.collects_body = request.needs_body
         with step(request.step_name):
             if request.http2_head:
-                protocol.send_http2_request(transport, request)
+                to_end = request.needs_body or request.keep_alive
+                protocol.send_request(transport, request.http2_head, request.payload, to_end=to_end)
             else:
                 transport.write(request.payload)
             response = await protocol.response

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from svcnode.net.http1 import PreparedRequest
-
 _SETTINGS_FRAME_TYPE = b"\x04"  # of the first frame of every server, after three bytes of length
 _SLICE_BYTES = 16 * 1024  # parsed at once
 _CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"}
@@ -38,7 +36,7 @@ def http2_headers(method: str, scheme: str, target: str, headers: Sequence[tuple
 class Http2Protocol(ResponseProtocol):
     """Collects the events of h2 into a response."""
 
-    __slots__ = ("_body", "_data_bytes", "_http2", "_is_checked", "_stream", "_transport", "_unsent", "reads_to_end")
+    __slots__ = ("_body", "_data_bytes", "_http2", "_is_checked", "_reads_to_end", "_stream", "_transport", "_unsent")
 
     max_body_bytes = MAX_BODY_BYTES
     max_overhead_bytes = MAX_HEAD_BYTES  # headers and frames around the body; many short frames take long to parse
@@ -53,7 +51,7 @@ class Http2Protocol(ResponseProtocol):
 
     def _reset(self) -> None:
         super()._reset()
-        self.reads_to_end = True  # otherwise the response is complete after its headers
+        self._reads_to_end = True
         self._body = bytearray()
         self._data_bytes = 0
         self._stream = 0
@@ -64,12 +62,11 @@ class Http2Protocol(ResponseProtocol):
         """Whether the response to the last request has begun."""
         return bool(self._headers)
 
-    def send_http2_request(self, transport: asyncio.Transport, request: PreparedRequest) -> None:
-        self.reads_to_end = request.needs_body or request.keep_alive
-        self.send_request(transport, request.http2_head, request.payload)
-
-    def send_request(self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+    def send_request(
+        self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes, *, to_end: bool = True
+    ) -> None:
         self._transport = transport
+        self._reads_to_end = to_end
         if self.response.done():  # the server has sent something that is not HTTP/2
             return
         self._stream = self._http2.get_next_available_stream_id()
@@ -107,7 +104,7 @@ class Http2Protocol(ResponseProtocol):
                 self._close("the server reset the HTTP/2 stream", ReasonCode.CONNECTION_CLOSED)
             case h2.events.ResponseReceived() | h2.events.TrailersReceived() if event.stream_id == self._stream:
                 self._headers.update(cast("list[tuple[str, str]]", event.headers))
-                if not self.reads_to_end:
+                if not self._reads_to_end:
                     self._complete()
             case h2.events.DataReceived() if event.stream_id == self._stream:
                 self._on_data(event)

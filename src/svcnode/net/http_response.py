@@ -19,8 +19,9 @@ from svcnode.core.strict_json import json_error_detail, parse_strict_json
 from svcnode.net.os_errors import CodedOSError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from svcnode.core.model import Verdict
-    from svcnode.net.http1 import PreparedRequest
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 1024 * 1024
@@ -94,8 +95,10 @@ class ResponseProtocol(asyncio.Protocol):
             self._reset()
         return is_usable
 
-    def send_http2_request(self, transport: asyncio.Transport, request: PreparedRequest) -> None:
-        """Only HTTP/2 has more to send than bytes."""
+    def send_request(
+        self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes, *, to_end: bool = True
+    ) -> None:
+        """For HTTP/2, whose requests are more than bytes. The response is complete after its headers, or `to_end`."""
         raise NotImplementedError
 
     def _set_response(self, status: int, body: bytes) -> None:
