@@ -379,7 +379,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             row = await _first_row(
                 connection,
                 "SELECT STATE AS state FROM information_schema.PROCESSLIST "  # noqa: S608  whole numbers
-                f"WHERE ID = {session_id} AND COMMAND <> 'Sleep' AND TIME + 1 >= {waiting_s}",
+                f"WHERE ID = {session_id} AND COMMAND IN ('Query', 'Killed') AND TIME + 1 >= {waiting_s}",
             )
             if row is not None:
                 text = f"the write of an earlier check has not ended for {waiting_s} s; its state: {row.get('state')}"

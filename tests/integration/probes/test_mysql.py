@@ -441,7 +441,7 @@ def test_a_replica_whose_primary_is_offline_is_not_ready(
 
 
 def mysql_replica(*executed: bytes, log_file: bytes = b"binlog.000009", applied: bytes = b"900") -> RogueServer:
-    """With the columns of MySQL. It has executed these transactions when it is asked the first time, the second time …"""
+    """With the columns of MySQL. `executed` are its transactions each time it is asked for them."""
     columns = {
         b"Replica_IO_Running": b"Yes",
         b"Source_Log_File": b"binlog.000010",
