@@ -248,7 +248,7 @@ def test_a_rejected_request_keeps_the_connection_open(server: RunningServer, app
         assert client.request(GREETING).code == 200
 
 
-@pytest.mark.parametrize("method", ["POST", "OPTIONS", "BREW"])
+@pytest.mark.parametrize("method", ["POST", "OPTIONS"])
 def test_the_app_rejects_other_methods(server: RunningServer, app: FakeApp, method: str) -> None:
     response = server.request(request("/own/hello", "Authorization: Bearer x", method=method))
     assert response.code == 405
@@ -262,7 +262,7 @@ def test_an_unknown_method_is_rejected_before_its_headers_arrive(server: Running
         client.send(b"BREW /own/hello HTTP/1.1\r\n")
         assert client.read().code == 405
         assert client.is_closed()
-    assert app.requests[-1].headers == {}
+    assert app.requests == []
 
 
 def test_the_body_of_an_app_request_is_ignored(server: RunningServer) -> None:

@@ -8,6 +8,7 @@ import select
 import socket
 import threading
 import time
+import tracemalloc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -330,6 +331,7 @@ def test_a_chunked_body_of_more_than_64_kib_is_413(server: RunningServer) -> Non
     with server.connect() as client:
         client.send(request("/svc/node", "Transfer-Encoding: chunked", body=2 * chunks + b"0\r\n\r\n"))
         assert client.read().code == 200
+    with server.connect() as client:
         client.send(request("/svc/node", "Transfer-Encoding: chunked", body=2 * chunks + b"1\r\nx"))
         assert error_code(client.read()) == 413
 
@@ -402,6 +404,17 @@ def test_a_full_server_closes_the_longest_idle_connection(serve: Serve) -> None:
         assert fourth.is_closed()
         assert server.count() == 3
         for client in (first, second, third, fourth, fifth, sixth):
+            client.sock.close()
+
+
+def test_a_full_server_closes_connections_that_never_sent_anything_first(serve: Serve) -> None:
+    with serve(connections=4) as server:
+        polite = server.connect()
+        assert polite.request(DB).code == 200
+        strangers = [server.connect() for _ in range(20)]
+        assert becomes_true(lambda: server.count() == 4)
+        assert polite.request(DB).code == 200
+        for client in (polite, *strangers):
             client.sock.close()
 
 
@@ -480,6 +493,54 @@ def test_a_slow_client_gets_the_complete_response(serve: Serve) -> None:
             assert becomes_true(lambda: len(server.state.sending) == 1)
             assert len(json.loads(slow.read().body)["services"][0]["description"]) == 600_000
         assert slow.request(request("/svc/node/health")).code == 206
+
+
+def test_a_client_that_reads_slowly_but_steadily_is_not_disconnected(serve: Serve) -> None:
+    with (
+        serve(big_node(), listener=small_buffers(), send_s=SHORT_S) as server,
+        server.connect(receive_buffer=8192) as slow,
+    ):
+        watch = Stopwatch()
+        slow.send(LIST)
+        received = 0
+        while received < 600_000:
+            received += len(slow.sock.recv(8192))
+            time.sleep(SHORT_S / 20)
+        assert watch.has_passed(2 * SHORT_S)
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+def test_clients_that_do_not_read_share_one_copy_of_a_large_body(serve: Serve, loop_name: str, version: str) -> None:
+    if loop_name != "uvloop":
+        pytest.skip("the transport of asyncio copies what it cannot send at once")
+    size = 8_000_000
+    sent = request("/svc/node/services", "Connection: keep-alive", version=version)
+    with serve(big_node(size), listener=small_buffers(), unread_bytes=100 * size) as server:
+        tracemalloc.start()
+        try:
+            clients = [server.connect(receive_buffer=8192) for _ in range(20)]
+            for client in clients:
+                client.send(sent)
+            assert becomes_true(lambda: len(server.state.sending) == len(clients))
+            used_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        for client in clients:
+            client.sock.close()
+    assert used_bytes < 4 * size
+
+
+def test_the_client_with_the_most_unread_bytes_is_disconnected_first(serve: Serve) -> None:
+    node = big_node(3_000_000)
+    with serve(node, listener=small_buffers(), unread_bytes=8_000_000) as server:
+        greedy, *others = (server.connect(receive_buffer=8192) for _ in range(3))
+        for client in (greedy, *others):
+            client.send(LIST)
+        assert becomes_true(lambda: len(server.state.sending) == 3 or server.count() == 2)
+        server.call(server.state.enforce_unread_limit)
+        assert becomes_true(lambda: server.count() == 2)
+        for client in (greedy, *others):
+            client.sock.close()
 
 
 def test_a_client_that_closed_its_sending_side_gets_a_large_response(serve: Serve) -> None:

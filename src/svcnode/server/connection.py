@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -20,7 +21,7 @@ from svcnode.api import routing
 from svcnode.api.app import OperatorRequest
 from svcnode.api.spec import INTERNAL_ERROR, NOT_FOUND, Response, error_response
 from svcnode.clock import monotonic_s
-from svcnode.server.parser import ParsedRequest, RequestParser
+from svcnode.server.parser import METHOD_CHAR, ParsedRequest, RequestParser
 from svcnode.server.timeouts import TimeoutList
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import ssl
 
     from svcnode.api.app import App, Mount
-    from svcnode.server.response_cache import MemfdResponse
+    from svcnode.server.response_cache import MemfdResponse, ResolvedRequest
     from svcnode.server.state import ServerState
 
 log = logging.getLogger("svcnode.server")
@@ -37,9 +38,12 @@ REQUEST_TIMEOUT = error_response(408, "Request timeout: the request was not rece
 HANDLER_TIMED_OUT = error_response(503, "Timeout: the server did not complete the response in time")
 
 HANDLER_TIMEOUT_S = 30.0
-MAX_PARSE_BYTES = 4096
+LARGE_BODY_BYTES = 16 * 1024  # is sent without copying it
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_END_OF_HEAD = b"\r\n\r\n"
+_ANY_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+_EMPTY_LINES = re.compile(rb"(?:\r?\n)*")
 _UNLISTED = TimeoutList(0.0)
 
 
@@ -51,16 +55,20 @@ class Connection(asyncio.Protocol):
         "_final_response",
         "_handler_task",
         "_handshake",
+        "_head_tail",
         "_is_input_closed",
+        "_is_queued",
         "_is_reading",
         "_is_streaming",
         "_is_write_paused",
         "_mount",
+        "_parsed_to",
         "_parser",
         "_pending",
         "_state",
         "_transport",
         "_unparsed",
+        "_unread_bytes",
         "active_at_s",
         "timeout_list",
     )
@@ -80,7 +88,11 @@ class Connection(asyncio.Protocol):
         self._final_response: Response | None = None
         self._is_write_paused = False
         self._is_reading = True
-        self._unparsed = b""  # received, not yet parsed
+        self._unparsed = b""  # received; from `_parsed_to` on not yet parsed
+        self._parsed_to = 0
+        self._head_tail = b""  # the last bytes of a head that is not complete
+        self._is_queued = False  # in the backlog of the server
+        self._unread_bytes = 0  # when the client was last seen reading
         self._handler_task: asyncio.Task[None] | None = None  # for a request to the application
         self._is_streaming = False
         self._drain_waiter: asyncio.Future[None] | None = None  # set while a stream waits for the client
@@ -107,7 +119,7 @@ class Connection(asyncio.Protocol):
                     self._become_idle()
                 return
         if not self._is_input_closed:  # input after an error response is discarded
-            self._read(data)
+            self._receive(data)
 
     def eof_received(self) -> bool:
         # A client may close its sending side and still read: the pending requests are answered first.
@@ -117,7 +129,10 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._is_write_paused = True
         self._update_read_flow()
+        self._unread_bytes = self.buffered_bytes
         self._state.sending.add(self, monotonic_s())
+        if self._unread_bytes >= LARGE_BODY_BYTES * 16:
+            self._state.enforce_unread_limit()
 
     def resume_writing(self) -> None:
         if self._handler_task is not None:
@@ -128,7 +143,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pending.clear()
-        self._unparsed = b""
+        self._unparsed, self._parsed_to = b"", 0
         self._state.remove_connection(self)
         if self._handler_task is not None:
             self._handler_task.cancel()
@@ -162,6 +177,13 @@ class Connection(asyncio.Protocol):
         else:
             self._handshake.cancel()
 
+    def is_reading_slowly(self) -> bool:
+        """Whether the client has read something since it was last asked."""
+        unread_bytes = self.buffered_bytes
+        has_progress = unread_bytes < self._unread_bytes
+        self._unread_bytes = unread_bytes
+        return has_progress
+
     def handle_timeout(self) -> None:
         """Answer an incomplete request with 408 and close. If no request was started, only close."""
         if self._can_use_cache or self._is_input_closed:
@@ -186,26 +208,53 @@ class Connection(asyncio.Protocol):
             sock.close()
             self._state.remove_connection(self)
 
-    def _read(self, data: bytes) -> None:
-        """Parse a few KiB at a time, so that a client with thousands of pipelined requests does not block others."""
-        if self._handler_task is not None:
-            self._unparsed += data
-            self._update_read_flow()
-            return
-        self._parse(data[:MAX_PARSE_BYTES])
-        self._unparsed = b"" if self._is_input_closed else data[MAX_PARSE_BYTES:]
-        if self._unparsed:
-            self._state.loop.call_soon(self._resume_parsing)
+    def _receive(self, data: bytes) -> None:
+        """Answer a single request at once. Pipelined requests wait for the turn of this connection."""
+        self._unparsed = self._unparsed[self._parsed_to :] + data if self._unparsed else data
+        self._parsed_to = 0
+        self._can_use_cache = False
+        if self.timeout_list is self._state.silent:
+            self._state.receiving.add(self, self.active_at_s)
+        if self._can_parse and not self._is_queued:
+            is_pipelined = self._is_between_requests and 0 <= data.find(_END_OF_HEAD) < len(data) - len(_END_OF_HEAD)
+            if is_pipelined or self._parse_next():
+                self._resume_parsing()
         self._update_read_flow()
 
+    def parse_backlog(self, deadline_s: float) -> bool:
+        """Called by the server, in turn with other connections."""
+        while self._can_parse and self._parse_next():
+            if monotonic_s() >= deadline_s:
+                break
+        self._is_queued = self._can_parse and self._has_unparsed and self._has_next()
+        self._update_read_flow()
+        return self._is_queued
+
+    def _queue(self) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            self._state.enqueue(self)
+
     def _resume_parsing(self) -> None:
-        if not self._is_write_paused and self._handler_task is None:  # otherwise it is called again after that
-            if self._unparsed:
-                self._read(self._unparsed)
-            self._update_read_flow()
+        if self._can_parse and self._has_unparsed:  # otherwise it is called again after that
+            self._queue()
+        self._update_read_flow()
+
+    @property
+    def _can_parse(self) -> bool:
+        return not (self._is_write_paused or self._is_input_closed or self._handler_task is not None)
+
+    @property
+    def _has_unparsed(self) -> bool:
+        return self._parsed_to < len(self._unparsed)
+
+    @property
+    def _is_between_requests(self) -> bool:
+        return self._parser is None or self._parser.is_between_requests
 
     def _update_read_flow(self) -> None:
-        should_read = not (self._is_write_paused or self._unparsed)
+        is_waiting = self._is_queued or (self._handler_task is not None and self._has_unparsed)
+        should_read = not (self._is_write_paused or is_waiting)
         if should_read != self._is_reading:
             self._is_reading = should_read
             if should_read:
@@ -213,20 +262,95 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.pause_reading()
 
+    def _parse_next(self) -> bool:
+        """Parse the next request, or as much of it as is here; False if more bytes must arrive first."""
+        if self._is_between_requests and self._respond_from_cache():
+            return True
+        end = self._next_end()
+        if end is None:
+            return False
+        piece = self._unparsed[self._parsed_to : end]
+        self._skip_to(end)
+        self._parse(piece)
+        return True
+
+    def _skip_to(self, end: int) -> None:
+        self._parsed_to = end
+        if not self._has_unparsed:
+            self._unparsed, self._parsed_to = b"", 0
+
+    def _has_next(self) -> bool:
+        return self._next_end() is not None
+
+    def _respond_from_cache(self) -> bool:
+        """Answer a pipelined request whose bytes are cached."""
+        data, start = self._unparsed, self._parsed_to
+        end = data.find(_END_OF_HEAD, start) + len(_END_OF_HEAD)
+        is_single = not start and end == len(data)  # it was looked up already
+        if is_single or end < len(_END_OF_HEAD) or self._state.is_closing:
+            return False
+        response = self._state.cache.get(data[start:end], monotonic_s())
+        if response is None:
+            return False
+        self._skip_to(end)
+        self._can_use_cache = not self._has_unparsed
+        self._transport.write(response)
+        if not self._is_write_paused:
+            self._become_idle()
+        return True
+
+    def _next_end(self) -> int | None:
+        """The end of the bytes to parse next: of at most one request, and beginning with a whole request line.
+
+        So the response does not depend on how the bytes were divided into segments.
+        """
+        parser = self._parser
+        if parser is None or parser.is_between_requests:
+            return self._end_of_new_head()
+        if parser.is_receiving_head:
+            return self._end_of_head(self._head_tail)
+        missing_bytes = parser.missing_body_bytes
+        end = len(self._unparsed)
+        return end if missing_bytes is None else min(end, self._parsed_to + missing_bytes)
+
+    def _end_of_new_head(self) -> int | None:
+        self._skip_to(_EMPTY_LINES.match(self._unparsed, self._parsed_to).end())  # type: ignore[union-attr]  # always matches
+        if not self._has_unparsed:
+            self._can_use_cache = True
+            return None
+        data, start = self._unparsed, self._parsed_to
+        is_rejected_at_once = (
+            METHOD_CHAR.match(data, start) is None or len(data) - start > self._state.limits.request_line_bytes
+        )
+        if data.find(b"\n", start) < 0 and not is_rejected_at_once:
+            if self.timeout_list is self._state.idle:
+                self._state.receiving.add(self, self.active_at_s)
+            return None
+        return self._end_of_head(b"")
+
+    def _end_of_head(self, tail: bytes) -> int:
+        """Or the end of the data; `tail` are the last bytes of the head that are parsed already."""
+        data, start = self._unparsed, self._parsed_to
+        if tail and (found := _ANY_END_OF_HEAD.search(tail + data[start : start + len(_END_OF_HEAD)])) is not None:
+            return start + found.end() - len(tail)
+        found = _ANY_END_OF_HEAD.search(data, start)
+        return len(data) if found is None else found.end()
+
     def _parse(self, data: bytes) -> None:
         if self._parser is None:
             self._parser = RequestParser(self._state.limits, self._state.cache, self._mount)
-        parser, was_between_requests = self._parser, self._can_use_cache
+        parser, was_between_requests = self._parser, self._parser.is_between_requests
         requests = parser.feed(data)
         self._pending.extend(requests)
         self._final_response = parser.error_response
+        self._head_tail = (self._head_tail + data)[-len(_END_OF_HEAD) + 1 :] if parser.is_receiving_head else b""
         if parser.is_done:
             self._close_input()
         else:
-            self._can_use_cache = parser.is_between_requests
+            self._can_use_cache = parser.is_between_requests and not self._has_unparsed
         if parser.is_mid_request and (requests or self.timeout_list is self._state.idle):
             self._state.receiving.add(self, self.active_at_s)
-        elif len(requests) == 1 and was_between_requests and self._can_use_cache:
+        elif len(requests) == 1 and was_between_requests and parser.is_between_requests and not parser.is_done:
             self._cache_request(data, requests[0])
         self._send_pending()
 
@@ -255,18 +379,31 @@ class Connection(asyncio.Protocol):
             if isinstance(parsed.target, OperatorRequest):
                 self._dispatch(parsed, parsed.target)
             else:
-                connection = self._connection_header(parsed)
-                self._transport.write(self._state.cache.encoded_response(parsed.target, connection))
+                self._respond(parsed, parsed.target)
         if self._is_write_paused or self._handler_task is not None:
             return  # called again when the client has read, or the task is done
         if self._final_response is not None:
             self._send_final(self._final_response)
         elif self._is_input_closed or (self._can_use_cache and self._state.is_closing):
             self.close()
-        elif self._can_use_cache:
+        elif self._is_between_requests:
             self._become_idle()
-        elif self._parser is not None and self._parser.take_continue():
+        elif self._parser is not None and not self._has_unparsed and self._parser.take_continue():
             self._transport.write(_CONTINUE)
+
+    def _respond(self, parsed: ParsedRequest, target: ResolvedRequest) -> None:
+        cache, connection = self._state.cache, self._connection_header(parsed)
+        if connection:
+            self._write_response(cache.current_response(target), is_head=target.is_head, connection=connection)
+        else:
+            self._transport.write(cache.encoded_response(target))
+
+    def _write_response(self, response: Response, *, is_head: bool, connection: str) -> None:
+        """A large body is written apart from its head, so that clients that do not read share one copy of it."""
+        is_large = len(response.body) >= LARGE_BODY_BYTES and not is_head
+        self._transport.write(self._state.cache.encode(response, is_head=is_head or is_large, connection=connection))
+        if is_large:
+            self._transport.write(response.body)
 
     def _resume_sending(self) -> None:
         self._is_write_paused = False
@@ -340,8 +477,7 @@ class Connection(asyncio.Protocol):
 
     def _send_response(self, response: Response, parsed: ParsedRequest, request: OperatorRequest) -> None:
         connection = self._connection_header(parsed)
-        is_head = request.method == "HEAD"
-        self._transport.write(self._state.cache.encode(response, is_head=is_head, connection=connection))
+        self._write_response(response, is_head=request.method == "HEAD", connection=connection)
 
     def _on_handler_done(self, task: asyncio.Task[None]) -> None:
         self._handler_task = None
@@ -352,7 +488,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._is_write_paused:
             self._state.receiving.add(self, monotonic_s())  # part of the next request may be here
-        self._can_use_cache = not self._is_input_closed and (self._parser is None or self._parser.is_between_requests)
+        self._can_use_cache = not self._is_input_closed and self._is_between_requests and not self._has_unparsed
         self._send_pending()
         self._resume_parsing()
 

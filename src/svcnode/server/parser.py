@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import httptools
@@ -31,9 +31,9 @@ _MAX_RAW_BYTES_PER_BODY_BYTE = 8  # enough for chunks of one byte; a client that
 # RFC 3986, 3.2.2 and 3.2.3; empty if the target has no authority.
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]*\]|[0-9A-Za-z._~%!$&'()*+,;=-]*)(:[0-9]*)?")
 _AUTHORITY_END = re.compile(rb"[/?#]")
-# Well-formed request lines that httptools rejects because of an unknown version or method.
-_OTHER_VERSION = re.compile(rb"[A-Z]{1,32} \S{1,4096} HTTP/(?!1\.[01]\r?\n)[0-9]\.[0-9]\r?\n")
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (\S{1,4096}) HTTP/1\.[01]\r?\n")
+METHOD_CHAR = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")  # RFC 9110, 5.6.2
+_REQUEST_LINE = re.compile(METHOD_CHAR.pattern.join((b"(", b"+)")) + rb" (\S+) HTTP/([0-9]\.[0-9])\r?\n")
+_SUPPORTED_VERSIONS = (b"1.1", b"1.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,13 @@ class _RequestHead:
     """The request that is being received."""
 
     __slots__ = (
+        "body_bytes",
         "byte_count",
         "has_body",
         "header_count",
         "headers",
         "host_count",
+        "is_chunked",
         "is_complete",
         "is_head_method",
         "url",
@@ -76,6 +78,8 @@ class _RequestHead:
         self.header_count = 0
         self.host_count = 0
         self.has_body = False
+        self.body_bytes = 0  # as Content-Length says
+        self.is_chunked = False
         self.wants_continue = False
         self.is_head_method = False  # the method is HEAD
         self.is_complete = False
@@ -112,9 +116,11 @@ class RequestParser:
         self.error_response: Response | None = None  # set if a request is rejected
 
     def feed(self, data: bytes) -> list[ParsedRequest]:
-        """The requests that these bytes complete."""
-        was_between_requests = self.is_between_requests
+        """The requests that these bytes complete. Between requests, the data must begin with a whole request line."""
         self._completed = []
+        if self.is_between_requests and (error := self._request_line_error(data)) is not None:
+            self.reject(error)
+            return []
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -122,15 +128,22 @@ class RequestParser:
         except httptools.HttpParserCallbackError as exc:
             self.reject(_error_response_from(exc))
         except httptools.HttpParserInvalidMethodError:
-            is_first_in_data = was_between_requests and not self._completed
-            self.reject(self._response_to_unknown_method(data) if is_first_in_data else BAD_REQUEST)
+            self.reject(self._response_to_unknown_method(data))
         except httptools.HttpParserError:
             if not self.is_done:  # bytes after "Connection: close" are ignored
-                is_other_version = was_between_requests and not self._completed and _OTHER_VERSION.match(data)
-                self.reject(VERSION_NOT_SUPPORTED if is_other_version else BAD_REQUEST)
+                self.reject(BAD_REQUEST)
         if self.is_mid_request:
             self._enforce_size_limits(len(data))
         return self._completed
+
+    def _request_line_error(self, data: bytes) -> Response | None:
+        line = _REQUEST_LINE.match(data)
+        if line is None:
+            is_too_long = len(data) > (limit := self._limits.request_line_bytes) and b"\n" not in data[: limit + 2]
+            return URI_TOO_LONG if is_too_long and METHOD_CHAR.match(data) else BAD_REQUEST
+        self._head = _RequestHead()
+        self._head.is_head_method = line[1] == b"HEAD"
+        return None if line[3] in _SUPPORTED_VERSIONS else VERSION_NOT_SUPPORTED
 
     @property
     def is_mid_request(self) -> bool:
@@ -140,6 +153,15 @@ class RequestParser:
     def is_head_request(self) -> bool:
         """True if the method is HEAD, so that an error response has no body."""
         return self._head.is_head_method
+
+    @property
+    def is_receiving_head(self) -> bool:
+        return self.is_mid_request and not self._head.is_complete
+
+    @property
+    def missing_body_bytes(self) -> int | None:
+        """Of the request that is being received; None if they are not known."""
+        return None if self._head.is_chunked else self._head.body_bytes - self._body_bytes
 
     def take_continue(self) -> bool:
         """True once per request, if the client waits for `100 Continue` before it sends the body."""
@@ -162,21 +184,12 @@ class RequestParser:
             self.reject(BODY_TOO_LARGE if head.is_complete else HEADERS_TOO_LARGE)
 
     def _response_to_unknown_method(self, data: bytes) -> Response:
-        request_line = _REQUEST_LINE.match(data)
-        if request_line is None:
+        """By the request line alone: the headers may not be here yet."""
+        line = _REQUEST_LINE.match(data)
+        if line is None:
             return BAD_REQUEST
-        method, raw_target = request_line.groups()
-        target = self._resolve(method.decode("ascii"), raw_target)
-        if not isinstance(target, OperatorRequest):
-            return self._cache.current_response(target)
-        rejection = self._mount.app and self._mount.app.rejection(self._with_headers(target, data))
-        return rejection or METHOD_NOT_ALLOWED
-
-    def _with_headers(self, request: OperatorRequest, data: bytes) -> OperatorRequest:
-        """Parse the headers, which authentication needs, as GET: httptools rejects the real method."""
-        parsed = RequestParser(self._limits, self._cache, self._mount).feed(b"GET" + data[len(request.method) :])
-        first = parsed[0].target if parsed else None
-        return replace(first, method=request.method) if isinstance(first, OperatorRequest) else request
+        target = self._resolve(line[1].decode("ascii"), line[2])
+        return METHOD_NOT_ALLOWED if isinstance(target, OperatorRequest) else self._cache.current_response(target)
 
     def _resolve(self, method: str, raw_target: bytes) -> ResolvedRequest | OperatorRequest:
         authority, origin_form = _split_target(raw_target)
@@ -220,12 +233,12 @@ class RequestParser:
                 if _HOST.fullmatch(value) is None:
                     raise _RequestError(INVALID_HOST)
             case b"content-length":  # httptools accepts only digits
-                length = int(value.lstrip(b"0") or b"0")
+                length = head.body_bytes = int(value.lstrip(b"0") or b"0")
                 head.has_body = length > 0
                 if length > limits.body_bytes:
                     raise _RequestError(BODY_TOO_LARGE)
             case b"transfer-encoding":
-                head.has_body = True
+                head.has_body = head.is_chunked = True
             case b"expect":
                 head.wants_continue = value.lower() == b"100-continue"
             case _:
@@ -248,7 +261,8 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         parser = self._parser
-        keep_alive = parser.should_keep_alive() and not parser.should_upgrade()
+        # After chunks the connection closes: where they end is the most frequent disagreement between proxy and server.
+        keep_alive = parser.should_keep_alive() and not parser.should_upgrade() and not self._head.is_chunked
         target = self._resolve(parser.get_method().decode("ascii"), self._head.url)
         self._completed.append(
             ParsedRequest(target, keep_alive, parser.get_http_version() == "1.0", self._head.has_body)

@@ -116,11 +116,11 @@ class ResponseCache:
             resolved = self._resolved[key] = ResolvedRequest(handler, is_head=method == "HEAD")
         return resolved
 
-    def encoded_response(self, request: ResolvedRequest, connection: str = "") -> bytes:
-        """The current response; `connection` is the value of the Connection header, if it needs one."""
+    def encoded_response(self, request: ResolvedRequest) -> bytes:
+        """The current response, for a connection that stays open."""
         response = self.current_response(request)
-        if connection or response.cause is not None:
-            return self.encode(response, is_head=request.is_head, connection=connection)
+        if response.cause is not None:
+            return self.encode(response, is_head=request.is_head)
         encoded = self._by_request.get(request)
         if encoded is None:
             _clear_if_full(self._by_request)

@@ -89,10 +89,16 @@ class HttpServer:
         # `inactive`, not `expired`: a cached response updates the time of the connection, but not the list.
         for connection in state.idle.inactive(now_s):
             connection.close()
-        for connection in state.receiving.expired(now_s):
+        for connection in (*state.silent.expired(now_s), *state.receiving.expired(now_s)):
             connection.handle_timeout()
-        for connection in (*state.sending.expired(now_s), *state.lingering.expired(now_s)):
+        for connection in state.sending.expired(now_s):
+            if connection.is_reading_slowly():
+                state.sending.add(connection, now_s)
+            else:
+                connection.abort()
+        for connection in state.lingering.expired(now_s):
             connection.abort()
+        state.enforce_unread_limit()
 
 
 class _TlsListener:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from svcnode.clock import monotonic_s
 from svcnode.server.timeouts import TimeoutList
 
 if TYPE_CHECKING:
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
 
     from svcnode.server.response_cache import ResponseCache
     from svcnode.server.timeouts import TimedConnection
+
+
+BACKLOG_BUDGET_S = 0.002  # for pipelined requests, per turn of the event loop
+BACKLOG_SLICE_S = 0.0002  # of it, per connection
+
+
+class PipeliningConnection(Protocol):
+    def parse_backlog(self, deadline_s: float) -> bool:
+        """Parse and answer requests until the deadline; whether more are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +38,7 @@ class ServerLimits:
     headers: int = 100
     body_bytes: int = 64 * 1024
     connections: int = 4096
+    unread_bytes: int = 64 * 1024 * 1024  # of all clients that do not read their responses
 
 
 class ServerState:
@@ -35,13 +47,22 @@ class ServerState:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.is_closing = False
+        self.silent = TimeoutList(limits.receive_s)  # connections that have sent nothing yet
         self.receiving = TimeoutList(limits.receive_s)
         self.idle = TimeoutList(limits.idle_s)
         self.sending = TimeoutList(limits.send_s)
         self.lingering = TimeoutList(limits.linger_s)
         self.handling = TimeoutList(math.inf)  # a handler has its own timeout, a stream has none
         # A full server closes a connection of the first list that is not empty.
-        self._timeout_lists = (self.idle, self.lingering, self.receiving, self.sending, self.handling)
+        self._timeout_lists = (
+            self.silent,
+            self.idle,
+            self.lingering,
+            self.receiving,
+            self.sending,
+            self.handling,
+        )
+        self._backlog: deque[PipeliningConnection] = deque()
         self._handler_tasks: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()
 
@@ -57,7 +78,7 @@ class ServerState:
             oldest = next(filter(None, self._timeout_lists)).least_recently_active()
             self.remove_connection(oldest)
             oldest.abort()  # close() would wait until its buffer is sent
-        self.receiving.add(connection, connection.active_at_s)
+        self.silent.add(connection, connection.active_at_s)
         if self.is_closing:  # accepted just before the listener closed
             connection.abort()
 
@@ -65,6 +86,38 @@ class ServerState:
         connection.timeout_list.remove(connection)
         if not self.connection_count:
             self._all_closed.set()
+
+    # ---- pipelined requests
+
+    def enqueue(self, connection: PipeliningConnection) -> None:
+        """Parse more requests of this connection later, in turn with others."""
+        if not self._backlog:
+            self.loop.call_soon(self._run_backlog)
+        self._backlog.append(connection)
+
+    def _run_backlog(self) -> None:
+        """Runs once per turn of the event loop for a bounded time: new connections and single requests go first."""
+        deadline_s = monotonic_s() + BACKLOG_BUDGET_S
+        for _ in range(len(self._backlog)):
+            connection = self._backlog.popleft()
+            if connection.parse_backlog(min(deadline_s, monotonic_s() + BACKLOG_SLICE_S)):
+                self._backlog.append(connection)
+            if monotonic_s() >= deadline_s:
+                break
+        if self._backlog:
+            self.loop.call_soon(self._run_backlog)
+
+    # ---- clients that do not read
+
+    def enforce_unread_limit(self) -> None:
+        """Abort the connections with the most unread bytes until the total is within the limit."""
+        debts = {connection: connection.buffered_bytes for connection in self.sending.connections()}
+        total_bytes = sum(debts.values())
+        for connection in sorted(debts, key=debts.__getitem__, reverse=True):
+            if total_bytes <= self.limits.unread_bytes:
+                break
+            total_bytes -= debts[connection]
+            connection.abort()
 
     def start_handler(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Start a handler task. The connection that starts it also cancels it."""

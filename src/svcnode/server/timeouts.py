@@ -6,12 +6,18 @@ order of expiry, and no connection needs its own timer.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 
 class TimedConnection(Protocol):
     active_at_s: float
     timeout_list: TimeoutList
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+    def is_reading_slowly(self) -> bool: ...
 
     def shutdown(self) -> None: ...
 
@@ -28,6 +34,8 @@ class TimeoutList:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._added_at_s: dict[TimedConnection, float] = {}
+        self._by_activity: list[tuple[float, int, TimedConnection]] = []  # a heap; may have removed connections
+        self._ordered_to_s = 0.0
 
     def __len__(self) -> int:
         return len(self._added_at_s)
@@ -45,7 +53,28 @@ class TimeoutList:
         self._added_at_s.pop(connection, None)
 
     def least_recently_active(self) -> TimedConnection:
-        return min(self._added_at_s, key=lambda connection: connection.active_at_s)
+        """Usually the oldest entry. A cached response updates `active_at_s`, but not the list; then a heap is used.
+
+        The heap is made again only after connections were active, so the cost per request is constant.
+        """
+        oldest, added_at_s = next(iter(self._added_at_s.items()))
+        if oldest.active_at_s <= added_at_s:
+            return oldest
+        while True:
+            if not self._by_activity or self._by_activity[0][0] > self._ordered_to_s:
+                self._order_by_activity()
+            active_at_s, number, connection = heappop(self._by_activity)
+            if connection not in self._added_at_s:
+                continue
+            if connection.active_at_s <= active_at_s:
+                return connection
+            heappush(self._by_activity, (connection.active_at_s, number, connection))
+
+    def _order_by_activity(self) -> None:
+        """Connections that are added later are more recently active than `_ordered_to_s`."""
+        self._by_activity = [(each.active_at_s, number, each) for number, each in enumerate(self._added_at_s)]
+        heapify(self._by_activity)
+        self._ordered_to_s = max(active_at_s for active_at_s, _, _ in self._by_activity)
 
     def inactive(self, now_s: float) -> list[TimedConnection]:
         """Connections that sent nothing for `timeout_s`, regardless of when they were added."""

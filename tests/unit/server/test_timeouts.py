@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from svcnode.server.timeouts import TimeoutList
 
 UNLISTED = TimeoutList(0.0)
@@ -9,8 +12,15 @@ UNLISTED = TimeoutList(0.0)
 
 class FakeConnection:
     def __init__(self, active_at_s: float = 0.0) -> None:
-        self.active_at_s = active_at_s
+        self.active_at_s: float = active_at_s
         self.timeout_list = UNLISTED
+
+    @property
+    def buffered_bytes(self) -> int:
+        return 0
+
+    def is_reading_slowly(self) -> bool:
+        return False
 
     def shutdown(self) -> None: ...
 
@@ -78,9 +88,22 @@ def test_a_removed_connection_does_not_expire() -> None:
     assert (len(receiving), receiving.expired(200.0)) == (0, [])
 
 
-def test_the_least_recently_active_connection_is_found_whatever_the_order_of_adding() -> None:
-    idle = TimeoutList(75.0)
-    connections = [FakeConnection(active_at_s) for active_at_s in (103.0, 101.0, 102.0)]
-    for connection in connections:
-        idle.add(connection, connection.active_at_s)
-    assert idle.least_recently_active() is connections[1]
+@given(st.lists(st.tuples(st.sampled_from(["add", "active", "remove", "find"]), st.integers(0, 9))))
+def test_the_least_recently_active_connection_is_found_after_any_activity(steps: list[tuple[str, int]]) -> None:
+    idle, connections = TimeoutList(75.0), [FakeConnection() for _ in range(10)]
+    listed: set[FakeConnection] = set()
+    for now_s, (step, number) in enumerate(steps, start=1):
+        connection = connections[number]
+        match step:
+            case "add":
+                connection.active_at_s = now_s
+                idle.add(connection, now_s)
+                listed.add(connection)
+            case "active":
+                connection.active_at_s = now_s
+            case "remove":
+                idle.remove(connection)
+                listed.discard(connection)
+            case _:
+                if listed:
+                    assert idle.least_recently_active() is min(listed, key=lambda one: one.active_at_s)
