@@ -246,7 +246,10 @@ def test_a_load_balancer_with_broken_backends_is_not_up(backends: int, broken: i
         with server.broken_backends(broken):
             agent.wait_for_event("service_status", service="db", status="Initializing", code="unreliable")
             wait_for_status(agent, "Initializing", 206)
-            seen = {agent.health() for _ in range(40) if time.sleep(0.05) is None}
+            seen = set()
+            for _ in range(40):
+                seen.add(agent.health())
+                time.sleep(0.05)
             details = agent.request("/details/db").json
         assert seen == {206}
         assert (details["code"], details["unreliable"]) == ("unreliable", True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.support.backends import HttpBackend, http_response
@@ -49,7 +50,7 @@ class HaproxyServer(RealServer):
 
     def prepare(self) -> None:
         backends = [
-            self._stack.enter_context(HttpBackend(lambda request, number=number: self._respond(request, number)))
+            self._stack.enter_context(HttpBackend(partial(self._respond, number)))
             for number in range(self._backend_count)
         ]
         servers = "\n".join(f"  server s{each.port} {each.address}" for each in backends)
@@ -57,7 +58,7 @@ class HaproxyServer(RealServer):
             _CONFIG.format(host=self.host, port=self.port, servers=servers), encoding="utf-8"
         )
 
-    def _respond(self, _request: ReceivedRequest, number: int) -> bytes:
+    def _respond(self, number: int, _request: ReceivedRequest) -> bytes:
         return http_response(500, "out of order") if number < self._broken_count else http_response(200, "ok")
 
     def __exit__(self, *_: object) -> None:
