@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -27,8 +29,10 @@ def is_missing(path: Path) -> bool:
 
 def ensure_store(path: Path) -> None:
     """Create the store if it is missing, and check that it is ours and usable."""
+    created: _FileIdentity | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        created = _create(path)
         with closing(sqlite3.connect(path, timeout=1.0)) as database:
             (owner,) = database.execute("PRAGMA application_id").fetchone()
             (table_count,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -38,13 +42,35 @@ def ensure_store(path: Path) -> None:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA application_id = {STORE_APPLICATION_ID}")
     except (OSError, sqlite3.Error) as exc:
-        _remove_if_empty(path)
+        _remove_if_empty(path, created)
         cause = os_error_text(exc) if isinstance(exc, OSError) else exc
         raise StoreError(f"cannot open the store {path}: {cause}; fix this, or {USE_ANOTHER_FILE_HINT}") from exc
 
 
-def _remove_if_empty(path: Path) -> None:
-    """A full disk leaves an empty file, which would make the next attempt fail."""
+_FileIdentity = tuple[int, int]  # device and inode
+
+
+def _create(path: Path) -> _FileIdentity | None:
+    """Create an empty file, which SQLite takes for an empty database. None if the file exists."""
+    try:
+        descriptor = os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        if not stat.S_ISREG(path.stat().st_mode):  # a device, for example, which must not be opened
+            raise StoreError(f"{path} is not a file; {USE_ANOTHER_FILE_HINT}") from None
+        return None
+    try:
+        return _identity(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _identity(info: os.stat_result) -> _FileIdentity:
+    return info.st_dev, info.st_ino
+
+
+def _remove_if_empty(path: Path, created: _FileIdentity | None) -> None:
+    """Remove the empty file that this attempt created, and no other one. A full disk leaves such a file."""
     with suppress(OSError):
-        if path.stat().st_size == 0:
-            path.unlink()
+        info = path.stat()
+        if _identity(info) == created and info.st_size == 0:
+            path.resolve().unlink()

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 import re
 import resource
 import sqlite3
-from contextlib import closing
+import stat
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from svcnode.probes.sqlite import STORE_APPLICATION_ID
 from svcnode.store import ensure_store, is_missing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -90,20 +93,63 @@ def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_a_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError, match=r"\[store\] path"):
         ensure_store(tmp_path)
-    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+    assert tmp_path.is_dir()
+
+
+def test_a_fifo_is_neither_opened_nor_removed(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with pytest.raises(StoreError, match=r"\[store\] path"):
+        ensure_store(path)
+    assert path.is_fifo()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a device")
+def test_a_device_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "null"  # the same device as /dev/null
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    with pytest.raises(StoreError, match=r"\[store\] path"):
+        ensure_store(path)
+    assert path.is_char_device()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may grow, as on a full disk
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_an_empty_file_that_existed_before_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.touch()
+    before = path.stat().st_ino
+    with full_disk(), pytest.raises(StoreError):
+        ensure_store(path)
+    assert path.stat().st_ino == before
+
+
+def test_the_target_of_a_link_is_created_and_after_a_failure_removed(tmp_path: Path) -> None:
+    path, target = tmp_path / "store.db", tmp_path / "target.db"
+    path.symlink_to(target)
+    with full_disk(), pytest.raises(StoreError):
+        ensure_store(path)
+    assert path.is_symlink()
+    assert not target.exists()
+    ensure_store(path)
+    assert path.is_symlink()
+    assert query(target, "PRAGMA application_id") == STORE_APPLICATION_ID
 
 
 def test_after_a_full_disk_the_next_attempt_creates_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may grow, as on a full disk
-    try:
-        with pytest.raises(StoreError):
-            ensure_store(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(), pytest.raises(StoreError):
+        ensure_store(path)
     assert not path.exists()
     ensure_store(path)
     assert query(path, "PRAGMA application_id") == STORE_APPLICATION_ID

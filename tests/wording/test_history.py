@@ -67,6 +67,9 @@ def test_errors_of_the_file(snapshot: Callable[[str, str], None], tmp_path: Path
     lock = FileLock(path)
     errors.append(error_of(lambda: FileLock(path)))
     lock.release()
+    lock.path.write_text("entries")
+    errors.append(error_of(lambda: FileLock(path)))
+    lock.path.unlink()
     for statement in ("PRAGMA user_version = 1", "PRAGMA user_version = 1000", "DROP TABLE minutes"):
         path.unlink(missing_ok=True)
         Database(path, LIMITS).close()

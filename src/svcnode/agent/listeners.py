@@ -13,7 +13,7 @@ from svcnode.api.app import Mount
 from svcnode.core.errors import ListenError
 from svcnode.operator import OperatorApp
 from svcnode.operator.auth import OperatorAuth
-from svcnode.server.sockets import bind, bound_url, remove_unix_socket, tls_context
+from svcnode.server.sockets import bind, bound_address, bound_url, remove_unix_socket, tls_context
 
 if TYPE_CHECKING:
     import socket
@@ -59,9 +59,9 @@ class Listeners:
                     bound = self._sockets.get(address, reusable.get(address.bind_key))
                     sockets[address] = bind(address, settings.set_by(address)) if bound is None else bound.dup()
         except ListenError:
-            for address, sock in sockets.items():
+            for sock in sockets.values():
                 sock.close()
-                remove_unix_socket(address)
+                remove_unix_socket(sock)
             raise
         return BoundSockets(settings=settings, tls=tls, sockets=sockets)
 
@@ -84,8 +84,9 @@ class Listeners:
 
     def _stop(self, addresses: Iterable[Address]) -> None:
         for address in addresses:
-            self._server.stop_listening(self._sockets.pop(address))
-            remove_unix_socket(address)
+            sock = self._sockets.pop(address)
+            self._server.stop_listening(sock)
+            remove_unix_socket(sock)
 
     def _update_mount(self, address: Address, mount: Mount, settings: Settings, context: OperatorContext) -> None:
         """Mount or remove the operator surface at an address."""
@@ -94,7 +95,8 @@ class Listeners:
             if mount.app is not None:
                 mount.set_app(None)
             return
-        auth = OperatorAuth(address, operator.token, operator.trusts_loopback)
+        bound = bound_address(self._sockets[address], address)
+        auth = OperatorAuth(bound, operator.token, trusts_loopback=operator.trusts_loopback)
         current = mount.app.auth if isinstance(mount.app, OperatorApp) else None
         if auth != current:
             mount.set_app(OperatorApp(context, auth))

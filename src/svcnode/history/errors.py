@@ -31,6 +31,7 @@ class HistoryProblem(StrEnum):
     NOT_A_FILE = "not_a_file"
     NOT_A_DATABASE = "not_a_database"
     FOREIGN_DATABASE = "foreign_database"  # the database of another program
+    FOREIGN_LOCK = "foreign_lock"  # the lock file is not ours
     IN_USE = "in_use"  # another svcnode writes this file
     SLOW_DISK = "slow_disk"
     RESTART_REQUIRED = "restart_required"  # the configuration changed the path

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
+import stat
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -19,27 +22,41 @@ MAX_QUARANTINED = 3  # so that a bad disk does not fill up with corrupt files
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_BYTES = slice(68, 72)  # position of the application id in the database header
 _SIDECAR_SUFFIXES = ("-wal", "-shm", "-journal")
+_STAMP = "[0-9]{8}T[0-9]{6}Z"
+
+_LOCK_CONTENT = re.compile(rb"svcnode ([0-9]{1,10})\n")
+_OLD_LOCK_CONTENT = re.compile(rb"([0-9]{1,10})\n")  # of earlier versions, and of other programs
+_MAX_LOCK_BYTES = 64
 
 
 def check_owner(path: Path) -> None:
     """Reject a file of another program. Only the header is read; SQLite does not open the file."""
+    header = _read_header(path)
+    if not header:
+        return
+    if not header.startswith(_SQLITE_MAGIC):
+        if not _has_own_lock_file(path):  # with our lock file it is a history file with a corrupt header
+            raise HistoryError(f"{path} is not a SQLite database; {OTHER_PATH_HINT}", HistoryProblem.NOT_A_DATABASE)
+    elif not _has_application_id(header):
+        raise HistoryError(
+            f"{path} is a database of another program; {OTHER_PATH_HINT}", HistoryProblem.FOREIGN_DATABASE
+        )
+
+
+def _read_header(path: Path) -> bytes:
+    """Empty if the file is missing or empty."""
     try:
         if not path.is_file():
             path.stat()
             raise HistoryError(f"{path} is not a file; {OTHER_PATH_HINT}", HistoryProblem.NOT_A_FILE)
         with path.open("rb") as file:
-            header = file.read(100)
+            return file.read(100)
     except FileNotFoundError:
-        return
-    if not header:
-        return
-    if not header.startswith(_SQLITE_MAGIC):
-        if not _lock_path(path).exists():  # with a lock file it is a history file with a corrupt header
-            raise HistoryError(f"{path} is not a SQLite database; {OTHER_PATH_HINT}", HistoryProblem.NOT_A_DATABASE)
-    elif int.from_bytes(header[_APPLICATION_ID_BYTES]) != APPLICATION_ID:
-        raise HistoryError(
-            f"{path} is a database of another program; {OTHER_PATH_HINT}", HistoryProblem.FOREIGN_DATABASE
-        )
+        return b""
+
+
+def _has_application_id(header: bytes) -> bool:
+    return header.startswith(_SQLITE_MAGIC) and int.from_bytes(header[_APPLICATION_ID_BYTES]) == APPLICATION_ID
 
 
 def make_directory(folder: Path) -> None:
@@ -62,33 +79,54 @@ def create_file(path: Path) -> None:
 
 
 class FileLock:
-    """While it is held, no other svcnode writes this history file. The kernel releases it when the process ends."""
+    """While it is held, no other svcnode writes this history file. The kernel releases it when the process ends.
+
+    A lock file of another program, or a symbolic link, is refused and not changed.
+    """
 
     def __init__(self, path: Path) -> None:
         # A file beside the database: SQLite has its own locks on the database, and NFS does not separate the two kinds.
         self.path = _lock_path(path)
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._descriptor = _open_lock_file(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._lock(path)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _lock(self, path: Path) -> None:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._descriptor, 0)
-            os.write(self._descriptor, b"%d\n" % os.getpid())
         except BlockingIOError:
-            holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
-            os.close(self._descriptor)
-            process = f" (process {holder})" if holder.isdigit() else ""
-            raise HistoryError(
-                f"{path} is in use by another svcnode{process}; this node writes no history; {OTHER_PATH_HINT}",
-                HistoryProblem.IN_USE,
-            ) from None
-        except OSError:  # the file system has no locks, or the disk is full; the process id is informative only
+            raise self._in_use_error(path) from None
+        except OSError:  # the file system has no locks
             pass
+        content = os.pread(self._descriptor, _MAX_LOCK_BYTES, 0)
+        if not (
+            not content
+            or _LOCK_CONTENT.fullmatch(content)
+            or (_OLD_LOCK_CONTENT.fullmatch(content) and _has_application_id(_read_header(path)))
+        ):
+            raise _foreign_lock_error(self.path)
+        with suppress(OSError):  # the disk is full; the process id is informative only
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"svcnode %d\n" % os.getpid(), 0)
+
+    def _in_use_error(self, path: Path) -> HistoryError:
+        content = os.pread(self._descriptor, _MAX_LOCK_BYTES, 0)
+        holder = _LOCK_CONTENT.fullmatch(content) or _OLD_LOCK_CONTENT.fullmatch(content)
+        process = f" (process {holder[1].decode()})" if holder else ""
+        return HistoryError(
+            f"{path} is in use by another svcnode{process}; this node writes no history; {OTHER_PATH_HINT}",
+            HistoryProblem.IN_USE,
+        )
 
     @property
     def is_at_path(self) -> bool:
         """False if the lock file was removed: another process would create a new one and lock that."""
         locked = os.fstat(self._descriptor)
         try:
-            current = self.path.stat()
+            current = self.path.lstat()
         except OSError:
             return False
         return (current.st_dev, current.st_ino) == (locked.st_dev, locked.st_ino)
@@ -101,31 +139,77 @@ def _lock_path(path: Path) -> Path:
     return path.with_name(f"{path.name}-lock")
 
 
+def _open_lock_file(path: Path, flags: int) -> int:
+    """Open a regular file, without following a link and without waiting for the other end of a FIFO."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
+    except OSError as exc:
+        if exc.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a link, a directory, a socket
+            raise _foreign_lock_error(path) from exc
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _foreign_lock_error(path)
+    return descriptor
+
+
+def _foreign_lock_error(path: Path) -> HistoryError:
+    text = f"{path} is not a lock file of svcnode and is not changed; move it, or {OTHER_PATH_HINT}"
+    return HistoryError(text, HistoryProblem.FOREIGN_LOCK)
+
+
+def _has_own_lock_file(path: Path) -> bool:
+    try:
+        descriptor = _open_lock_file(_lock_path(path), os.O_RDONLY)
+    except (OSError, HistoryError):
+        return False
+    try:
+        return _LOCK_CONTENT.fullmatch(os.pread(descriptor, _MAX_LOCK_BYTES, 0)) is not None
+    finally:
+        os.close(descriptor)
+
+
 def quarantine(path: Path, now_s: float) -> Path:
-    """Rename an unusable file and its sidecar files; returns the new path."""
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
-    quarantined = path.with_name(f"{path.name}.corrupt-{stamp}")
+    """Rename an unusable file and its sidecar files; returns the new path, which did not exist before."""
+    quarantined = _quarantine_path(path, now_s)
+    while os.path.lexists(quarantined):  # the clock was set back
+        now_s += 1
+        quarantined = _quarantine_path(path, now_s)
     _rename(path, quarantined)
     _remove_old_quarantined(path)
     return quarantined
 
 
+def _quarantine_path(path: Path, at_s: float) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at_s))
+    return path.with_name(f"{path.name}.corrupt-{stamp}")
+
+
 def move(lock: FileLock, path: Path, new_path: Path) -> FileLock:
     """Move a file that this process has locked and closed; returns its new lock. Raises if the new path is in use."""
     make_directory(new_path.parent)
-    if new_path.exists():
-        raise HistoryError(f"cannot move {path}: {new_path} exists; remove one of them", HistoryProblem.OTHER_NODE)
+    _require_free(path, new_path)
     new_lock = FileLock(new_path)
     try:
+        _require_free(path, new_path)  # another node may have created it before the lock was held
         _rename(path, new_path)
     except BaseException:
         new_lock.release()
         raise
     with suppress(OSError):  # the folder contains something else
-        lock.path.unlink()
+        if lock.is_at_path:
+            lock.path.unlink()
         path.parent.rmdir()
     lock.release()
     return new_lock
+
+
+def _require_free(path: Path, new_path: Path) -> None:
+    """A rename would replace a file of the new name."""
+    for suffix in ("", *_SIDECAR_SUFFIXES):
+        other = new_path.with_name(new_path.name + suffix)
+        if os.path.lexists(other):
+            raise HistoryError(f"cannot move {path}: {other} exists; remove one of them", HistoryProblem.OTHER_NODE)
 
 
 def _rename(path: Path, new_path: Path) -> None:
@@ -137,12 +221,8 @@ def _rename(path: Path, new_path: Path) -> None:
 
 
 def _remove_old_quarantined(path: Path) -> None:
-    prefix = f"{path.name}.corrupt-"
-    quarantined = sorted(
-        file
-        for file in path.parent.iterdir()
-        if file.name.startswith(prefix) and not file.name.endswith(_SIDECAR_SUFFIXES)
-    )
+    own_name = re.compile(re.escape(f"{path.name}.corrupt-") + _STAMP)  # not, for example, a copy with another ending
+    quarantined = sorted(file for file in path.parent.iterdir() if own_name.fullmatch(file.name))
     for old in quarantined[:-MAX_QUARANTINED]:
         for suffix in ("", *_SIDECAR_SUFFIXES):
             old.with_name(old.name + suffix).unlink(missing_ok=True)

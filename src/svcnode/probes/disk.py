@@ -188,6 +188,7 @@ def error_state(device: int, mount_table: Iterable[str]) -> str:
 def write_and_remove(file: Path) -> None:
     """Create the file, sync it and remove it, also after an error."""
     descriptor = _create(file)
+    created = os.fstat(descriptor)
     try:
         try:
             if os.write(descriptor, bytes(_WRITE_BYTES)) < _WRITE_BYTES:
@@ -197,7 +198,8 @@ def write_and_remove(file: Path) -> None:
             os.close(descriptor)
     finally:
         with suppress(FileNotFoundError):  # another node removed it
-            file.unlink()
+            if os.path.samestat(file.lstat(), created):
+                file.unlink()
 
 
 def _create(file: Path) -> int:
@@ -212,10 +214,16 @@ def _create(file: Path) -> int:
 def _remove_own(file: Path) -> None:
     """Remove the file that a killed process left, or that another node of this user is writing; neither needs it."""
     with suppress(FileNotFoundError):
-        info = file.lstat()
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_size > _WRITE_BYTES:
+        if not _is_own(file):
             raise FileExistsError(errno.EEXIST, "")
         file.unlink()
+
+
+def _is_own(file: Path) -> bool:
+    """Whether it is as `write_and_remove` leaves it: empty, or zeros."""
+    info = file.lstat()
+    is_small = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_size <= _WRITE_BYTES
+    return is_small and not file.read_bytes().strip(b"\0")
 
 
 def _verdict_for_write_error(exc: OSError, file: str) -> Verdict:

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import ssl
-import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,32 @@ def _bind_tcp(address: Address) -> socket.socket:
     return sock
 
 
+class _UnixSocket(socket.socket):
+    """A socket that knows the file it has created."""
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.path = Path()
+        self.file_identity: tuple[int, int] | None = None  # device and inode; None if the path is not bound
+
+    def bind_path(self, path: Path) -> None:
+        self.bind(str(path))
+        self.path, self.file_identity = path, _file_identity(path)
+
+
+def _file_identity(path: Path) -> tuple[int, int] | None:
+    try:
+        info = path.lstat()
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
+
+
 def _bind_unix(path: Path) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = _UnixSocket()
     try:
         _remove_stale_socket(path)
-        sock.bind(str(path))
+        sock.bind_path(path)
     except OSError:
         sock.close()
         raise
@@ -58,30 +79,42 @@ def _bind_unix(path: Path) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Delete the socket file of a process that has ended. Any other file is kept."""
-    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
+    """Delete the socket file of a process that has ended. Any other file, and a symbolic link, is kept."""
+    if path.is_symlink() or not path.is_socket():
         return
+    identity = _file_identity(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.setblocking(False)
         try:
             client.connect(str(path))
         except ConnectionRefusedError:
-            path.unlink()
+            _unlink(path, identity)
         except BlockingIOError:
             pass  # a process listens; its backlog is full
 
 
-def remove_unix_socket(address: Address) -> None:
+def remove_unix_socket(sock: socket.socket) -> None:
+    """Delete the file of a Unix socket, unless another process has bound its own socket at the path since."""
+    if isinstance(sock, _UnixSocket):
+        _unlink(sock.path, sock.file_identity)
+
+
+def _unlink(path: Path, identity: tuple[int, int] | None) -> None:
+    if identity is not None and _file_identity(path) == identity:
+        path.unlink(missing_ok=True)
+
+
+def bound_address(sock: socket.socket, address: Address) -> Address:
+    """The address of the listener, with the real host and port: the configured port may be 0."""
     if address.scheme == "unix":
-        Path(address.path).unlink(missing_ok=True)
+        return address
+    host, port = sock.getsockname()[:2]
+    return replace(address, host=host, port=port)
 
 
 def bound_url(sock: socket.socket, address: Address, path: str) -> str:
-    """The URL of the listener, with the real port if the configured port is 0."""
-    if address.scheme == "unix":
-        return f"{address} (path {path})"
-    host, port = sock.getsockname()[:2]
-    return f"{address.scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    bound = bound_address(sock, address)
+    return f"{bound} (path {path})" if bound.scheme == "unix" else f"{bound}{path}"
 
 
 def _bind_error_text(exc: OSError, address: Address, set_by: str) -> str:

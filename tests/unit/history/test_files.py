@@ -20,6 +20,7 @@ from svcnode.history.files import (
     create_file,
     file_identity,
     make_directory,
+    move,
     quarantine,
 )
 
@@ -78,6 +79,21 @@ def test_a_history_file_with_a_corrupt_header_is_accepted(path: Path) -> None:
     check_owner(path)
 
 
+@pytest.mark.parametrize("content", ["", "1234\n", "entries"])
+def test_a_file_that_is_not_a_database_beside_the_lock_file_of_another_program_is_rejected(
+    path: Path, content: str
+) -> None:
+    path.write_text("a text file")
+    path.with_name("history.db-lock").write_text(content)
+    assert problem_of(path) is HistoryProblem.NOT_A_DATABASE
+
+
+def test_a_file_that_is_not_a_database_beside_a_link_is_rejected(path: Path) -> None:
+    path.write_text("a text file")
+    path.with_name("history.db-lock").symlink_to("/proc/self/status")
+    assert problem_of(path) is HistoryProblem.NOT_A_DATABASE
+
+
 def test_a_fifo_is_rejected_without_opening_it(path: Path) -> None:
     os.mkfifo(path)  # opening it for reading would block
     assert problem_of(path) is HistoryProblem.NOT_A_FILE
@@ -120,6 +136,54 @@ def test_a_lock_without_a_process_id_is_reported_too(path: Path) -> None:
         FileLock(path)
     assert caught.value.code is HistoryProblem.IN_USE
     lock.release()
+
+
+def lock_problem(path: Path) -> HistoryProblem:
+    with pytest.raises(HistoryError) as caught:
+        FileLock(path)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("content", ["entries\n", "1234\n", "svcnode 1234\nmore", "x" * 5000])
+def test_the_lock_file_of_another_program_is_not_changed(path: Path, content: str) -> None:
+    lock = path.with_name("history.db-lock")
+    lock.write_text(content)
+    assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
+    assert lock.read_text() == content
+
+
+def test_a_link_at_the_path_of_the_lock_is_not_followed(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    lock = path.with_name("history.db-lock")
+    lock.symlink_to(target)
+    assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
+    assert not target.exists()
+    target.touch()
+    assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
+    assert target.read_text() == ""
+
+
+def test_a_fifo_or_a_directory_at_the_path_of_the_lock_is_refused_without_waiting(path: Path) -> None:
+    lock = path.with_name("history.db-lock")
+    os.mkfifo(lock)
+    assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
+    assert lock.is_fifo()
+    lock.unlink()
+    lock.mkdir()
+    assert lock_problem(path) is HistoryProblem.FOREIGN_LOCK
+
+
+def test_the_lock_file_of_an_ended_process_is_used(path: Path) -> None:
+    lock = path.with_name("history.db-lock")
+    lock.write_text("svcnode 123456789\n")
+    FileLock(path).release()
+    assert lock.read_text() == f"svcnode {os.getpid()}\n"
+
+
+def test_the_lock_file_of_an_earlier_version_is_used(path: Path) -> None:
+    make_database(path, APPLICATION_ID)
+    path.with_name("history.db-lock").write_text("1234\n")
+    FileLock(path).release()
 
 
 def test_a_lock_detects_that_its_file_was_removed(path: Path) -> None:
@@ -188,6 +252,48 @@ def test_only_the_newest_quarantined_files_are_kept(path: Path) -> None:
         f"history.db.corrupt-20260101T{hour}0000Z{suffix}" for hour in (14, 15, 16) for suffix in ("", "-wal")
     )
     assert other.exists()
+
+
+def test_a_copy_of_a_quarantined_file_is_never_removed(path: Path) -> None:
+    copy = path.with_name("history.db.corrupt-20260101T120000Z.bak")
+    copy.touch()
+    for hour in range(MAX_QUARANTINED + 1):
+        path.touch()
+        quarantine(path, NOON + 3600 * hour)
+    assert copy.exists()
+
+
+def test_a_quarantined_file_replaces_no_other_file(path: Path) -> None:
+    quarantined = []
+    for text in ("one", "two"):
+        path.write_text(text)
+        quarantined.append(quarantine(path, NOON))
+    assert [one.read_text() for one in quarantined] == ["one", "two"]
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_move_replaces_no_file(path: Path, tmp_path: Path, suffix: str) -> None:
+    new_path = tmp_path / "new" / "history.db"
+    new_path.parent.mkdir()
+    other = new_path.with_name(new_path.name + suffix)
+    for one in (path, path.with_name("history.db-wal")):
+        one.write_text("ours")
+    other.write_text("entries")
+    lock = FileLock(path)
+    with pytest.raises(HistoryError) as caught:
+        move(lock, path, new_path)
+    assert caught.value.code is HistoryProblem.OTHER_NODE
+    assert (other.read_text(), path.read_text()) == ("entries", "ours")
+    lock.release()
+
+
+def test_a_move_does_not_remove_a_lock_file_that_is_not_its_own(path: Path, tmp_path: Path) -> None:
+    path.write_text("ours")
+    lock = FileLock(path)
+    lock.path.unlink()
+    lock.path.write_text("entries")
+    move(lock, path, tmp_path / "new" / "history.db").release()
+    assert lock.path.read_text() == "entries"
 
 
 def test_a_replaced_file_has_another_identity(path: Path) -> None:

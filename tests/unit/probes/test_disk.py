@@ -276,11 +276,12 @@ def test_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_another_program_is_not_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [bytes(BLOCK_BYTES + 1), b"entries"])
+def test_a_file_of_another_program_is_not_removed(tmp_path: Path, content: bytes) -> None:
     file = temporary_file(tmp_path)
-    file.write_bytes(bytes(BLOCK_BYTES + 1))
+    file.write_bytes(content)
     assert check(tmp_path, min_free="1B", write=True) == failed(ReasonCode.WRITE_FAILED)
-    assert file.stat().st_size == BLOCK_BYTES + 1
+    assert file.read_bytes() == content
 
 
 def test_a_link_is_neither_followed_nor_removed(tmp_path: Path) -> None:

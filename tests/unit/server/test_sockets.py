@@ -101,10 +101,33 @@ def test_a_unix_socket_is_created_and_removed(tmp_path: Path) -> None:
     with bind(address) as sock:
         assert (tmp_path / "a.sock").is_socket()
         assert bound_url(sock, address, "/svc/node") == f"unix:{tmp_path}/a.sock (path /svc/node)"
-    remove_unix_socket(address)
+    remove_unix_socket(sock)
     assert not (tmp_path / "a.sock").exists()
-    remove_unix_socket(address)  # already removed
-    remove_unix_socket(tcp())
+    remove_unix_socket(sock)  # already removed
+    with bind(tcp()) as other:
+        remove_unix_socket(other)
+
+
+def test_a_path_that_another_process_has_taken_over_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with bind(unix(path)) as old:
+        path.unlink()
+        with bind(unix(path)) as new:
+            new.listen()
+            remove_unix_socket(old)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+            path.unlink()
+            path.write_text("entries")
+            remove_unix_socket(new)
+            assert path.read_text() == "entries"
+
+
+def test_a_link_to_the_socket_of_an_ended_process_is_kept(tmp_path: Path) -> None:
+    bind(unix(tmp_path / "a.sock")).close()
+    (tmp_path / "link.sock").symlink_to(tmp_path / "a.sock")
+    assert bind_errno(unix(tmp_path / "link.sock")) == errno.EADDRINUSE
+    assert (tmp_path / "link.sock").is_symlink()
 
 
 def test_a_socket_with_a_full_backlog_is_kept_without_waiting(tmp_path: Path) -> None:
