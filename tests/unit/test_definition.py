@@ -325,6 +325,7 @@ URLS = {
     "heartbeat": "heartbeat:5s",
     "mariadb": "mariadb://me:pw@127.0.0.1:1/ledger",
     "mysql": "mysql://me:pw@127.0.0.1:1/ledger",
+    "redis+sentinel": "redis+sentinel://127.0.0.1:1/mymaster",
     "sqlite": "sqlite:/somewhere",
 }
 OPTIONS = {"jsonrpc": {"method": "ping"}}
