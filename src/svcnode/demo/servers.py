@@ -79,6 +79,7 @@ class _ServerConnection(asyncio.Protocol):
         self._server = server
         self._open_connections = connections
         self._received = b""
+        self._is_delayed = False  # one delay per connection: a check may send several requests
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transport does not derive from it
@@ -101,11 +102,16 @@ class _ServerConnection(asyncio.Protocol):
     def _send(self, response: bytes) -> None:
         delay_s = self._server.delay_s
         if delay_s is not None:
-            asyncio.get_running_loop().call_later(delay_s, self.transport.write, response)
+            asyncio.get_running_loop().call_later(0.0 if self._is_delayed else delay_s, self._write, response)
+            self._is_delayed = True
+
+    def _write(self, response: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(response)
 
 
 class Cache(DemoServer):
-    """memcached, with the command `version` only."""
+    """memcached, with the command `version` only, like some proxies."""
 
     def response_to(self, received: bytes) -> tuple[bytes, bytes] | None:
         line, end, rest = received.partition(b"\r\n")

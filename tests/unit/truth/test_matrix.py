@@ -47,7 +47,7 @@ def test_the_markdown_matrix_has_a_line_for_each_kind_and_a_column_for_each_faul
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in matrix.markdown([KILLED, READY, LYING, ABSENT]).splitlines()
     )
-    assert {len(heading), len(rule), len(redis), len(nats)} == {14}
+    assert {len(heading), len(rule), len(redis), len(nats)} == {len(FAULT_NAMES) + 3}
     found = dict(zip(heading, redis, strict=True))
     assert (found["kind"], found["killed"], found["ready"]) == ("redis", "Down 1.23 s", "Up 0.50 s")
     assert found["frozen"] == "—"
