@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test quick lint check format wording truth kills memory bench wheel-test lock clean
+.PHONY: help setup run demo test quick lint check format wording truth kills memory siege fuzz hostile chaos soak bench wheel-test lock clean
 
 help:
 	@echo "make setup       install everything the other targets need; they call it themselves"
@@ -20,6 +20,11 @@ help:
 	@echo "make truth       inject every known fault into real servers and count false answers: both totals must be 0"
 	@echo "make kills       kill a process that writes history 50 times and count lost records: must be 0"
 	@echo "make memory      run 60 nodes with too little memory and count hangs and false answers: must be 0"
+	@echo "make siege       attack a node with slow, silent, unread and endless connections, and measure a good client"
+	@echo "make fuzz        send 1,100,000 random requests and count crashes, hangs and wrong answers: must be 0"
+	@echo "make hostile     check endless, lying and broken servers with every kind of probe: judged within the deadline"
+	@echo "make chaos       kill, stop and reload a node, and change its clock and its disk: no false 200, nothing lost"
+	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        update the pinned dependencies"
 	@echo "make clean       remove everything that these targets made"
@@ -79,6 +84,21 @@ kills: setup
 
 memory: setup
 	$(BIN)/python -m tests.stress.memory_limits
+
+siege: setup
+	$(BIN)/python -m tests.stress.siege
+
+fuzz: setup
+	$(BIN)/python -m tests.stress.fuzz
+
+hostile: setup
+	$(BIN)/python -m tests.stress.hostile_backends
+
+chaos: setup
+	$(BIN)/python -m tests.stress.chaos
+
+soak: setup
+	$(BIN)/python -m tests.stress.soak
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -417,6 +417,7 @@ REJECTED = {
     b"GET /svc/node FTP/1.1\r\nHost: n\r\n\r\n": 400,
     b"hello\r\n\r\n": 400,
     b"GET /svc/node HTTP/1.1\r\nHost: n\r\nX Y: z\r\n\r\n": 400,
+    b"GET /svc/node HTTP/1.1\r\nHost: a b\r\nX Y: z\r\n\r\n": 400,
 }
 
 
@@ -440,6 +441,44 @@ def test_a_rejection_does_not_depend_on_segments(
                 assert client.read().code == (200 if before == DB else 405)
             assert error_code(client.read()) == code
             assert client.is_closed()
+
+
+def test_the_end_of_a_line_before_a_request_may_be_split(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(b"\r")
+        server.wait_for_reads()
+        assert client.request(b"\n" + DB).code == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"A" * 9000 + b" /svc/node HTTP/1.1\r\nHost: n\r\n\r\n", 414),
+        (request("/svc/node", "X:" + " " * 33_000 + "y"), 431),
+        (
+            request(
+                "/svc/node", "Transfer-Encoding: chunked", method="POST", body=b"1;" + b"e" * 600_000 + b"\r\na\r\n"
+            ),
+            413,
+        ),
+    ],
+    ids=["method", "spaces", "chunk extension"],
+)
+def test_a_size_limit_does_not_depend_on_segments(server: RunningServer, sent: bytes, code: int) -> None:
+    with server.connect() as client:
+        assert error_code(client.request(sent)) == code
+    with server.connect() as client:
+        with suppress(ConnectionError):
+            for start in range(0, len(sent), 5000):
+                client.send(sent[start : start + 5000])
+                server.wait_for_reads()
+        assert error_code(client.read()) == code
+
+
+def test_an_error_after_a_head_request_has_a_body(server: RunningServer) -> None:
+    with server.connect() as client:
+        assert client.request(request("/nothing", method="HEAD"), is_head=True).code == 404
+        assert error_code(client.request(b"\xff\r\n\r\n")) == 400
 
 
 # ---- malformed requests

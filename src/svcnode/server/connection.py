@@ -42,7 +42,8 @@ LARGE_BODY_BYTES = 16 * 1024  # is sent without copying it
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
-_ANY_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+_END_OF_LINES = re.compile(rb"\n\r?\n")
+_EMPTY_LINE = re.compile(rb"\r?\n")
 _EMPTY_LINES = re.compile(rb"(?:\r?\n)*")
 _UNLISTED = TimeoutList(0.0)
 
@@ -55,7 +56,6 @@ class Connection(asyncio.Protocol):
         "_final_response",
         "_handler_task",
         "_handshake",
-        "_head_tail",
         "_is_input_closed",
         "_is_queued",
         "_is_reading",
@@ -90,7 +90,6 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._unparsed = b""  # received; from `_parsed_to` on not yet parsed
         self._parsed_to = 0
-        self._head_tail = b""  # the last bytes of a head that is not complete
         self._is_queued = False  # in the backlog of the server
         self._unread_bytes = 0  # when the client was last seen reading
         self._handler_task: asyncio.Task[None] | None = None  # for a request to the application
@@ -300,7 +299,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _next_end(self) -> int | None:
-        """The end of the bytes to parse next: of at most one request, and beginning with a whole request line.
+        """The end of the bytes to parse next: whole lines of one head, or bytes of one body.
 
         So the response does not depend on how the bytes were divided into segments.
         """
@@ -308,7 +307,8 @@ class Connection(asyncio.Protocol):
         if parser is None or parser.is_between_requests:
             return self._end_of_new_head()
         if parser.is_receiving_head:
-            return self._end_of_head(self._head_tail)
+            empty_line = _EMPTY_LINE.match(self._unparsed, self._parsed_to)
+            return self._end_of_lines(parser.allowed_bytes) if empty_line is None else empty_line.end()
         missing_bytes = parser.missing_body_bytes
         end = len(self._unparsed)
         return end if missing_bytes is None else min(end, self._parsed_to + missing_bytes)
@@ -319,22 +319,25 @@ class Connection(asyncio.Protocol):
             self._can_use_cache = True
             return None
         data, start = self._unparsed, self._parsed_to
-        is_rejected_at_once = (
-            METHOD_CHAR.match(data, start) is None or len(data) - start > self._state.limits.request_line_bytes
-        )
-        if data.find(b"\n", start) < 0 and not is_rejected_at_once:
-            if self.timeout_list is self._state.idle:
-                self._state.receiving.add(self, self.active_at_s)
-            return None
-        return self._end_of_head(b"")
+        max_bytes = self._state.limits.request_line_bytes + len("\r")
+        is_empty_line = data[start:] == b"\r"  # its second half has not arrived
+        is_rejected_at_once = len(data) - start > max_bytes or not (is_empty_line or METHOD_CHAR.match(data, start))
+        if data.find(b"\n", start) >= 0:
+            return self._end_of_lines(len(data))
+        if is_rejected_at_once:
+            return len(data)
+        if self.timeout_list is self._state.idle:
+            self._state.receiving.add(self, self.active_at_s)
+        return None
 
-    def _end_of_head(self, tail: bytes) -> int:
-        """Or the end of the data; `tail` are the last bytes of the head that are parsed already."""
+    def _end_of_lines(self, allowed_bytes: int) -> int | None:
+        """The end of the head, or of its last whole line; the end of the data if it is larger than allowed."""
         data, start = self._unparsed, self._parsed_to
-        if tail and (found := _ANY_END_OF_HEAD.search(tail + data[start : start + len(_END_OF_HEAD)])) is not None:
-            return start + found.end() - len(tail)
-        found = _ANY_END_OF_HEAD.search(data, start)
-        return len(data) if found is None else found.end()
+        if (found := _END_OF_LINES.search(data, start)) is not None:
+            return found.end()
+        if (end := data.rfind(b"\n", start) + 1) > 0:
+            return end
+        return len(data) if len(data) - start > allowed_bytes else None
 
     def _parse(self, data: bytes) -> None:
         if self._parser is None:
@@ -343,7 +346,6 @@ class Connection(asyncio.Protocol):
         requests = parser.feed(data)
         self._pending.extend(requests)
         self._final_response = parser.error_response
-        self._head_tail = (self._head_tail + data)[-len(_END_OF_HEAD) + 1 :] if parser.is_receiving_head else b""
         if parser.is_done:
             self._close_input()
         else:

@@ -116,11 +116,24 @@ class RequestParser:
         self.error_response: Response | None = None  # set if a request is rejected
 
     def feed(self, data: bytes) -> list[ParsedRequest]:
-        """The requests that these bytes complete. Between requests, the data must begin with a whole request line."""
+        """The requests that these bytes complete.
+
+        Between requests, the data must begin with a whole request line. It must end with the head, or with a line of
+        the head: in the middle of a line, httptools calls `on_header` at different times.
+        """
         self._completed = []
         if self.is_between_requests and (error := self._request_line_error(data)) is not None:
             self.reject(error)
             return []
+        # The bytes beyond the limit are not parsed: the response must not depend on how the bytes arrive.
+        allowed_bytes = self.allowed_bytes
+        self._received_bytes += len(data)
+        self._feed_parser(data if len(data) <= allowed_bytes else data[:allowed_bytes])
+        if len(data) > allowed_bytes and self.is_mid_request:
+            self.reject(BODY_TOO_LARGE if self._head.is_complete else HEADERS_TOO_LARGE)
+        return self._completed
+
+    def _feed_parser(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -132,18 +145,25 @@ class RequestParser:
         except httptools.HttpParserError:
             if not self.is_done:  # bytes after "Connection: close" are ignored
                 self.reject(BAD_REQUEST)
-        if self.is_mid_request:
-            self._enforce_size_limits(len(data))
-        return self._completed
 
     def _request_line_error(self, data: bytes) -> Response | None:
-        line = _REQUEST_LINE.match(data)
-        if line is None:
-            is_too_long = len(data) > (limit := self._limits.request_line_bytes) and b"\n" not in data[: limit + 2]
-            return URI_TOO_LONG if is_too_long and METHOD_CHAR.match(data) else BAD_REQUEST
+        line, limit = _REQUEST_LINE.match(data), self._limits.request_line_bytes
         self._head = _RequestHead()
-        self._head.is_head_method = line[1] == b"HEAD"
+        self._head.is_head_method = data.startswith(b"HEAD ")
+        self._received_bytes = 0
+        if line is None:
+            is_too_long = b"\n" not in data[: limit + len("\r\n")] and len(data) > limit
+            return URI_TOO_LONG if is_too_long and METHOD_CHAR.match(data) else BAD_REQUEST
+        if len(line[0].rstrip()) > limit:
+            return URI_TOO_LONG
         return None if line[3] in _SUPPORTED_VERSIONS else VERSION_NOT_SUPPORTED
+
+    @property
+    def allowed_bytes(self) -> int:
+        """How many more bytes the request that is being received may have, whatever they are."""
+        limits = self._limits
+        body_bytes = _MAX_RAW_BYTES_PER_BODY_BYTE * limits.body_bytes if self._head.is_complete else 0
+        return limits.head_bytes + body_bytes - self._received_bytes
 
     @property
     def is_mid_request(self) -> bool:
@@ -174,15 +194,6 @@ class RequestParser:
         self.is_done = True
         self.error_response = response
 
-    def _enforce_size_limits(self, byte_count: int) -> None:
-        """Reject a request that takes more bytes than its head and body limits allow, whatever the bytes are."""
-        if not self._completed:  # otherwise some of these bytes belong to an earlier request
-            self._received_bytes += byte_count
-        head, limits = self._head, self._limits
-        body_bytes = _MAX_RAW_BYTES_PER_BODY_BYTE * limits.body_bytes if head.is_complete else 0
-        if self._received_bytes > limits.head_bytes + body_bytes:
-            self.reject(BODY_TOO_LARGE if head.is_complete else HEADERS_TOO_LARGE)
-
     def _response_to_unknown_method(self, data: bytes) -> Response:
         """By the request line alone: the headers may not be here yet."""
         line = _REQUEST_LINE.match(data)
@@ -205,7 +216,6 @@ class RequestParser:
         self.is_between_requests = False
         self._head = _RequestHead()
         self._body_bytes = 0
-        self._received_bytes = 0
 
     def on_url(self, part: bytes) -> None:
         head, method = self._head, self._parser.get_method()
