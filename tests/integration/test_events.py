@@ -217,7 +217,7 @@ def publishing(
     context: Any = type("Context", (), {"events": hub})
     listener = loopback_socket()
     address = Address(scheme="http", host="127.0.0.1", port=listener.getsockname()[1])
-    mount = Mount(OperatorApp(context, OperatorAuth(address, None)))
+    mount = Mount(OperatorApp(context, OperatorAuth(address, None, trusts_loopback=True)))
     with running_server(Node("validator-7", version="v1"), loop_name, listener=listener, mount=mount) as server:
         yield server, history, hub
 

@@ -238,9 +238,9 @@ def test_another_address_than_loopback_requires_the_token(tmp_path: Path) -> Non
         assert explain("--url", url.replace("//", f"//me:{TOKEN}@")).returncode == 0
 
 
-def test_without_trust_loopback_loopback_requires_the_token(tmp_path: Path) -> None:
+def test_with_a_token_loopback_requires_it(tmp_path: Path) -> None:
     server, port = 'operator_listen = ["unix:operator.sock", "127.0.0.1:{}"]', free_port()
-    more = f'[security]\noperator_token = "{TOKEN}"\ntrust_loopback = false\n'
+    more = f'[security]\noperator_token = "{TOKEN}"\n'
     with Agent(tmp_path, config=config(FIXED, server=server.format(port), more=more)) as agent:
         agent.wait_for_event("started")
         for url in (f"http://127.0.0.1:{port}", f"unix:{tmp_path}/operator.sock"):

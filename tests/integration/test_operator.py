@@ -45,9 +45,9 @@ UNKNOWN = [
 ]
 
 
-def config(listen: str = LOOPBACK, *, server: str = "", token: str | None = None, trust: bool = True) -> str:
+def config(listen: str = LOOPBACK, *, server: str = "", token: str | None = None, trust: bool | None = None) -> str:
     security = "" if token is None else f'operator_token = "{token}"\n'
-    security += "" if trust else "trust_loopback = false\n"
+    security += "" if trust is None else f"trust_loopback = {str(trust).lower()}\n"
     return f'[server]\nlisten = "{listen}"\n{server}\n[security]\n{security}{FIXED}'
 
 
@@ -78,10 +78,10 @@ def codes(port: int, paths: list[str], *headers: str, **options: Any) -> dict[st
 
 @pytest.fixture(scope="module")
 def with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """A node on loopback, on all addresses and on a Unix socket."""
+    """A node on loopback, which it trusts, on all addresses and on a Unix socket."""
     folder = tmp_path_factory.mktemp("with-token")
     listen = f"{LOOPBACK}, {EVERYWHERE}, unix:{folder}/a.sock"
-    with Agent(folder, config=config(listen, token=TOKEN)) as agent:
+    with Agent(folder, config=config(listen, token=TOKEN, trust=True)) as agent:
         yield agent
 
 
@@ -128,7 +128,7 @@ def test_on_loopback_another_host_header_needs_the_token(with_token: Agent, with
 
 
 @pytest.mark.parametrize("target", ["http://attacker.example/details", "http://localhost@attacker.example/details"])
-@pytest.mark.parametrize("method", ["GET", "BREW"])
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
 def test_on_loopback_the_host_in_an_absolute_target_decides(with_token: Agent, target: str, method: str) -> None:
     here, _ = ports(with_token)
     assert get(here, target, method=method).code == 401
@@ -190,7 +190,7 @@ def test_elsewhere_every_path_is_rejected_without_the_token(with_token: Agent) -
             assert [scheme.split()[0] for scheme in response.get_all("WWW-Authenticate")] == ["Basic", "Bearer"]
 
 
-@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS", "BREW"])
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
 def test_elsewhere_other_methods_need_the_token_too(with_token: Agent, method: str) -> None:
     _, everywhere = ports(with_token)
     for path in (*PATHS, "/static/page.js", "/details/none"):
@@ -199,6 +199,12 @@ def test_elsewhere_other_methods_need_the_token_too(with_token: Agent, method: s
         assert response.code == 401, path
     wanted = 200 if method == "HEAD" else 405
     assert get(everywhere, "/details", BEARER, method=method).code == wanted
+
+
+def test_elsewhere_a_method_that_http_does_not_know_is_answered_by_the_request_line(with_token: Agent) -> None:
+    _, everywhere = ports(with_token)
+    for headers in ((), (BEARER,)):
+        assert set(codes(everywhere, [*PATHS, "/details/none"], *headers, method="BREW").values()) == {405}
 
 
 @pytest.mark.parametrize("headers", [(BEARER, WRONG), (WRONG, BEARER), (BASIC, BEARER), (BEARER, BEARER)])
@@ -274,9 +280,10 @@ def test_operator_listen_moves_the_endpoints_to_their_own_listener(tmp_path: Pat
         assert not (tmp_path / "own.sock").exists()
 
 
-def test_without_trust_in_loopback_everything_but_the_interface_needs_the_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trust", [None, False])
+def test_with_a_token_everything_but_the_interface_needs_it(tmp_path: Path, trust: bool | None) -> None:
     listen = f"{LOOPBACK}, unix:{tmp_path}/a.sock"
-    with Agent(tmp_path, config=config(listen, token=TOKEN, trust=False)) as agent:
+    with Agent(tmp_path, config=config(listen, token=TOKEN, trust=trust)) as agent:
         (port,) = ports(agent)
         assert set(codes(port, [*PATHS, *FILE_PATHS, *UNKNOWN]).values()) == {401}
         assert get(port, "/details", WRONG).code == 401
@@ -294,7 +301,7 @@ def test_without_trust_in_loopback_everything_but_the_interface_needs_the_token(
 
 
 def test_a_reload_changes_the_trust_in_loopback(tmp_path: Path) -> None:
-    with Agent(tmp_path, config=config(token=TOKEN)) as agent:
+    with Agent(tmp_path, config=config()) as agent:
         (port,) = ports(agent)
         with connect(port) as client, connect(port) as reader:
 
@@ -304,10 +311,10 @@ def test_a_reload_changes_the_trust_in_loopback(tmp_path: Path) -> None:
             reader.send(request("/events", host="localhost"))
             assert reader.read(is_head=True).code == 200
             assert (code(), code(BEARER)) == (200, 200)
-            agent.reload(config(token=TOKEN, trust=False))
+            agent.reload(config(token=TOKEN))
             assert (code(), code(BEARER), code(WRONG)) == (401, 200, 401)
             assert reader.read_to_end().startswith(b"retry: ")
-            agent.reload(config(token=TOKEN))
+            agent.reload(config(token=TOKEN, trust=True))
             assert (code(), code(BEARER)) == (200, 200)
 
 
@@ -425,18 +432,34 @@ def test_through_a_proxy_with_a_header_the_token_is_required(tmp_path: Path) -> 
             assert becomes_true(lambda: b"retry" in reader.unread or not reader.receives_nothing())
 
 
-def test_a_proxy_without_a_header_looks_like_a_local_client(tmp_path: Path) -> None:
-    bare = "location / { proxy_pass http://127.0.0.1:8420; }"
-    with Agent(tmp_path, config=config(token=TOKEN)) as agent, nginx_in_front_of(agent, bare) as port:
+OWN_HOST = "location / { proxy_pass http://127.0.0.1:8420; }"
+PASSED_HOST = "location / { proxy_pass http://127.0.0.1:8420; proxy_set_header Host $host; }"
+
+
+def test_without_a_token_a_proxy_without_a_header_looks_like_a_local_client(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config()) as agent, nginx_in_front_of(agent, OWN_HOST) as port:
         assert get(port, "/details", host="node.example").code == 200
 
 
-def test_through_a_proxy_without_a_header_the_token_is_required_if_loopback_is_not_trusted(tmp_path: Path) -> None:
-    bare = "location / { proxy_pass http://127.0.0.1:8420; }"
-    with Agent(tmp_path, config=config(token=TOKEN, trust=False)) as agent, nginx_in_front_of(agent, bare) as port:
-        assert set(codes(port, ["/", "/details", "/metrics", "/events"], host="node.example").values()) == {401}
-        assert get(port, "/details", BEARER, host="node.example").code == 200
+@pytest.mark.parametrize("location", [OWN_HOST, PASSED_HOST], ids=["own host", "passed host"])
+def test_with_a_token_no_client_of_a_proxy_needs_no_token(tmp_path: Path, location: str) -> None:
+    with Agent(tmp_path, config=config(token=TOKEN)) as agent, nginx_in_front_of(agent, location) as port:
+        for host in ("node.example", "localhost", "127.0.0.1", f"localhost:{agent.port}"):
+            assert set(codes(port, ["/", "/details", "/metrics", "/events"], host=host).values()) == {401}
+            assert get(port, "/details", BEARER, host=host).code == 200
+            assert get(port, "/svc/node/health", host=host).code == 200
+
+
+def test_a_proxy_that_passes_the_host_on_is_logged_once_on_a_trusted_listener(tmp_path: Path) -> None:
+    with Agent(tmp_path, config=config()) as agent, nginx_in_front_of(agent, PASSED_HOST) as port:
+        assert get(agent.port, "/details", host=f"localhost:{agent.port}").code == 200
         assert get(port, "/svc/node/health", host="node.example").code == 200
+        assert not any("proxy_on_trusted_listener" in line for line in agent.lines)
+        assert get(port, "/details", host="node.example").code == 403
+        assert get(port, "/details", host="localhost").code == 200
+        agent.wait_for_event("proxy_on_trusted_listener")
+        assert agent.stop() == 0
+        assert sum("proxy_on_trusted_listener" in line for line in agent.lines) == 1
 
 
 def test_a_proxy_can_serve_the_page_below_another_path(tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ async def _get_history(context: Any, request: OperatorRequest) -> Response:
 def test_log_notes(snapshot: Snapshot) -> None:
     loopback, public = (Address(scheme="http", host=host, port=8420) for host in ("127.0.0.1", "0.0.0.0"))
     cases = {
-        "loopback": OperatorAuth(loopback, None),
+        "loopback": OperatorAuth(loopback, None, trusts_loopback=True),
         "loopback, not trusted": OperatorAuth(loopback, "token", trusts_loopback=False),
-        "public": OperatorAuth(public, "token"),
-        "public, no token": OperatorAuth(public, None),
+        "public": OperatorAuth(public, "token", trusts_loopback=False),
+        "public, no token": OperatorAuth(public, None, trusts_loopback=True),
     }
     snapshot("log", table([(name, f"operator page: URL{auth.log_suffix}") for name, auth in cases.items()]))
 

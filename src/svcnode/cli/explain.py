@@ -40,7 +40,7 @@ EXIT_UNKNOWN = 3
 _EPILOG = """\
 address and token:
   The address is --url, or the operator address in the configuration that svcnode
-  serve would use. A node on another machine, or with trust_loopback = false,
+  serve would use. A node on another machine, or with a configured operator_token,
   requires its operator token: --token, SVCNODE_SECURITY_OPERATOR_TOKEN, or,
   without --url, the token in the configuration.
 

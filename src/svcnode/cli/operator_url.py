@@ -69,7 +69,8 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
         text = f"{exc}; or give the address of the node with --url"
         raise ConfigError(text, key=exc.key, file=exc.file, line=exc.line) from exc
     address = _operator_address(table, source)
-    trusts_loopback = table.get("security", {}).get("trust_loopback", True)
+    security = table.get("security", {})
+    trusts_loopback = security.get("trust_loopback", "operator_token" not in security)
     if token is None and not (trusts_loopback and is_local_address(address)):
         token = _token_from_config(table, source)
     url = _from_address(address, token)
@@ -82,7 +83,7 @@ def _from_config(arguments: argparse.Namespace, token: str | None) -> OperatorUr
 
 
 def _operator_address(table: FileTable, source: Source) -> Address:
-    """The operator address; of several, one on this machine, since it usually requires no token."""
+    """The operator address; of several, one on this machine, which other addresses may not be reachable from."""
     server = table.get("server", {})
     if not server.get("operator", True):
         raise source.error(("server", "operator"), "is false, so this node serves no details")
@@ -104,7 +105,10 @@ def _token_from_config(table: FileTable, source: Source) -> str | None:
     if value is None:
         return None
     with source.error_context("security", "operator_token"):
-        return _check_token("operator_token", str(interpolate(value, os.environ)))
+        try:
+            return _check_token("operator_token", str(interpolate(value, os.environ)))
+        except InvalidValueError as exc:  # this user may not read the file, or does not have the variable
+            raise InvalidValueError(f"{exc}; or give the token with --token") from exc
 
 
 def _from_address(address: Address, token: str | None) -> OperatorUrl:

@@ -82,7 +82,7 @@ class OperatorSettings:
 
     listen: tuple[Address, ...] | None  # None: the addresses of the interface
     token: str | None = field(repr=False)  # None: loopback only
-    trusts_loopback: bool = True  # a request from loopback needs no token
+    trusts_loopback: bool  # a request from loopback needs no token
     listen_set_by: str | None = field(default=None, compare=False)
 
 
@@ -229,7 +229,7 @@ def _operator(
                 raise InvalidValueError(
                     f'"{prefix}" is a path of the operator pages; choose another, or set operator = false in [server]'
                 )
-    trusts_loopback = security.get("trust_loopback", True)
+    trusts_loopback = security.get("trust_loopback", token is None)
     if not trusts_loopback and token is None:
         raise source.error(
             ("security", "trust_loopback"),

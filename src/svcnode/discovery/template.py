@@ -46,8 +46,8 @@ _SECURITY = """\
 # By default no programs are run, and the operator page is served to this host only.
 [security]
 # allow_exec = true            # allow exec: probes to run programs
-# operator_token = "${OPERATOR_TOKEN}"  # serve the operator page to other hosts too, with this token
-# trust_loopback = false       # require the token on this host too, for example behind a reverse proxy
+# operator_token = "${OPERATOR_TOKEN}"  # serve the operator page to other hosts too; every request needs this token
+# trust_loopback = true        # requests of this host need no token; not behind a reverse proxy
 """
 _NOTHING_FOUND = """\
 # No known service was found on this host. Without services, the node probes its own store.

@@ -8,6 +8,7 @@ without such requests loads none of them. A handler is `async (context, request,
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from svcnode.operator.context import OperatorContext
 
     RouteHandler = Callable[[OperatorContext, OperatorRequest, str], Awaitable[Response | StreamingResponse]]
+
+log = logging.getLogger("svcnode.operator")
 
 ROUTES = {
     "/": "page:page",
@@ -50,16 +53,33 @@ class OperatorApp:
     def __init__(self, context: OperatorContext, auth: OperatorAuth) -> None:
         self._context = context
         self.auth = auth
+        self._has_logged_proxy = False
 
     def matches(self, path: bytes) -> bool:
         segments = split_path(path)
         return len(segments) > 1 and not segments[0] and segments[1] in _FIRST_SEGMENTS
 
     def rejection(self, request: OperatorRequest) -> Response | None:
+        if self.auth.is_open and not self._has_logged_proxy:
+            self._log_proxy(request)
         rejection = self.auth.rejection(request.headers)
         if rejection is None and request.method not in METHODS:
             rejection = METHOD_NOT_ALLOWED
         return rejection and _with_same_origin_policy(rejection)
+
+    def _log_proxy(self, request: OperatorRequest) -> None:
+        """Once: a proxy in front of a trusted listener may open it to every client that sends `Host: localhost`."""
+        sign = self.auth.proxy_sign(request.headers)
+        if sign is None:
+            return
+        self._has_logged_proxy = True
+        log.warning(
+            "operator page on %s: a request seems to come through a proxy (%s). Clients of a proxy that passes Host on "
+            "can read the page without a token; set operator_token in [security], or forward only the interface",
+            self.auth.address,
+            sign,
+            extra={"event": "proxy_on_trusted_listener", "sign": sign},
+        )
 
     async def handle(self, request: OperatorRequest) -> Response | StreamingResponse:
         match = _match_route(request.path)

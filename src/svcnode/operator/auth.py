@@ -1,9 +1,10 @@
 """Access control of the operator endpoints.
 
-Requests over loopback and Unix sockets need no token: a local user can read more than these endpoints show. Every
-other request needs the operator token. Three kinds of requests reach a loopback listener from elsewhere and need the
-token too: those with a proxy header; those whose Host is not this machine (DNS rebinding); and those that a browser
-marks as cross-site. A proxy that adds no header cannot be detected: behind one, set trust_loopback = false.
+If a token is configured, every request needs it. If not, or with trust_loopback = true, requests over loopback and
+Unix sockets need none: a local user can read more than these endpoints show. Three kinds of requests reach a trusted
+listener from elsewhere and need the token all the same: those with a proxy header; those whose Host is not this machine
+(DNS rebinding); and those that a browser marks as cross-site. A proxy that adds no header and sets a local Host, or
+passes one on that its client sends, cannot be detected. Requests of its other clients show it; that is logged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ TOKEN_NOT_CONFIGURED = error_response(
 )
 
 # A host name or an IPv6 address in brackets, with an optional port.
-_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[^\[\]:@/\\\s]*))(?::[0-9]*)?", re.ASCII)
+_HOST = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[^\[\]:@/\\\s]*))(?::(?P<port>[0-9]{0,5}))?", re.ASCII
+)
+_DEFAULT_PORTS: dict[str, int] = {"http": 80, "https": 443}
 _SAME_SITE_VALUES = (b"none", b"same-origin")  # address bar or bookmark; our own page
 
 
@@ -46,7 +50,7 @@ class OperatorAuth:
 
     address: Address
     token: str | None = field(repr=False)
-    trusts_loopback: bool = True
+    trusts_loopback: bool
 
     def rejection(self, headers: Mapping[bytes, bytes]) -> Response | None:
         if self._is_trusted_local(headers):
@@ -69,6 +73,21 @@ class OperatorAuth:
         if self.token is None:
             return " (disabled: set operator_token in [security], or operator = false in [server])"
         return " (token required)"
+
+    def proxy_sign(self, headers: Mapping[bytes, bytes]) -> str | None:
+        """What suggests that the request came through a proxy: a header, or a Host that is not this listener."""
+        for name in sorted(PROXY_HEADERS.intersection(headers)):
+            return f"header {name.decode()}"
+        text = headers.get(b"host", b"").decode("latin-1").strip()
+        return None if not text or self._is_own_host(text) else "header host is not the address of the listener"
+
+    def _is_own_host(self, text: str) -> bool:
+        """A client that connects to the listener itself sends the listener's port, unless it is the default one."""
+        match = _HOST.fullmatch(text)
+        if match is None or not is_loopback(match["ipv6"] or match["name"] or ""):
+            return False
+        default_port = _DEFAULT_PORTS.get(self.address.scheme)
+        return default_port is None or int(match["port"] or default_port) == self.address.port
 
     def _is_trusted_local(self, headers: Mapping[bytes, bytes]) -> bool:
         if not self.is_open or not PROXY_HEADERS.isdisjoint(headers):

@@ -174,9 +174,10 @@ def test_the_token_of_the_configuration_is_not_sent_to_another_address(tmp_path:
     assert url_from(config, tmp_path, "--url", "node:1").authorization == ""
 
 
+@pytest.mark.parametrize("trust", ["", "trust_loopback = false\n"])
 @pytest.mark.parametrize("listen", ["127.0.0.1:9000", "[::1]:9000", "unix:/run/node.sock"])
-def test_without_trust_in_loopback_the_token_is_sent_to_loopback(listen: str, tmp_path: Path) -> None:
-    config = f'[server]\nlisten = "{listen}"\n[security]\ntrust_loopback = false\noperator_token = '
+def test_a_configured_token_is_sent_to_loopback(listen: str, trust: str, tmp_path: Path) -> None:
+    config = f'[server]\nlisten = "{listen}"\n[security]\n{trust}operator_token = '
     assert url_from(f'{config}"{TOKEN}"', tmp_path).authorization == f"Bearer {TOKEN}"
     # The option is enough if this user may not read the token file of the configuration.
     unreadable = f'{config}{{ file = "/no/such" }}'
@@ -184,6 +185,7 @@ def test_without_trust_in_loopback_the_token_is_sent_to_loopback(listen: str, tm
     with pytest.raises(ConfigError, match="/no/such") as caught:
         url_from(unreadable, tmp_path)
     assert caught.value.key == "security.operator_token"
+    assert "--token" in str(caught.value)
 
 
 def test_a_loopback_address_is_preferred_even_if_it_requires_the_token(tmp_path: Path) -> None:
@@ -192,7 +194,8 @@ def test_a_loopback_address_is_preferred_even_if_it_requires_the_token(tmp_path:
 
 
 def test_a_token_that_is_not_needed_is_not_read(tmp_path: Path) -> None:
-    assert url_from('[security]\noperator_token = { file = "/no/such" }', tmp_path).authorization == ""
+    config = '[security]\noperator_token = { file = "/no/such" }\ntrust_loopback = true'
+    assert url_from(config, tmp_path).authorization == ""
 
 
 def test_a_user_and_password_in_the_url_are_sent() -> None:

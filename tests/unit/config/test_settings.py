@@ -79,7 +79,7 @@ def test_by_default_the_node_probes_its_own_store_and_listens_on_loopback() -> N
     assert defaults.prefixes == ("/svc",)
     assert defaults.drain_s is None
     assert defaults.tls is None
-    assert defaults.operator == OperatorSettings(listen=None, token=None)
+    assert defaults.operator == OperatorSettings(listen=None, token=None, trusts_loopback=True)
     assert defaults.history == HistorySettings(
         path=store.parent / "nodes" / node_folder_name(socket.gethostname()) / "history.db",
         max_age_s=400 * 86_400.0,
@@ -486,7 +486,7 @@ def operator_of(settings: Settings) -> OperatorSettings:
 
 def test_by_default_the_operator_surface_is_at_the_addresses_of_the_interface(file: Path) -> None:
     loads = loaded(file, '[server]\nlisten = ["127.0.0.1:1", "unix:/a"]\n')
-    assert loads.operator == OperatorSettings(listen=None, token=None)
+    assert loads.operator == OperatorSettings(listen=None, token=None, trusts_loopback=True)
     assert loads.all_listen_addresses == loads.listen
 
 
@@ -556,11 +556,17 @@ def test_a_token_of_sixteen_characters_is_accepted() -> None:
     assert operator_of(load(None, {"SVCNODE_SECURITY_OPERATOR_TOKEN": "-._~+/=xXyY01234"})).token == "-._~+/=xXyY01234"
 
 
-@pytest.mark.parametrize(("given_text", "trusts_loopback"), [("", True), ("true", True), ("false", False)])
-def test_loopback_is_trusted_by_default(given_text: str, trusts_loopback: bool, file: Path) -> None:
+@pytest.mark.parametrize(("given_text", "trusts_loopback"), [("", False), ("true", True), ("false", False)])
+def test_with_a_token_loopback_is_trusted_only_if_configured(
+    given_text: str, trusts_loopback: bool, file: Path
+) -> None:
     trust = f"trust_loopback = {given_text}\n" if given_text else ""
     loads = loaded(file, f'[security]\noperator_token = "{TOKEN}"\n{trust}')
     assert operator_of(loads).trusts_loopback is trusts_loopback
+
+
+def test_without_a_token_loopback_is_trusted(file: Path) -> None:
+    assert operator_of(loaded(file, "")).trusts_loopback
 
 
 def test_without_trust_in_loopback_a_token_is_required(file: Path) -> None:

@@ -36,7 +36,7 @@ def rejection(address: Address, token: str | None = TOKEN, **headers: str | byte
         name.replace("_", "-").encode(): text if isinstance(text, bytes) else text.encode()
         for name, text in given.items()
     }
-    return OperatorAuth(address, token).rejection(as_bytes)
+    return OperatorAuth(address, token, trusts_loopback=True).rejection(as_bytes)
 
 
 def basic(text: str | bytes) -> str:
@@ -48,7 +48,7 @@ def basic(text: str | bytes) -> str:
 
 @pytest.mark.parametrize("text", LOOPBACK)
 @pytest.mark.parametrize("token", [None, TOKEN])
-def test_on_loopback_no_token_is_needed(text: str, token: str | None) -> None:
+def test_on_trusted_loopback_no_token_is_needed(text: str, token: str | None) -> None:
     assert rejection(listener(text), token) is None
 
 
@@ -89,7 +89,7 @@ def test_a_loopback_host_header_counts_as_local(host: str) -> None:
 
 @pytest.mark.parametrize("address", [HERE, UNIX], ids=str)
 def test_a_request_without_host_counts_as_local(address: Address) -> None:
-    assert OperatorAuth(address, TOKEN).rejection({}) is None
+    assert OperatorAuth(address, TOKEN, trusts_loopback=True).rejection({}) is None
     assert rejection(address, host="") is None
 
 
@@ -194,6 +194,40 @@ def test_a_request_with_a_proxy_header_needs_the_token(address: Address, header:
     assert rejection(address, **headers, authorization=f"Bearer {TOKEN}") is None
 
 
+# ---- signs of a proxy
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8420", "localhost:8420", "[::1]:8420", ""])
+def test_a_request_to_the_listener_itself_has_no_sign_of_a_proxy(host: str) -> None:
+    assert OperatorAuth(HERE, None, trusts_loopback=True).proxy_sign({b"host": host.encode()}) is None
+
+
+@pytest.mark.parametrize(
+    ("listener", "host"),
+    [
+        (Address(scheme="http", host="::1", port=80), b"[::1]"),
+        (Address(scheme="https", host="::1", port=443), b"[::1]"),
+        (UNIX, b"localhost"),
+        (UNIX, b"localhost:1"),
+    ],
+)
+def test_the_default_port_may_be_missing_and_a_unix_socket_has_none(listener: Address, host: bytes) -> None:
+    assert OperatorAuth(listener, None, trusts_loopback=True).proxy_sign({b"host": host}) is None
+
+
+@pytest.mark.parametrize(
+    "host", [b"localhost", b"localhost:80", b"node.example:8420", b"\xff", b"localhost:" + b"9" * 5000]
+)
+def test_a_host_that_is_not_the_listener_is_a_sign_of_a_proxy(host: bytes) -> None:
+    assert OperatorAuth(HERE, None, trusts_loopback=True).proxy_sign({b"host": host}) is not None
+
+
+@pytest.mark.parametrize("header", sorted(PROXY_HEADERS))
+def test_a_proxy_header_is_a_sign_of_a_proxy(header: bytes) -> None:
+    sign = OperatorAuth(UNIX, None, trusts_loopback=True).proxy_sign({b"host": b"localhost", header: b"secret"})
+    assert sign == f"header {header.decode()}"
+
+
 def test_the_server_retains_the_headers_that_decide() -> None:
     assert PROXY_HEADERS | FETCH_METADATA_HEADERS | {b"authorization", b"host"} <= RETAINED_HEADERS
 
@@ -283,7 +317,7 @@ def test_a_rejection_is_not_cached(response: Response) -> None:
 
 
 def test_the_token_is_not_in_the_repr() -> None:
-    assert TOKEN not in repr(OperatorAuth(ELSEWHERE, TOKEN))
+    assert TOKEN not in repr(OperatorAuth(ELSEWHERE, TOKEN, trusts_loopback=True))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +325,7 @@ def test_the_token_is_not_in_the_repr() -> None:
     [(HERE, None, True), (UNIX, TOKEN, True), (ELSEWHERE, TOKEN, False), (ELSEWHERE, None, False)],
 )
 def test_the_log_has_a_note_where_the_page_is_not_open(address: Address, token: str | None, is_open: bool) -> None:
-    auth = OperatorAuth(address, token)
+    auth = OperatorAuth(address, token, trusts_loopback=True)
     assert auth.is_open is is_open
     assert (auth.log_suffix == "") is is_open
 

@@ -272,7 +272,8 @@ def test_at_the_limit_a_request_is_rejected_at_once() -> None:
         context = FakeContext()
         context.history.is_readable.clear()
         app = OperatorApp(
-            cast("OperatorContext", context), OperatorAuth(Address(scheme="http", host="127.0.0.1", port=8420), None)
+            cast("OperatorContext", context),
+            OperatorAuth(Address(scheme="http", host="127.0.0.1", port=8420), None, trusts_loopback=True),
         )
         await app.handle(OperatorRequest("GET", b"/history", b"id=db&resolution=none"))  # loads the handler
         for number in range(MAX_IN_FLIGHT):

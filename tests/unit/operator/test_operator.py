@@ -43,7 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def app(address: Address = HERE, token: str | None = None) -> OperatorApp:
-    return OperatorApp(CONTEXT, OperatorAuth(address, token))
+    return OperatorApp(CONTEXT, OperatorAuth(address, token, trusts_loopback=True))
 
 
 def same_origin(response: Response) -> Response:
