@@ -72,8 +72,12 @@ class Agent:
         on_terminal: bool = False,
         terminal: str | None = None,
         under_nohup: bool = False,
+        prefix: Sequence[str] = (),
     ) -> None:
-        """`on_terminal`: its stderr is a terminal. `terminal`: the device of its controlling terminal."""
+        """`on_terminal`: its stderr is a terminal. `terminal`: the device of its controlling terminal.
+
+        `prefix`: a command that runs it, such as prlimit.
+        """
         self.config_file = folder / "svcnode.toml"
         if config is not None:
             self.config_file.write_text(config)
@@ -84,7 +88,7 @@ class Agent:
         self._may_read.set()
         self._stderr, child_stderr = pty.openpty() if on_terminal else os.pipe()
         self.process = subprocess.Popen(
-            [*_shell_prefix(terminal, under_nohup), *_COMMAND, "serve", *arguments],
+            [*_shell_prefix(terminal, under_nohup), *prefix, *_COMMAND, "serve", *arguments],
             start_new_session=terminal is not None,
             cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": str(folder), **(environ or {})},
