@@ -66,7 +66,7 @@ class Attack:
         if self._opened == self.connections:
             print("ready", flush=True)
 
-    async def run(self, client: Callable[[Self], Awaitable[None]]) -> None:
+    async def run(self, client: Callable[[Self], Awaitable[None]], opened_per_s: int) -> None:
         """Run all clients without end. A client that is disconnected begins again."""
 
         async def repeat() -> None:
@@ -78,8 +78,8 @@ class Attack:
         async with asyncio.TaskGroup() as group:
             for number in range(self.connections):
                 group.create_task(repeat())
-                if number % 100 == 99:
-                    await asyncio.sleep(0.02)  # the queue of the listener is bounded
+                if number % (opened_per_s // 50) == 0:
+                    await asyncio.sleep(0.02)
 
     async def churn(self, per_s: float, sent: bytes) -> None:
         """Beside the others: connections that end soon."""
@@ -178,6 +178,7 @@ async def abandon_handshake(attack: Attack) -> None:
 class Load:
     client: Callable[[Attack], Awaitable[None]]
     connections: int
+    opened_per_s: int = 5000
     churn_per_s: float = 0.0
     churn_sent: bytes = b""
     services: int = 3
@@ -197,7 +198,9 @@ LOADS = {
     "1,000 abandoned TLS handshakes and 50 new a second": Load(
         client=abandon_handshake, connections=1000, churn_per_s=50, churn_sent=CLIENT_HELLO, tls=True
     ),
-    "300 connections, 256 descriptors": Load(client=stay_idle, connections=300, churn_per_s=20, open_files=256),
+    "300 connections, 256 descriptors": Load(
+        client=stay_idle, connections=300, opened_per_s=100, churn_per_s=20, open_files=256
+    ),
     "100 unread lists of 20,000 services": Load(client=read_nothing, connections=100, services=20_000),
 }
 
@@ -205,21 +208,24 @@ LOADS = {
 async def run_attack(load: Load, port: int, connections: int) -> None:
     attack = Attack(port, connections)
     async with asyncio.TaskGroup() as group:
-        group.create_task(attack.run(load.client))
+        group.create_task(attack.run(load.client, load.opened_per_s))
         if load.churn_per_s:
             group.create_task(attack.churn(load.churn_per_s, load.churn_sent))
 
 
 @contextmanager
-def attacking(name: str, port: int, connections: int) -> Iterator[None]:
+def attacking(name: str, port: int, connections: int) -> Iterator[Callable[[], bool]]:
+    """Yields whether all connections are open."""
     arguments = ["--attack", name, "--port", str(port), "--connections", str(connections)]
     with subprocess.Popen(
         [sys.executable, "-m", "tests.stress.siege", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", "the attack did not start"
-            yield
+            reading = threading.Thread(target=process.stdout.readline)
+            reading.start()
+            yield lambda: not reading.is_alive()
+            assert process.poll() is None, "the attack ended"
         finally:
             process.kill()
 
@@ -355,11 +361,13 @@ def run_load(folder: Path, name: str, *, scale: float, measure_s: float, settle_
             client.measure(measure_s / 4)  # warm up
             before_bytes = memory_bytes(pid, "VmRSS")
             idle = client.measure(measure_s)
-            with attacking(name, port, max(2, round(load.connections * scale))):
-                settling = client.measure(settle_s)
+            with attacking(name, port, max(2, round(load.connections * scale))) as is_ready:
+                errors = []
+                while not is_ready():
+                    errors += client.measure(0.1).errors
+                errors += client.measure(settle_s).errors
                 attacked = client.measure(measure_s)
-            after = client.measure(settle_s)
-            attacked.errors += settling.errors + after.errors
+            attacked.errors += errors + client.measure(settle_s).errors
         finally:
             client.close()
         return SiegeResult(
