@@ -30,6 +30,14 @@ def _select_clock() -> Callable[[], float]:
 monotonic_s = _select_clock()
 
 
+def next_tick_s(now_s: float, interval_s: float = 1.0) -> float:
+    """The next multiple of the interval: all periodic work of an event loop is due at the same times.
+
+    So an idle process wakes up once for all of it. A timer may fire a little early, which is not the next tick.
+    """
+    return (math.floor(now_s / interval_s + 0.05) + 1) * interval_s
+
+
 class WallTimes:
     """Converts times of a monotonic clock to wall-clock times, in whole milliseconds.
 

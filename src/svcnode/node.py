@@ -307,7 +307,7 @@ class Node:
         return self._wall_times.wall_s(at_s)
 
     def expire_stale(self) -> None:
-        """Expire every state whose evidence is too old. Every read does this; the scheduler does it twice a second."""
+        """Expire every state whose evidence is too old. Every read does this; the scheduler does it once a second."""
         if self._clock() < self.next_expiry_at_s:
             return
         with self._lock:

@@ -14,7 +14,7 @@ import pytest
 from svcnode.api.app import Mount, OperatorRequest, StreamingResponse
 from svcnode.api.spec import INTERNAL_ERROR, METHOD_NOT_ALLOWED, Response, error_response, make_response
 from svcnode.server import connection as connection_module
-from svcnode.server import server as server_module
+from svcnode.server import state as state_module
 from svcnode.server.connection import Connection
 from tests.support.http_server import (
     LONG_LIMITS,
@@ -122,7 +122,7 @@ _STREAM_HEAD = Response(200, headers=(("Content-Type", "text/plain"),))
 
 @pytest.fixture(autouse=True)
 def _fast_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "TICK_S", 0.02)
+    monkeypatch.setattr(state_module, "TICK_S", 0.02)
 
 
 @pytest.fixture

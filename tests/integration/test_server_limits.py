@@ -16,7 +16,7 @@ import pytest
 
 from svcnode import Node
 from svcnode.api.app import Mount
-from svcnode.server import server as server_module
+from svcnode.server import state as state_module
 from svcnode.server.connection import Connection
 from tests.support.http_server import (
     LONG_LIMITS,
@@ -46,7 +46,7 @@ SHORT_S = 0.12  # a limit that a test waits for
 
 @pytest.fixture(autouse=True)
 def _fast_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "TICK_S", 0.02)
+    monkeypatch.setattr(state_module, "TICK_S", 0.02)
 
 
 @pytest.fixture
@@ -411,10 +411,23 @@ def test_a_full_server_closes_connections_that_never_sent_anything_first(serve: 
     with serve(connections=4) as server:
         polite = server.connect()
         assert polite.request(DB).code == 200
-        strangers = [server.connect() for _ in range(20)]
+        others = [server.connect() for _ in range(20)]
         assert becomes_true(lambda: server.count() == 4)
         assert polite.request(DB).code == 200
-        for client in (polite, *strangers):
+        for client in (polite, *others):
+            client.sock.close()
+
+
+def test_a_full_server_lets_a_new_client_send_its_request(serve: Serve) -> None:
+    with serve(connections=8) as server:
+        idle = [server.connect() for _ in range(8)]
+        for client in idle:
+            assert client.request(DB).code == 200
+        new = [server.connect() for _ in range(3)]
+        assert becomes_true(lambda: len(server.state.silent) == 3)
+        assert [client.request(DB).code for client in new] == [200] * 3
+        assert all(client.is_closed() for client in idle[:3])
+        for client in (*idle, *new):
             client.sock.close()
 
 
@@ -667,7 +680,7 @@ def test_shutdown_leaves_no_task_timer_or_socket(server: RunningServer) -> None:
 
     assert asyncio.run_coroutine_threadsafe(close(), server.loop).result(WAIT_TIMEOUT_S) == 0
     assert server.tasks() == set()
-    assert server.call(server.server._next_tick.cancelled)
+    assert server.state._next_tick is None
     for client in clients:
         client.read_to_end()
         client.sock.close()

@@ -15,6 +15,7 @@ import pytest
 
 from svcnode import Node
 from svcnode.server import server as server_module
+from svcnode.server import state as state_module
 from svcnode.server.sockets import tls_context
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.http_server import (
@@ -43,7 +44,7 @@ LIST = request("/svc/node/services")
 
 @pytest.fixture(autouse=True)
 def _fast_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "TICK_S", 0.02)
+    monkeypatch.setattr(state_module, "TICK_S", 0.02)
 
 
 @pytest.fixture(scope="module")

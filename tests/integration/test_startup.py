@@ -1,9 +1,11 @@
-"""The modules that a start loads."""
+"""The modules that a start loads, and what an idle node does."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,8 @@ import pytest
 
 from svcnode import cli, probes
 from svcnode.cli import COMMANDS, Command
-from tests.support.processes import run_command
+from tests.support.backends import Backend, sending
+from tests.support.processes import Agent, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -252,3 +255,26 @@ def test_every_command_module_is_in_the_table() -> None:
     shared = {"__init__", "_args", "_node_args", "operator_url", "output"}
     files = {file.stem for file in Path(cli.__path__[0]).glob("*.py")}
     assert {command.module.removeprefix("svcnode.cli.") for command in COMMANDS} == files - shared
+
+
+# ---- idle
+
+MAX_WAKE_UPS_PER_S = 8.0  # `make bench` has the bar; each timer of its own would need more than this
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts wake-ups in /proc")
+def test_an_idle_node_rarely_wakes_up(tmp_path: Path) -> None:
+    with Backend(sending(b"hello")) as backend:
+        services = "".join(f'[[services]]\nid = "s{n}"\nprobe = "tcp://{backend.address}"\n' for n in range(10))
+        with Agent(tmp_path, config=f'[server]\nlisten = "127.0.0.1:0"\n{services}') as agent:
+            agent.wait_until(lambda: agent.health() == 200)
+            before, before_s = wake_ups(agent.process.pid), time.monotonic()
+            time.sleep(5.0)
+            per_s = (wake_ups(agent.process.pid) - before) / (time.monotonic() - before_s)
+    assert per_s <= MAX_WAKE_UPS_PER_S
+
+
+def wake_ups(pid: int) -> int:
+    """How often the threads of the process have waited so far."""
+    statuses = [status.read_text() for status in Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[0]) for text in statuses)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from svcnode.clock import MAX_OFFSETS, WallTimes
+from svcnode.clock import MAX_OFFSETS, WallTimes, next_tick_s
 from svcnode.core.units import iso_time
 from tests.support.virtual_time import VirtualClock
 
@@ -91,3 +91,15 @@ def test_the_same_time_has_the_same_text_after_it_was_stored_in_microseconds(clo
         texts.append(iso_time(wall_s))
         assert texts[-1] == iso_time(round(wall_s * 1e6) / 1e6)
     assert all(one <= other for one, other in pairwise(texts))
+
+
+@pytest.mark.parametrize(
+    ("now_s", "tick_s"), [(0.0, 1.0), (0.5, 1.0), (0.9, 1.0), (1.0, 2.0), (1.001, 2.0), (7e6 + 0.25, 7e6 + 1)]
+)
+def test_ticks_are_at_whole_seconds(now_s: float, tick_s: float) -> None:
+    assert next_tick_s(now_s) == tick_s
+
+
+def test_a_timer_that_fires_early_does_not_fire_twice() -> None:
+    assert next_tick_s(0.999) == 2.0
+    assert next_tick_s(0.0999, 0.1) == pytest.approx(0.2)

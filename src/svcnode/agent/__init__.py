@@ -28,7 +28,7 @@ from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
 from svcnode.notify.model import DeliveryStats
-from svcnode.operator.context import OperatorContext, ProcessStats, measure_loop_lag
+from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits
@@ -164,12 +164,10 @@ class Agent:
             self._node.started()
             self._log_started()
             reload_task = asyncio.create_task(self._reload_on_request(), name="reload")
-            lag_task = asyncio.create_task(measure_loop_lag(self._process_stats), name="loop lag")
-            for task in (reload_task, lag_task):
-                task.add_done_callback(log_failure)
-            await self._signals.stop_requested.wait()
+            reload_task.add_done_callback(log_failure)
+            with LoopLagMeter(self._process_stats).running():
+                await self._signals.stop_requested.wait()
             reload_task.cancel()
-            lag_task.cancel()
             return await self._shutdown()
 
     def _log_started(self) -> None:

@@ -19,6 +19,7 @@ import select
 import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from svcnode.net.threads import start_thread
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 # In ticks of the watchdog's own thread: they do not pass while the process is stopped or the machine sleeps.
+QUIET_TICKS = 5  # between two pings of a loop that answers: an idle process should rarely wake up
 LOOP_TICKS = 30
 LATE_TICKS = 2  # from then on the watchdog tests whether there is memory
 START_TICKS = 5  # how long the loop may wait for a new thread to start
 STOP_TICKS = 30  # in addition to the drain
-LOOP_CPU_S = 30.0  # processor time of all threads without a tick of the loop
+LOOP_CPU_S = 30.0  # processor time of all threads without an answer of the loop
 RESERVE_BYTES = 1024**2
 
 STDERR = 2
@@ -58,7 +60,7 @@ class Watchdog:
         self._tick_s = tick_s
         self._reserve = bytearray(RESERVE_BYTES)  # freed at the first MemoryError, for the code that ends the process
         self._closed = threading.Event()
-        self._has_loop_run = True
+        self._has_answered = True
         self._stop_ticks: int | None = None  # until the node must have stopped
         self._log_handler = _MemoryErrorHandler(self._on_memory_error)
 
@@ -73,7 +75,7 @@ class Watchdog:
         self._hooks = sys.unraisablehook, threading.excepthook
         sys.unraisablehook, threading.excepthook = self._on_unraisable, self._on_thread_error
         logging.getLogger().addHandler(self._log_handler)
-        self._beat()
+        self._answer_ping()
         start_thread(threading.Thread(target=self._run, name="svcnode watchdog", daemon=True))
 
     def expect_stop(self, drain_s: float) -> None:
@@ -82,7 +84,6 @@ class Watchdog:
 
     def close(self) -> None:
         self._closed.set()
-        self._timer.cancel()
         signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.unregister(signal.SIGPROF)
         sys.unraisablehook, threading.excepthook = self._hooks
@@ -97,10 +98,12 @@ class Watchdog:
             self._on_memory_error()
 
     def _watch(self) -> None:
-        missed_ticks = 0
-        while not self._closed.wait(self._tick_s):
-            missed_ticks = 0 if self._has_loop_run else missed_ticks + 1
-            self._has_loop_run = False
+        missed_ticks, ticks = 0, QUIET_TICKS
+        while not self._closed.wait(ticks * self._tick_s):
+            missed_ticks = 0 if self._has_answered else missed_ticks + ticks
+            if self._has_answered:
+                self._ping_loop()
+            ticks = 1 if missed_ticks or self._stop_ticks is not None else QUIET_TICKS
             if missed_ticks >= LATE_TICKS:
                 bytearray(RESERVE_BYTES)
             if missed_ticks >= START_TICKS and self._is_loop_starting_thread():
@@ -119,12 +122,16 @@ class Watchdog:
             frame = frame.f_back
         return frame is not None
 
+    def _ping_loop(self) -> None:
+        self._has_answered = False
+        with suppress(RuntimeError):  # the loop is closed: the process ends, or the watchdog ends it
+            self._loop.call_soon_threadsafe(self._answer_ping)
+
     # ---- the event loop
 
-    def _beat(self) -> None:
-        self._has_loop_run = True
+    def _answer_ping(self) -> None:
+        self._has_answered = True
         signal.setitimer(signal.ITIMER_PROF, LOOP_CPU_S)
-        self._timer = self._loop.call_later(self._tick_s, self._beat)
 
     # ---- errors that nothing has handled
 

@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from svcnode.clock import WallTimes
+from svcnode.clock import WallTimes, next_tick_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import ChangeKind, Outcome
@@ -357,7 +357,7 @@ class History:
             self._loop.call_soon(self._publish_some)
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._timer = self._loop.call_at(next_tick_s(self._loop.time(), TICK_S), self._tick)
         with self._aggregator_lock:
             self._aggregator.tick(self._wall_clock())
         self._close_minute()

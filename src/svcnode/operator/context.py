@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from svcnode.clock import monotonic_s
+from svcnode.clock import monotonic_s, next_tick_s
 from svcnode.operator.single_flight import SingleFlight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from svcnode.history import History
     from svcnode.node import Node
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from svcnode.stats import CheckStats
 
 CLOCK_STEP_S = 2.0  # smaller differences between the clocks have other causes, such as a leap second
-LAG_SAMPLE_INTERVAL_S = 0.1
+LAG_SAMPLE_INTERVAL_S = 1.0
 LAG_WINDOW_S = 60.0
 
 
@@ -68,19 +69,36 @@ class OperatorContext:
     history_single_flight: SingleFlight = field(default_factory=SingleFlight)
 
 
-async def measure_loop_lag(process_stats: ProcessStats, clock: Callable[[], float] = monotonic) -> None:
-    """Measure how late the event loop wakes up, until cancelled.
+class LoopLagMeter:
+    """Measures how late the event loop wakes up, once a second.
 
-    The maximum covers the current window and the one before it, so a scrape once a minute misses no delay.
+    The maximum covers the current window and the one before it, so a scrape once a minute misses no measured delay.
     """
-    previous_max_s = max_s = 0.0
-    window_ends_at_s = clock() + LAG_WINDOW_S
-    while True:
-        due_at_s = clock() + LAG_SAMPLE_INTERVAL_S
-        await asyncio.sleep(LAG_SAMPLE_INTERVAL_S)
-        now_s = clock()
-        max_s = max(max_s, now_s - due_at_s)
-        process_stats.loop_lag_s = max(previous_max_s, max_s)
-        if now_s >= window_ends_at_s:
-            previous_max_s, max_s = max_s, 0.0
-            window_ends_at_s = now_s + LAG_WINDOW_S
+
+    def __init__(self, process_stats: ProcessStats, clock: Callable[[], float] = monotonic) -> None:
+        self._process_stats = process_stats
+        self._clock = clock  # not the loop's: uvloop reads it once per iteration
+        self._previous_max_s = self._max_s = 0.0
+        self._window_ends_at_s = clock() + LAG_WINDOW_S
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._loop = asyncio.get_running_loop()
+        self._schedule()
+        try:
+            yield
+        finally:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        self._due_at_s = next_tick_s(self._loop.time(), LAG_SAMPLE_INTERVAL_S)
+        self._timer = self._loop.call_at(self._due_at_s, self._measure)
+
+    def _measure(self) -> None:
+        now_s = self._clock()
+        self._max_s = max(self._max_s, now_s - self._due_at_s)
+        self._process_stats.loop_lag_s = max(self._previous_max_s, self._max_s)
+        if now_s >= self._window_ends_at_s:
+            self._previous_max_s, self._max_s = self._max_s, 0.0
+            self._window_ends_at_s = now_s + LAG_WINDOW_S
+        self._schedule()

@@ -14,6 +14,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Self
 
+from svcnode.clock import next_tick_s
 from svcnode.core import state_machine
 from svcnode.core.errors import UnknownServiceError
 from svcnode.core.model import Change, ChangeKind, Verdict
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from svcnode.node import Node
 
 FIRST_CHECKS_WITHIN_S = 2.0
-EXPIRE_STALE_EVERY_S = 0.5
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
 MAX_CONCURRENT_CHECKS = 1024
 LATE_CHECKS_LOG_INTERVAL_S = 60.0
@@ -101,9 +101,9 @@ class ProbeScheduler:
             runner.schedule_check(self.loop.time() + first_check_in_s)
 
     def _expire_stale_periodically(self) -> None:
-        """Expire stale states without a read, so that listeners are called."""
+        """Expire stale states without a read, once a second, so that listeners are called."""
         self.node.expire_stale()
-        self.timers.add(self.loop.time() + EXPIRE_STALE_EVERY_S, self._expire_stale_periodically)
+        self.timers.add(next_tick_s(self.loop.time()), self._expire_stale_periodically)
 
     def _log_late_checks(self) -> None:
         if should_log_late_checks(self._late_check_count, self._check_count):

@@ -93,6 +93,11 @@ class ProbeRunner:
         self._deadline_s = at_s
         self._scheduler.timers.add(at_s, self._enforce_deadline)
 
+    def _clear_deadline(self) -> None:
+        if self._deadline_s < math.inf:
+            self._scheduler.timers.cancel(self._deadline_s, self._enforce_deadline)
+            self._deadline_s = math.inf
+
     def _enforce_deadline(self) -> None:
         # A timer of a finished check finds no task, or a task with a later deadline. The timer of this check may be
         # early by one tick of the queue and by the resolution of the timer.
@@ -116,7 +121,8 @@ class ProbeRunner:
             scheduler.count_start(self.service_id, started_s - self.due_s)
             verdict, error = await self._await_verdict(started_s)
         finally:
-            self._task, self._deadline_s = None, math.inf
+            self._clear_deadline()
+            self._task = None
             scheduler.limiter.release(speed_class)
             if self._is_stopped:
                 close_probe(self.probe_config.probe)

@@ -41,6 +41,18 @@ class TimerQueue:
         if at_s < self._timer_at_s:
             self._set_timer(at_s)
 
+    def cancel(self, at_s: float, callback: Callback) -> None:
+        """Remove a callback that was added for this time, if it has not run. Without others, nothing wakes up then."""
+        tick = int(at_s * TICKS_PER_S)
+        callbacks = self._callbacks.get(tick)
+        if callbacks is None or callback not in callbacks:
+            return
+        callbacks.remove(callback)
+        if not callbacks:
+            del self._callbacks[tick]
+            if abs(at_s - self._timer_at_s) <= TICK_S:  # the timer may be set for this tick
+                self._set_next_timer()
+
     def close(self) -> None:
         self._callbacks.clear()
         self._times_s.clear()
@@ -56,9 +68,15 @@ class TimerQueue:
         self._timer_at_s = -math.inf  # `add` sets no timer while callbacks run
         # Timers may fire early by their resolution; a callback due within it runs now, or the timer would be set twice.
         while self._times_s and self._times_s[0] <= self._loop.time() + TIMER_RESOLUTION_S:
-            for callback in self._callbacks.pop(int(heapq.heappop(self._times_s) * TICKS_PER_S)):
+            for callback in self._callbacks.pop(int(heapq.heappop(self._times_s) * TICKS_PER_S), ()):
                 try:
                     callback()
                 except Exception:
                     log.exception("scheduled callback failed", extra={"event": "callback_failed"})
-        self._set_timer(self._times_s[0] if self._times_s else math.inf)
+        self._set_next_timer()
+
+    def _set_next_timer(self) -> None:
+        times_s = self._times_s
+        while times_s and int(times_s[0] * TICKS_PER_S) not in self._callbacks:  # cancelled
+            heapq.heappop(times_s)
+        self._set_timer(times_s[0] if times_s else math.inf)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from svcnode.api.app import Mount
-from svcnode.clock import monotonic_s
 from svcnode.core.text import os_error_text
 from svcnode.server.connection import Connection
 from svcnode.server.response_cache import ResponseCache
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("svcnode.server")
 
-TICK_S = 0.25
 BACKLOG = 1024
 ACCEPT_RETRY_S = 1.0
 
@@ -40,7 +38,6 @@ class HttpServer:
     ) -> None:
         self.state = ServerState(ResponseCache(node, prefixes, cors=cors), limits or ServerLimits())
         self._listeners: dict[socket.socket, asyncio.Server | _TlsListener] = {}
-        self._next_tick = self.state.loop.call_later(TICK_S, self._tick)
 
     def set_routing(self, prefixes: tuple[str, ...], cors: CorsPolicy | None) -> None:
         self.state.cache.set_routing(prefixes, cors)
@@ -81,24 +78,7 @@ class HttpServer:
                 connection.abort()
             await state.wait_all_closed()
         await state.wait_handlers_done()
-        self._next_tick.cancel()
-
-    def _tick(self) -> None:
-        state, now_s = self.state, monotonic_s()
-        self._next_tick = state.loop.call_later(TICK_S, self._tick)
-        # `inactive`, not `expired`: a cached response updates the time of the connection, but not the list.
-        for connection in state.idle.inactive(now_s):
-            connection.close()
-        for connection in (*state.silent.expired(now_s), *state.receiving.expired(now_s)):
-            connection.handle_timeout()
-        for connection in state.sending.expired(now_s):
-            if connection.is_reading_slowly():
-                state.sending.add(connection, now_s)
-            else:
-                connection.abort()
-        for connection in state.lingering.expired(now_s):
-            connection.abort()
-        state.enforce_unread_limit()
+        state.cancel_tick()
 
 
 class _TlsListener:

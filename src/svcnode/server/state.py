@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from svcnode.clock import monotonic_s
+from svcnode.clock import monotonic_s, next_tick_s
 from svcnode.server.timeouts import TimeoutList
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from svcnode.server.timeouts import TimedConnection
 
 
+TICK_S = 1.0  # between two checks of the time limits
+SILENT_GRACE_S = 1.0
 BACKLOG_BUDGET_S = 0.002  # for pipelined requests, per turn of the event loop
 BACKLOG_SLICE_S = 0.0002  # of it, per connection
 
@@ -65,6 +67,7 @@ class ServerState:
         self._backlog: deque[PipeliningConnection] = deque()
         self._handler_tasks: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()
+        self._next_tick: asyncio.TimerHandle | None = None  # None without connections
 
     @property
     def connection_count(self) -> int:
@@ -75,17 +78,59 @@ class ServerState:
 
     def add_connection(self, connection: TimedConnection) -> None:
         if self.connection_count >= self.limits.connections:
-            oldest = next(filter(None, self._timeout_lists)).least_recently_active()
-            self.remove_connection(oldest)
-            oldest.abort()  # close() would wait until its buffer is sent
+            evicted = self._connection_to_evict(connection.active_at_s)
+            self.remove_connection(evicted)
+            evicted.abort()  # close() would wait until its buffer is sent
         self.silent.add(connection, connection.active_at_s)
+        if self._next_tick is None:
+            self._schedule_tick()
         if self.is_closing:  # accepted just before the listener closed
             connection.abort()
+
+    def _connection_to_evict(self, now_s: float) -> TimedConnection:
+        """A new client has a moment to send its request, unless most connections are silent."""
+        lists = [each for each in self._timeout_lists if each]
+        if lists[0] is self.silent and len(lists) > 1 and 2 * len(self.silent) < self.limits.connections:
+            oldest = self.silent.least_recently_active()
+            if now_s - oldest.active_at_s < SILENT_GRACE_S:
+                lists.pop(0)
+        return lists[0].least_recently_active()
 
     def remove_connection(self, connection: TimedConnection) -> None:
         connection.timeout_list.remove(connection)
         if not self.connection_count:
             self._all_closed.set()
+
+    # ---- time limits
+
+    def _schedule_tick(self) -> None:
+        self._next_tick = self.loop.call_at(next_tick_s(self.loop.time(), TICK_S), self._tick)
+
+    def cancel_tick(self) -> None:
+        if self._next_tick is not None:
+            self._next_tick.cancel()
+            self._next_tick = None
+
+    def _tick(self) -> None:
+        self._next_tick = None
+        if self.connection_count:
+            self._schedule_tick()
+            self._enforce_time_limits(monotonic_s())
+            self.enforce_unread_limit()
+
+    def _enforce_time_limits(self, now_s: float) -> None:
+        # `inactive`, not `expired`: a cached response updates the time of the connection, but not the list.
+        for connection in self.idle.inactive(now_s):
+            connection.close()
+        for connection in (*self.silent.expired(now_s), *self.receiving.expired(now_s)):
+            connection.handle_timeout()
+        for connection in self.sending.expired(now_s):
+            if connection.is_reading_slowly():
+                self.sending.add(connection, now_s)
+            else:
+                connection.abort()
+        for connection in self.lingering.expired(now_s):
+            connection.abort()
 
     # ---- pipelined requests
 

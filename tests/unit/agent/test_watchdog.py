@@ -11,12 +11,13 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from svcnode.agent import watchdog
-from svcnode.agent.watchdog import LOOP_HANGS, LOOP_TICKS, OUT_OF_MEMORY, STOP_HANGS, Watchdog
+from svcnode.agent.watchdog import LOOP_HANGS, LOOP_TICKS, OUT_OF_MEMORY, QUIET_TICKS, STOP_HANGS, Watchdog
 from svcnode.net.threads import start_thread
 from tests.unit.net.test_threads import START_FUNCTION
 
@@ -89,6 +90,25 @@ def test_a_loop_that_runs_is_left_alone(ended: Exit) -> None:
 
     asyncio.run(scenario())
     assert ended.lines == []
+
+
+def test_a_loop_that_answers_is_rarely_asked(ended: Exit, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    started = Watchdog(ended, TICK_S)
+
+    def wait(duration_s: float) -> bool:
+        waits.append(duration_s)
+        return len(waits) > 20
+
+    async def scenario() -> None:
+        started.start()
+        started.close()
+        monkeypatch.setattr(started, "_closed", SimpleNamespace(wait=wait))
+        monkeypatch.setattr(started, "_ping_loop", lambda: None)  # answered at once
+        started._watch()
+
+    asyncio.run(scenario())
+    assert set(waits) == {QUIET_TICKS * TICK_S}
 
 
 def test_a_loop_that_hangs_ends_the_process(ended: Exit) -> None:

@@ -89,3 +89,49 @@ async def test_a_callback_that_raises_does_not_stop_the_others(caplog: pytest.Lo
     await asyncio.sleep(3.0)
     assert calls == ["first", "second", "third"]
     assert [vars(record)["event"] for record in caplog.records] == ["callback_failed"]
+
+
+@in_virtual_time
+async def test_a_cancelled_callback_does_not_run_and_wakes_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    timers = TimerQueue(asyncio.get_running_loop())
+    first, second = (lambda: calls.append("first")), (lambda: calls.append("second"))
+    for at_s in (1.0, 2.0, 3.0):
+        timers.add(at_s, first)
+    timers.add(2.0, second)
+    timers.cancel(1.0, first)  # the next one
+    timers.cancel(2.0, first)  # one of two
+    timers.cancel(3.0, first)  # a later one
+    timers.cancel(3.0, first)  # not added any more
+    woken_at_s = wake_times(timers, monkeypatch)
+    timers.add(4.0, first)
+    await asyncio.sleep(10.0)
+    assert calls == ["second", "first"]
+    assert woken_at_s == [2.0, 4.0]
+
+
+def wake_times(timers: TimerQueue, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times at which the queue wakes the loop up from now on."""
+    loop, times_s = asyncio.get_running_loop(), []  # type: ignore[var-annotated]
+    run_due = timers._run_due
+
+    def record_and_run() -> None:
+        times_s.append(loop.time())
+        run_due()
+
+    monkeypatch.setattr(timers, "_run_due", record_and_run)
+    timers._set_next_timer()
+    return times_s
+
+
+@in_virtual_time
+async def test_a_check_that_has_ended_leaves_no_timer_for_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, probe = make_node(), ScriptedProbe(duration_s=0.01)
+    node.register("db-1", probe=probe, interval="10s", timeout="2500ms")
+    async with make_scheduler(node) as scheduler:
+        woken_at_s = wake_times(scheduler.timers, monkeypatch)
+        await asyncio.sleep(60.05)
+    started_s = set(map(round, probe.started_at_s))
+    assert len(started_s) == 7
+    assert {at_s for at_s in woken_at_s if round(at_s, 3) % 1.0} == set(), "only whole seconds, as the checks"
+    assert len(woken_at_s) <= 70

@@ -1,4 +1,4 @@
-"""The backlog of pipelined requests: bounded in each turn of the event loop, and in turn."""
+"""The backlog of pipelined requests, bounded in each turn of the event loop, and the timer of the time limits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from svcnode.server import state as server_state
 from svcnode.server.state import BACKLOG_BUDGET_S, ServerLimits, ServerState
 from tests.support.virtual_time import in_virtual_time
+from tests.unit.server.test_timeouts import FakeConnection
 
 if TYPE_CHECKING:
     import pytest
@@ -73,3 +74,18 @@ async def test_connections_take_turns_until_all_are_done(monkeypatch: pytest.Mon
         await asyncio.sleep(0)
     assert log[:3] == ["many", "few", "many"]
     assert clock.now_s >= 200 * REQUEST_S
+
+
+@in_virtual_time
+async def test_the_time_limits_are_checked_only_while_there_are_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    checked_at_s: list[float] = []
+    state = make_state(monkeypatch, Clock())
+    monkeypatch.setattr(state, "enforce_unread_limit", lambda: checked_at_s.append(loop.time()))
+    await asyncio.sleep(100.5)
+    connection = FakeConnection()
+    state.add_connection(connection)
+    await asyncio.sleep(2.0)
+    state.remove_connection(connection)
+    await asyncio.sleep(100.0)
+    assert checked_at_s == [101.0, 102.0]
