@@ -561,6 +561,13 @@ def test_an_error_response_to_head_has_no_body(server: RunningServer, rejected: 
         assert client.is_closed()
 
 
+@pytest.mark.parametrize("length", ["0 ", "00\t ", " 0"])
+def test_a_content_length_may_have_spaces_around_it(server: RunningServer, length: str) -> None:
+    with server.connect() as client:
+        client.send(request("/svc/node", f"Content-Length: {length}", method="POST") + STORAGE)
+        assert [client.read().code, client.read().code] == [405, 206]
+
+
 def test_a_content_length_may_have_leading_zeros(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     with server.connect() as client:
         client.send(request("/svc/node", f"Content-Length: {'0' * 5000}5", method="POST", body=b"hello") + STORAGE)

@@ -61,6 +61,7 @@ _FRAMING = {
     "a space before the colon of the length": (_post(b"Content-Length : 5", body=b"hello"), 400),
     "a tab before the colon of the length": (_post(b"Content-Length\t: 5", body=b"hello"), 400),
     "a length with trailing spaces": (_post(b"Content-Length: 5   ", body=b"hello") + SECOND, 405, 200),
+    "a length of zero with a trailing space": (_post(b"Content-Length: 0 ") + SECOND, 405, 200),
     "a length with leading zeros": (_post(b"Content-Length: 0005", body=b"hello") + SECOND, 405, 200),
     "a length of a body that is a request": (_post(b"Content-Length: %d" % len(SECOND), body=SECOND), 405),
     "a body on GET": (_get(b"Content-Length: 5") + b"hello" + SECOND, 200, 200),

@@ -242,8 +242,8 @@ class RequestParser:
                 head.host_count += 1
                 if _HOST.fullmatch(value) is None:
                     raise _RequestError(INVALID_HOST)
-            case b"content-length":  # httptools accepts only digits
-                length = head.body_bytes = int(value.lstrip(b"0") or b"0")
+            case b"content-length":  # httptools accepts only digits, and spaces after them
+                length = head.body_bytes = int(value.rstrip().lstrip(b"0") or b"0")
                 head.has_body = length > 0
                 if length > limits.body_bytes:
                     raise _RequestError(BODY_TOO_LARGE)
