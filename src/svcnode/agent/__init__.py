@@ -13,6 +13,7 @@ import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from svcnode.agent.fd_budget import allocate_fds
@@ -48,6 +49,7 @@ DRAIN_S = 5.0  # the default if the log does not go to a terminal
 # How long a thread that renders a page or a scrape may hold the interpreter lock while the event loop waits.
 SWITCH_INTERVAL_S = 0.0005
 FORCED_LOG_FLUSH_S = 0.1
+STORE_TIMEOUT_S = 5.0
 
 log = logging.getLogger("svcnode")
 
@@ -119,7 +121,7 @@ class Agent:
                     history.set_has_folder(_has_history_folder(settings))
                     self._set_context(history)
                     await self._listeners.listen(bound, self._context)
-                    self._prepare_store(settings)
+                    await self._prepare_store(settings)
                     return await self._probe_and_serve()
             except asyncio.CancelledError:
                 if self._signals.forced_by is None:
@@ -139,19 +141,18 @@ class Agent:
             delivery_stats=self._delivery_stats,
         )
 
-    def _prepare_store(self, settings: Settings) -> None:
+    async def _prepare_store(self, settings: Settings) -> None:
         """A store that cannot be opened does not stop the node: the check of its service fails."""
         if not settings.uses_store:
             return
-        from svcnode.store import ensure_store, is_missing
-
         path = settings.store_path
-        suffix = " (new)" if is_missing(path) else ""
-        log.info("no services configured; probing the node's own store: %s%s", path, suffix, extra={"event": "store"})
         try:
-            ensure_store(path)
-        except StoreError as exc:
-            log.error("%s", exc, extra={"event": "store_failed"})  # noqa: TRY400  the text is enough
+            async with asyncio.timeout(STORE_TIMEOUT_S):  # the mount of its folder may hang
+                await DaemonCall("store").call(partial(_open_store, path))
+        except TimeoutError:
+            _log_store_error(f"cannot open the store {path}: no response within {STORE_TIMEOUT_S:g} s")
+        except (StoreError, OSError) as exc:
+            _log_store_error(str(exc))
         else:
             self._has_store = True
 
@@ -230,7 +231,7 @@ class Agent:
         diff = self._services.apply(new.services)
         # A store that was deleted while it was probed is not created again: its service stays Down.
         if new.store_path != old.store_path or not self._has_store:
-            self._prepare_store(new)
+            await self._prepare_store(new)
         self._settings = new
         return diff
 
@@ -290,6 +291,18 @@ def _check_history_move(old: Settings, new: Settings) -> None:
 
 def _has_history_folder(settings: Settings) -> bool:
     return settings.history is None or settings.history.path is not None
+
+
+def _open_store(path: Path) -> None:
+    from svcnode.store import ensure_store, is_missing
+
+    suffix = " (new)" if is_missing(path) else ""
+    log.info("no services configured; probing the node's own store: %s%s", path, suffix, extra={"event": "store"})
+    ensure_store(path)
+
+
+def _log_store_error(text: str) -> None:
+    log.error("%s", text, extra={"event": "store_failed"})
 
 
 def _log_history_location(history: HistorySettings | None) -> None:

@@ -29,6 +29,7 @@ from svcnode.core.model import (
 from svcnode.core.text import os_error_text
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 from svcnode.definition import Definition, ServiceOptions, define
+from svcnode.net.files import MAX_PEM_BYTES, read_in_time
 from svcnode.probes import make_probe
 from svcnode.version import __version__
 
@@ -336,7 +337,7 @@ def _readable_file(name: str) -> Path:
     validate_text("the path", name)
     path = Path(name)
     try:
-        path.open("rb").close()
+        read_in_time(path, MAX_PEM_BYTES)
     except OSError as exc:
         raise InvalidValueError(f"cannot read {path}: {os_error_text(exc)}") from exc
     return path

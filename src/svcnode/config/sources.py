@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 from svcnode.config.schema import FileTable, KeyPath
 from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
 from svcnode.core.text import closest_match, os_error_text
+from svcnode.net.files import read_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +18,16 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX = "SVCNODE_"
 MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_KEY_PARTS = 64  # of a dotted key such as server.tls.certificate
 BYTE_ORDER_MARK = "\ufeff"  # some editors write it at the start of a file; TOML does not allow it
+# Strings may be parts of a key. One without its end extends to the end of the line or of the text, so that the time is
+# linear; tomllib reports the error.
+_STRING_OR_COMMENT = re.compile(
+    r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*+(?:"{3,5}|\Z)|"(?:[^"\\\n]|\\.)*+"?'''
+    r"""|'''(?:[^']|'{1,2}(?!'))*+(?:'{3,5}|\Z)|'[^'\n]*+'?|#[^\n]*+""",
+    re.DOTALL,
+)
+_KEY_RUN = re.compile(r"[A-Za-z0-9_. \t-]++")
 _KUBERNETES_SERVICE_VARIABLE = re.compile(
     r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?$"
 )
@@ -131,7 +138,8 @@ class Source:
         import tomllib
 
         try:
-            self._text = _read_regular_file(file).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
+            self._text = read_in_time(file, MAX_FILE_BYTES).decode("utf-8").removeprefix(BYTE_ORDER_MARK)
+            _reject_deep_keys(self._text, file)
             return tomllib.loads(self._text)
         except OSError as exc:
             raise ConfigError(f"cannot read the configuration file: {os_error_text(exc)} ({file})", file=file) from exc
@@ -172,16 +180,11 @@ def _id_of(table: object) -> object:
     return table.get("id") if isinstance(table, dict) else None
 
 
-def _read_regular_file(file: Path) -> bytes:
-    """Refuses pipes and devices, which may block, and large files."""
-    info = file.stat()
-    if stat.S_ISDIR(info.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE_BYTES:
-        raise ConfigError(
-            f"the configuration must be a regular file of at most {MAX_FILE_BYTES // 1024} KiB ({file})", file=file
-        )
-    return file.read_bytes()
+def _reject_deep_keys(text: str, file: Path) -> None:
+    """tomllib takes minutes for a key with many parts."""
+    for run in _KEY_RUN.finditer(_STRING_OR_COMMENT.sub("s", text)):
+        if run[0].count(".") >= MAX_KEY_PARTS:
+            raise ConfigError(f"invalid TOML: a key has more than {MAX_KEY_PARTS} parts ({file})", file=file)
 
 
 def _toml_error(file: Path, text: str) -> ConfigError:

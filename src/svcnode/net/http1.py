@@ -242,7 +242,7 @@ class Http1Client(TlsOptions):
         connect = request.endpoint.connect if request.proxy is None else request.proxy.tunnel_to(request.endpoint)
         server_name = (request.is_same_origin and self.server_name) or request.endpoint.host
         alpn = "h2,http/1.1" if request.http2_head else ""  # offered only h2, servers without it send an alert
-        tls = self.tls_context(with_client_certificate=request.is_same_origin, alpn=alpn)
+        tls = await self.tls_context(with_client_certificate=request.is_same_origin, alpn=alpn)
         transport, protocol = await connect_tls(connect, request.protocol_class, tls, server_name)
         if alpn and transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
             transport.abort()

@@ -11,7 +11,7 @@ import os
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import SvcnodeError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START_TIMEOUT_S = 5.0
+_BUSY_POLL_S = 0.05
 STILL_RUNNING = Verdict.failed("the previous check has not returned", code=ReasonCode.STILL_RUNNING)
 
 
@@ -56,6 +57,36 @@ def start_thread(thread: threading.Thread) -> None:
         raise ThreadRefusedError from exc
 
 
+def call_with_timeout(function: Callable[[], T], timeout_s: float) -> T:
+    """Run a blocking call in a thread and wait for it. Raises TimeoutError; the thread runs on until the call returns.
+
+    It blocks the caller, so it is not for the event loop.
+    """
+    results: list[Callable[[], T]] = []
+    has_ended = threading.Event()
+
+    def run() -> None:
+        try:
+            results.append(partial(_return, function()))
+        except Exception as exc:  # noqa: BLE001  the caller gets it
+            results.append(partial(_raise, exc))
+        finally:
+            has_ended.set()
+
+    start_thread(threading.Thread(target=run, name="svcnode call", daemon=True))
+    if not has_ended.wait(timeout_s):
+        raise TimeoutError(f"no response within {timeout_s:g} s")
+    return results[0]()
+
+
+def _return(result: T) -> T:
+    return result
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
 class DaemonCall:
     """Runs blocking calls one at a time. It stays busy until a call returns, even after the caller was cancelled."""
 
@@ -75,6 +106,12 @@ class DaemonCall:
             return await self.call(function)
         except ThreadStartError as exc:
             return verdict_for_os_error(exc, self._name)
+
+    async def call_in_turn(self, function: Callable[[], T]) -> T:
+        """As `call`, after an earlier call has returned. Only one thread waits for a mount that hangs."""
+        while self.is_busy:  # noqa: ASYNC110  the thread knows no event of this loop
+            await asyncio.sleep(_BUSY_POLL_S)
+        return await self.call(function)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run the function in a new thread. Cancelling ends the wait at once; the thread runs on until it returns.

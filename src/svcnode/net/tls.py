@@ -9,25 +9,63 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 from svcnode.core.errors import OptionError
 from svcnode.core.text import os_error_text
-from svcnode.net.trace import step
+from svcnode.net.files import MAX_PEM_BYTES, READ_TIMEOUT_S, file_version, read_small_file
+from svcnode.net.threads import DaemonCall, call_with_timeout
+from svcnode.net.trace import READ_FILES_STEP, interrupts, step
 from svcnode.net.url import Url, is_valid_hostname
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from svcnode.core.model import Verdict
+    from svcnode.net.files import FileVersion
 
     Connect = Callable[[Callable[[], "TlsProtocol"]], Awaitable[tuple[asyncio.Transport, "TlsProtocol"]]]
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
 _READ_BYTES = 64 * 1024
+
+
+class _TlsFiles(NamedTuple):
+    """Paths of PEM files; "" for none."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+class _ContextLoader:
+    """Loads the TLS contexts of one client, not on the event loop: a file may be on a mount that hangs."""
+
+    def __init__(self) -> None:
+        self._thread = DaemonCall("TLS files")
+        self._is_validated = False
+
+    def validate(self, files: _TlsFiles) -> None:
+        """Raise `OptionError` if a context cannot be made, once: a later check finds errors by itself."""
+        if self._is_validated:
+            return
+        if any(files):
+            try:
+                call_with_timeout(partial(_load_context, files, ""), READ_TIMEOUT_S)
+            except TimeoutError as exc:
+                option, file = next((_OPTIONS[name], file) for name, file in files._asdict().items() if file)
+                raise OptionError(option, f"cannot read {file}: {exc}") from exc
+        else:
+            _load_context(files, "")
+        self._is_validated = True
+
+    async def load(self, files: _TlsFiles, alpn: str) -> ssl.SSLContext:
+        if not any(files) and (context := _system_contexts.get(alpn)):
+            return context
+        with interrupts(READ_FILES_STEP):
+            return await self._thread.call_in_turn(partial(_load_context, files, alpn))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -39,6 +77,7 @@ class TlsOptions:
     server_name: str = ""  # default: the host of the URL
     client_certificate: str = ""
     client_key: str = ""
+    _context_loader: _ContextLoader = field(init=False, compare=False, default_factory=_ContextLoader)
 
     tls_enabled_by: ClassVar[str] = ""  # the option that enables TLS, where the scheme does not
 
@@ -52,7 +91,7 @@ class TlsOptions:
             raise OptionError("server_name", "not a valid host name")
         if uses_tls:
             # Created later, with no file descriptors left, the context would trust no certificate, and would be cached.
-            self.tls_context()
+            self._context_loader.validate(self._tls_files())
 
     def require_tls(self, option: str, *, uses_tls: bool) -> None:
         """Raise `OptionError` if the option is set but the connection does not use TLS."""
@@ -60,35 +99,57 @@ class TlsOptions:
             hint = f"; set {self.tls_enabled_by}" if self.tls_enabled_by else f"; {self.url.scheme} does not use it"
             raise OptionError(option, f"requires TLS{hint}")
 
-    def tls_context(self, *, with_client_certificate: bool = True, alpn: str = "") -> ssl.SSLContext:
+    async def tls_context(self, *, with_client_certificate: bool = True, alpn: str = "") -> ssl.SSLContext:
         """Cached until one of the files changes. `alpn` may be several protocols, separated by commas."""
-        files = (self.ca, self.client_certificate, self.client_key) if with_client_certificate else (self.ca, "", "")
-        return _make_context(*files, alpn, tuple(_mtime_ns(file) for file in files))
+        files = self._tls_files() if with_client_certificate else _TlsFiles(ca=self.ca)
+        return await self._context_loader.load(files, alpn)
+
+    def _tls_files(self) -> _TlsFiles:
+        return _TlsFiles(ca=self.ca, certificate=self.client_certificate, key=self.client_key)
 
     def certificate_verdict(self, _transport: asyncio.BaseTransport) -> Verdict | None:
         """A verdict that replaces `ready`, for example on a certificate that expires soon. Probes override this."""
         return None
 
 
-def _mtime_ns(file: str) -> int:
-    try:
-        return Path(file).stat().st_mtime_ns if file else 0
-    except (OSError, ValueError):
-        return 0  # loading the file reports the error
+_OPTIONS = {"ca": "ca", "certificate": "client_certificate", "key": "client_key"}
+_system_contexts: dict[str, ssl.SSLContext] = {}  # by ALPN; without files of options
 
 
-@lru_cache(maxsize=64)
-def _make_context(ca: str, certificate: str, key: str, alpn: str, _mtimes_ns: tuple[int, ...]) -> ssl.SSLContext:
+def _load_context(files: _TlsFiles, alpn: str) -> ssl.SSLContext:
+    if any(files):
+        return _context_of_files(files, alpn, tuple(map(file_version, files)))
+    context = _system_contexts[alpn] = _make_context(files, alpn)
+    return context
+
+
+@lru_cache(maxsize=256)
+def _context_of_files(files: _TlsFiles, alpn: str, _versions: tuple[FileVersion, ...]) -> ssl.SSLContext:
+    for name, file in files._asdict().items():
+        if file:
+            _require_small_file(_OPTIONS[name], file)
+    return _make_context(files, alpn)
+
+
+def _require_small_file(option: str, file: str) -> None:
+    """OpenSSL would wait for the other end of a pipe, and read a device without end."""
     try:
-        context = ssl.create_default_context(cafile=ca or None)
+        read_small_file(file, MAX_PEM_BYTES)
+    except OSError as exc:
+        raise OptionError(option, _file_error_text(exc, file)) from None  # the cause shows the path, maybe a secret
+
+
+def _make_context(files: _TlsFiles, alpn: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=files.ca or None)
     except (OSError, ValueError) as exc:
-        raise OptionError("ca", _file_error_text(exc, ca)) from exc
+        raise OptionError("ca", _file_error_text(exc, files.ca)) from exc
     try:
-        if certificate:
+        if files.certificate:
             # Without a password argument, OpenSSL asks for one on the terminal.
-            context.load_cert_chain(certificate, key or None, password="")
+            context.load_cert_chain(files.certificate, files.key or None, password="")
     except (OSError, ValueError) as exc:
-        raise OptionError("client_certificate", _file_error_text(exc, certificate)) from exc
+        raise OptionError("client_certificate", _file_error_text(exc, files.certificate)) from exc
     if alpn:
         context.set_alpn_protocols(alpn.split(","))
     return context

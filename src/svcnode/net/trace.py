@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+READ_FILES_STEP = "read files"  # of options, such as a certificate; not recorded
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -161,7 +161,7 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
         return self.url.scheme == "amqps"
 
     async def open(self) -> _AmqpSession:
-        tls = self.tls_context() if self._uses_tls else None
+        tls = await self.tls_context() if self._uses_tls else None
         streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
         try:
             with step("log in"), _translated_errors(streams):

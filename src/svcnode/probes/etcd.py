@@ -124,14 +124,14 @@ class EtcdProbe(HttpClientProbe):
     async def _post(
         self, session: HttpSession, path: str, body: dict[str, Any], *, step_name: str = "exchange", token: str = ""
     ) -> dict[str, Any]:
-        client = replace(self, headers=(*self.headers, ("Authorization", token))) if token else self
-        request = client.build_request(
+        request = self.build_request(
             path,
             method="POST",
             body=json.dumps(body).encode(),
             content_type="application/json",
             needs="body",
             keep_alive=True,
+            default_headers=[("Authorization", token)] if token else (),
         )
         response = await session.send(replace(request, step_name=step_name))
         document = _document(response)

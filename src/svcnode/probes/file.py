@@ -8,22 +8,23 @@ unknown  no file descriptors or threads left on this machine
 from __future__ import annotations
 
 import os
-import stat
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
+from svcnode.net.files import open_regular_file, read_at_most
 from svcnode.net.os_errors import CodedOSError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.url import UrlError
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, UrlProbe
 from svcnode.probes.options import Seconds
 
+if TYPE_CHECKING:
+    from io import FileIO
+
 MAX_READ_BYTES = 1024 * 1024
-_FILE_TYPES = {stat.S_IFDIR: "directory", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -41,34 +42,19 @@ class FileProbe(UrlProbe):
         return await self._thread.check(self._check_now)
 
     def _check_now(self) -> Verdict:
-        path = Path(self.url.file_path)
+        path = self.url.file_path
         try:
-            _require_regular_file(path.stat())  # before it is opened: opening a device can have effects
-            with open(path, "rb", opener=_open_nonblocking) as file:
-                info = os.fstat(file.fileno())
-                _require_regular_file(info)
-                self._validate(file, time.time() - info.st_mtime)
+            with open_regular_file(path) as file:
+                self._validate(file, time.time() - os.fstat(file.fileno()).st_mtime)
         except OSError as exc:
-            return verdict_for_file_error(exc, str(path))
+            return verdict_for_file_error(exc, path)
         return Verdict.ready()
 
-    def _validate(self, file: BinaryIO, age_s: float) -> None:
+    def _validate(self, file: FileIO, age_s: float) -> None:
         if self.max_age is not None:
             if age_s < -MAX_CLOCK_SKEW_S:
                 raise CodedOSError(f"dated {-age_s:.0f} s in the future", ReasonCode.CLOCK_SKEW)
             if age_s > self.max_age:
                 raise CodedOSError(f"{age_s:.0f} s old, max_age is {self.max_age:g} s", ReasonCode.FILE_OUTDATED)
-        if self.contains and self.contains.encode() not in file.read(MAX_READ_BYTES):
+        if self.contains and self.contains.encode() not in read_at_most(file, MAX_READ_BYTES):
             raise CodedOSError(f'does not contain "{self.contains}"', ReasonCode.UNEXPECTED_RESPONSE)
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Opening does not block, even if a pipe has replaced the file since stat()."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _require_regular_file(info: os.stat_result) -> None:
-    file_type = stat.S_IFMT(info.st_mode)
-    if file_type != stat.S_IFREG:
-        name = _FILE_TYPES.get(file_type, "device")
-        raise CodedOSError(f"not a regular file but a {name}", ReasonCode.NOT_A_FILE)

@@ -95,7 +95,7 @@ class GrpcProbe(SessionProbe[_GrpcConnection]):
         if not self._uses_tls:
             return _GrpcConnection(*await self._endpoint.connect(_GrpcProtocol))
         server_name = self.server_name or self._endpoint.host
-        tls = self.tls_context(alpn="h2")
+        tls = await self.tls_context(alpn="h2")
         return _GrpcConnection(*await connect_tls(self._endpoint.connect, _GrpcProtocol, tls, server_name))
 
     async def check_connection(self, connection: _GrpcConnection) -> Verdict:

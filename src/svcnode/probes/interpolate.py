@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import os_error_text
+from svcnode.net.files import read_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,22 +111,11 @@ def _substitute(text: str, environ: Mapping[str, str], *, is_secret: bool, encod
 
 
 def _read_secret_file(name: str) -> str:
-    path = Path(name)
     try:
-        text = _read_small_file(path).decode("utf-8").rstrip("\r\n")
+        text = read_in_time(name, MAX_FILE_BYTES).decode("utf-8").rstrip("\r\n")
     except OSError as exc:
-        raise InvalidValueError(f"cannot read {path}: {os_error_text(exc)}") from None
+        raise InvalidValueError(f"cannot read {name}: {os_error_text(exc)}") from None
     except UnicodeDecodeError:
-        raise InvalidValueError(f"cannot read {path}: not UTF-8 text") from None
+        raise InvalidValueError(f"cannot read {name}: not UTF-8 text") from None
     register_secret(text)
     return text
-
-
-def _read_small_file(path: Path) -> bytes:
-    try:
-        info = path.stat()
-    except ValueError:  # a null character in the path
-        raise InvalidValueError(f"cannot read {path}: invalid path") from None
-    if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE_BYTES:
-        raise InvalidValueError(f"cannot read {path}: must be a regular file of at most {MAX_FILE_BYTES // 1024} KiB")
-    return path.read_bytes()

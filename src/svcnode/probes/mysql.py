@@ -285,7 +285,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             raise OptionError("primary", str(exc)) from exc
 
     async def open(self) -> _MysqlConnection:
-        tls = (self.tls_context(), self.server_name or self._endpoint.host) if self.tls else None
+        tls = (await self.tls_context(), self.server_name or self._endpoint.host) if self.tls else None
         connection = _MysqlConnection(tls, **self._driver_options())
         try:
             await connection.connect_to(self._endpoint)

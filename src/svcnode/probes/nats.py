@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import nkeys  # type: ignore[import-untyped]
@@ -31,8 +31,11 @@ from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import os_error_text
 from svcnode.net.connect import TcpEndpoint
+from svcnode.net.files import READ_TIMEOUT_S, file_version, read_small_file
+from svcnode.net.os_errors import CodedOSError
 from svcnode.net.streams import Streams, open_streams, upgrade_streams
-from svcnode.net.trace import step
+from svcnode.net.threads import DaemonCall, call_with_timeout
+from svcnode.net.trace import READ_FILES_STEP, interrupts, step
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import WriteTarget
 from svcnode.probes.session import LoginProbe, driver_error_text
@@ -41,9 +44,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine
 
+    from svcnode.net.files import FileVersion
+
 T = TypeVar("T")
 
 READY = Verdict.ready()
+_MAX_CREDENTIALS_BYTES = 64 * 1024
 _NO_LIMIT_S = 86_400  # the driver requires a limit; the check has its own deadline
 # The protocol has no error numbers; these are parts of the messages of the server, in lower case.
 _CODES_BY_TEXT = (
@@ -145,6 +151,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
     write: WriteTarget = ""  # a subject of a stream; implies jetstream
     tls: bool = False
     _endpoint: TcpEndpoint = field(init=False, compare=False)
+    _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("NATS credentials"))
 
     tls_enabled_by: ClassVar = "tls = true"
 
@@ -160,8 +167,8 @@ class NatsProbe(LoginProbe[_NatsSession]):
         register_secret(self.token or ("" if password else username))
         if self.credentials_file:
             try:
-                _read_credentials(self.credentials_file)
-            except CheckError as exc:
+                call_with_timeout(self._read_credentials, READ_TIMEOUT_S)
+            except (CheckError, TimeoutError) as exc:
                 raise OptionError("credentials_file", str(exc)) from exc
         if self.write and not _SUBJECT.fullmatch(self.write):
             raise OptionError(
@@ -171,15 +178,16 @@ class NatsProbe(LoginProbe[_NatsSession]):
         object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 4222))
 
     async def open(self) -> _NatsSession:
+        tls = await self.tls_context() if self.tls else None
+        credentials = await self._load_credentials() if self.credentials_file else None
         streams = await open_streams(self._endpoint)
         client = Client()
-        tls = self.tls_context() if self.tls else None
         transport = _NatsTransport(streams, tls, self.server_name or self._endpoint.host)
         client._transport = transport  # otherwise the driver opens its own
         session = _NatsSession(client, transport, asyncio.get_running_loop().create_future())
         try:
             with step("log in"):
-                await client.connect(**self._driver_options(), error_cb=session.record_error)
+                await client.connect(**self._driver_options(credentials), error_cb=session.record_error)
         except Exception as exc:  # noqa: BLE001  the driver raises many types for an invalid response
             self.abort(session)
             raise self._translate_error(exc, session) from None
@@ -188,7 +196,14 @@ class NatsProbe(LoginProbe[_NatsSession]):
             raise
         return session
 
-    def _driver_options(self) -> dict[str, Any]:
+    async def _load_credentials(self) -> RawCredentials:
+        with interrupts(READ_FILES_STEP):
+            return await self._thread.call_in_turn(self._read_credentials)
+
+    def _read_credentials(self) -> RawCredentials:
+        return _read_credentials(self.credentials_file, file_version(self.credentials_file))
+
+    def _driver_options(self, credentials: RawCredentials | None) -> dict[str, Any]:
         username, password = self.credentials()
         token = self.token
         if username and not password:  # nats://token@host
@@ -199,7 +214,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
             "user": username or None,
             "password": password or None,
             "token": token or None,
-            "user_credentials": _read_credentials(self.credentials_file) if self.credentials_file else None,
+            "user_credentials": credentials,
             "tls": True,  # otherwise the driver makes a context; the transport has one
             "allow_reconnect": False,
             "connect_timeout": None,  # a timeout of the driver can swallow the cancellation of the check on Python 3.11
@@ -279,14 +294,15 @@ def _reason_code(exc: Exception, text: str) -> ReasonCode:
             return next((code for part, code in _CODES_BY_TEXT if part in text), ReasonCode.SERVER_ERROR)
 
 
-def _read_credentials(file: str) -> RawCredentials:
+@lru_cache(maxsize=64)
+def _read_credentials(file: str, _version: FileVersion) -> RawCredentials:
     """The driver's own reader loops forever if the file holds no JWT."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = read_small_file(file, _MAX_CREDENTIALS_BYTES).decode()
     except OSError as exc:
+        code = ReasonCode.FILE_NOT_FOUND if isinstance(exc, FileNotFoundError) else ReasonCode.FILE_NOT_READABLE
         raise _credentials_error(
-            f"cannot read {file}: {os_error_text(exc)}",
-            ReasonCode.FILE_NOT_FOUND if isinstance(exc, FileNotFoundError) else ReasonCode.FILE_NOT_READABLE,
+            f"cannot read {file}: {os_error_text(exc)}", exc.code if isinstance(exc, CodedOSError) else code
         ) from None
     except ValueError:
         raise _credentials_error(f"cannot read {file}: not UTF-8 text", ReasonCode.FILE_NOT_READABLE) from None

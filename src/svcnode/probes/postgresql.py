@@ -299,7 +299,9 @@ class PostgresqlProbe(LoginProbe[PGconn]):
     async def open(self) -> PGconn:
         parameters = dict(self._conninfo)
         if parameters["sslmode"] != "disable":
-            self.tls_context()  # raises if a certificate file is missing; libpq reports that as an error of the server
+            await (
+                self.tls_context()
+            )  # raises if a certificate file is missing; libpq reports that as an error of the server
         if self.url.host and not parameters["host"].startswith("/"):
             addresses = [self.url.host] if is_ip_address(self.url.host) else await resolve_host(self.url.host)
             # libpq would resolve the name and block the loop, and try one address after the other.

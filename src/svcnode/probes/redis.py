@@ -134,7 +134,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
         return await self.log_in(*self.credentials(), self.database)
 
     async def log_in(self, username: str, password: str, database: int) -> RedisConnection:
-        tls = self.tls_context() if self.uses_tls else None
+        tls = await self.tls_context() if self.uses_tls else None
         streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
         connection = RedisConnection(
             streams,

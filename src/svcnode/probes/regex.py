@@ -6,6 +6,7 @@ all threads. The `regex` package has the same syntax and a timeout, and releases
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Protocol, cast
 
 from svcnode.core.errors import InvalidValueError
@@ -13,6 +14,16 @@ from svcnode.core.text import type_name
 from svcnode.net.threads import DaemonCall
 
 MATCH_TIMEOUT_S = 0.5
+MAX_PATTERN_CHARS = 10_000
+# The package copies an item as often as it must occur: for ((a{1000}){1000}){1000} until no memory is left.
+MAX_REPEATED_ITEMS = 10_000
+
+_PATTERN_TOKEN = re.compile(
+    r"""\\[pPNxuU]\{[^}]*+\} | \\.  # escapes
+    | \[\^?\]?(?:\\.|[^\]\\])*+\]?  # a set
+    | \{(?P<minimum>[0-9]++)(?:,[0-9]*+)?\} | .""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 class _Matcher(Protocol):
@@ -22,6 +33,10 @@ class _Matcher(Protocol):
 def pattern(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValueError(f"must be a string, not {type_name(value)}")
+    if len(value) > MAX_PATTERN_CHARS:
+        raise InvalidValueError(f"must have at most {MAX_PATTERN_CHARS} characters, not {len(value)}")
+    if _repeated_item_count(value) > MAX_REPEATED_ITEMS:
+        raise InvalidValueError(f"repeats too much: more than {MAX_REPEATED_ITEMS} items when repetitions are expanded")
     import regex
 
     try:
@@ -36,8 +51,32 @@ Pattern = Annotated[str, pattern]
 
 async def pattern_matches(pattern: str, text: str) -> bool:
     """Match in a thread. Raises `TimeoutError` after `MATCH_TIMEOUT_S`."""
+    return await DaemonCall("match").call(lambda: _search(pattern, text) is not None)
+
+
+def _search(pattern: str, text: str) -> object:
     import regex
 
     matcher = cast("_Matcher", regex.compile(pattern))  # cached by the package
-    found = await DaemonCall("match").call(lambda: matcher.search(text, timeout=MATCH_TIMEOUT_S, concurrent=True))
-    return found is not None
+    return matcher.search(text, timeout=MATCH_TIMEOUT_S, concurrent=True)
+
+
+def _repeated_item_count(pattern: str) -> int:
+    """An estimate, by the least numbers of repetitions."""
+    totals, last = [0], 0  # of the open groups; of the last item
+    for token in _PATTERN_TOKEN.finditer(pattern):
+        if token["minimum"]:
+            times = int(token["minimum"][:9])
+            totals[-1] += last * max(0, times - 1)
+            last *= max(1, times)
+        elif token[0] == "(":
+            totals.append(1)
+        elif token[0] == ")" and len(totals) > 1:
+            last = totals.pop()
+            totals[-1] += last
+        else:
+            last = 1
+            totals[-1] += 1
+        if max(last, totals[-1]) > MAX_REPEATED_ITEMS:
+            return max(last, totals[-1])
+    return sum(totals)

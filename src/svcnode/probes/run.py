@@ -14,7 +14,7 @@ from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import error_text
-from svcnode.net.trace import interrupted_step, progress_of
+from svcnode.net.trace import READ_FILES_STEP, interrupted_step, progress_of
 from svcnode.probes.base import check_deadline_s
 
 if TYPE_CHECKING:
@@ -110,6 +110,11 @@ def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdic
     if step == "resolve":  # a fault of this machine, not of the service
         return Verdict.unknown(
             f"the DNS resolver did not answer within {timeout_s:g} s", code=ReasonCode.RESOLVER_FAILED
+        )
+    if step == READ_FILES_STEP:
+        return Verdict.unknown(
+            f"reading a file that the options of the probe name took more than {timeout_s:g} s",
+            code=ReasonCode.FILE_NOT_READABLE,
         )
     if step == "wait for lock":  # the service answers, and another client holds the lock
         return Verdict.not_ready(f"locked for {timeout_s:g} s", code=ReasonCode.LOCKED)

@@ -85,7 +85,7 @@ class TcpProbe(TlsProbe):
         if not self._uses_tls:
             return await self._endpoint.connect(protocol)
         server_name = self.server_name or self._endpoint.host
-        return await connect_tls(self._endpoint.connect, protocol, self.tls_context(), server_name)
+        return await connect_tls(self._endpoint.connect, protocol, await self.tls_context(), server_name)
 
     async def _wait_for_expected(self, protocol: _ExpectProtocol) -> bool:
         def progress() -> str:

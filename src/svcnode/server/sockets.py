@@ -7,11 +7,14 @@ import os
 import socket
 import ssl
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.core.errors import ConfigError, ListenError
 from svcnode.core.text import os_error_text
+from svcnode.net.files import MAX_PEM_BYTES, READ_TIMEOUT_S, read_small_file
+from svcnode.net.threads import call_with_timeout
 
 if TYPE_CHECKING:
     from svcnode.core.address import Address
@@ -135,9 +138,19 @@ def _bind_error_text(exc: OSError, address: Address, set_by: str) -> str:
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Raises `ConfigError`, also if a file cannot be read in time."""
+    try:
+        return call_with_timeout(partial(_load_tls_context, certificate, key), READ_TIMEOUT_S)
+    except TimeoutError as exc:
+        raise _tls_error("server.tls", f"cannot read {certificate} and {key}: {exc}") from exc
+
+
+def _load_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
+        for file in (certificate, key):  # OpenSSL would wait for the other end of a pipe, and read a device without end
+            read_small_file(file, MAX_PEM_BYTES)
         context.load_cert_chain(certificate, key, password=_reject_passphrase)
     except _EncryptedKeyError:
         raise _tls_error("server.tls.key", f"{key} is encrypted; remove the passphrase") from None

@@ -56,6 +56,14 @@ with asyncio.Runner(loop_factory={"uvloop": uvloop, "asyncio": asyncio}[sys.argv
 """
 
 
+async def _open_a_connection() -> None:
+    """uvloop keeps /dev/null open from its first connection on."""
+    here, there = socket.socketpair()
+    with there:
+        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=here)
+        transport.abort()
+
+
 class CheckRunner:
     """Runs checks on an event loop, and fails if the loop reports an error."""
 
@@ -97,6 +105,7 @@ class CheckRunner:
         probe = make_probe({"url": url, **options})
 
         async def main() -> Verdict:
+            await _open_a_connection()  # a check with a short deadline may open none
             verdict, _ = await run_check(probe, deadline_s)
             await asyncio.to_thread(open_file_count)
             files, tasks, threads = open_file_count(), asyncio.all_tasks(), _thread_count()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.config.sources import NamedProbe, Origin, Override, Source, environment_keys
+from svcnode.config.sources import MAX_KEY_PARTS, NamedProbe, Origin, Override, Source, environment_keys
 from svcnode.core.errors import ConfigError, InvalidValueError, OptionError
 
 if TYPE_CHECKING:
@@ -222,7 +222,43 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         Source(tmp_path, {}, ())
     assert caught.value.file == tmp_path
-    assert isinstance(caught.value.__cause__, IsADirectoryError)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def many_parts(count: int) -> str:
+    return ".".join(f"a{number}" for number in range(count))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{many_parts(50_000)} = 1",
+        f"[{many_parts(50_000)}]",
+        f"x = {{ {many_parts(50_000)} = 1 }}",
+        " . ".join(['"a"', "'b'"] * 25_000) + " = 1",
+    ],
+    ids=["key", "table", "inline", "quoted"],
+)
+def test_a_key_with_many_parts_is_refused_before_it_is_parsed(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="parts") as caught:
+        make_source(text, at=tmp_path)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{many_parts(MAX_KEY_PARTS)} = 1",
+        f'x = "{many_parts(100)}"  # {many_parts(100)}',
+        f'x = """\n{many_parts(100)} = "1" """',
+        f"x = '''\n{many_parts(100)} = '1' '''",
+        f"x = '{many_parts(100)}'",
+        f"x = [{'1.5, ' * 100}]",
+    ],
+    ids=["most", "string", "long", "long literal", "literal", "numbers"],
+)
+def test_dots_in_strings_comments_and_numbers_are_not_parts_of_a_key(text: str, tmp_path: Path) -> None:
+    assert make_source(text, at=tmp_path).data
 
 
 def test_the_error_has_the_cause_and_the_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from svcnode.core.errors import SvcnodeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net import threads
 from svcnode.net.os_errors import ThreadStartError
-from svcnode.net.threads import DaemonCall, ThreadRefusedError, start_thread
+from svcnode.net.threads import DaemonCall, ThreadRefusedError, call_with_timeout, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,3 +207,33 @@ def test_a_refused_thread_is_an_error_of_the_program_and_of_the_caller(monkeypat
         start_thread(threading.Thread(daemon=True))
     assert isinstance(caught.value, RuntimeError)
     assert isinstance(caught.value, SvcnodeError)
+
+
+# ---- with a timeout, without an event loop
+
+
+def test_a_call_in_time_returns_its_result_or_raises_its_error() -> None:
+    assert call_with_timeout(lambda: 42, WAIT_TIMEOUT_S) == 42
+    with pytest.raises(ValueError, match="not today"):
+        call_with_timeout(fails, WAIT_TIMEOUT_S)
+
+
+def test_a_call_that_does_not_return_in_time_is_a_timeout_and_runs_on() -> None:
+    blocking = Blocking()
+    with pytest.raises(TimeoutError):
+        call_with_timeout(blocking, 0.01)
+    assert blocking.has_started.wait(WAIT_TIMEOUT_S)
+    blocking.finish()
+
+
+def test_calls_in_turn_wait_for_the_thread_of_an_earlier_call() -> None:
+    async def scenario() -> None:
+        daemon_call, blocking = DaemonCall("question"), Blocking()
+        (await blocking.start(daemon_call)).cancel()
+        waiting = asyncio.create_task(daemon_call.call_in_turn(lambda: 42))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        blocking.finish()
+        assert await waiting == 42
+
+    asyncio.run(scenario())

@@ -144,7 +144,7 @@ def test_a_pipe_a_directory_or_a_large_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "fits").write_bytes(b"x" * MAX_FILE_BYTES)
     (tmp_path / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     for name in ("pipe", "large", "."):
-        with pytest.raises(InvalidValueError, match="64 KiB"):
+        with pytest.raises(InvalidValueError, match="cannot read"):
             interpolate({"file": str(tmp_path / name)}, {})
     assert len(interpolate({"file": str(tmp_path / "fits")}, {})) == MAX_FILE_BYTES
 
