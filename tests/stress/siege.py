@@ -381,7 +381,7 @@ def run_load(folder: Path, name: str, *, scale: float, measure_s: float, settle_
         )
 
 
-def memory_bytes(pid: int, name: str) -> int:
+def memory_bytes(pid: int | str, name: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
