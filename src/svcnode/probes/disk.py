@@ -15,9 +15,8 @@ import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
@@ -28,20 +27,11 @@ from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
 from svcnode.net.url import UrlError
 from svcnode.probes.base import UrlProbe
+from svcnode.probes.file_system import has_no_inodes, read_only_cause
 from svcnode.probes.options import WriteTarget, size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?) ?%", re.ASCII)
 _UNITS = ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)
-_MOUNT_TABLE = Path("/proc/self/mountinfo")
-_MAX_MOUNTS = 100_000
-# Options in the mount table with which ext4 reports its state after an error. ST_RDONLY is not set in these states.
-_ERROR_STATES = {
-    "emergency_ro": "read-only after an error (emergency_ro)",
-    "shutdown": "shut down after an error (shutdown)",
-}
 _WRITE_BYTES = 4096  # one block: less may be stored in the inode, also if no block is free
 _CREATE_ATTEMPTS = 10  # several nodes may write in the same directory
 _WRITE_CODES = {
@@ -145,41 +135,6 @@ def _free_space_text(free_bytes: int, total_bytes: int) -> str:
     """In the largest unit that is not larger than the file system."""
     name, size_bytes = next((unit for unit in _UNITS if total_bytes >= unit[1]), _UNITS[-1])
     return f"{free_bytes / size_bytes:.1f} of {total_bytes / size_bytes:.1f} {name} free"
-
-
-# ---- the state of a file system
-
-
-def has_no_inodes(info: os.statvfs_result) -> bool:
-    """A file system without a limit, such as btrfs, reports 0 of 0 inodes."""
-    return info.f_files > 0 and info.f_favail == 0
-
-
-def read_only_cause(path: str, info: os.statvfs_result) -> str:
-    """Why the file system of the path accepts no writes; "" if it reports no cause."""
-    if info.f_flag & os.ST_RDONLY:
-        return "mounted read-only"
-    device = Path(path).stat().st_dev
-    try:
-        with _MOUNT_TABLE.open(encoding="utf-8", errors="surrogateescape") as table:
-            return error_state(device, islice(table, _MAX_MOUNTS))
-    except FileNotFoundError:  # no /proc
-        return ""
-
-
-def error_state(device: int, mount_table: Iterable[str]) -> str:
-    """The state after an error that the mount table has for a device; "" if it has none.
-
-    All mounts of a device have the same options after the separator, so it does not matter which of them, also of
-    several mounts over each other, is the one of a path.
-    """
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in mount_table:
-        mount, _, file_system = line.rstrip("\n").partition(" - ")
-        if mount.split(" ", 3)[2:3] == [number]:
-            options = file_system.rpartition(" ")[2].split(",")
-            return next((text for name, text in _ERROR_STATES.items() if name in options), "")
-    return ""
 
 
 # ---- the write

@@ -39,6 +39,7 @@ from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
 from svcnode.net.url import Url, UrlError
 from svcnode.probes.base import UrlProbe
+from svcnode.probes.file_system import has_no_inodes, read_only_cause
 from svcnode.probes.options import Seconds, WriteTarget
 
 if TYPE_CHECKING:
@@ -277,8 +278,6 @@ class SqliteProbe(UrlProbe):
         verdict = self._verdict_for_error(exc)
         if verdict.outcome is not Outcome.FAILED or verdict.code is ReasonCode.CORRUPT:
             return verdict
-        from svcnode.probes.disk import has_no_inodes, read_only_cause  # a kind is loaded when it is needed
-
         name, path = _error_name(exc), str(self.path)
         with suppress(OSError):
             info = os.statvfs(path)

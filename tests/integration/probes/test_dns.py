@@ -127,7 +127,8 @@ def test_a_lookup_without_a_thread_is_unknown_for_every_kind(
     if scheme in ("mysql", "mariadb"):
         options = {"username": "me"}
     monkeypatch.setattr(threading.Thread, "start", fail_to_start)
-    assert check(f"{scheme}://db.example:80", **options) == NO_DESCRIPTORS
+    path = "/mymaster" if scheme == "redis+sentinel" else ""
+    assert check(f"{scheme}://db.example:80{path}", **options) == NO_DESCRIPTORS
 
 
 def test_a_resolver_that_hangs_is_unknown(check: CheckRunner, resolver: FakeResolver) -> None:

@@ -72,8 +72,9 @@ def test_a_cancelled_check_of_any_kind_leaves_nothing_open(
     is_encrypted = scheme in TLS_SCHEMES
     options = {"ca": str(certificate.certificate)} if is_encrypted else {}
     with Backend(unresponsive, tls=server_tls(certificate) if is_encrypted else None) as backend:
+        path = "/mymaster" if scheme == "redis+sentinel" else ""
         cancel_at_every_iteration(
-            loop_name, options | {"url": f"{scheme}://{backend.address}", **OPTIONS.get(scheme, {})}
+            loop_name, options | {"url": f"{scheme}://{backend.address}{path}", **OPTIONS.get(scheme, {})}
         )
 
 

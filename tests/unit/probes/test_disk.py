@@ -12,9 +12,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.net.url import UrlError
-from svcnode.probes import disk as disk_module
-from svcnode.probes import make_probe
-from svcnode.probes.disk import DiskSpace, disk_space, error_state
+from svcnode.probes import file_system, make_probe
+from svcnode.probes.disk import DiskSpace, disk_space
+from svcnode.probes.file_system import error_state
 from tests.support.verdicts import READY, failed, not_ready
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def test_an_incomplete_mount_table_has_no_state(line: str) -> None:
 def test_without_a_mount_table_the_file_system_is_used_as_it_reports_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(disk_module, "_MOUNT_TABLE", tmp_path / "missing")
+    monkeypatch.setattr(file_system, "_MOUNT_TABLE", tmp_path / "missing")
     assert check(tmp_path, min_free="1B") == READY
 
 

@@ -134,7 +134,7 @@ def test_a_beat_for_an_unknown_service_is_rejected(node: Node) -> None:
 @in_virtual_time
 async def test_a_heartbeat_service_is_not_probed() -> None:
     node = Node("validator-7", version="v1", clock=asyncio.get_running_loop().time)
-    node.register("worker", probe="heartbeat:30s", interval="1s")
+    node.register("worker", probe="heartbeat:30s")
     assert node.probe_config("worker") is None
     statuses: list[Status | None] = []
     node.subscribe(lambda change: statuses.append(None if change.after is None else change.after.status))

@@ -11,7 +11,7 @@ from asyncmy.errors import MySQLError, OperationalError, ProgrammingError
 
 from svcnode.core.codes import ReasonCode
 from svcnode.probes import make_probe
-from svcnode.probes.mysql import ER_PARSE_ERROR, MysqlProbe
+from svcnode.probes.mysql import _READ_ONLY_QUERY, _STATUS_QUERY, ER_PARSE_ERROR, MysqlProbe
 from tests.support.verdicts import READY, not_ready
 
 if TYPE_CHECKING:
@@ -36,14 +36,17 @@ class Server:
     """Returns rows for the statements that it knows, and raises `error` for others."""
 
     def __init__(self, statements: dict[str, tuple[str, str]], sources: Mapping[str, int | None]) -> None:
-        self.rows: dict[str, list[dict[str, Any]]] = {"SELECT 1": [{"1": 1}]}
+        self.rows: dict[str, list[dict[str, Any]]] = {
+            _READ_ONLY_QUERY: [{"read_only": 0, "innodb_read_only": 0}],
+            _STATUS_QUERY: [],
+        }
         for statement, (name_column, lag_column) in statements.items():
-            self.rows[statement] = [{name_column: name, lag_column: lag} for name, lag in sources.items()]
+            running_column = "Replica_IO_Running" if statement == "SHOW REPLICA STATUS" else "Slave_IO_Running"
+            self.rows[statement] = [
+                {name_column: name, lag_column: lag, running_column: "Yes"} for name, lag in sources.items()
+            ]
         self.error: MySQLError = ProgrammingError(ER_PARSE_ERROR, "You have an error in your SQL syntax")
         self._result: list[dict[str, Any]] = []
-
-    async def ping(self, *, reconnect: bool) -> None:
-        assert not reconnect
 
     @asynccontextmanager
     async def cursor(self) -> AsyncIterator[Server]:
