@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import cores, probing, provision, report, responsiveness, serving
+from benchmarks import cores, idle, probing, provision, report, responsiveness, serving
 from benchmarks.comparison import run_benchmark
 
 if TYPE_CHECKING:
     from benchmarks.provision import Python
 
-BENCHMARKS = {**serving.BENCHMARKS, **probing.BENCHMARKS, **responsiveness.BENCHMARKS}
+BENCHMARKS = {**serving.BENCHMARKS, **probing.BENCHMARKS, **responsiveness.BENCHMARKS, **idle.BENCHMARKS}
 
 
 def main() -> int:

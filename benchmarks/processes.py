@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import socket
 import subprocess
 import time
@@ -54,6 +55,12 @@ class Server:
     def cpu_s(self) -> float:
         """User and system time of all threads, finer than the 10 ms of /proc/PID/stat."""
         return time.clock_gettime(~self.pid << 3 | 2)  # the clock id of clock_getcpuclockid(3)
+
+    @property
+    def wake_ups(self) -> int:
+        """How often a thread has waited for something so far, and was woken up."""
+        statuses = [file.read_text() for file in Path(f"/proc/{self.pid}/task").glob("*/status")]
+        return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)$", text, re.MULTILINE)[0]) for text in statuses)
 
     @property
     def resident_bytes(self) -> int:

@@ -18,6 +18,8 @@ DEBIAN_PACKAGES = {
     "wrk": "wrk",
     "haproxy": "haproxy",
     "prometheus-blackbox-exporter": "prometheus-blackbox-exporter",
+    "prometheus": "prometheus",
+    "monit": "monit",
 }
 COMPARED_VERSION = "3.13"  # thresholds exist for it, so it is measured if installed
 

@@ -103,7 +103,11 @@ def _tools() -> str:
     wrk = output_of([tool("wrk"), "-v"]).split()[1]
     haproxy = output_of([tool("haproxy"), "-v"]).split()[2]
     blackbox = output_of([tool("prometheus-blackbox-exporter"), "--version"]).split()[2]
-    return f"{nginx}, wrk {wrk}, haproxy {haproxy}, blackbox exporter {blackbox}"
+    prometheus = output_of([tool("prometheus"), "--version"]).split()[2]
+    monit = output_of([tool("monit"), "--version"]).split()[4]
+    return (
+        f"{nginx}, wrk {wrk}, haproxy {haproxy}, blackbox exporter {blackbox}, prometheus {prometheus}, monit {monit}"
+    )
 
 
 def _versions(python: Python) -> str:
