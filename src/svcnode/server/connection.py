@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         "_is_input_closed",
         "_is_queued",
         "_is_reading",
+        "_is_refused",
         "_is_streaming",
         "_is_write_paused",
         "_mount",
@@ -86,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._can_use_cache = True  # between requests, and the input is open
         self._is_input_closed = False  # no further request is parsed
         self._final_response: Response | None = None
+        self._is_refused = False  # the final response is sent; further input is read and discarded
         self._is_write_paused = False
         self._is_reading = True
         self._unparsed = b""  # received; from `_parsed_to` on not yet parsed
@@ -253,7 +255,7 @@ class Connection(asyncio.Protocol):
 
     def _update_read_flow(self) -> None:
         is_waiting = self._is_queued or (self._handler_task is not None and self._has_unparsed)
-        should_read = not (self._is_write_paused or is_waiting)
+        should_read = self._is_refused or not (self._is_write_paused or is_waiting)
         if should_read != self._is_reading:
             self._is_reading = should_read
             if should_read:
@@ -386,6 +388,8 @@ class Connection(asyncio.Protocol):
             return  # called again when the client has read, or the task is done
         if self._final_response is not None:
             self._send_final(self._final_response)
+        elif self._is_refused:
+            self._linger()
         elif self._is_input_closed or (self._can_use_cache and self._state.is_closing):
             self.close()
         elif self._is_between_requests:
@@ -435,13 +439,19 @@ class Connection(asyncio.Protocol):
         return "close"
 
     def _send_final(self, response: Response) -> None:
-        """Send an error response, then keep the connection open for `linger_s`: a reset would discard the response."""
+        """Send an error response and keep the connection open: a reset would discard what the client has not read."""
         self._final_response = None
+        self._is_refused = True
         is_head = self._parser is not None and self._parser.is_head_request
         self._transport.write(self._state.cache.encode(response, is_head=is_head, connection="close"))
         if self._transport.can_write_eof():  # TLS connections cannot be half-closed
             self._transport.write_eof()
-        self._state.lingering.add(self, monotonic_s())
+        self._linger()
+
+    def _linger(self) -> None:
+        if not self._is_write_paused:  # otherwise it is called again when the client has read
+            self._state.lingering.add(self, monotonic_s())
+        self._update_read_flow()
 
     def _become_idle(self) -> None:
         self._state.idle.add(self, self.active_at_s)

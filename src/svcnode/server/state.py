@@ -130,7 +130,11 @@ class ServerState:
             else:
                 connection.abort()
         for connection in self.lingering.expired(now_s):
-            connection.abort()
+            if connection.buffered_bytes:  # the client has not read the error response yet
+                connection.is_reading_slowly()
+                self.sending.add(connection, now_s)
+            else:
+                connection.abort()
 
     # ---- pipelined requests
 
