@@ -169,10 +169,14 @@ def _lost_lines_record(lost: int) -> logging.LogRecord:
 
 def configure(level: str, log_format: str, descriptor: int = STDERR) -> None:
     logging.getLogger().handlers[:] = [NonBlockingHandler(descriptor)]
-    for driver in _DRIVER_LOGGERS:
-        logging.getLogger(driver).setLevel(logging.CRITICAL)
+    silence_drivers()
     set_format(log_format)
     set_level(level)
+
+
+def silence_drivers() -> None:
+    for driver in _DRIVER_LOGGERS:
+        logging.getLogger(driver).setLevel(logging.CRITICAL)
 
 
 def set_format(log_format: str) -> None:

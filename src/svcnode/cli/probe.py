@@ -10,7 +10,7 @@ import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from svcnode.cli._args import positive_duration_s
 from svcnode.cli.output import show
@@ -18,14 +18,18 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
+from svcnode.logs import silence_drivers
 from svcnode.net.trace import Step, record_steps
 from svcnode.probes import make_probe
 from svcnode.probes.run import close_probe, run_check
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Coroutine
 
     from svcnode.cli._args import CommandParser
+
+T = TypeVar("T")
 
 EXIT_UNKNOWN = 3
 DEFAULT_INTERVAL = "1s"
@@ -100,7 +104,7 @@ class _ProbeRun:
 
 def check_once(arguments: argparse.Namespace) -> int:
     run = _ProbeRun(arguments)
-    result = asyncio.run(run.check_and_close())
+    result = _run(run.check_and_close())
     with suppress(BrokenPipeError):
         show(
             _format_json(run.display_url, result) if arguments.json else _format_full(run.display_url, result),
@@ -125,8 +129,19 @@ def check_repeatedly(arguments: argparse.Namespace) -> int:
                 await asyncio.sleep(max(0.0, run.interval_s - result.duration_s))
 
     with suppress(KeyboardInterrupt, BrokenPipeError):
-        asyncio.run(repeat())
+        _run(repeat())
     return code
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Like `asyncio.run`, but without the tracebacks of drivers, also of their tasks that end with the loop.
+
+    The verdict reports the same failure.
+    """
+    silence_drivers()
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(lambda *_: None)
+        return runner.run(work)
 
 
 def _options(texts: list[str]) -> dict[str, Any]:

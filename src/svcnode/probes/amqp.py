@@ -11,6 +11,7 @@ unknown    no file descriptors or ports left on this machine; the resolver does 
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from aiormq.connection import FrameReceiver, TransportFactory
 from aiormq.exceptions import (
     AMQPError,
     AuthenticationError,
+    ChannelAccessRefused,
     ChannelNotFoundEntity,
     DeliveryError,
     ProtocolSyntaxError,
@@ -160,6 +162,14 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
     def _uses_tls(self) -> bool:
         return self.url.scheme == "amqps"
 
+    @property
+    def _vhost(self) -> str:
+        return self.vhost or unquote(self.url.path.removeprefix("/")) or "/"
+
+    @property
+    def _user(self) -> str:
+        return self.credentials()[0] or "guest"
+
     async def open(self) -> _AmqpSession:
         tls = await self.tls_context() if self._uses_tls else None
         streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
@@ -171,10 +181,10 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             raise
 
     async def _log_in(self, streams: Streams) -> _AmqpConnection:
-        username, password = self.credentials()
+        _, password = self.credentials()
         url = URL.build(
             scheme="amqp",  # the streams already use TLS if they should
-            user=username or "guest",
+            user=self._user,
             password=password or "guest",
             host=self._endpoint.host,
             port=self._endpoint.port,
@@ -182,7 +192,7 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
         )
         connection = _AmqpConnection(url, transport_factory=_OpenStreamsFactory(streams))
         connection.streams = streams
-        connection.vhost = self.vhost or unquote(self.url.path.removeprefix("/")) or "/"
+        connection.vhost = self._vhost
         await connection.connect()
         connection.server_properties.setdefault("capabilities", {})  # the driver needs it; not every broker sends it
         return connection
@@ -206,7 +216,11 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             await channel.queue_declare(self.queue, passive=True)
         if self.write:
             with step("write"):
-                channel = await self._write(connection, channel)
+                try:
+                    channel = await self._write(connection, channel)
+                except ChannelAccessRefused as exc:
+                    text = f"{_one_line(exc.args[-1])}; {self._write_permissions()}"
+                    raise CheckError(text, ReasonCode.PERMISSION_DENIED) from None
         await channel.close()
 
     async def _write(self, connection: _AmqpConnection, channel: AbstractChannel) -> AbstractChannel:
@@ -224,6 +238,13 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
         except DeliveryError:
             raise CheckError(f'the broker rejected a message to the queue "{queue}"', ReasonCode.WRITE_FAILED) from None
         return channel
+
+    def _write_permissions(self) -> str:
+        is_own = self.write == DEFAULT_WRITE_TARGET  # declared by the check
+        needed = f'configure on "{self.write}", and ' if is_own else ""
+        patterns = f"^{self.write}" if is_own else "^$", r"^amq\.default$", "^$"
+        command = shlex.join(["rabbitmqctl", "set_permissions", "-p", self._vhost, self._user, *patterns])
+        return f'write needs the permissions {needed}write on "amq.default": {command} (replaces those of the user)'
 
     async def disconnect(self, connection: _AmqpSession) -> None:
         await connection.connection.close()  # otherwise the broker logs a lost client

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -219,6 +223,31 @@ def test_a_write_needs_few_permissions(check: CheckRunner, broker: Broker) -> No
     assert check(url, username=READER, password=PASSWORD, queue=QUEUE) == READY
     assert check(url, username=READER, password=PASSWORD, write=True) == PERMISSION_DENIED
     assert check(url, username=READER, password=PASSWORD, write=QUEUE) == PERMISSION_DENIED
+
+
+def test_a_missing_permission_is_named_with_the_command_that_grants_it(check: CheckRunner, broker: Broker) -> None:
+    url = f"amqp://127.0.0.1:{broker.port}/{VHOST}"
+    for target in (True, QUEUE):
+        assert broker.control("set_permissions", "-p", VHOST, READER, "^$", "^$", "^$") == ""
+        reason = check(url, username=READER, password=PASSWORD, write=target).reason
+        found = re.search(r"rabbitmqctl (set_permissions .*) \(", reason)
+        assert found, reason
+        broker.control(*shlex.split(found[1]))
+        assert check(url, username=READER, password=PASSWORD, write=target) == READY
+    broker.control("set_permissions", "-p", VHOST, READER, "^$", "^$", "^$")
+
+
+def test_the_command_shows_no_traceback(broker: Broker) -> None:
+    """The driver logs the errors of its tasks, and some of them end with the loop."""
+    command = [sys.executable, "-m", "svcnode", "probe", "-o", "write=true"]
+    url = f"amqp://{READER}:{quote(PASSWORD, safe='')}@127.0.0.1:{broker.port}/{VHOST}"
+    denied = subprocess.run([*command, url], capture_output=True, text=True, check=False, timeout=WAIT_TIMEOUT_S)
+    with broker.disk_alarm():
+        blocked = subprocess.run(
+            [*command, broker.url], capture_output=True, text=True, check=False, timeout=WAIT_TIMEOUT_S
+        )
+    assert (denied.returncode, denied.stderr) == (2, "")
+    assert (blocked.returncode, blocked.stderr) == (1, "")
 
 
 def test_several_checks_can_write_at_the_same_time(check: CheckRunner, broker: Broker) -> None:
