@@ -162,7 +162,7 @@ def test_an_unsupported_version_is_an_error_of_every_operation(version: str, cli
                 request()
 
 
-@pytest.mark.parametrize("operation", ["identity", "health", "services", "service_health"])
+@pytest.mark.parametrize("operation", ["identity", "health", "services"])
 def test_a_node_that_ignores_the_version_is_an_error_of_every_operation(operation: str, client_type: Any) -> None:
     """The interface's health has no body: only the identity tells which version answered."""
     with (
@@ -170,7 +170,7 @@ def test_a_node_that_ignores_the_version_is_an_error_of_every_operation(operatio
         client_type(nodes.url("n"), version="v9.9.9") as client,
         pytest.raises(VersionIgnoredError) as caught,
     ):
-        getattr(client, operation)(*(["db"] if operation == "service_health" else []))
+        getattr(client, operation)()
     assert caught.value.code is ReasonCode.NOT_SUPPORTED
 
 

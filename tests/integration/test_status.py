@@ -119,6 +119,20 @@ def test_a_node_that_ignores_the_version_is_of_another_version(fake_nodes: FakeN
     assert ([error["kind"] for error in found["errors"]], found["health"]) == (["VersionIgnoredError"], None)
 
 
+def test_a_node_under_the_other_prefix_that_ignores_the_version_is_of_another_version() -> None:
+    with FakeNodes({"n": FakeNode(prefix="eigen")}) as nodes:
+        assert status(nodes.url("n"), "--version", "v9.9.9").stdout.startswith("other version ")
+        assert status(nodes.url("n"), "--version", "v0.0.1").returncode == 0
+
+
+def test_the_version_of_a_node_without_identity_is_not_known() -> None:
+    with FakeNodes({"n": FakeNode(has_identity=False)}) as nodes:
+        (found,) = documents(nodes.url("n"), "--version", "v0.0.1")
+        done = status(nodes.url("n"), "--version", "v0.0.1")
+    assert (found["health"], found["overall_health"]) == (None, "unknown")
+    assert done.stdout.startswith("no identity ")
+
+
 def test_a_node_without_identity_is_reported_as_such() -> None:
     with FakeNodes({"n": FakeNode(has_identity=False)}) as nodes:
         done = status(nodes.url("n"))

@@ -256,18 +256,36 @@ class EndpointHandler:
 
 @dataclass(frozen=True, slots=True)
 class SlashedIdHandler:
-    """The health of a service whose id has slashes that a proxy has decoded; 404 unless such a service exists."""
+    """The health of a service whose id has slashes that a proxy has decoded; 404 unless such a service exists.
+
+    Such proxies also merge slashes and remove dot segments, so the id must be the only one that becomes this path.
+    """
 
     service_id: str
     handler: Handler
 
     def __call__(self, view: NodeView) -> Response:
         try:
-            is_registered = view.status(self.service_id) is not None
+            is_registered = view.status(self.service_id) is not None and self._is_unambiguous(view)
         except Exception as exc:  # noqa: BLE001  as above
             failure = SERVICE_HEALTH_ROUTE.failure
             return Response(failure.code, failure.body, failure.headers, cause=exc)
         return self.handler(view) if is_registered else NOT_FOUND
+
+    def _is_unambiguous(self, view: NodeView) -> bool:
+        path = normalized_path(self.service_id)
+        return [service.id for service, _ in view if normalized_path(service.id) == path] == [self.service_id]
+
+
+def normalized_path(path: str) -> tuple[str, ...]:
+    """The segments that a proxy leaves: without empty segments, "." and "..", which removes the segment before it."""
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    return tuple(segments)
 
 
 @dataclass(frozen=True, slots=True)

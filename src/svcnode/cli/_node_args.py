@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import positive_duration_s
 from svcnode.client import AsyncClient
+from svcnode.client.address import DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.text import os_error_text
 from svcnode.terminal.loop_lag import MAX_EXTENSION_S
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
 
 EXIT_UNKNOWN = 3
-DEFAULT_PREFIXES = ("/svc", "/eigen")  # the second one is that of the EigenLayer node API
+DEFAULT_PREFIXES = (DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX)
 MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be endless
 
 

@@ -12,6 +12,7 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import MASK, register_secret
 
 DEFAULT_PREFIX = "/svc"
+PUBLIC_TWIN_PREFIX = "/eigen"  # of the EigenLayer node API, which has the same endpoints
 _ENDPOINT_PATTERN = "(/node(/health|/services(/[^/]+/health)?)?)?"
 
 
@@ -65,6 +66,8 @@ def parse_node_address(url: str, prefix: str = DEFAULT_PREFIX) -> NodeAddress:
         raise _invalid_url_error(text, "the host is missing")
     if parts.query or parts.fragment or "@" in parts.path:
         raise _invalid_url_error(text, "a query or fragment is not allowed; percent-encode @ : / ? # in a password")
+    if prefix == DEFAULT_PREFIX and _match_prefix(parts.path, PUBLIC_TWIN_PREFIX):
+        prefix = PUBLIC_TWIN_PREFIX
     netloc = f"[{host}]" if ":" in host else host
     username, password = unquote(parts.username or ""), unquote(parts.password or "")
     return NodeAddress(
@@ -89,9 +92,13 @@ def _normalize_prefix(prefix: str) -> str:
     return quote(prefix.rstrip("/"), safe="/%:@!$&'()*+,;=~")
 
 
+def _match_prefix(path: str, prefix: str) -> re.Match[str] | None:
+    return re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path.rstrip("/"))
+
+
 def _base_path(path: str, prefix: str) -> str:
     path = path.rstrip("/")
-    match = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
+    match = _match_prefix(path, prefix) if prefix else None
     return quote(match[1] if match else path, safe="/%:!$&'()*+,;=~")
 
 

@@ -167,9 +167,10 @@ class AsyncClient:
     async def _request(self, operation: Operation[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout_s):
+                value = await self._fetch_value(operation)
                 if operation is not parse.IDENTITY:
                     await self._require_version()
-                return await self._fetch_value(operation)
+                return value
         except TimeoutError:
             raise UnreachableError(
                 f"timeout: no complete response within {self._timeout_s:g} s",
@@ -189,7 +190,16 @@ class AsyncClient:
     async def _require_version(self) -> None:
         """Many nodes ignore the version; health and services do not say of which version they are."""
         if self._version is not None and time.monotonic() - self._version_checked_s > _VERSION_VALID_S:
-            await self._fetch_value(parse.IDENTITY)
+            try:
+                await self._fetch_value(parse.IDENTITY)
+            except UnexpectedResponseError as exc:
+                if exc.code is not ReasonCode.NOT_FOUND:
+                    raise
+                raise UnexpectedResponseError(
+                    "the node has no identity, so the version of its answers is not known",
+                    url=exc.url,
+                    code=ReasonCode.NOT_SUPPORTED,
+                ) from exc
 
     def _check_version(self, identity: Identity) -> None:
         if self._version is None:

@@ -311,7 +311,7 @@ def _status_hint(response: NodeResponse) -> str:
         case 401 | 407:
             return "put a user name and a password into the URL"
         case 404:
-            return "check --prefix"
+            return "check the prefix"
         case _:
             return ""
 

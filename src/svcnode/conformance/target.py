@@ -16,6 +16,8 @@ from svcnode.core.text import os_error_text
 if TYPE_CHECKING:
     from pathlib import Path
 
+DEFAULT_PREFIX = "/svc"
+PUBLIC_TWIN_PREFIX = "/eigen"  # of the EigenLayer node API, which has the same endpoints
 _ENDPOINT_PATTERN = "(/node(/health|/services(/[^/]+/health)?)?)?"
 _EXAMPLE = "write it like http://127.0.0.1:8420"
 _VISIBLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
@@ -42,7 +44,7 @@ class TargetUrl:
         return f"{'http' if self.tls is None else 'https'}://{self.netloc}{self.base}"
 
 
-def parse_target(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> TargetUrl:
+def parse_target(url: str, *, prefix: str = DEFAULT_PREFIX, ca: Path | None = None) -> TargetUrl:
     """Raises `InvalidValueError` for an unusable URL. The path of an endpoint at its end is removed."""
     if "?" in url or "#" in url:  # not repeated in the error: it may hold a password or a key
         raise InvalidValueError(f"the base URL of a node has no ? and no #; {_EXAMPLE}")
@@ -56,7 +58,10 @@ def parse_target(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> T
     tls = _ssl_context(ca) if parts.scheme == "https" else None
     if ca is not None and tls is None:
         raise InvalidValueError("a CA file needs an https URL; this one is http")
-    base = f"{_base_path(parts.path.rstrip('/'), prefix.rstrip('/'))}{prefix.rstrip('/')}"
+    path, prefix = parts.path.rstrip("/"), prefix.rstrip("/")
+    if prefix == DEFAULT_PREFIX and _match_prefix(path, PUBLIC_TWIN_PREFIX):
+        prefix = PUBLIC_TWIN_PREFIX
+    base = f"{_base_path(path, prefix)}{prefix}"
     return TargetUrl(
         host=parts.host,
         port=parts.port,
@@ -67,8 +72,12 @@ def parse_target(url: str, *, prefix: str = "/svc", ca: Path | None = None) -> T
     )
 
 
+def _match_prefix(path: str, prefix: str) -> re.Match[str] | None:
+    return re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path)
+
+
 def _base_path(path: str, prefix: str) -> str:
-    match = re.fullmatch(f"(.*){re.escape(prefix)}{_ENDPOINT_PATTERN}", path) if prefix else None
+    match = _match_prefix(path, prefix) if prefix else None
     return match[1] if match else path
 
 

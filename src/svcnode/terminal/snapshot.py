@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import (
     ClientError,
+    NodeFailedError,
     UnexpectedResponseError,
     UnreachableError,
     VersionIgnoredError,
@@ -67,9 +68,15 @@ class NodeSnapshot:
 
     @property
     def lacks_identity(self) -> bool:
-        """Whether health and services answer, and the identity does not exist."""
-        has_others = self.health is not None and self.services is not None
-        return has_others and self.identity is None and [*map(_is_not_found, self.errors)] == [True]
+        """Whether health and services answer, and the identity does not exist.
+
+        If a version is requested, they are not shown: without the identity, the version of the answers is not known.
+        """
+        if self.identity is not None or not self.errors or not _is_not_found(self.errors[0]):
+            return False
+        others = self.errors[1:]
+        has_data = self.health is not None and self.services is not None
+        return has_data if not others else all(error.code is ReasonCode.NOT_SUPPORTED for error in others)
 
     @property
     def has_data(self) -> bool:
@@ -181,7 +188,7 @@ class _SnapshotTask:
         first_tasks, self._tasks = self._tasks, {}
         self.source.swap()
         await self._request_all(loop)
-        if any(task.done() and task.exception() is None for task in self._tasks.values()):
+        if any(task.done() and _is_from_node(task.exception()) for task in self._tasks.values()):
             self.source.keep_other()
             return
         for task in self._tasks.values():
@@ -215,7 +222,9 @@ class _SnapshotTask:
             duration_s=self._duration_s,
             **data,
         )
-        return replace(snapshot, errors=(_no_identity_error(client.root),)) if snapshot.lacks_identity else snapshot
+        if not snapshot.lacks_identity:
+            return snapshot
+        return replace(snapshot, errors=(_no_identity_error(client.root), *snapshot.errors[1:]))
 
     @property
     def _duration_s(self) -> float:
@@ -234,6 +243,11 @@ class _SnapshotTask:
 
 def _is_not_found(exc: BaseException | None) -> bool:
     return isinstance(exc, UnexpectedResponseError) and exc.code is ReasonCode.NOT_FOUND
+
+
+def _is_from_node(exc: BaseException | None) -> bool:
+    """Whether a node answered: with a value, or with an error of the interface."""
+    return exc is None or isinstance(exc, VersionIgnoredError | VersionNotFoundError | NodeFailedError)
 
 
 def _no_identity_error(root: str) -> ClientError:

@@ -42,6 +42,10 @@ def test_a_listed_origin_is_allowed_and_caches_must_distinguish_it() -> None:
         ["HTTPS://status.example.com"],
         ["https://*.example.com"],
         ["null"],
+        [f"{PAGE}:443"],
+        ["http://localhost:80"],
+        [f"{PAGE}:0443"],
+        [f"{PAGE}:99999"],
         [f"{PAGE}\r\nX: y"],
     ],
 )

@@ -398,6 +398,13 @@ def test_an_id_with_decoded_slashes_has_the_rules_of_its_endpoint(
     assert (response.code, response) == (code, get(node_with_slashes, HEALTH, query, method=method))
 
 
+@pytest.mark.parametrize("other", ["a//b", "a/./b", "a/x/../b", "/a/b", "a/b/"])
+def test_a_decoded_path_that_two_ids_become_is_not_found(node_with_slashes: Node, other: str) -> None:
+    node_with_slashes.register(other, name=other, description="").down("broken")
+    assert get(node_with_slashes, b"/svc/node/services/a/b/health") == spec.NOT_FOUND
+    assert get(node_with_slashes, b"/svc/node/services/a%2Fb/health").code == 200
+
+
 def test_an_internal_error_while_a_long_path_is_resolved_is_503() -> None:
     response = get(BrokenView(), b"/svc/node/services/a/b/health")
     assert (response.code, response.body, response.cause) == (503, b"", CAUSE)

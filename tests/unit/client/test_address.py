@@ -35,6 +35,8 @@ from svcnode.core.redaction import redacted
         ("http://h/svc/node/health", "/svc", "http://h/svc"),
         ("http://h/base/svc/node/services/", "/svc", "http://h/base/svc"),
         ("http://h/svc/node/services/a%2Fb/health", "/svc", "http://h/svc"),
+        ("http://h/eigen/node", "/svc", "http://h/eigen"),
+        ("http://h/base/eigen/node/services/db/health", "/svc", "http://h/base/eigen"),
         # Similar paths that are not endpoints.
         ("http://h/svc/node/7", "/svc", "http://h/svc/node/7/svc"),
         ("http://h/svc/node", "/eigen", "http://h/svc/node/eigen"),
