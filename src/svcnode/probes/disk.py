@@ -22,7 +22,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import os_error_text, type_name
-from svcnode.net.os_errors import code_for_os_error, verdict_for_file_error, verdict_for_os_error
+from svcnode.net.os_errors import CodedOSError, code_for_os_error, verdict_for_file_error, verdict_for_os_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
 from svcnode.net.url import UrlError
@@ -170,7 +170,7 @@ def _remove_own(file: Path) -> None:
     """Remove the file that a killed process left, or that another node of this user is writing; neither needs it."""
     with suppress(FileNotFoundError):
         if not _is_own(file):
-            raise FileExistsError(errno.EEXIST, "")
+            raise CodedOSError("the file exists and was not created by svcnode; remove it", ReasonCode.WRITE_FAILED)
         file.unlink()
 
 

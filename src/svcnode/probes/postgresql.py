@@ -117,11 +117,12 @@ _WRITE_CODES = {
     "57014": ReasonCode.WRITE_TIMEOUT,  # statement_timeout
 }
 _WRITE_NOT_READY = (ReasonCode.READ_ONLY, ReasonCode.STORAGE_FULL, ReasonCode.OUT_OF_MEMORY)
+_INSUFFICIENT_PRIVILEGE = "42501"
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _TABLE_NAME = re.compile(r"(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}")
-_CREATE_TABLE = (
-    "CREATE TABLE {table} (id integer PRIMARY KEY, written_at timestamptz NOT NULL); "
-    "GRANT SELECT, INSERT, UPDATE ON {table} TO {user}"
-)
+_CREATE_TABLE = "CREATE TABLE {table} (id integer PRIMARY KEY, written_at timestamptz NOT NULL); "
+_GRANT = "GRANT SELECT, INSERT, UPDATE ON {table} TO {user}"
+_GRANT_SCHEMA = "GRANT USAGE ON SCHEMA {schema} TO {user}; "
 # One transaction, sent as one message: between its statements the server waits for nothing of this side, so a node that
 # stops keeps no lock. The result of the SELECT is larger than work_mem: the server writes it to a temporary file in
 # the tablespace of the database, which needs free disk space, as new data does; an UPDATE alone often needs none. The
@@ -507,7 +508,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         text = f"the write failed: {driver_error_text(Exception(_join_lines(str(exc))))}"
         if exc.sqlstate.startswith("42"):  # no such table, one with other columns, or no privilege
             user = driver_error_text(Exception(connection.user.decode(errors="replace")))
-            text += f"; the table is created by: {_CREATE_TABLE.format(table=self.write, user=user)}"
+            text += f"; {_write_hint(exc.sqlstate, self.write, user)}"
         outcome = Outcome.NOT_READY if code in _WRITE_NOT_READY else Outcome.FAILED
         return CheckError(text, code, outcome).verdict(self.url)
 
@@ -631,6 +632,16 @@ def _raise_unless(connection: PGconn, is_ok: bool) -> None:
     if connection.needs_password:
         raise CheckError("the server requires a password, and the probe has none", ReasonCode.AUTH_REQUIRED)
     raise PostgresqlError(connection.get_error_message())
+
+
+def _write_hint(sqlstate: str, table: str, user: str) -> str:
+    """The statements that are missing."""
+    user = user if _NAME.fullmatch(user) else '"' + user.replace('"', '""') + '"'
+    schema = table.rpartition(".")[0]
+    grant = (_GRANT_SCHEMA if schema else "") + _GRANT
+    if sqlstate == _INSUFFICIENT_PRIVILEGE:
+        return "missing privilege: " + grant.format(table=table, schema=schema, user=user)
+    return "the table is created by: " + (_CREATE_TABLE + grant).format(table=table, schema=schema, user=user)
 
 
 def _write_script(table: str) -> str:

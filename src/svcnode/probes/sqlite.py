@@ -255,12 +255,12 @@ class SqliteProbe(UrlProbe):
 
     def _write_now(self) -> Verdict:
         table = _quoted(self.write)
+        create = f"CREATE TABLE {table} (slot INTEGER PRIMARY KEY, written_at TEXT NOT NULL)"
         try:
             with closing(self._connect("mode=rw")) as database:
                 if not _has_table(database, self.write):
-                    columns = "slot INTEGER PRIMARY KEY, written_at TEXT NOT NULL"
                     return Verdict.failed(
-                        f'table "{self.write}" is missing; create it: CREATE TABLE {table} ({columns}): {self.path}',
+                        f'table "{self.write}" is missing; create it: {create}: {self.path}',
                         code=ReasonCode.NOT_FOUND,
                     )
                 database.execute("PRAGMA wal_autocheckpoint = 0")  # a checkpoint is the work of the application
@@ -271,10 +271,10 @@ class SqliteProbe(UrlProbe):
                 )
                 database.execute("COMMIT")
         except sqlite3.Error as exc:
-            return self._verdict_for_write_error(exc)
+            return self._verdict_for_write_error(exc, create)
         return Verdict.ready()
 
-    def _verdict_for_write_error(self, exc: sqlite3.Error) -> Verdict:
+    def _verdict_for_write_error(self, exc: sqlite3.Error, create: str) -> Verdict:
         verdict = self._verdict_for_error(exc)
         if verdict.outcome is not Outcome.FAILED or verdict.code is ReasonCode.CORRUPT:
             return verdict
@@ -285,9 +285,12 @@ class SqliteProbe(UrlProbe):
                 return Verdict.not_ready(f"{cause}: {path}", code=ReasonCode.READ_ONLY)
             if name == "SQLITE_FULL" or info.f_bavail == 0 or has_no_inodes(info):
                 return Verdict.not_ready(f"{exc}: {path}", code=ReasonCode.STORAGE_FULL)
-        is_denied = name.startswith("SQLITE_READONLY") or not os.access(path, os.W_OK, effective_ids=True)
-        code = ReasonCode.PERMISSION_DENIED if is_denied else ReasonCode.WRITE_FAILED
-        return Verdict.failed(f"write failed: {exc}: {path}", code=code)
+        if denied := _denied_path(self.path):
+            return Verdict.failed(f"write failed: no write permission on {denied}", code=ReasonCode.PERMISSION_DENIED)
+        if name.startswith("SQLITE_READONLY"):
+            return Verdict.failed(f"write failed: {exc}: {path}", code=ReasonCode.PERMISSION_DENIED)
+        hint = f"; the table is created by: {create}" if name.startswith(_OTHER_TABLE_ERRORS) else ""
+        return Verdict.failed(f"write failed: {exc}{hint}: {path}", code=ReasonCode.WRITE_FAILED)
 
     # ---- errors
 
@@ -320,6 +323,10 @@ _CODES_BY_ERROR_NAME = {  # SQLite has longer names too, such as SQLITE_IOERR_RE
 }
 
 
+# Of a table that has other columns than the one of `write`.
+_OTHER_TABLE_ERRORS = ("SQLITE_ERROR", "SQLITE_CONSTRAINT", "SQLITE_MISMATCH")
+
+
 def _error_name(exc: sqlite3.Error) -> str:
     return getattr(exc, "sqlite_errorname", "")
 
@@ -339,6 +346,16 @@ def _has_table(database: sqlite3.Connection, name: str) -> bool:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _denied_path(path: Path) -> str:
+    """What this user may not write to: the file, or its directory, in which SQLite creates a journal; "" if nothing."""
+    file = path.resolve()
+    if not os.access(file, os.W_OK, effective_ids=True):
+        return f"the file: {path}"
+    if not os.access(file.parent, os.W_OK | os.X_OK, effective_ids=True):
+        return f"the directory of the file, which SQLite needs for its journal: {path}"
+    return ""
 
 
 def _open_error(path: Path) -> OSError | None:

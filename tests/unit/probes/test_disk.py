@@ -280,7 +280,10 @@ def test_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
 def test_a_file_of_another_program_is_not_removed(tmp_path: Path, content: bytes) -> None:
     file = temporary_file(tmp_path)
     file.write_bytes(content)
-    assert check(tmp_path, min_free="1B", write=True) == failed(ReasonCode.WRITE_FAILED)
+    verdict = check(tmp_path, min_free="1B", write=True)
+    assert verdict == failed(ReasonCode.WRITE_FAILED)
+    assert "not created by svcnode" in verdict.reason
+    assert str(file) in verdict.reason
     assert file.read_bytes() == content
 
 

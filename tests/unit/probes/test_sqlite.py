@@ -629,7 +629,9 @@ def test_without_its_table_a_write_is_failed_and_the_reason_has_the_statement(le
 
 
 def test_a_table_with_other_columns_is_failed(ledger: Path) -> None:
-    assert check(ledger, write="entries") == failed(ReasonCode.WRITE_FAILED)
+    verdict = check(ledger, write="entries")
+    assert verdict == failed(ReasonCode.WRITE_FAILED)
+    assert CREATE_TABLE.replace("svcnode_write", "entries") in verdict.reason
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -646,17 +648,22 @@ def test_a_write_that_finds_a_lock_is_not_ready_and_leaves_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
-def test_a_write_without_permission_is_failed() -> None:
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "named"), [(0o644, 0o777, "the file"), (0o666, 0o755, "the directory")]
+)
+def test_a_write_without_permission_is_failed(file_mode: int, folder_mode: int, named: str) -> None:
     with TemporaryDirectory() as name:
         path = small_database(Path(name) / "ledger.db", CREATE_TABLE)
-        path.chmod(0o644)
-        path.parent.chmod(0o755)
+        path.chmod(file_mode)
+        path.parent.chmod(folder_mode)
         probe = probe_of(path, write=True)
         os.seteuid(UNPRIVILEGED_UID)
         try:
-            assert probe._write_now() == failed(ReasonCode.PERMISSION_DENIED)
+            verdict = probe._write_now()
         finally:
             os.seteuid(0)
+    assert verdict == failed(ReasonCode.PERMISSION_DENIED)
+    assert named in verdict.reason
 
 
 def test_several_nodes_write_at_the_same_time(ledger: Path) -> None:
