@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from svcnode.api.asgi import asgi
-from svcnode.api.wsgi import wsgi
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import (
     ClientError,
@@ -41,6 +39,8 @@ from svcnode.probes.base import Probe
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    from svcnode.api.asgi import asgi
+    from svcnode.api.wsgi import wsgi
     from svcnode.client import AsyncClient, BackingService, Client
 
 __all__ = [
@@ -84,10 +84,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load the clients on first use: their imports take several times as long as all others."""
-    if name in {"AsyncClient", "BackingService", "Client"}:
-        from svcnode import client
+# Loaded on first use: the clients take several times as long to import as all others, and a node needs neither.
+_LOADED_LATE = {
+    "AsyncClient": "svcnode.client",
+    "BackingService": "svcnode.client",
+    "Client": "svcnode.client",
+    "asgi": "svcnode.api.asgi",
+    "wsgi": "svcnode.api.wsgi",
+}
 
-        return getattr(client, name)
+
+def __getattr__(name: str) -> object:
+    if name in _LOADED_LATE:
+        from importlib import import_module
+
+        return getattr(import_module(_LOADED_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NOT_LOADED = {
     "click",
     "difflib",
+    "bz2",
     "email",
     "encodings.idna",
     "html",
@@ -38,12 +39,14 @@ NOT_LOADED = {
     "pkg_resources",
     "prometheus_client",
     "rich",
+    "shutil",
     "sqlite3",
     "tempfile",
     "unicodedata",
     "unittest",
     "urllib.request",
     "uuid",
+    "wsgiref",
     "xml",
     "zoneinfo",
     "aio_pika",
@@ -172,6 +175,7 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_LOADED
     assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
+    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.notify.model", "hmac"}
     assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()
 

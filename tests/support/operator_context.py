@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from svcnode.api.app import OperatorRequest
 from svcnode.node import Node
-from svcnode.notify.model import DeliveryStats
+from svcnode.notify import DeliveryStats
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import Now, service_details
 from svcnode.stats import CheckStats

@@ -11,9 +11,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import SvcnodeError
 from svcnode.node import Node
-from svcnode.notify import dispatcher
+from svcnode.notify import DeliveryStats, dispatcher
 from svcnode.notify.dispatcher import MAX_MESSAGE_AGE_S, MAX_QUEUED, Dispatcher, try_deliver
-from svcnode.notify.model import DeliveryError, DeliveryStats
+from svcnode.notify.model import DeliveryError
 from svcnode.notify.notifier import Notifier
 from svcnode.notify.persistence import from_json
 from svcnode.notify.settings import AlertPolicy, NotifySettings

@@ -28,7 +28,7 @@ from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
-from svcnode.notify.model import DeliveryStats
+from svcnode.notify import DeliveryStats
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
 from svcnode.server.server import HttpServer
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from svcnode.agent.services import ConfigDiff
     from svcnode.config import HistorySettings, Settings
+    from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import Notifier
     from svcnode.notify.settings import NotifySettings
 
@@ -99,6 +100,7 @@ class Agent:
         self._delivery_stats = DeliveryStats()
         self._notifier: Notifier | None = None
         self._has_store = False
+        self._old_secrets: list[SecretScope] = []
         self._logs_to_terminal = sys.stderr.isatty()
 
     async def serve(self) -> int:
@@ -233,7 +235,14 @@ class Agent:
         if new.store_path != old.store_path or not self._has_store:
             await self._prepare_store(new)
         self._settings = new
+        self._forget_secrets_of(old)
         return diff
+
+    def _forget_secrets_of(self, old: Settings) -> None:
+        """At the reload after the next one: until then, a check or a message that began before may show them."""
+        self._old_secrets.append(old.secrets)
+        if len(self._old_secrets) > 1:
+            self._old_secrets.pop(0).release()
 
     # ---- stopping
 

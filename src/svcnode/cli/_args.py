@@ -11,7 +11,7 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.units import parse_duration_s
@@ -22,10 +22,31 @@ if TYPE_CHECKING:
     from svcnode.config import NamedProbe, Override, Settings
 
 EXIT_USAGE = 2
+DEFAULT_WIDTH = 80
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Reads the width of the terminal itself: argparse loads shutil for it, with four modules for compression."""
+
+    def __init__(self, prog: str, *args: Any, width: int | None = None, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(prog, *args, width=_terminal_width() - 2 if width is None else width, **options)
+
+
+def _terminal_width() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size().columns or DEFAULT_WIDTH
+    except OSError:  # not a terminal
+        return DEFAULT_WIDTH
 
 
 class CommandParser(argparse.ArgumentParser):
     usage_exit_code = EXIT_USAGE  # for an error in the arguments or the configuration
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **{"formatter_class": HelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

@@ -21,8 +21,9 @@ from svcnode.notify.persistence import LostMessages, NotifyState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from svcnode.notify import DeliveryStats
     from svcnode.notify.message import Message
-    from svcnode.notify.model import DeliveryStats, Incidents
+    from svcnode.notify.model import Incidents
     from svcnode.notify.targets import NotificationTarget
 
 MAX_QUEUED = 100

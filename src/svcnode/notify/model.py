@@ -1,10 +1,8 @@
-"""The values of notifications: changes, notifications, incidents and delivery statistics.
+"""The values of notifications: changes, notifications and incidents.
 
 An incident is a problem that was notified and is not resolved. Incidents are saved across restarts, so that every
 target that was notified of a problem is also notified of its end. After a restart, a confirmed incident is notified
 only when it changes; an unconfirmed one is notified once more, with its current health.
-
-This module imports the standard library only: every node loads it for DeliveryStats, also without notifications.
 """
 
 from __future__ import annotations
@@ -107,13 +105,3 @@ class DeliveryError(NamedTuple):
 
     reason: str
     code: ReasonCode
-
-
-@dataclass(slots=True)
-class DeliveryStats:
-    """Counts each message once per target."""
-
-    sent: int = 0
-    failed: int = 0  # attempts
-    dropped: int = 0
-    queued: int = 0

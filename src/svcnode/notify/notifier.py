@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Service
     from svcnode.node import Node
-    from svcnode.notify.model import DeliveryStats
+    from svcnode.notify import DeliveryStats
     from svcnode.notify.persistence import StateStorage
     from svcnode.notify.settings import NotifySettings
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from svcnode.history import History
     from svcnode.node import Node
-    from svcnode.notify.model import DeliveryStats
+    from svcnode.notify import DeliveryStats
     from svcnode.operator.event_hub import EventHub
     from svcnode.stats import CheckStats
 

@@ -11,6 +11,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Service
+from svcnode.notify import DeliveryStats
 from svcnode.notify.dispatcher import (
     CLOSE_TIMEOUT_S,
     DELIVERY_TIMEOUT_S,
@@ -21,7 +22,7 @@ from svcnode.notify.dispatcher import (
     try_deliver,
 )
 from svcnode.notify.message import Message
-from svcnode.notify.model import DeliveryError, DeliveryStats, Incident
+from svcnode.notify.model import DeliveryError, Incident
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:

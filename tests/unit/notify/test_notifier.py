@@ -10,7 +10,8 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.node import Node
-from svcnode.notify.model import DeliveryError, DeliveryStats
+from svcnode.notify import DeliveryStats
+from svcnode.notify.model import DeliveryError
 from svcnode.notify.notifier import Notifier
 from svcnode.notify.settings import AlertPolicy, NotifySettings
 from tests.support.virtual_time import in_virtual_time

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as families_
 from svcnode import Node, Verdict
 from svcnode.api.app import OperatorRequest
 from svcnode.core.codes import ReasonCode
-from svcnode.notify.model import DeliveryStats
+from svcnode.notify import DeliveryStats
 from svcnode.operator import metrics
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.metrics import NodeCollector, build_registry
