@@ -16,10 +16,15 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 from enum import Enum
+from typing import TYPE_CHECKING
 
+from svcnode.clock import monotonic_s
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
 from svcnode.net.threads import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STDERR = 2
 MAX_BUFFERED_BYTES = 4 * 1024**2  # some 20,000 lines
@@ -27,6 +32,12 @@ FLUSH_TIMEOUT_S = 1.0
 
 # Drivers log a traceback for every failed check; the verdict reports the same failure.
 _DRIVER_LOGGERS = ("aiormq", "asyncmy", "hpack", "nats", "psycopg", "redis")
+
+# Clients can cause lines of these loggers, so each cause has a limit.
+_CLIENT_LOGGERS = ("asyncio", "svcnode.api", "svcnode.operator", "svcnode.server")
+LINES_PER_CAUSE = 5  # in one window
+WINDOW_S = 60.0
+MAX_CAUSES = 100  # further ones share a limit
 
 # Attributes of every record. The others come from `extra={…}` and become fields of the JSON line, these first.
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -63,6 +74,73 @@ def _json_value(value: object) -> object:
     return value if isinstance(value, int | float | None) else redacted(str(value))
 
 
+class _Cause:
+    """The lines of one cause in one window."""
+
+    __slots__ = ("ends_at_s", "lines", "summary")
+
+    def __init__(self, ends_at_s: float) -> None:
+        self.ends_at_s = ends_at_s
+        self.lines = 0
+        self.summary: logging.LogRecord | None = None  # of the suppressed lines
+
+
+class RateLimiter:
+    """Limits the lines that clients can cause. Not thread-safe: the handler has a lock.
+
+    A cause is the place in the code, and for an exception its type and the place that raised it. What clients send is
+    no part of it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic_s) -> None:
+        self._clock = clock
+        self._causes: dict[object, _Cause] = {}
+
+    def admits(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(_CLIENT_LOGGERS):
+            return True
+        cause = self._cause_of(record)
+        cause.lines += 1
+        if cause.lines <= LINES_PER_CAUSE:
+            return True
+        cause.summary = _suppressed_lines_record(record, cause.lines - LINES_PER_CAUSE)
+        return False
+
+    def _cause_of(self, record: logging.LogRecord) -> _Cause:
+        key: object = (record.pathname, record.lineno, _raised_at(record))
+        if key not in self._causes and len(self._causes) >= MAX_CAUSES:
+            key = None
+        return self._causes.setdefault(key, _Cause(self._clock() + WINDOW_S))
+
+    @property
+    def next_summary_in_s(self) -> float | None:
+        """None: no line is suppressed."""
+        ends_s = [cause.ends_at_s for cause in self._causes.values() if cause.summary is not None]
+        return max(0.0, min(ends_s) - self._clock()) if ends_s else None
+
+    def take_summaries(self, *, is_closing: bool = False) -> list[logging.LogRecord]:
+        """A record for each cause with suppressed lines whose window has ended; its next line is admitted again."""
+        now_s = self._clock()
+        ended = [key for key, cause in self._causes.items() if is_closing or cause.ends_at_s <= now_s]
+        summaries = [self._causes.pop(key).summary for key in ended]
+        return [summary for summary in summaries if summary is not None]
+
+
+def _raised_at(record: logging.LogRecord) -> object:
+    if not record.exc_info or record.exc_info[0] is None:
+        return None
+    traceback = record.exc_info[2]
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return record.exc_info[0], traceback and (traceback.tb_frame.f_code, traceback.tb_lineno)
+
+
+def _suppressed_lines_record(last: logging.LogRecord, lines: int) -> logging.LogRecord:
+    text = f"{lines} more in {WINDOW_S:g} s, not logged: {last.getMessage()}"
+    fields = {"name": __name__, "levelno": last.levelno, "levelname": last.levelname, "msg": "%s", "args": (text,)}
+    return logging.makeLogRecord({**fields, "event": "log_lines_suppressed", "lines": lines})
+
+
 class NonBlockingHandler(logging.Handler):
     """Writes lines in order from a background thread.
 
@@ -77,12 +155,18 @@ class NonBlockingHandler(logging.Handler):
         self._buffered_bytes = 0
         self._dropped = 0  # since the last buffered line
         self._is_writing = False
+        self._limiter = RateLimiter()
         self._changed = threading.Condition()
         # A daemon: if the log is not read, the thread never ends.
         start_thread(threading.Thread(target=self._write_loop, name="svcnode log", daemon=True))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            with self._changed:
+                self._append_summaries()
+                if not self._limiter.admits(record):
+                    self._changed.notify_all()  # the thread sets its timeout
+                    return
             line = self._encode_line(record)
         except MemoryError:
             with self._changed:
@@ -92,16 +176,25 @@ class NonBlockingHandler(logging.Handler):
             self.handleError(record)
             return
         with self._changed:
-            if self._dropped or self._buffered_bytes + len(line) > MAX_BUFFERED_BYTES:
-                self._dropped += 1
-            else:
-                self._lines.append(line)
-                self._buffered_bytes += len(line)
+            self._append(line)
             self._changed.notify_all()
+
+    def _append(self, line: bytes) -> None:
+        if self._dropped or self._buffered_bytes + len(line) > MAX_BUFFERED_BYTES:
+            self._dropped += 1
+        else:
+            self._lines.append(line)
+            self._buffered_bytes += len(line)
+
+    def _append_summaries(self, *, is_closing: bool = False) -> None:
+        for record in self._limiter.take_summaries(is_closing=is_closing):
+            self._append(self._encode_line(record))
 
     def flush_within(self, timeout_s: float) -> None:
         """Return when everything is written, or after the timeout."""
         with self._changed:
+            self._append_summaries(is_closing=True)
+            self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._lines or self._dropped or self._is_writing), timeout_s)
 
     def _encode_line(self, record: logging.LogRecord) -> bytes:
@@ -126,7 +219,9 @@ class NonBlockingHandler(logging.Handler):
         with self._changed:
             self._is_writing = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._lines or self._dropped)
+            while not (self._lines or self._dropped):
+                self._changed.wait(self._limiter.next_summary_in_s)
+                self._append_summaries()
             self._is_writing = True
             if not self._lines:
                 dropped, self._dropped = self._dropped, 0

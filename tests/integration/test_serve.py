@@ -10,7 +10,7 @@ import sqlite3
 import ssl
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -433,6 +433,17 @@ def test_an_address_in_use_makes_the_reload_fail_and_changes_nothing(tmp_path: P
         assert agent.log_entries[-1]["event"] == "reloaded"
 
 
+def test_a_reload_that_renames_the_node_says_so(tmp_path: Path) -> None:
+    services = '[[services]]\nid = "db"\nstatus = "Up"\n'
+    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    with Agent(tmp_path, *ANYWHERE, config=f'[node]\nname = "one"\n{services}', environ=environ) as agent:
+        agent.reload(f'[node]\nname = "two"\n{services}')
+        entry = agent.wait_for_event("reloaded")
+        assert '"one" to "two"' in entry["message"]
+        agent.reload()
+        assert '"two"' not in agent.log_entries[-1]["message"]
+
+
 def test_many_reloads_leave_no_open_descriptors(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     config = '[server]\nlisten = ["127.0.0.1:0", "http://127.0.0.1:0", "unix:a.sock"]\n' + tls_table(made) + FIXED
@@ -759,3 +770,48 @@ def test_an_empty_variable_names_no_configuration(tmp_path: Path) -> None:
     checked = run(tmp_path, "check-config", environ={"SVCNODE_CONFIG": "", "SVCNODE_NODE_NAME": "a"})
     assert re.search("^  store: ", checked.stdout, re.MULTILINE)
     assert checked.returncode == 0
+
+
+# ---- what clients send
+
+INVALID_INPUT = [
+    b"BREW / HTTP/1.1\r\n\r\n",
+    b"BREW /details HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03" + bytes(160),
+    bytes(range(256)),
+    b"\r\n" * 100,
+    b"",
+]
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "TLS"])
+def test_nothing_that_a_client_sends_is_a_warning_or_an_error_of_the_node(
+    tmp_path: Path, loop: dict[str, str], has_tls: bool
+) -> None:
+    tls = tls_table(make_certificate(tmp_path)) if has_tls else ""
+    with Agent(tmp_path, *ANYWHERE, "--drain", "0s", config=tls + FIXED, environ=loop) as agent:
+        agent.wait_for_event("started")
+        (port,) = {urlsplit(entry["url"]).port for entry in agent.events("listening")}
+        for data in INVALID_INPUT:
+            for is_reset in (False, True):
+                with closing(socket.create_connection(("127.0.0.1", port), DEADLINE_S)) as sock:
+                    with suppress(ConnectionError):
+                        sock.sendall(data)
+                    if is_reset:
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+                    else:
+                        with suppress(ConnectionError):  # the node may have closed already
+                            sock.shutdown(socket.SHUT_WR)
+                            sock.recv(65536)
+        assert agent.stop() == 0
+        levels = {json.loads(line)["level"] for line in agent.lines if line.startswith("{")}
+        assert levels == {"info"}
+        assert all(line.startswith("{") for line in agent.lines)

@@ -18,7 +18,19 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Status
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import one_line
-from svcnode.logs import JsonFormatter, TextFormatter, configure, flush_logs, set_format, set_level
+from svcnode.logs import (
+    LINES_PER_CAUSE,
+    MAX_CAUSES,
+    WINDOW_S,
+    JsonFormatter,
+    RateLimiter,
+    TextFormatter,
+    configure,
+    flush_logs,
+    set_format,
+    set_level,
+)
+from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -327,3 +339,70 @@ def test_a_non_blocking_stream_loses_no_lines(pipe: LogPipe) -> None:
     logging.getLogger("svcnode").info("one")
     logging.getLogger("svcnode").info("the end")
     assert re.search(r"one\n.* the end\n$", pipe.read_until_end())
+
+
+# ---- lines that clients cause
+
+
+def client_record(number: int = 0, **options: Any) -> logging.LogRecord:
+    return with_exception(record("request %d failed", number, level=logging.ERROR, **options))
+
+
+def test_a_client_cannot_flood_the_log() -> None:
+    clock = VirtualClock()
+    limiter = RateLimiter(clock)
+    assert [limiter.admits(client_record(number)) for number in range(1000)].count(True) == LINES_PER_CAUSE
+    assert limiter.next_summary_in_s == WINDOW_S
+    assert limiter.take_summaries() == []
+    clock.advance(WINDOW_S)
+    (summary,) = limiter.take_summaries()
+    assert (vars(summary)["event"], vars(summary)["lines"]) == ("log_lines_suppressed", 1000 - LINES_PER_CAUSE)
+    assert summary.levelno == logging.ERROR
+    assert limiter.next_summary_in_s is None
+    assert limiter.admits(client_record())
+
+
+def test_each_cause_has_its_own_limit() -> None:
+    limiter = RateLimiter(VirtualClock())
+    for _ in range(10):
+        limiter.admits(client_record())
+    assert not limiter.admits(client_record())
+    assert limiter.admits(record("accept failed", level=logging.ERROR)), "another place raised, or none"
+
+
+def test_the_number_of_causes_is_bounded() -> None:
+    limiter = RateLimiter(VirtualClock())
+    records = [record("m") for _ in range(10 * MAX_CAUSES)]
+    for number, one in enumerate(records):
+        one.lineno = number
+    assert sum(map(limiter.admits, records)) == MAX_CAUSES + LINES_PER_CAUSE
+
+
+def test_lines_that_no_client_causes_have_no_limit() -> None:
+    limiter = RateLimiter(VirtualClock())
+    status = record("service db is Down")
+    status.name = "svcnode"
+    assert all(limiter.admits(status) for _ in range(1000))
+
+
+def test_suppressed_lines_are_counted_when_the_window_ends(pipe: LogPipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "WINDOW_S", 0.05)
+    configure("info", "json", pipe.descriptor)
+    logger = logging.getLogger("svcnode.server")
+    for number in range(LINES_PER_CAUSE + 3):
+        logger.error("request %d failed", number)
+    lines: list[str] = []
+    while "log_lines_suppressed" not in "".join(lines):
+        lines.append(pipe.read_when_ready())
+    entries = list(map(json.loads, "".join(lines).splitlines()))
+    assert entries[-1]["event"] == "log_lines_suppressed"
+    assert sum(entry.get("lines", 1) for entry in entries) == LINES_PER_CAUSE + 3
+
+
+def test_suppressed_lines_are_counted_at_the_end(pipe: LogPipe) -> None:
+    configure("info", "json", pipe.descriptor)
+    logger = logging.getLogger("svcnode.api")
+    for _ in range(LINES_PER_CAUSE + 3):
+        logger.error("internal error")
+    *_, last = pipe.text.splitlines()
+    assert json.loads(last)["lines"] == 3
