@@ -324,8 +324,8 @@ CRASHING = Fault(CRASH_LOOP, crashing, INITIALIZING, CRASH_LOOP_S, RESTARTED, RE
 # Wrong credentials are tested too, at the same time.
 SHORT_FAULTS = (KILLED, FROZEN)
 
-# The columns of the matrix.
-FAULT_NAMES = (
+# The columns of the matrix: whether the server answers, and whether it can do its work although it answers.
+AVAILABILITY_FAULTS = (
     NOT_STARTED,
     RECOVERING.name,
     READY,
@@ -337,6 +337,8 @@ FAULT_NAMES = (
     EXHAUSTED.name,
     RESTARTED,
     REPLICA_DISCONNECTED.name,
+)
+WORK_FAULTS = (
     READ_ONLY,
     STORAGE_FULL,
     DISK_FROZEN,
@@ -350,3 +352,4 @@ FAULT_NAMES = (
     LONG_TRANSACTION,
     CASCADE_CUT,
 )
+FAULT_NAMES = (*AVAILABILITY_FAULTS, *WORK_FAULTS)

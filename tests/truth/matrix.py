@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.truth.faults import FAULT_NAMES
+from tests.truth.faults import AVAILABILITY_FAULTS, FAULT_NAMES, WORK_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,15 +66,23 @@ def _problem_text(row: Row) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """One line for each kind: the observed status and the seconds for each fault, and the two totals."""
-    by_fault = {(row.kind, row.fault): row for row in rows}
-    lines = [["kind", *FAULT_NAMES, "200 after the bound", "false Downs"]]
+    """Two tables with one line for each kind: the observed status and the seconds for each fault, and both totals."""
+    tables = (_markdown_table(rows, faults) for faults in (AVAILABILITY_FAULTS, WORK_FAULTS))
+    return "\n\n".join(filter(None, tables))
+
+
+def _markdown_table(rows: Sequence[Row], faults: Sequence[str]) -> str:
+    """Empty if no kind has one of the faults."""
+    by_fault = {(row.kind, row.fault): row for row in rows if row.fault in faults}
+    kinds = dict.fromkeys(kind for kind, _ in by_fault)
+    names = [fault for fault in faults if any((kind, fault) in by_fault for kind in kinds)]
+    lines = [["kind", *names, "200 after the bound", "false Downs"]]
     lines += [["---"] * len(lines[0])]
-    for kind in dict.fromkeys(row.kind for row in rows):
-        found = [by_fault.get((kind, fault)) for fault in FAULT_NAMES]
-        sums = totals([row for row in found if row is not None])
+    for kind in kinds:
+        found = [by_fault.get((kind, fault)) for fault in names]
+        sums = totals([row for row in rows if row.kind == kind])
         lines += [[kind, *(EMPTY_CELL if row is None else _cell(row) for row in found), *map(str, sums)]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if kinds else ""
 
 
 def _cell(row: Row) -> str:

@@ -42,15 +42,28 @@ def test_the_plain_matrix_names_the_faults_that_a_kind_does_not_have() -> None:
     )
 
 
+READ_ONLY = Row(
+    kind="redis", fault="read-only", expected=(DOWN,), observed=(DOWN,), detected_s=0.75, bound_s=2.0, sample_count=100
+)
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
 def test_the_markdown_matrix_has_a_line_for_each_kind_and_a_column_for_each_fault() -> None:
-    heading, rule, redis, nats = (
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in matrix.markdown([KILLED, READY, LYING, ABSENT]).splitlines()
-    )
-    assert {len(heading), len(rule), len(redis), len(nats)} == {len(FAULT_NAMES) + 3}
+    heading, rule, redis, nats = cells(matrix.markdown([KILLED, READY, LYING, ABSENT]))
+    assert {len(heading), len(rule), len(redis), len(nats)} == {5}
     found = dict(zip(heading, redis, strict=True))
     assert (found["kind"], found["killed"], found["ready"]) == ("redis", "Down 1.23 s", "Up 0.50 s")
-    assert found["frozen"] == "—"
     found = dict(zip(heading, nats, strict=True))
     assert found["killed"].startswith("**Up**")
     assert nats[-2:] == ["80", "7"]
+
+
+def test_faults_of_a_server_that_answers_are_in_a_table_of_their_own() -> None:
+    availability, work = map(cells, matrix.markdown([KILLED, READ_ONLY, LYING]).split("\n\n"))
+    assert availability[0] == ["kind", "killed", "200 after the bound", "false Downs"]
+    assert [line[0] for line in availability[2:]] == ["redis", "nats"]
+    assert (work[0][:2], work[2][:2]) == (["kind", "read-only"], ["redis", "Down 0.75 s"])
+    assert len(work) == 3
