@@ -242,6 +242,18 @@ def test_other_paths_are_not_found_with_or_without_a_token(with_token: Agent) ->
         assert set(codes(port, ["/favicon.ico", "/Details", "/none", "/svc/details"]).values()) == {404}
 
 
+@pytest.mark.parametrize("path", ["//", "//svc/node/health", "//details", "///", "//static/page.js"])
+def test_a_path_with_two_slashes_at_its_start_is_not_found_for_every_client(
+    with_token: Agent, without_token: Agent, path: str
+) -> None:
+    for agent in (with_token, without_token):
+        for port in ports(agent):
+            for headers in ((), (BEARER,), (WRONG,), ("Via: 1.1 proxy",)):
+                for host in ("localhost", "attacker.example"):
+                    response = get(port, path, *headers, host=host)
+                    assert (response.code, response.body) == (404, b'{"message":"Not found"}')
+
+
 def test_the_log_names_the_pages_but_not_the_token(with_token: Agent, without_token: Agent) -> None:
     here, everywhere = ports(with_token)
     with_token.wait_for_event("operator_page", url=f"http://127.0.0.1:{here}/")

@@ -44,7 +44,8 @@ OVERLOADED = error_response(503, "Too many requests in progress; retry in 10 sec
 _handlers: dict[str, RouteHandler] = {}  # loaded handlers, by path
 _NAME = "{name}"
 _ROUTE_SEGMENTS = {path: split_path(path) for path in ROUTES}
-_FIRST_SEGMENTS = {segments[1] for segments in _ROUTE_SEGMENTS.values()}
+_FIRST_SEGMENTS = {segments[1] for segments in _ROUTE_SEGMENTS.values() if segments[1]}
+_ROOT = split_path("/")
 
 
 class OperatorApp:
@@ -57,7 +58,7 @@ class OperatorApp:
 
     def matches(self, path: bytes) -> bool:
         segments = split_path(path)
-        return len(segments) > 1 and not segments[0] and segments[1] in _FIRST_SEGMENTS
+        return segments == _ROOT or (len(segments) > 1 and not segments[0] and segments[1] in _FIRST_SEGMENTS)
 
     def rejection(self, request: OperatorRequest) -> Response | None:
         if self.auth.is_open and not self._has_logged_proxy:
