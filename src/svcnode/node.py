@@ -41,6 +41,7 @@ from svcnode.core.model import (
     Tally,
     Verdict,
 )
+from svcnode.core.text import MAX_REASON_CHARS, bounded_reason
 from svcnode.definition import CheckOptions, define, validate_option_names
 from svcnode.feed import ChangeFeed
 
@@ -239,6 +240,8 @@ class Node:
         self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
     ) -> ServiceState:
         """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
+        if len(verdict.reason) > MAX_REASON_CHARS:
+            verdict = replace(verdict, reason=bounded_reason(verdict.reason))
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()

@@ -372,7 +372,7 @@ def secrets_setup(tmp_path: Path) -> Iterator[SecretsSetup]:
 @pytest.fixture
 def _isolated_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A secret that one test registers must not be redacted in another."""
-    monkeypatch.setattr(redaction, "_secrets", set())
+    monkeypatch.setattr(redaction, "_secrets", {})
     monkeypatch.setattr(redaction, "_lengths_by_prefix", {})
 
 

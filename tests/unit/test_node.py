@@ -32,6 +32,7 @@ from svcnode.core.model import (
     Status,
     Verdict,
 )
+from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.definition import Definition, define
 from svcnode.node import Node
 from svcnode.probes.base import Probe
@@ -1136,3 +1137,9 @@ def test_find_returns_a_service_and_its_current_state() -> None:
     assert found is not None
     assert (found[0].id, found[1].status) == ("db", Status.DOWN)
     assert node.find("unknown") is None
+
+
+def test_the_reason_of_a_report_is_bounded() -> None:
+    node = Node("node", version="v1")
+    node.register("db").down("x" * 60_000)
+    assert len(node.state("db").reason) == MAX_REASON_CHARS

@@ -9,6 +9,7 @@ toml_lines.py  finds the line of a key, for error messages
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from svcnode.config.settings import (
 )
 from svcnode.config.sources import NamedProbe, Override, Source
 from svcnode.config.validate import validate_file, validate_keys
+from svcnode.core.redaction import SecretScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,8 +72,10 @@ def load(
     services: Iterable[NamedProbe] = (),
 ) -> Settings:
     """Raises `ConfigError` with one line: the error, the key, the file and line, and the fix."""
-    source = Source(file, environ, flags, services)
-    return settings_from(validate_file(source), source, environ)
+    # If it fails, its secrets stay hidden: the error may quote them.
+    with SecretScope() as secrets:
+        source = Source(file, environ, flags, services)
+        return replace(settings_from(validate_file(source), source, environ), secrets=secrets)
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:

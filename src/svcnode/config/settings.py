@@ -26,6 +26,7 @@ from svcnode.core.model import (
     validate_text,
     validate_version,
 )
+from svcnode.core.redaction import SecretScope
 from svcnode.core.text import os_error_text
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 from svcnode.definition import Definition, ServiceOptions, define
@@ -113,6 +114,7 @@ class Settings:
     log_format: str
     services: tuple[ServiceSettings, ...]
     uses_store: bool  # no services are configured, so the node probes its own store
+    secrets: SecretScope = field(default_factory=SecretScope, compare=False, repr=False)  # of this configuration
 
     @property
     def all_listen_addresses(self) -> tuple[Address, ...]:

@@ -10,6 +10,7 @@ from svcnode.core.redaction import redacted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+MAX_REASON_CHARS = 1000
 _EXCERPT_CHARS = 80
 _SCANNED_CHARS = 4096
 
@@ -65,6 +66,16 @@ def join_first(names: Sequence[str], limit: int) -> str:
     """All names, or the first `limit` and the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def bounded_reason(text: str) -> str:
+    """The reason of a verdict without secrets, and not longer than people read. It may quote a server at any length."""
+    if len(text) <= MAX_REASON_CHARS:
+        return redacted(text)
+    shown = redacted(text[:_SCANNED_CHARS])
+    if len(shown) < MAX_REASON_CHARS:  # many secrets: the last one may be cut in half
+        shown = redacted(text)
+    return shown if len(shown) <= MAX_REASON_CHARS else f"{shown[: MAX_REASON_CHARS - 1]}…"
 
 
 def excerpt(text: str | bytes) -> str:

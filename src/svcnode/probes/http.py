@@ -23,7 +23,7 @@ from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
-from svcnode.net.http_response import HttpResponse, InvalidJson
+from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson
 from svcnode.net.os_errors import CodedOSError, verdict_for_os_error
 from svcnode.net.url import Url
 from svcnode.probes.http_client import HttpClientProbe
@@ -39,7 +39,11 @@ REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_SHOWN_CHARS = 200
 _MAX_AGE_DIGITS = 12
 _NO_CACHE = (("Cache-Control", "no-cache, no-store"), ("Pragma", "no-cache"))
-_FROM_CACHE = re.compile("(?<![a-z])(hit|stale|updating)(?![a-z])", re.IGNORECASE)
+# A whole word, such as HIT or TCP_HIT, but not in the name of a cache, which follows "from".
+_FROM_CACHE = re.compile(
+    r"(?<![a-z0-9.-])(?:[a-z]+[_-])*(?:hit|stale|updating)(?:_[a-z]+)*(?![a-z0-9.-])", re.IGNORECASE
+)
+_CACHE_NAME = re.compile(r"\bfrom\s[^,]*", re.IGNORECASE)
 _CACHE_HEADERS = {
     "cache-status": re.compile(r";\s*hit(?=\s*[;,]|\s*$)", re.IGNORECASE),  # RFC 9211
     "warning": re.compile(r"(?:^|,)\s*11[01](?= )"),  # stale, revalidation failed
@@ -126,13 +130,15 @@ class HttpProbe(HttpClientProbe):
                 if response.status == 303 or (response.status in (301, 302) and method == "POST"):
                     method, body = "HEAD" if method == "HEAD" else "GET", b""  # as browsers do
                 response = await self.send(self._build_request_to(url, method, body))
+        except Http2ResponseError as exc:
+            return verdict_for_os_error(CodedOSError(f"{exc}; set http2 = true", exc.code), self._shown(url))
         except OSError as exc:
-            return verdict_for_os_error(exc, str(url))
+            return verdict_for_os_error(exc, self._shown(url))
         if self.fresh and response.status in self.status:
             source = cache_source(response.headers, time.monotonic() - began_s)
             if source:
                 return Verdict.failed(
-                    f"the response is from a cache, not from the server ({source}): {url}",
+                    f"the response is from a cache, not from the server ({source}): {self._shown(url)}",
                     code=ReasonCode.OUTDATED_RESPONSE,
                 )
         return await self._verdict(response, url)
@@ -140,16 +146,23 @@ class HttpProbe(HttpClientProbe):
     async def _verdict(self, response: HttpResponse, url: Url) -> Verdict:
         status = response.status
         if status in self.starting_status:
-            return Verdict.not_ready(f"HTTP status {status}, starting: {url}", code=ReasonCode.STARTING)
+            return Verdict.not_ready(f"HTTP status {status}, starting: {self._shown(url)}", code=ReasonCode.STARTING)
         if status not in self.status:
             hint = self._redirect_hint(response, url) if status in REDIRECT_STATUSES else ""
-            return Verdict.failed(f"HTTP status {status}{hint}: {url}", code=self.code_for_status(status))
+            return Verdict.failed(f"HTTP status {status}{hint}: {self._shown(url)}", code=self.code_for_status(status))
         document = response.document() if self.json or self.starting_json else None
         if self.starting_json and find_mismatch(document, self.starting_json) is None:
-            return Verdict.not_ready(f"HTTP status {status}, starting: {url}", code=ReasonCode.STARTING)
+            return Verdict.not_ready(f"HTTP status {status}, starting: {self._shown(url)}", code=ReasonCode.STARTING)
         if self._needs_body and (problem := await self._find_problem(response, document)):
-            return Verdict.failed(f"HTTP status {status}, but {problem}: {url}", code=ReasonCode.UNEXPECTED_RESPONSE)
+            return Verdict.failed(
+                f"HTTP status {status}, but {problem}: {self._shown(url)}", code=ReasonCode.UNEXPECTED_RESPONSE
+            )
         return response.certificate_verdict or READY
+
+    def _shown(self, url: Url) -> str:
+        """The URL that was asked last. A server chooses the URL of a redirect, at any length."""
+        text = str(url)
+        return text if url is self.url or len(text) <= _MAX_SHOWN_CHARS else f"{redacted(text)[:_MAX_SHOWN_CHARS]}…"
 
     def _redirect_hint(self, response: HttpResponse, url: Url) -> str:
         """The new location without user, password and query, which may contain secrets of the server."""
@@ -193,7 +206,8 @@ def cache_source(headers: Mapping[str, str], duration_s: float) -> str:
     if age.isascii() and age.isdecimal() and int(age[:_MAX_AGE_DIGITS]) > duration_s + 1:
         return f"Age: {age[:_MAX_AGE_DIGITS]}"
     for name, pattern in _CACHE_HEADERS.items():
-        if found := pattern.search(headers.get(name, "")):
+        value = headers.get(name, "")
+        if found := pattern.search(_CACHE_NAME.sub("", value) if pattern is _FROM_CACHE else value):
             return f"{name}: {found[0].strip(' ;,')}"
     return ""
 

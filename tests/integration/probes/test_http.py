@@ -16,6 +16,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from svcnode.net.url import UrlError
 from svcnode.probes import make_probe
@@ -563,6 +564,13 @@ def test_the_location_of_a_redirect_is_shown_without_secrets(check: CheckRunner,
     assert not any(secret in verdict.reason for secret in ("word", "hidden", "me@", "x" * 180))
 
 
+def test_a_long_location_is_not_shown_in_full(check: CheckRunner) -> None:
+    with HttpBackend(redirecting({"/": "http://127.0.0.1:9/" + "x" * 30_000})) as backend:
+        verdict = check(f"http://{backend.address}/", redirects=1)
+    assert verdict == failed(ReasonCode.CONNECTION_REFUSED)
+    assert len(verdict.reason) <= MAX_REASON_CHARS
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_followed_up_to_their_limit(check: CheckRunner, status: int) -> None:
     with HttpBackend(redirecting({"/1": "/2", "/2": "/3", "/3": "/4"}, status=status)) as backend:
@@ -962,6 +970,14 @@ def test_a_cache_that_ignores_the_query_is_noticed_by_its_headers(check: CheckRu
         assert check(url, fresh=True) == OUTDATED
 
 
+def test_a_server_with_http2_only_is_failed_with_the_option_for_it(check: CheckRunner) -> None:
+    settings = bytes.fromhex("000006 04 00 00000000 0003 00000064")
+    with HttpBackend(settings) as backend:
+        verdict = check(f"http://{backend.address}")
+    assert verdict == PROTOCOL_ERROR
+    assert "http2 = true" in verdict.reason
+
+
 def test_every_fresh_request_is_unique(check: CheckRunner) -> None:
     with HttpBackend(http_response(200)) as backend:
         for _ in range(2):
@@ -1008,6 +1024,10 @@ def test_a_fresh_request_follows_redirects(check: CheckRunner) -> None:
         ("X-Cache", "TCP_HIT from squid", OUTDATED),
         ("X-Cache", "Hit from cloudfront", OUTDATED),
         ("X-Cache", "RefreshHit from cloudfront", READY),
+        ("X-Cache", "MISS from hit.example", READY),
+        ("X-Cache", "MISS from hit.example, HIT from miss.example", OUTDATED),
+        ("X-Cache", "cache-hit", OUTDATED),
+        ("X-Cache", "hit-for-pass", READY),
         ("X-Cache", "MISS, MISS", READY),
         ("CF-Cache-Status", "STALE", OUTDATED),
         ("CF-Cache-Status", "DYNAMIC", READY),

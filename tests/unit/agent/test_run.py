@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode import agent
+from svcnode.agent import Agent
+from svcnode.config import load
+from svcnode.core.redaction import redacted
 from svcnode.logs import FLUSH_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +72,27 @@ def test_an_error_of_the_agent_is_raised() -> None:
 
     with pytest.raises(RuntimeError):
         agent.run_until_complete(serve())
+
+
+def test_the_secrets_of_a_configuration_are_forgotten_at_the_reload_after_the_next_one(tmp_path: Path) -> None:
+    file = tmp_path / "svcnode.toml"
+    file.write_text('[[services]]\nid = "db"\nprobe = { url = "http://127.0.0.1:9", bearer = "${TOKEN}" }\n')
+    settings = [load(file, {"HOME": "/nowhere", "TOKEN": f"token/{number}"}) for number in range(3)]
+    running = Agent(settings[0], lambda: settings[0])
+    shown = []
+    for old in settings[:2]:
+        running._forget_secrets_of(old)
+        shown.append(redacted("token/0 token/1 token/2"))
+    assert shown == ["*** *** ***", "token/0 *** ***"]
+
+
+def test_a_store_on_a_mount_that_hangs_does_not_block_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_back = threading.Event()
+    monkeypatch.setattr(agent, "STORE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("svcnode.store.is_missing", lambda _: is_back.wait(30))
+    settings = load(None, {"HOME": str(tmp_path)})
+    asyncio.run(Agent(settings, lambda: settings)._prepare_store(settings))
+    is_back.set()
+    assert [record.__dict__["event"] for record in caplog.records if record.levelname == "ERROR"] == ["store_failed"]

@@ -6,7 +6,10 @@ import socket
 
 import pytest
 
+from svcnode.core.redaction import register_secret
 from svcnode.core.text import (
+    MAX_REASON_CHARS,
+    bounded_reason,
     closest_match,
     error_text,
     excerpt,
@@ -91,3 +94,20 @@ def test_an_excerpt_is_one_line_of_at_most_80_characters() -> None:
     assert excerpt(b"\x1b[2Jgone\xff") == r"\x1b[2Jgone\xff"
     assert excerpt("x" * 80) == "x" * 80
     assert excerpt("x" * 81) == "x" * 79 + "…"
+
+
+# ---- reasons
+
+
+def test_a_reason_is_bounded_after_its_secrets_are_hidden() -> None:
+    register_secret("s" * 50)
+    assert bounded_reason("refused") == "refused"
+    assert bounded_reason("x" * MAX_REASON_CHARS) == "x" * MAX_REASON_CHARS
+    long = bounded_reason("x" * (MAX_REASON_CHARS - 20) + "s" * 50 + "y" * 60_000)
+    assert long == "x" * (MAX_REASON_CHARS - 20) + "***" + "y" * 16 + "…"
+
+
+def test_a_secret_that_is_cut_in_half_is_hidden_in_a_reason_of_many_secrets() -> None:
+    register_secret("s" * 50)
+    assert bounded_reason(("s" * 50 + " ") * 100) == "*** " * 100
+    assert "s" not in bounded_reason(("s" * 50 + " ") * 1000)

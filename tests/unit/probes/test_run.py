@@ -12,6 +12,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.net.trace import step
 from svcnode.probes.base import Probe, time_left_s
 from svcnode.probes.run import RECANCEL_AFTER_S, close_probe, run_check, validate_verdict
@@ -189,3 +190,13 @@ def test_a_probe_without_a_close_method_can_be_closed(caplog: pytest.LogCaptureF
 async def test_a_success_slower_than_max_latency_means_not_ready() -> None:
     verdict, _ = await run_check(SlowProbe(), 2.0, max_latency_s=-1.0)
     assert (verdict.outcome, verdict.code) == (Outcome.NOT_READY, ReasonCode.SLOW)
+
+
+@in_virtual_time
+async def test_a_reason_is_bounded_wherever_it_comes_from() -> None:
+    def fail() -> Verdict:
+        raise ValueError("x" * 60_000)
+
+    probes = [SlowProbe(result=lambda: Verdict.failed("x" * 60_000)), SlowProbe(result=fail)]
+    reasons = [(await run_check(probe, 2.0))[0].reason for probe in probes]
+    assert [len(reason) for reason in reasons] == [MAX_REASON_CHARS] * 2

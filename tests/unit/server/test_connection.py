@@ -71,7 +71,7 @@ class FakeTransport:
 
 class Setup:
     def __init__(self) -> None:
-        self.server = HttpServer(Node("node", version="v1"), ["/svc"])
+        self.server = HttpServer(Node("node", version="v1"), ("/svc",))
         self.state = self.server.state
         self.connection = Connection(self.state, Mount())
         self.transport = FakeTransport(self.connection)
