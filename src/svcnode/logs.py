@@ -112,7 +112,6 @@ class RateLimiter:
             key = None
         return self._causes.setdefault(key, _Cause(self._clock() + WINDOW_S))
 
-    @property
     def next_summary_in_s(self) -> float | None:
         """None: no line is suppressed."""
         ends_s = [cause.ends_at_s for cause in self._causes.values() if cause.summary is not None]
@@ -220,7 +219,7 @@ class NonBlockingHandler(logging.Handler):
             self._is_writing = False
             self._changed.notify_all()
             while not (self._lines or self._dropped):
-                self._changed.wait(self._limiter.next_summary_in_s)
+                self._changed.wait(self._limiter.next_summary_in_s())
                 self._append_summaries()
             self._is_writing = True
             if not self._lines:

@@ -352,13 +352,13 @@ def test_a_client_cannot_flood_the_log() -> None:
     clock = VirtualClock()
     limiter = RateLimiter(clock)
     assert [limiter.admits(client_record(number)) for number in range(1000)].count(True) == LINES_PER_CAUSE
-    assert limiter.next_summary_in_s == WINDOW_S
+    assert limiter.next_summary_in_s() == WINDOW_S
     assert limiter.take_summaries() == []
     clock.advance(WINDOW_S)
     (summary,) = limiter.take_summaries()
     assert (vars(summary)["event"], vars(summary)["lines"]) == ("log_lines_suppressed", 1000 - LINES_PER_CAUSE)
     assert summary.levelno == logging.ERROR
-    assert limiter.next_summary_in_s is None
+    assert limiter.next_summary_in_s() is None
     assert limiter.admits(client_record())
 
 

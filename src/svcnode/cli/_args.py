@@ -28,8 +28,8 @@ DEFAULT_WIDTH = 80
 class HelpFormatter(argparse.HelpFormatter):
     """Reads the width of the terminal itself: argparse loads shutil for it, with four modules for compression."""
 
-    def __init__(self, prog: str, *args: Any, width: int | None = None, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(prog, *args, width=_terminal_width() - 2 if width is None else width, **options)
+    def __init__(self, prog: str, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(prog, **{"width": _terminal_width() - 2, **options})
 
 
 def _terminal_width() -> int:

@@ -112,7 +112,7 @@ async def test_a_cancelled_callback_does_not_run_and_wakes_nothing_up(monkeypatc
 
 def wake_times(timers: TimerQueue, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The times at which the queue wakes the loop up from now on."""
-    loop, times_s = asyncio.get_running_loop(), []  # type: ignore[var-annotated]
+    loop, times_s = asyncio.get_running_loop(), list[float]()
     run_due = timers._run_due
 
     def record_and_run() -> None:
