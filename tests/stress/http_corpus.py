@@ -39,7 +39,8 @@ def _chunks(body: bytes) -> bytes:
     return CHUNKED + body
 
 
-_FRAMING = {
+Row = tuple[bytes, *tuple[int, ...]]  # sent, and the codes
+_FRAMING: dict[str, Row] = {
     # length and chunks together
     "a length before chunks": (_post(b"Content-Length: 6", b"Transfer-Encoding: chunked", body=b"0\r\n\r\nG"), 400),
     "chunks before a length": (_post(b"Transfer-Encoding: chunked", b"Content-Length: 6", body=b"0\r\n\r\nG"), 400),
@@ -108,7 +109,7 @@ _FRAMING = {
         405,
     ),
 }
-_REQUEST_LINES = {
+_REQUEST_LINES: dict[str, Row] = {
     "no version": (b"GET /svc/node\r\n\r\n", 400),
     "a space instead of the version": (b"GET /svc/node \r\n\r\n", 400),
     "HTTP/0.9": (b"GET /svc/node HTTP/0.9\r\n" + HOST + END, 505),
@@ -171,7 +172,7 @@ _REQUEST_LINES = {
     "an absolute target of the operator": (_target(b"http://localhost/details"), 401),
     "POST to the operator without a token": (b"POST /details HTTP/1.1\r\n" + HOST + END, 401),
 }
-_HEADS = {
+_HEADS: dict[str, Row] = {
     "no Host": (GET + END, 400),
     "no Host in HTTP/1.0": (b"GET /svc/node HTTP/1.0\r\n\r\n", 200),
     "two Hosts": (GET + HOST + HOST + END, 400),

@@ -49,20 +49,20 @@ PATHS = (
 )
 # A thread in the node writes the number of its tasks to a file.
 SITECUSTOMIZE = """
-import asyncio, gc, os, sys, threading, time
+import asyncio, os, threading, time
 
-def report():
-    loop = None
+class Runner(asyncio.Runner):
+    def run(self, coroutine, **options):
+        threading.Thread(target=report, args=(self.get_loop(),), daemon=True).start()
+        return super().run(coroutine, **options)
+
+def report(loop):
     while True:
         time.sleep(1)
-        if loop is None:
-            loops = (each for each in gc.get_objects() if isinstance(each, asyncio.AbstractEventLoop))
-            loop = next((each for each in loops if each.is_running()), None)
-        else:
-            with open(os.environ["SOAK_TASKS"], "w") as file:
-                file.write(str(len(asyncio.all_tasks(loop))))
+        with open(os.environ["SOAK_TASKS"], "w") as file:
+            file.write(str(len(asyncio.all_tasks(loop))))
 
-threading.Thread(target=report, daemon=True).start()
+asyncio.Runner = asyncio.runners.Runner = Runner
 """
 
 
