@@ -20,7 +20,7 @@ class ReasonCode(StrEnum):
     TTL_EXPIRED = "ttl_expired"  # no heartbeat within ttl
     FIXED = "fixed"  # the configuration sets the status
     REPORTED = "reported"  # the program reported the status and gave no code
-    UNRELIABLE = "unreliable"  # too many of the last checks failed, although not enough in a row
+    UNRELIABLE = "unreliable"  # too many of the last checks failed, although not enough in a row, or too many outages
 
     # The check could not be run: the fault is on this machine.
     PROBE_ERROR = "probe_error"  # the probe raised an exception

@@ -124,6 +124,7 @@ class Policy:
     start_period_s: float = 30.0
     # A service is unreliable with more than `max_failures` failures among its last `window` checks, until there are at
     # most `recovery_failures`. Repeated failures count for `window_s`, however many checks follow. 0 turns this off.
+    # An outage that ended in Down counts as `outage_failures` of them.
     window: int = 10
     max_failures: int = 4
     recovery_failures: int = 1
@@ -144,6 +145,11 @@ class Policy:
                 raise InvalidValueError(f"{name} must be more than 0 seconds, not {limit_s!r}")
         if self.stale_after_s is not None and self.stale_after_s > MAX_STALE_AFTER_S:
             raise InvalidValueError(f"stale_after ({self.stale_after_s / 86_400:g} days) must be at most 7 days")
+
+    @property
+    def outage_failures(self) -> int:
+        """Half of `max_failures`, rounded up: two or three outages within `window_s` are more than allowed."""
+        return (self.max_failures + 1) // 2
 
 
 # A report of the program takes effect at once, without counting.
@@ -200,7 +206,8 @@ class Service:
 
 
 class RecentFailures(NamedTuple):
-    """The failures that make a service unreliable. Those of an outage that ended in Down are not among them."""
+    """The failures that make a service unreliable. An outage that ended in Down is one of `failures`, and
+    `outage_failures` of the repeated ones, however long it was."""
 
     failures: int = 0  # a bit for each of the last `window` checks, the newest is bit 0; 1 is a failure
     # The start of each check that failed together with the one before or after it, within `window_s`. At most one more

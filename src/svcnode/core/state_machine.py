@@ -6,7 +6,8 @@ Pure functions; the time is a parameter. These rules hold everywhere:
   the same state that the next verdict changes.
 * A service is Up only if its last success is newer than `stale_after_s`. Failures that are still below `fall` do not
   extend this.
-* A service that fails too often, although not `fall` times in a row, is not Up: it is unreliable (`RecentFailures`).
+* A service that fails too often, although not `fall` times in a row, or that is Down again and again, is not Up: it is
+  unreliable (`RecentFailures`).
 """
 
 from __future__ import annotations
@@ -114,10 +115,13 @@ def _after_not_ready(state: ServiceState, evidence: Evidence, policy: Policy, no
 def _after_failure(state: ServiceState, evidence: Evidence, policy: Policy, now_s: float) -> ServiceState:
     failures_in_a_row = state.failures_in_a_row + 1
     before_run = state.failures_before_run if state.failures_in_a_row else state.recent_failures
-    recent = _after_counted_failure(state, evidence, policy)
+    is_counted = _counts_failures(state, before_run, policy)
     if failures_in_a_row >= policy.fall and not _is_in_start_period(state, evidence.at_s, policy):
-        status, recent = Status.DOWN, before_run  # this outage is Down, and does not make the service unreliable
+        status = Status.DOWN
+        recent = before_run = _after_outage(before_run, evidence, policy, is_new=is_counted)
     else:
+        uncounted = state.recent_failures if policy.window else NO_FAILURES
+        recent = _after_counted_failure(state, evidence, policy) if is_counted else uncounted
         status = Status.INITIALIZING if recent.is_unreliable and state.status is Status.UP else state.status
     if status is Status.UP:
         cause: ServiceState | Verdict = state  # a service that is still Up keeps its reason
@@ -161,10 +165,14 @@ def _after_success(recent: RecentFailures, evidence: Evidence, policy: Policy) -
     return RecentFailures(failures, repeated_at_s, recent.is_unreliable and count > policy.recovery_failures)
 
 
-def _after_counted_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> RecentFailures:
-    """Failures count from the first success on, and not while the service is Down."""
+def _counts_failures(state: ServiceState, before_run: RecentFailures, policy: Policy) -> bool:
+    """Failures count from the first success on, not while the service is Down, and not before the next success."""
     if not policy.window or state.last_ready_at_s is None or state.status is Status.DOWN:
-        return state.recent_failures if policy.window else NO_FAILURES
+        return False
+    return not before_run.repeated_at_s or state.last_ready_at_s > before_run.repeated_at_s[-1]
+
+
+def _after_counted_failure(state: ServiceState, evidence: Evidence, policy: Policy) -> RecentFailures:
     recent = state.recent_failures
     failures = (recent.failures << 1 | 1) & ((1 << policy.window) - 1)
     repeated_at_s = recent.repeated_at_s
@@ -177,6 +185,23 @@ def _after_counted_failure(state: ServiceState, evidence: Evidence, policy: Poli
     return RecentFailures(failures, repeated_at_s, recent.is_unreliable or is_too_often)
 
 
+def _after_outage(before_run: RecentFailures, evidence: Evidence, policy: Policy, *, is_new: bool) -> RecentFailures:
+    """An outage that ends in Down counts once, however long it is, and one alone does not make a service unreliable.
+
+    It is one failed check, and half of the repeated failures that are allowed.
+    """
+    if not policy.window:
+        return NO_FAILURES
+    failures, repeated_at_s, is_unreliable = before_run
+    if is_new:
+        failures = (failures << 1 | 1) & ((1 << policy.window) - 1)
+        repeated_at_s += (evidence.at_s,) * policy.outage_failures
+    repeated_at_s = _within_window(repeated_at_s, evidence.at_s, policy)
+    count = max(failures.bit_count(), len(repeated_at_s))
+    limit = policy.recovery_failures if is_unreliable else max(1, policy.max_failures)
+    return RecentFailures(failures, repeated_at_s, (is_unreliable or is_new) and count > limit)
+
+
 def _within_window(repeated_at_s: tuple[float, ...], now_s: float, policy: Policy) -> tuple[float, ...]:
     return tuple(at_s for at_s in repeated_at_s if now_s - at_s < policy.window_s)[-policy.max_failures - 1 :]
 
@@ -185,7 +210,7 @@ def _unreliable_verdict(recent: RecentFailures, policy: Policy, failure: Verdict
     if recent.failure_count >= len(recent.repeated_at_s):
         reason = f"unreliable: {recent.failure_count} of the last {policy.window} checks failed"
     else:
-        reason = f"unreliable: short outages in the last {policy.window_s:g} s"
+        reason = f"unreliable: repeated outages in the last {policy.window_s:g} s"
     if failure is not None and failure.reason:
         reason += f"; latest: {failure.reason}"
     return Verdict(Outcome.NOT_READY, reason, ReasonCode.UNRELIABLE)
@@ -225,12 +250,13 @@ def _last_seen_at_s(state: ServiceState) -> float:
 def is_change_pending(state: ServiceState) -> bool:
     """Whether results are being counted towards another status.
 
-    After a failure that is until `window` checks have not failed: only quick checks notice that short outages follow
-    each other.
+    After a failure that is until `window` checks have not failed, and after an outage for `window_s`: only quick checks
+    notice that outages follow each other.
     """
     match state.status:
         case Status.UP | Status.INITIALIZING:
-            return state.failures_in_a_row > 0 or state.recent_failures.failures > 0
+            recent = state.recent_failures
+            return state.failures_in_a_row > 0 or recent.failures > 0 or bool(recent.repeated_at_s)
         case Status.DOWN:
             return state.ready_in_a_row > 0
         case _:

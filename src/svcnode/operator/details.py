@@ -49,7 +49,7 @@ class ServiceDetails(TypedDict, total=False):
     since_s: float
     first_failure: Json | None  # the first of the failures in a row, or of this Down
     counters: Json
-    unreliable: bool  # too many of the last checks failed, although not enough in a row
+    unreliable: bool  # too many of the last checks failed, although not enough in a row, or too many outages
     policy: Json
     schedule: Json | None  # None: not probed
     evidence: Json | None  # the latest, of any outcome
@@ -270,6 +270,7 @@ def _policy(policy: Policy) -> Json:
         "max_failures": policy.max_failures,
         "recovery_failures": policy.recovery_failures,
         "window_s": policy.window_s,
+        "outage_failures": policy.outage_failures,
         "start_period_s": policy.start_period_s,
         "stale_after_s": policy.stale_after_s,
         "ttl_s": policy.ttl_s,

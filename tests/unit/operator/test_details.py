@@ -99,6 +99,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
             "max_failures": 4,
             "recovery_failures": 1,
             "window_s": 100.0,
+            "outage_failures": 2,
             "start_period_s": 30.0,
             "stale_after_s": 33.0,
             "ttl_s": None,

@@ -175,9 +175,11 @@ async def test_a_service_is_checked_five_times_as_often_while_a_change_is_pendin
         await asyncio.sleep(15.0)
         assert probe.started_at_s[4:] == pytest.approx([24.0])
         probe.verdict = READY
-        await asyncio.sleep(20.0)
+        await asyncio.sleep(10.0)
         assert node.status("db-1") is Status.UP
-    assert probe.started_at_s[5:] == pytest.approx([34.0, 36.0, 46.0])
+        await asyncio.sleep(95.0)
+    # Quick until the outage, which was Down at 14 s, is 100 s ago.
+    assert probe.started_at_s[5:] == pytest.approx([*range(34, 115, 2), 124.0, 134.0])
 
 
 @in_virtual_time

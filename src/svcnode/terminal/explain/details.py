@@ -46,6 +46,7 @@ class ParsedDetails:
     max_failures: int
     recovery_failures: int
     window_s: float
+    outage_failures: int  # an outage that ended in Down counts as this many repeated failures
     recent_failures: int
     repeated_failures: int
     is_unreliable: bool
@@ -130,6 +131,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         max_failures=policy.get("max_failures", 0),
         recovery_failures=policy.get("recovery_failures", 0),
         window_s=policy.get("window_s", 0.0),
+        outage_failures=policy.get("outage_failures", 0),
         recent_failures=counters.get("recent_failures", 0),
         repeated_failures=counters.get("repeated_failures", 0),
         is_unreliable=document.get("unreliable", False),

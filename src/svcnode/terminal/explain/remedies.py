@@ -55,7 +55,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "See the log of the program that reports for the service.",
     ),
     ReasonCode.UNRELIABLE: Remedy(
-        "too many of the last checks failed, although not enough in a row",
+        "too many of the last checks failed, although not enough in a row, or outages follow each other",
         "The service works only some of the time: one of several servers behind a load balancer may be "
         "broken, or the service restarts again and again. See its log. The keys window, max_failures and "
         "recovery_failures set the limits.",
@@ -291,7 +291,12 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.STORAGE_FULL: Remedy(
         "the server has no disk space or quota left for new data",
         "Free space on the disk of the server, raise its quota, or remove data.",
-        {"disk": "Free space on the disk, or raise the quota of the user.", "sqlite": "Free space on the disk."},
+        {
+            "disk": "Free space on the disk, or raise the quota of the user.",
+            "sqlite": "Free space on the disk.",
+            "etcd": "Compact the history (etcdctl compact REVISION), defragment every member (etcdctl defrag), then "
+            "disarm the alarm (etcdctl alarm disarm). If that is not enough, raise --quota-backend-bytes first.",
+        },
     ),
     ReasonCode.WRITE_TIMEOUT: Remedy(
         "the server answers, but the write of the check did not finish within the timeout",

@@ -54,14 +54,15 @@ def _report_rule(details: ParsedDetails) -> str:
 
 
 def _up_rule(details: ParsedDetails) -> Iterator[str]:
-    if details.recent_failures or details.repeated_failures:
-        if details.failures_in_a_row:
-            yield f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
-        yield from _unreliable_counts(details)
+    has_failures = details.recent_failures or details.repeated_failures
+    if details.failures_in_a_row and has_failures:
+        yield f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
     elif details.previous_status is Status.DOWN:
         yield f"A service that was Down is Up after {_rise_text(details)}."
-    elif details.previous_status is Status.INITIALIZING:
+    elif details.previous_status is Status.INITIALIZING and not has_failures:
         yield "A service that was Initializing is Up after one successful check."
+    if has_failures:
+        yield from _unreliable_counts(details)
 
 
 def _initializing_rule(details: ParsedDetails) -> str:
@@ -74,8 +75,8 @@ def _initializing_rule(details: ParsedDetails) -> str:
         )
     if details.code == ReasonCode.UNRELIABLE:
         return (
-            "The service works only some of the time: too many of its checks failed, although there were not "
-            f"{_fall_text(details)}."
+            "The service works only some of the time: too many of its checks failed, although there were not always "
+            f"{_fall_text(details)}, or it was Down again and again."
         )
     if not details.failures_in_a_row:
         return "A service that is not ready is Initializing at once."
@@ -97,7 +98,7 @@ def _down_rule(details: ParsedDetails) -> Iterator[str]:
         status = "Initializing" if details.is_unreliable else "Up"
         yield f"The status changes to {status} after {_rise_text(details)}; so far: {details.ready_in_a_row}."
     if details.is_unreliable:
-        yield "Before it was Down, the service was unreliable."
+        yield "The service is unreliable: it had too many failures or outages. So it is not Up at once after this one."
 
 
 def _unreliable_counts(details: ParsedDetails) -> Iterator[str]:
@@ -108,9 +109,12 @@ def _unreliable_counts(details: ParsedDetails) -> Iterator[str]:
         f"with {limit}, a service is not Up."
     )
     if details.repeated_failures:
+        outage = (
+            f"an outage that ended in Down counts as {details.outage_failures}; " if details.outage_failures else ""
+        )
         yield (
             f"In outages of 2 checks or more, {_repeated_count(details)} checks failed within "
-            f"{format_duration(details.window_s)} (window * interval); with {limit}, a service is not Up."
+            f"{format_duration(details.window_s)} (window * interval); {outage}with {limit}, a service is not Up."
         )
 
 
