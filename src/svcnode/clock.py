@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CLOCK_STEP_S = 0.01  # a larger difference means that the wall clock was set
 MAX_MEASURING_S = 0.001
 MAX_OFFSETS = 16
+EXPIRY_CLOCK_STEP_S = 1.0  # between two calls, which may be hours apart: the clocks differ by parts per million
+EXPIRY_TRUSTED_AFTER_S = 3600.0
 
 
 def _select_clock() -> Callable[[], float]:
@@ -68,3 +70,34 @@ class WallTimes:
         if abs(wall_s - before_s - self._offsets[0][0]) > CLOCK_STEP_S:
             self._offsets = ((wall_s - before_s, self._measured_at_s), *self._offsets[: MAX_OFFSETS - 1])
         self._measured_at_s = max(after_s, self._measured_at_s)
+
+
+class ExpiryClock:
+    """The time by which stored records expire: the wall clock, once it has run evenly for an hour.
+
+    Before that, it is not ahead of where it was. A clock that is wrong for a moment, or after the start of the machine,
+    would make all records look old.
+    """
+
+    __slots__ = ("_clock", "_even_since_s", "_offset_s", "_trusted_offset_s", "_wall_clock")
+
+    def __init__(self, wall_clock: Callable[[], float], clock: Callable[[], float] = monotonic_s) -> None:
+        self._wall_clock = wall_clock
+        self._clock = clock
+        # From the monotonic clock to the wall clock.
+        self._offset_s = self._trusted_offset_s = wall_clock() - clock()
+        self._even_since_s = clock()
+
+    def continue_from(self, newest_record_s: float) -> None:
+        """The time of the newest record is the last one that is known to be right."""
+        self._trusted_offset_s = min(self._trusted_offset_s, newest_record_s - self._clock())
+
+    def now_s(self) -> float:
+        clock_s = self._clock()
+        offset_s = self._wall_clock() - clock_s
+        if abs(offset_s - self._offset_s) > EXPIRY_CLOCK_STEP_S:
+            self._even_since_s = clock_s
+        self._offset_s = offset_s
+        if offset_s < self._trusted_offset_s or clock_s - self._even_since_s >= EXPIRY_TRUSTED_AFTER_S:
+            self._trusted_offset_s = offset_s
+        return clock_s + self._trusted_offset_s

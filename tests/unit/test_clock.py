@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from svcnode.clock import MAX_OFFSETS, WallTimes, next_tick_s
+from svcnode.clock import EXPIRY_TRUSTED_AFTER_S, MAX_OFFSETS, ExpiryClock, WallTimes, next_tick_s
 from svcnode.core.units import iso_time
 from tests.support.virtual_time import VirtualClock
 
@@ -103,3 +103,55 @@ def test_ticks_are_at_whole_seconds(now_s: float, tick_s: float) -> None:
 def test_a_timer_that_fires_early_does_not_fire_twice() -> None:
     assert next_tick_s(0.999) == 2.0
     assert next_tick_s(0.0999, 0.1) == pytest.approx(0.2)
+
+
+# ---- the expiry of records
+
+
+class ExpiryClocks:
+    def __init__(self) -> None:
+        self.monotonic, self.wall = VirtualClock(1000.0), VirtualClock(NOON_S)
+        self.expiry = ExpiryClock(self.wall, self.monotonic)
+
+    def advance(self, seconds: float) -> float:
+        """How far the expiry clock is ahead of the wall clock then."""
+        self.monotonic.advance(seconds)
+        self.wall.advance(seconds)
+        return self.expiry.now_s() - self.wall.now_s
+
+    def set_wall(self, seconds: float) -> float:
+        self.wall.now_s += seconds
+        return self.expiry.now_s() - self.wall.now_s
+
+
+def test_the_expiry_clock_is_the_wall_clock_while_that_runs_evenly() -> None:
+    clocks = ExpiryClocks()
+    assert [clocks.advance(seconds) for seconds in (0.0, 1.0, 86_400.0)] == [0.0, 0.0, 0.0]
+
+
+def test_a_forward_jump_of_the_wall_clock_and_back_does_not_move_the_expiry_clock() -> None:
+    clocks = ExpiryClocks()
+    assert clocks.set_wall(1e9) == -1e9
+    assert clocks.advance(EXPIRY_TRUSTED_AFTER_S - 1) == -1e9
+    assert clocks.set_wall(-1e9) == 0.0
+
+
+def test_a_wall_clock_that_stays_ahead_is_trusted_after_an_hour() -> None:
+    clocks = ExpiryClocks()
+    clocks.set_wall(1e9)
+    assert clocks.advance(EXPIRY_TRUSTED_AFTER_S) == 0.0
+
+
+def test_a_wall_clock_that_is_set_back_is_trusted_at_once() -> None:
+    clocks = ExpiryClocks()
+    assert clocks.set_wall(-1e6) == 0.0
+    assert clocks.set_wall(1e6) == -1e6
+
+
+def test_after_a_start_the_newest_record_is_trusted_first() -> None:
+    clocks = ExpiryClocks()
+    clocks.expiry.continue_from(clocks.wall.now_s - 1e6)
+    assert clocks.advance(0.0) == -1e6
+    assert clocks.advance(EXPIRY_TRUSTED_AFTER_S) == 0.0
+    clocks.expiry.continue_from(clocks.wall.now_s + 1e6)
+    assert clocks.advance(1.0) == 0.0

@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from svcnode.clock import WallTimes, next_tick_s
+from svcnode.clock import ExpiryClock, WallTimes, next_tick_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import ChangeKind, Outcome
@@ -90,7 +90,8 @@ class History:
             )
             limits = RetentionLimits(max_age_s, max_bytes)
             file = HistoryFile(path, node.identity.node_name)
-            self._writer = Writer(file, self._backlog, limits, wall_clock, callbacks)
+            expiry_clock = ExpiryClock(wall_clock, node.now_s)
+            self._writer = Writer(file, self._backlog, limits, wall_clock, callbacks, expiry_clock=expiry_clock)
         self._query_thread = QueryThread()
         self._query = HistoryQuery(self._backlog, self._aggregator, self._aggregator_lock, self._writer)
         self._publish_to_id = 0

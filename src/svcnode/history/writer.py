@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from svcnode.clock import ExpiryClock
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
 from svcnode.history.files import FileLock, check_owner, create_file, make_directory, move, quarantine
 from svcnode.net.threads import ThreadRefusedError, start_thread
@@ -113,13 +114,15 @@ class HistoryFile(NamedTuple):
 
 
 class Writer:
-    def __init__(
+    def __init__(  # noqa: PLR0913  a writer has these parts
         self,
         file: HistoryFile,
         backlog: Backlog,
         limits: RetentionLimits,
         wall_clock: Callable[[], float],
         callbacks: WriterCallbacks,
+        *,
+        expiry_clock: ExpiryClock | None = None,
     ) -> None:
         self._file = file
         self.configured_file = file  # another one after the node was renamed
@@ -127,6 +130,7 @@ class Writer:
         self._backlog = backlog
         self._limits = limits
         self._wall_clock = wall_clock
+        self._expiry_clock = expiry_clock or ExpiryClock(wall_clock)
         self._callbacks = callbacks
         self._wake = threading.Event()
         self._is_closing = False
@@ -243,7 +247,7 @@ class Writer:
             database = self._current_database()
             self._is_pruning = True
         if database.set_limits(self._limits) or self._is_pruning:
-            self._is_pruning = database.prune_some(self._wall_clock())
+            self._is_pruning = database.prune_some(self._expiry_clock.now_s())
         self.pruned_to = database.pruned_to
 
     def _raise_reported_corruption(self) -> None:
@@ -305,6 +309,8 @@ class Writer:
         self._backlog.continue_after(database.last_sequence)
         if is_first:
             self.last_id, self.last_kind = database.last_id, database.last_kind
+            if database.last_sequence:
+                self._expiry_clock.continue_from(database.last_sequence / 1e6)
             self._callbacks.on_state_loaded(database.saved_state)
         self.pruned_to = database.pruned_to
         self.is_readable = self._is_pruning = True

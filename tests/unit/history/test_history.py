@@ -210,6 +210,7 @@ def test_new_limits_apply_while_running(harness: Harness) -> None:
         async with harness.history() as (history, follower):
             harness.node.register("db").up()
             await follower.until_received(2)
+            harness.clock.advance(86_400.0)
             harness.wall.advance(86_400.0)
             history.reconfigure(harness.path, max_age_s=3600.0)
             await eventually(lambda: harness.rows("SELECT count(*) FROM transitions") == [(0,)])
@@ -941,3 +942,24 @@ async def test_a_hanging_disk_delays_the_start_by_at_most_200_ms(
         assert loop.time() == pytest.approx(0.2)
         assert history.last_id == NOON * 10**6
     disk.is_free.set()
+
+
+# ---- a wall clock that is wrong for a while
+
+
+def test_a_forward_jump_of_the_wall_clock_and_back_does_not_purge_the_history(harness: Harness) -> None:
+    async def scenario() -> None:
+        async with harness.history(max_age_s=DAYS.length_s) as (history, _):
+            handle = harness.node.register("db")
+            handle.up()
+            await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) >= 2)
+            before = len(harness.rows("SELECT * FROM transitions"))
+            harness.wall.advance(1e9)
+            handle.down("refused")
+            await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) == before + 1)
+            harness.wall.advance(-1e9)
+            handle.up()
+            await eventually(lambda: len(harness.rows("SELECT * FROM transitions")) == before + 2)
+            assert history.pruned_to == 0
+
+    asyncio.run(scenario())
