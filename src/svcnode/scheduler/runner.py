@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SLOW_CHECK_S = 0.25  # a service with a longer check uses the slots for slow services
 LATE_AFTER_S = 0.1
 GRACE_S = 0.02
+MAX_LOGGED_CHANGES = 4  # of the outcome: a restart has up to three
+SUMMARY_INTERVAL_S = 60.0  # of the log, if the outcome changes more often
 
 log = logging.getLogger("svcnode.scheduler")
 
@@ -43,7 +45,7 @@ class ProbeRunner:
         "_is_overdue",
         "_is_probe_working",
         "_is_stopped",
-        "_last_outcome",
+        "_outcome_log",
         "_scheduler",
         "_speed_class",
         "_task",
@@ -60,7 +62,7 @@ class ProbeRunner:
         self._speed_class = SpeedClass.QUICK
         self._is_probe_working = True
         self._has_logged_blocking = False
-        self._last_outcome = Outcome.READY
+        self._outcome_log = OutcomeLog(service_id)
         self.due_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._deadline_s = math.inf
@@ -131,8 +133,9 @@ class ProbeRunner:
             SpeedClass.HUNG if self._is_overdue else SpeedClass.SLOW if duration_s > SLOW_CHECK_S else SpeedClass.QUICK
         )
         verdict = finalize_verdict(verdict, duration_s, self.probe_config.max_latency_s)
-        if verdict.outcome is not self._last_outcome or error is not None or not self._is_probe_working:
-            self._log_outcome(verdict, error)
+        if error is not None or not self._is_probe_working:
+            self._log_probe_error(error)
+        self._outcome_log.record(verdict, started_s)
         is_change_pending = scheduler.report(self, verdict, duration_s, started_at_s)
         self.schedule_check(
             scheduler.next_due_s(started_s, self.probe_config.schedule.wait_s(is_change_pending=is_change_pending))
@@ -174,24 +177,62 @@ class ProbeRunner:
                 extra={"event": "blocked_loop", "service": self.service_id, "blocked_s": blocked_s},
             )
 
-    def _log_outcome(self, verdict: Verdict, probe_error: BaseException | None) -> None:
-        if probe_error is not None and self._is_probe_working:  # once, not at every interval
-            log_probe_error(log, self.service_id, probe_error)
-        self._is_probe_working = probe_error is None
-        if verdict.outcome is not self._last_outcome:  # once per change
-            self._last_outcome = verdict.outcome
-            reason = one_line(verdict.reason)
-            extra = {
-                "event": "check_outcome",
-                "service": self.service_id,
-                "outcome": verdict.outcome,
-                "code": verdict.code,
-                "reason": reason,
-            }
-            suffix = f": {reason}" if reason else ""
-            # An error in the program, which only its log shows: the status of the service stays as it is for a while.
-            level = logging.WARNING if verdict.code == ReasonCode.BAD_RETURN else logging.INFO
-            log.log(level, "service %s %s%s", self.service_id, _OUTCOME_TEXT[verdict.outcome], suffix, extra=extra)
+    def _log_probe_error(self, error: BaseException | None) -> None:
+        if error is not None and self._is_probe_working:  # once, not at every interval
+            log_probe_error(log, self.service_id, error)
+        self._is_probe_working = error is None
+
+
+class OutcomeLog:
+    """Logs when the outcome of the checks of one service changes.
+
+    A few changes are logged at once. If the outcome changes again and again, as behind a load balancer with a broken
+    server, one line per minute has the number of changes, until a minute has none. The others are logged for debugging.
+    """
+
+    __slots__ = ("_changed_s", "_changes", "_logged_s", "_outcome", "_service_id", "_unlogged")
+
+    def __init__(self, service_id: str) -> None:
+        self._service_id = service_id
+        self._outcome = Outcome.READY
+        self._changed_s = self._logged_s = -math.inf
+        self._changes = 0  # without a minute between them
+        self._unlogged = 0
+
+    def record(self, verdict: Verdict, now_s: float) -> None:
+        if verdict.outcome is not self._outcome:
+            self._record_change(verdict, now_s)
+        elif self._unlogged and now_s - self._logged_s >= SUMMARY_INTERVAL_S:
+            self._log(verdict, now_s)
+
+    def _record_change(self, verdict: Verdict, now_s: float) -> None:
+        is_first = now_s - self._changed_s >= SUMMARY_INTERVAL_S
+        self._changes = 1 if is_first else self._changes + 1
+        self._outcome, self._changed_s = verdict.outcome, now_s
+        self._unlogged += 1
+        if self._changes <= MAX_LOGGED_CHANGES or now_s - self._logged_s >= SUMMARY_INTERVAL_S:
+            self._log(verdict, now_s)
+        else:
+            self._write(logging.DEBUG, verdict)
+
+    def _log(self, verdict: Verdict, now_s: float) -> None:
+        # An error in the program, which only its log shows: the status of the service stays as it is for a while.
+        level = logging.WARNING if verdict.code == ReasonCode.BAD_RETURN else logging.INFO
+        summary = f"; {self._unlogged} changes in {now_s - self._logged_s:.0f} s" if self._unlogged > 1 else ""
+        self._write(level, verdict, summary)
+        self._logged_s, self._unlogged = now_s, 0
+
+    def _write(self, level: int, verdict: Verdict, summary: str = "") -> None:
+        reason = one_line(verdict.reason)
+        extra = {
+            "event": "check_outcome",
+            "service": self._service_id,
+            "outcome": verdict.outcome,
+            "code": verdict.code,
+            "reason": reason,
+        }
+        suffix = (f": {reason}" if reason else "") + summary
+        log.log(level, "service %s %s%s", self._service_id, _OUTCOME_TEXT[verdict.outcome], suffix, extra=extra)
 
 
 def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float) -> bool:

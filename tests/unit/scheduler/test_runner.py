@@ -188,6 +188,48 @@ async def test_each_change_of_the_outcome_is_logged_once(caplog: pytest.LogCaptu
     ]
 
 
+class AlternatingProbe(ScriptedProbe):
+    """A load balancer that takes turns, with one broken server of two."""
+
+    is_repaired = False
+
+    async def check(self) -> Verdict:
+        self.verdict = READY if self.is_repaired or self.verdict is not READY else FAILED
+        return await super().check()
+
+
+@in_virtual_time
+async def test_an_outcome_that_changes_at_every_check_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    node, probe = make_node(), AlternatingProbe()
+    node.register("db-1", probe=probe, interval="10s")
+    with caplog.at_level("DEBUG", logger="svcnode.scheduler"):
+        async with make_scheduler(node):
+            await asyncio.sleep(3600.0)
+            lines = [record for record in caplog.records if record.levelname == "INFO"]
+            assert 50 <= len(lines) <= 70
+            assert len(caplog.records) > 1000  # the others have the level of debugging
+            probe.is_repaired = True
+            await asyncio.sleep(130.0)
+    lines = [record for record in caplog.records if record.levelname == "INFO"]
+    assert len(lines) <= 72
+    assert vars(lines[-1])["outcome"] is Outcome.READY
+
+
+@in_virtual_time
+async def test_a_failure_after_a_quiet_minute_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    node, probe = make_node(), AlternatingProbe()
+    node.register("db-1", probe=probe, interval="10s")
+    with caplog.at_level("INFO", logger="svcnode.scheduler"):
+        async with make_scheduler(node):
+            await asyncio.sleep(300.0)
+            probe.is_repaired = True
+            await asyncio.sleep(300.0)
+            caplog.clear()
+            probe.is_repaired = False
+            await asyncio.sleep(14.0)
+    assert [vars(record)["outcome"] for record in caplog.records[:2]] == [Outcome.FAILED, Outcome.READY]
+
+
 # ---- max_latency and timeout
 
 
