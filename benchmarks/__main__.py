@@ -48,7 +48,7 @@ def _measure(python: Python, options: argparse.Namespace) -> list[list[str]]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
-    add("--rounds", type=int, default=5, help="how often each server is measured (%(default)s)")
+    add("--rounds", type=int, default=9, help="how often each server is measured (%(default)s)")
     add("--seconds", type=int, default=2, help="how long each time (%(default)s)")
     add("--only", action="append", choices=BENCHMARKS, metavar="FIGURE", help=f"one of: {', '.join(BENCHMARKS)}")
     add("--python", action="append", type=Path, help="an interpreter; default: this one, and 3.13 if installed")

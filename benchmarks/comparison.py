@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from operator import truediv
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HIGH_BACKGROUND_LOAD = 0.05
+CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,35 @@ class Result:
         return list(map(truediv, self.values, self.baseline_values))
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """The interval of the compared median."""
+        return median_interval(self.compared_values)
+
+    @property
+    def verdict(self) -> str:
+        """A figure is judged only if its whole interval is on one side of the threshold."""
+        threshold = self.comparison.threshold
+        if threshold is None:
+            return ""
+        sides = {threshold.is_met_by(end) for end in self.interval}
+        return "spans it" if len(sides) > 1 else "met" if sides == {True} else "not met"
+
+    @property
     def background_load(self) -> float:
         return statistics.mean(one.background_load for one in (*self.samples, *self.baseline_samples))
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Contains the true median with a probability of at least 90 %, whatever the distribution of the values is.
+
+    The true median is below the k-th smallest value only if fewer than k values are below it, each with probability
+    1/2. With fewer than five values the interval is their range, and its probability is lower.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, skipped = 2.0 / 2**count, 0
+    while (wider := outside + 2.0 * math.comb(count, skipped + 1) / 2**count) <= 1 - CONFIDENCE:
+        outside, skipped = wider, skipped + 1
+    return ordered[skipped], ordered[-1 - skipped]
 
 
 def run_benchmark(benchmark: Benchmark, rounds: int) -> list[Result]:

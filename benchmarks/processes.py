@@ -57,6 +57,12 @@ class Server:
         return time.clock_gettime(~self.pid << 3 | 2)  # the clock id of clock_getcpuclockid(3)
 
     @property
+    def tree_cpu_s(self) -> float:
+        """Of this process and its children, such as the worker of nginx."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return self.cpu_s + sum(Server(int(child), self.port).cpu_s for child in children)
+
+    @property
     def wake_ups(self) -> int:
         """How often a thread has waited for something so far, and was woken up."""
         statuses = [file.read_text() for file in Path(f"/proc/{self.pid}/task").glob("*/status")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+import re
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -22,11 +23,23 @@ HEADINGS = [
     "Median",
     "Baseline",
     "Median",
-    "Ratio (range)",
+    "Ratio (90 % interval)",
     "Threshold",
     "Verdict",
     "Background load",
 ]
+INTRODUCTION = """\
+# Measured beside peers
+
+One section per kind of machine: figures of different machines cannot be compared, only their ratios and verdicts.
+
+The ratio is the median of the ratios of single rounds, each taken beside its peer in the same round. The interval in
+parentheses contains the true median with a probability of at least 90 %. If it contains the threshold, the verdict is
+"spans it": the rounds do not decide.
+The server has one core, the load generator another: 32 keep-alive connections, seven request headers.
+Checks are counted at the target, per second of CPU time of the checking process.
+The background load is the share of the two cores that other processes used: the higher, the less reliable the row.
+"""
 PACKAGES = ["uvloop", "httptools", "uvicorn", "granian", "fastapi"]
 
 
@@ -35,10 +48,10 @@ def row(python: Python, result: Result) -> list[str]:
         python.version,
         result.title,
         result.comparison.candidate.name,
-        _number(median(result.values)),
+        _value_text(result),
         *_baseline_columns(result),
         str(result.comparison.threshold or ""),
-        _threshold_text(result),
+        result.verdict,
         f"{result.background_load:.0%}",
     ]
 
@@ -47,12 +60,21 @@ def _baseline_columns(result: Result) -> tuple[str, str, str]:
     baseline = result.comparison.baseline
     if baseline is None:
         return "", "", ""
-    ratios = result.compared_values
+    low, high = result.interval
     return (
         baseline.name,
         _number(median(result.baseline_values)),
-        f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+        f"{median(result.compared_values):.2f} ({low:.2f} to {high:.2f})",
     )
+
+
+def _value_text(result: Result) -> str:
+    """With its interval, if the value itself is judged."""
+    text = _number(median(result.values))
+    if result.comparison.baseline is not None:
+        return text
+    low, high = result.interval
+    return f"{text} ({_number(low)} to {_number(high)})"
 
 
 def table(rows: list[list[str]]) -> str:
@@ -65,28 +87,22 @@ def table(rows: list[list[str]]) -> str:
 
 def write(rows: list[list[str]], pythons: list[Python], command: str) -> None:
     versions = "\n".join(f"- {_versions(python)}" for python in pythons)
-    RESULTS.write_text(f"""# Measured beside peers
-
+    section = f"""
 {table(rows)}
-
-The ratio is the median of the ratios of single rounds, each taken beside its peer in the same round.
-The server has one core, the load generator another: 32 keep-alive connections, seven request headers.
-Checks are counted at the target, per second of CPU time of the checking process.
-The background load is the share of the two cores that other processes used: the higher, the less reliable the row.
 
 - Command: `{command}`
 - Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}
-- Machine: {_machine()}
 - Tools: {_tools()}
 {versions}
-""")
+"""
+    RESULTS.write_text(with_section(RESULTS.read_text() if RESULTS.exists() else "", _machine(), section))
 
 
-def _threshold_text(result: Result) -> str:
-    threshold = result.comparison.threshold
-    if threshold is None:
-        return ""
-    return "met" if threshold.is_met_by(median(result.compared_values)) else "not met"
+def with_section(text: str, machine: str, section: str) -> str:
+    """The text of the results with a new section of this machine. The sections of other machines stay."""
+    _, *parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)
+    sections = {**dict(zip(parts[::2], parts[1::2], strict=True)), machine: section}
+    return INTRODUCTION + "".join(f"\n## {name}\n\n{body.strip()}\n" for name, body in sections.items())
 
 
 def _number(value: float) -> str:

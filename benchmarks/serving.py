@@ -53,6 +53,20 @@ def _health(python: Python, seconds: int) -> Benchmark:
     )
 
 
+def _health_cpu(python: Python, seconds: int) -> Benchmark:
+    """The time on the processor depends less on other work of the machine than the time of the clock."""
+
+    def candidate(name: str, command: Command) -> Candidate:
+        return Candidate(name, lambda: _requests_per_cpu_s(command, seconds))
+
+    svcnode, nginx = candidate("svcnode", peers.svcnode(python.path)), candidate("nginx", peers.nginx())
+    return Benchmark(
+        title="node health, requests per second of CPU time",
+        comparisons=(Comparison(svcnode, nginx, Threshold(1.1 if python.version == "3.11" else 1.2)),),
+        samples_per_round=THROUGHPUT_SAMPLES,
+    )
+
+
 def _list(service_count: int, load: LoadFunction, threshold: Threshold, python: Python, seconds: int) -> Benchmark:
     body = services_body(service_count)
 
@@ -114,8 +128,19 @@ def _cold_start(python: Python, seconds: int) -> Benchmark:
     asyncio_import = Candidate('python -c "import asyncio"', lambda: _asyncio_import_ms(python.path))
     return Benchmark(
         title="process start to first response, ms",
-        comparisons=(Comparison(svcnode, asyncio_import, Threshold(2.5, is_floor=False)),),
+        comparisons=(Comparison(svcnode, asyncio_import, Threshold(1.9, is_floor=False)),),
         samples_per_round=6,
+    )
+
+
+def _cold_start_cpu(python: Python, seconds: int) -> Benchmark:
+    command = peers.svcnode(python.path, service_count=1)
+    svcnode = Candidate("svcnode", lambda: _cold_start_cpu_ms(command))
+    asyncio_import = Candidate('python -c "import asyncio"', lambda: _asyncio_import_cpu_ms(python.path))
+    return Benchmark(
+        title="process start to first response, ms of CPU time",
+        comparisons=(Comparison(svcnode, asyncio_import, Threshold(1.9, is_floor=False)),),
+        samples_per_round=2,
     )
 
 
@@ -124,18 +149,20 @@ def _memory(python: Python, seconds: int) -> Benchmark:
     svcnode = Candidate("svcnode", lambda: _resident_mb(command))
     return Benchmark(
         title="resident memory, idle, MB",
-        comparisons=(Comparison(svcnode, threshold=Threshold(40, is_floor=False)),),
+        comparisons=(Comparison(svcnode, threshold=Threshold(28, is_floor=False)),),
     )
 
 
 BENCHMARKS: dict[str, Callable[[Python, int], Benchmark]] = {
     "health": _health,
+    "health-cpu": _health_cpu,
     "list-3": partial(_list, 3, requests_per_s, Threshold(1.1)),
     "list-1000": partial(_list, 1000, large_responses_per_s, Threshold(1.2)),
     "reports": _under_reports,
     "pages": _with_pages,
     "p99": _steady,
     "cold-start": _cold_start,
+    "cold-start-cpu": _cold_start_cpu,
     "memory": _memory,
 }
 
@@ -149,6 +176,13 @@ def _throughput(command: Command, load: LoadFunction, path: str, body: bytes, se
         if received != body:
             raise RuntimeError(f"{path}: expected {len(body)} bytes, got {received[:200]!r}")
         return load(server.port, path, seconds)
+
+
+def _requests_per_cpu_s(command: Command, seconds: int) -> float:
+    with running(command) as server:
+        before_s = server.tree_cpu_s
+        responses = requests_per_s(server.port, HEALTH, seconds) * seconds
+        return responses / (server.tree_cpu_s - before_s)
 
 
 def _throughput_with_pages(command: Command, page_count: int, seconds: int) -> float:
@@ -166,6 +200,19 @@ def _cold_start_ms(command: Command) -> float:
     started_at_s = time.perf_counter()
     with running(command):
         return 1e3 * (time.perf_counter() - started_at_s)
+
+
+def _cold_start_cpu_ms(command: Command) -> float:
+    with running(command) as server:
+        return 1e3 * server.cpu_s
+
+
+def _asyncio_import_cpu_ms(python: Path) -> float:
+    script = "import asyncio, time; print(time.process_time())"
+    with TemporaryDirectory(prefix="svcnode-bench-") as folder:
+        output = Path(folder) / "output"
+        start([python, "-c", script], output).wait()
+        return 1e3 * float(output.read_text())
 
 
 def _asyncio_import_ms(python: Path) -> float:
