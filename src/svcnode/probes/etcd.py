@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, replace
+import shlex
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.redaction import register_secret
+from svcnode.core.redaction import RotatingSecret
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.probes.base import CheckError
 from svcnode.probes.http_client import HttpClientProbe
@@ -52,6 +53,7 @@ class EtcdProbe(HttpClientProbe):
     username: str = ""
     password: str = ""
     write: WriteTarget = ""  # a key
+    _token: RotatingSecret = field(init=False, compare=False, default_factory=RotatingSecret)
 
     default_ports: ClassVar = {"http": 2379, "https": 2379}
     tls_enabled_by: ClassVar = "tls = true"
@@ -108,7 +110,7 @@ class EtcdProbe(HttpClientProbe):
         token = (await self._post(session, _LOGIN_PATH, {"name": name, "password": password})).get("token")
         if not isinstance(token, str) or not (token.isascii() and token.isprintable()):
             raise CheckError(f"{_LOGIN_PATH} did not return a token", ReasonCode.UNEXPECTED_RESPONSE)
-        register_secret(token)
+        self._token.set(token)
         return token
 
     async def _write(self, session: HttpSession, token: str) -> None:
@@ -117,7 +119,14 @@ class EtcdProbe(HttpClientProbe):
             "compare": [{"key": key, "target": "VERSION", "result": "GREATER", "version": "0"}],
             "failure": [{"requestPut": {"key": key, "value": base64.b64encode(b"svcnode").decode()}}],
         }
-        document = await self._post(session, _TXN_PATH, body, step_name="write", token=token)
+        try:
+            document = await self._post(session, _TXN_PATH, body, step_name="write", token=token)
+        except CheckError as exc:
+            if exc.code is not ReasonCode.PERMISSION_DENIED:
+                raise
+            grant = shlex.join(["etcdctl", "role", "grant-permission", "ROLE", "readwrite", self.write])
+            text = f'{exc}; the user needs a role with readwrite for the key "{self.write}": {grant}'
+            raise CheckError(text, exc.code) from None
         if "header" not in document:
             raise CheckError(f"{_TXN_PATH} did not return a result", ReasonCode.UNEXPECTED_RESPONSE)
 

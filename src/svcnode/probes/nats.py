@@ -28,7 +28,7 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.redaction import register_secret
+from svcnode.core.redaction import RotatingSecret, register_secret
 from svcnode.core.text import os_error_text
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.files import READ_TIMEOUT_S, file_version, read_small_file
@@ -82,6 +82,7 @@ _STORE_FAILED = 10077
 _STREAM_FULL_TEXTS = ("maximum messages", "maximum bytes", "no space left")
 # As large as a block of a file system: a smaller one often fits into the last block although the disk is full.
 _MESSAGE = b"svcnode".ljust(4096)
+_INFO_SUBJECT, _NAMES_SUBJECT = "$JS.API.INFO", "$JS.API.STREAM.NAMES"
 _SUBJECT = re.compile(r"(?!\$(?:JS|SYS)\.)(?![*>](?:\.|$))[^\s.]+(?:\.(?![*>](?:\.|$))[^\s.]+)*")
 
 
@@ -151,6 +152,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
     write: WriteTarget = ""  # a subject of a stream; implies jetstream
     tls: bool = False
     _endpoint: TcpEndpoint = field(init=False, compare=False)
+    _seed: RotatingSecret = field(init=False, compare=False, default_factory=RotatingSecret)
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("NATS credentials"))
 
     tls_enabled_by: ClassVar = "tls = true"
@@ -201,7 +203,9 @@ class NatsProbe(LoginProbe[_NatsSession]):
             return await self._thread.call_in_turn(self._read_credentials)
 
     def _read_credentials(self) -> RawCredentials:
-        return _read_credentials(self.credentials_file, file_version(self.credentials_file))
+        credentials, seed = _read_credentials(self.credentials_file, file_version(self.credentials_file))
+        self._seed.set(seed)
+        return credentials
 
     def _driver_options(self, credentials: RawCredentials | None) -> dict[str, Any]:
         username, password = self.credentials()
@@ -252,11 +256,22 @@ class NatsProbe(LoginProbe[_NatsSession]):
                 with step("write"):
                     await _publish(connection, self.write)
         except CheckError as exc:
+            if exc.code is ReasonCode.PERMISSION_DENIED:
+                raise self._permission_error(exc) from None
             if exc.outcome is Outcome.FAILED:  # perhaps only of a reused connection
                 raise
             return exc.verdict(self.url)
         verdict = self.certificate_verdict(connection.transport.streams.writer.transport) if self.tls else None
         return verdict or READY
+
+    def _permission_error(self, error: CheckError) -> CheckError:
+        """With all permissions that are needed. The driver reports subjects in lower case, but case matters."""
+        subjects = [_INFO_SUBJECT, _NAMES_SUBJECT, self.write] if self.write else [_INFO_SUBJECT]
+        text = re.sub(r'"_inbox\.[^"]*"', '"_INBOX.>"', str(error))
+        for subject in subjects:
+            text = text.replace(f'"{subject.lower()}"', f'"{subject}"')
+        option, needed = "write" if self.write else "jetstream", ", ".join(subjects)
+        return CheckError(f"{text}; {option} needs: publish to {needed}; subscribe to _INBOX.>", error.code)
 
     async def disconnect(self, connection: _NatsSession) -> None:
         await connection.client.close()
@@ -295,8 +310,8 @@ def _reason_code(exc: Exception, text: str) -> ReasonCode:
 
 
 @lru_cache(maxsize=64)
-def _read_credentials(file: str, _version: FileVersion) -> RawCredentials:
-    """The driver's own reader loops forever if the file holds no JWT."""
+def _read_credentials(file: str, _version: FileVersion) -> tuple[RawCredentials, str]:
+    """The credentials and the seed, a secret. The driver's own reader loops forever if the file holds no JWT."""
     try:
         text = read_small_file(file, _MAX_CREDENTIALS_BYTES).decode()
     except OSError as exc:
@@ -309,13 +324,12 @@ def _read_credentials(file: str, _version: FileVersion) -> RawCredentials:
     found = [re.search(rf"BEGIN {what}-+\s+(\S+)", text) for what in ("NATS USER JWT", "USER NKEY SEED")]
     try:
         jwt, seed = (one[1] for one in found if one)
-        register_secret(seed)
         nkeys.from_seed(bytearray(seed.encode())).wipe()
     except Exception:  # noqa: BLE001  nkeys raises many types for an invalid key
         raise _credentials_error(
             f"cannot use {file}: it does not contain the JWT and the key of a NATS user", ReasonCode.FILE_NOT_READABLE
         ) from None
-    return RawCredentials(f"BEGIN NATS USER JWT\n{jwt}\nBEGIN USER NKEY SEED\n{seed}\n")
+    return RawCredentials(f"BEGIN NATS USER JWT\n{jwt}\nBEGIN USER NKEY SEED\n{seed}\n"), seed
 
 
 def _credentials_error(text: str, code: ReasonCode) -> CheckError:
@@ -344,7 +358,7 @@ async def _check_jetstream(session: _NatsSession) -> None:
     """Raise a `CheckError` if JetStream does not work or has reached a limit of the account."""
     try:
         # Not `account_info`, which requires fields that only newer servers send.
-        request = session.client.jetstream()._api_request("$JS.API.INFO", timeout=_NO_LIMIT_S)
+        request = session.client.jetstream()._api_request(_INFO_SUBJECT, timeout=_NO_LIMIT_S)
         account = await _jetstream_request(session, request)
     except APIError as exc:
         raise _jetstream_error(exc) from None

@@ -141,7 +141,9 @@ def test_only_the_first_write_adds_a_revision(check: CheckRunner, server: EtcdSe
 
 
 def test_a_user_needs_the_permission_to_read_and_write_the_key(check: CheckRunner, auth_server: EtcdServer) -> None:
-    assert check(auth_server.url, write="ledger/check") == PERMISSION_DENIED  # it may only read
+    denied = check(auth_server.url, write="ledger/check")  # it may only read
+    assert denied == PERMISSION_DENIED
+    assert "readwrite ledger/check" in denied.reason
     assert check(f"etcd://127.0.0.1:{auth_server.port}", write=True) == failed(ReasonCode.AUTH_REQUIRED)
     login = {"username": "root", "password": ROOT_PASSWORD}
     assert check(f"etcd://127.0.0.1:{auth_server.port}", write=True, **login) == READY

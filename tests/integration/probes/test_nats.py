@@ -384,7 +384,7 @@ class LimitedServer(NatsServer):
         file = self.folder / "nats.conf"
         config = json.loads(file.read_text())
         del config["authorization"]
-        permissions = {USER: None, "writer": self.needed, "reader": self.needed[:1]}
+        permissions = {USER: None, "writer": self.needed, "reader": self.needed[:1], "nobody": ("none",)}
         users = [
             {"user": name, "password": PASSWORD}
             | ({} if allowed is None else {"permissions": {"publish": list(allowed)}})
@@ -536,8 +536,20 @@ def test_a_missing_permission_is_failed_before_the_deadline(check: CheckRunner, 
     assert check(url, username="writer", password=PASSWORD, write=True) == READY
     assert check(url, username="reader", password=PASSWORD, jetstream=True) == READY
     denied = failed(ReasonCode.PERMISSION_DENIED)
-    assert check(url, username="reader", password=PASSWORD, write=True) == denied
     assert check(url, username="writer", password=PASSWORD, write=OTHER_STREAM) == denied
+    verdict = check(url, username="reader", password=PASSWORD, write=True)
+    assert verdict == denied
+    assert ", ".join(limited.needed) in verdict.reason
+
+
+def test_a_missing_permission_is_named_as_the_server_spells_the_subject(
+    check: CheckRunner, limited: LimitedServer
+) -> None:
+    url = f"nats://127.0.0.1:{limited.port}"
+    denied = check(url, username="nobody", password=PASSWORD, jetstream=True)
+    assert denied == failed(ReasonCode.PERMISSION_DENIED)
+    assert '"$JS.API.INFO"' in denied.reason
+    assert '"Orders.New"' in check(url, username="reader", password=PASSWORD, write="Orders.New").reason
 
 
 def test_a_message_that_is_not_acknowledged_is_failed_at_the_deadline(
