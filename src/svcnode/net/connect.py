@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.text import os_error_text
+from svcnode.core.text import one_line, os_error_text
 from svcnode.net.dns import is_ip_address, pending_lookup, resolve_host
 from svcnode.net.os_errors import InconclusiveError, code_for_os_error
-from svcnode.net.trace import interrupts, step
+from svcnode.net.trace import attach_detail, interrupts, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -33,6 +33,7 @@ P = TypeVar("P", bound=asyncio.Protocol)
 REUSE_STEP_DETAIL = "connection of an earlier check"
 ATTEMPT_DELAY_S = 0.25  # "Connection Attempt Delay" of RFC 8305
 RESOLVE_INTERVAL_S = 60.0  # how often the name of a reused connection is resolved again
+_MAX_SHOWN_FAILURES, _MAX_SHOWN_CHARS = 3, 100
 _NO_ROUTE_ERRNOS = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL}  # of this machine, or of a router
 _OWN_NETWORK_ERRNOS = {errno.ENETDOWN, errno.EAFNOSUPPORT}
 
@@ -102,7 +103,7 @@ async def race_addresses(
     if len(addresses) == 1:
         return await attempt(addresses[0])
     race = _Race(addresses, attempt, discard)
-    with interrupts("connect"):
+    with interrupts("connect"), attach_detail(lambda: "; ".join(race.failures)):
         try:
             result = await race.first_result()
         except BaseException:  # also on cancellation
@@ -123,32 +124,36 @@ class _Race(Generic[T]):
         self._waiting = deque(addresses)
         self._attempt = attempt
         self._discard = discard
-        self._running: set[asyncio.Task[T]] = set()
+        self._running: dict[asyncio.Task[T], str] = {}  # the addresses
+        self.failures: list[str] = []  # the first ones
         self._error: BaseException | None = None
 
     async def first_result(self) -> T:
         while self._waiting or self._running:
             if self._waiting:
-                self._running.add(asyncio.get_running_loop().create_task(self._attempt(self._waiting.popleft())))
+                address = self._waiting.popleft()
+                self._running[asyncio.get_running_loop().create_task(self._attempt(address))] = address
             delay_s = ATTEMPT_DELAY_S if self._waiting else None
             done, _ = await asyncio.wait(self._running, timeout=delay_s, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
+                address = self._running.pop(task)
                 if (error := task.exception()) is None:
-                    self._running.remove(task)
                     return task.result()
-                self._running.remove(task)
-                self._keep_error(error)
+                self._keep_error(error, address)
         assert self._error is not None
         raise self._error
 
-    def _keep_error(self, error: BaseException) -> None:
+    def _keep_error(self, error: BaseException, address: str) -> None:
+        if len(self.failures) < _MAX_SHOWN_FAILURES:
+            text = os_error_text(error) if isinstance(error, OSError) else one_line(str(error))[:_MAX_SHOWN_CHARS]
+            self.failures.append(f"{address}: {text}")
         if self._error is None or not isinstance(error, InconclusiveError):
             self._error = error
 
     async def close(self) -> None:
         """Cancelled attempts end in the next iteration of the loop, and close what they opened."""
         cancelled = [task for task in self._running if task.cancel()]
-        for task in self._running.difference(cancelled):
+        for task in self._running.keys() - set(cancelled):
             if task.exception() is None:  # connected at the same time as the first
                 self._discard(task.result())
         if cancelled:

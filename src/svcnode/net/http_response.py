@@ -54,6 +54,10 @@ class HttpProtocolError(CodedOSError):
     """The response is not HTTP, not complete or too large."""
 
 
+class Http2ResponseError(HttpProtocolError):
+    """The server speaks HTTP/2 only."""
+
+
 class HttpResponse(NamedTuple):  # created in every check; creating a frozen dataclass takes three times as long
     status: int
     headers: dict[str, str]  # by lower-case name
@@ -166,7 +170,9 @@ class StatusProtocol(ResponseProtocol):
             self._complete()
         except httptools.HttpParserError:
             self.is_idle = False
-            if self._is_head_complete or self._is_repaired or not _is_repairable(self._head):
+            if _HTTP2_FRAME.match(self._head) and not self.response.done():
+                self._set_error(Http2ResponseError("the response is HTTP/2", ReasonCode.PROTOCOL_ERROR))
+            elif self._is_head_complete or self._is_repaired or not _is_repairable(self._head):
                 self._fail("not an HTTP response", ReasonCode.PROTOCOL_ERROR)
             else:
                 self._repair()
@@ -212,6 +218,8 @@ class StatusProtocol(ResponseProtocol):
 
 
 _FRAMING_HEADERS = {"content-length", "transfer-encoding"}
+# The first frame of a server: SETTINGS, or GOAWAY.
+_HTTP2_FRAME = re.compile(rb"\0..[\x04\x07]\0\0{4}", re.DOTALL)
 
 
 class HeadersProtocol(StatusProtocol):

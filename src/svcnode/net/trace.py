@@ -82,6 +82,21 @@ def attach_progress(progress: Callable[[], str]) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def attach_detail(detail: Callable[[], str]) -> Iterator[None]:
+    """If the block is cancelled, attach a text about it, such as an address; the step is in the reason too."""
+    try:
+        yield
+    except CancelledError as exc:
+        if text := detail():
+            exc.__dict__.setdefault("details", []).append(text)
+        raise
+
+
+def details_of(exc: BaseException | None) -> list[str]:
+    return getattr(exc, "details", [])
+
+
 def progress_of(exc: BaseException | None) -> str | None:
     return getattr(exc, "progress", None)
 

@@ -21,6 +21,8 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.redaction import register_secret
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.trace import attach_detail
 from svcnode.net.url import Url, is_valid_hostname
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import one_of
@@ -71,7 +73,8 @@ class RedisSentinelProbe(RedisProbe):
 
     async def check_connection(self, connection: RedisConnection) -> Verdict:
         host, port = await self._find_master(connection)
-        return await self._probe_of_master(host, port).check()
+        with attach_detail(lambda: f"the master, {TcpEndpoint.of(host, port)}"):
+            return await self._probe_of_master(host, port).check()
 
     async def _find_master(self, connection: RedisConnection) -> tuple[str, int]:
         try:

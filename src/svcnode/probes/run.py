@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.core.text import error_text
-from svcnode.net.trace import READ_FILES_STEP, interrupted_step, progress_of
+from svcnode.core.text import bounded_reason, error_text
+from svcnode.net.trace import READ_FILES_STEP, details_of, interrupted_step, progress_of
 from svcnode.probes.base import check_deadline_s
 
 if TYPE_CHECKING:
@@ -87,12 +87,12 @@ def validate_verdict(verdict: object) -> Verdict:
 
 
 def finalize_verdict(verdict: Verdict, duration_s: float, max_latency_s: float | None) -> Verdict:
-    """Apply max_latency, and remove secrets from the reason."""
+    """Apply max_latency, remove secrets from the reason, and bound its length."""
     if max_latency_s is not None and duration_s > max_latency_s and verdict.outcome is Outcome.READY:
         return Verdict.not_ready(
             f"slow: the check took {duration_s:.3g} s, max_latency is {max_latency_s:g} s", code=ReasonCode.SLOW
         )
-    return replace(verdict, reason=redacted(verdict.reason)) if verdict.reason else verdict
+    return replace(verdict, reason=bounded_reason(verdict.reason)) if verdict.reason else verdict
 
 
 _TIMEOUT_CODES = {
@@ -105,7 +105,7 @@ _TIMEOUT_CODES = {
 
 def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdict:
     if progress := progress_of(cancelled):
-        return Verdict.failed(redacted(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
+        return Verdict.failed(bounded_reason(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
     step = interrupted_step(cancelled)
     if step == "resolve":  # a fault of this machine, not of the service
         return Verdict.unknown(
@@ -118,16 +118,16 @@ def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdic
         )
     if step == "wait for lock":  # the service answers, and another client holds the lock
         return Verdict.not_ready(f"locked for {timeout_s:g} s", code=ReasonCode.LOCKED)
-    where = f" (step: {step})" if step else ""
+    where = "; ".join([*([f"step: {step}"] if step else ()), *details_of(cancelled)])
     return Verdict.failed(
-        f"timeout: no response within {timeout_s:g} s{where}",
+        bounded_reason(f"timeout: no response within {timeout_s:g} s{f' ({where})' if where else ''}"),
         code=_TIMEOUT_CODES.get(step or "", ReasonCode.TIMEOUT),
     )
 
 
 def probe_error_verdict(exc: BaseException) -> Verdict:
     cause = "a call it awaited was cancelled" if isinstance(exc, asyncio.CancelledError) else error_text(exc)
-    return Verdict.unknown(redacted(f"the probe failed: {cause}"), code=ReasonCode.PROBE_ERROR)
+    return Verdict.unknown(bounded_reason(f"the probe failed: {cause}"), code=ReasonCode.PROBE_ERROR)
 
 
 def log_probe_error(logger: logging.Logger, service_id: str, error: BaseException) -> None:

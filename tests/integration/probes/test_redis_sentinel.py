@@ -85,7 +85,9 @@ def test_the_reasons_of_the_master_have_its_address(
         assert check(sentinel.url) == not_ready(ReasonCode.OUT_OF_MEMORY)
     master.freeze()
     try:
-        assert check.times_out(sentinel.url, "log in") == TIMEOUT
+        verdict = check.times_out(sentinel.url, "log in")
+        assert verdict == TIMEOUT
+        assert f"the master, 127.0.0.1:{master.port}" in verdict.reason
     finally:
         master.thaw()
     with master.writes_paused():

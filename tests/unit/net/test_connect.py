@@ -22,7 +22,7 @@ from svcnode.net.connect import (
 )
 from svcnode.net.dns import interleave_families
 from svcnode.net.os_errors import InconclusiveError, verdict_for_os_error
-from svcnode.net.trace import interrupted_step
+from svcnode.net.trace import details_of, interrupted_step
 from tests.support.virtual_time import in_virtual_time
 
 NO_ROUTE = InconclusiveError("no route from this machine", ReasonCode.NETWORK_UNREACHABLE)
@@ -119,6 +119,20 @@ async def test_a_race_that_is_cancelled_cancels_every_attempt() -> None:
     assert interrupted_step(caught.value) == "connect"
     assert {address for address, event, _ in attempts.events if event == "cancelled"} == {"a", "b"}
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
+async def test_a_race_that_is_cancelled_says_what_the_first_failed_attempts_got() -> None:
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "")
+    attempts = Attempts(a=(60, None), b=(0, refused), c=(0, ValueError("not\nan error of the system")), d=(0, refused))
+    task = asyncio.create_task(attempts.race())
+    await asyncio.sleep(10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    (text,) = details_of(caught.value)
+    assert text.startswith("b: connection refused; c: not")
+    assert "\n" not in text
 
 
 @in_virtual_time
