@@ -24,6 +24,7 @@ _AUTHORITY_PATTERN = re.compile(
     (?:\#.*)?""",
     re.DOTALL | re.VERBOSE,
 )
+_SEVERAL_PORTS = re.compile("[0-9]*,")
 _PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
 
 
@@ -64,6 +65,8 @@ class Url:
         parts = _AUTHORITY_PATTERN.fullmatch(rest)
         if parts is None:
             raise UrlError("url", f"invalid URL: expected {scheme}://host:port/path; percent-encode special characters")
+        if "," in parts["host"] or _SEVERAL_PORTS.match(parts["port"] or ""):
+            raise UrlError("host", "several hosts in the URL; a URL has one, so add a service for each of them")
         if register_secrets:
             register_secret(unquote(parts["password"] or ""))
             if parts["host"]:  # without a host, the path is a file

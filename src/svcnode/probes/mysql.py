@@ -36,10 +36,9 @@ from svcnode.net.connect import TcpEndpoint, peer_address
 from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError
 from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
-from svcnode.net.url import Url
 from svcnode.probes.base import CheckError, time_left_s
 from svcnode.probes.options import Role, Seconds, WriteTarget
-from svcnode.probes.session import LoginProbe, driver_error_text
+from svcnode.probes.session import LoginProbe, driver_error_text, parse_primary_url, unknown_lag
 
 if TYPE_CHECKING:
     import ssl
@@ -268,9 +267,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         if self.max_lag is None:
             raise OptionError("primary", "needs max_lag")
         try:
-            url = Url.parse(self.primary)
-            if url.scheme not in ("mysql", "mariadb"):
-                raise ProbeError("must be a URL such as mariadb://10.0.0.5")  # noqa: TRY301
+            url = parse_primary_url(self.primary, ("mysql", "mariadb"), "mariadb://10.0.0.5")
             username, password = ("", "") if url.username or url.password else self.credentials()
             return MysqlProbe(
                 url,
@@ -322,6 +319,8 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         read_only, is_reader = await _read_only_variables(connection)
         if self.role == "primary" and read_only:
             return self._not_ready('the server is read-only; role is "primary"', ReasonCode.READ_ONLY)
+        if self.write and read_only:
+            return self._not_ready("the server is read-only, and write is set", ReasonCode.READ_ONLY)
         status = {
             str(row.get("Variable_name")): str(row.get("Value")) for row in await _rows(connection, _STATUS_QUERY)
         }
@@ -505,10 +504,9 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         verdict = primary._verdict_for_error(exc)
         if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
             return verdict
-        cause = (
-            f"does not respond ({primary.url})" if isinstance(exc, TimeoutError) else f"is offline ({verdict.reason})"
-        )
-        return self._not_ready(f"the lag is not known, because the primary {cause}", ReasonCode.UPSTREAM_OFFLINE)
+        if isinstance(exc, TimeoutError):
+            verdict = Verdict.failed(f"no response: {primary.url}", code=ReasonCode.TIMEOUT)
+        return self._not_ready(*unknown_lag(verdict))
 
     def _not_ready(self, text: str, code: ReasonCode) -> Verdict:
         return Verdict.not_ready(f"{text}: {self.url}", code=code)

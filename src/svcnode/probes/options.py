@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
+from svcnode.core.redaction import MASK
 from svcnode.core.text import TYPE_NAMES, suggestion, type_name
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_WRITE_TARGET = "svcnode_write"
+# The functions that `one_of` made.
+_choices: set[Callable[[object], str]] = set()
 # Options that are URLs: variables in them are percent-encoded.
 URL_OPTIONS = ("primary",)
 
@@ -67,8 +70,50 @@ def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  
 
 def _strip_optional(hint: Any) -> Any:  # noqa: ANN401  a type hint
     if isinstance(hint, types.UnionType) or str(get_origin(hint)) == "typing.Union":
-        (hint,) = (arg for arg in get_args(hint) if arg is not types.NoneType)
+        args = [arg for arg in get_args(hint) if arg is not types.NoneType]
+        return args[0] if len(args) == 1 else hint
     return hint
+
+
+# ---- options that may be shown
+
+
+def public_options(probe: object) -> dict[str, bool | float | str]:
+    """The options of a probe that are not the defaults, as in TOML. Those that may hold a secret are masked."""
+    if not dataclasses.is_dataclass(probe):
+        return {}
+    try:
+        hints = _type_hints(type(probe))
+    except ProbeError:
+        hints = {}  # everything is masked
+    return {
+        field.name: _public_value(getattr(probe, field.name), _strip_optional(hints.get(field.name)))
+        for field in dataclasses.fields(probe)
+        if field.init and field.name != "url" and getattr(probe, field.name) != _default_value(field)
+    }
+
+
+def _default_value(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _public_value(value: object, hint: Any) -> bool | float | str:  # noqa: ANN401  a type hint
+    convert = get_args(hint)[1] if get_origin(hint) is Annotated else None
+    match value:
+        case bool() if hint is bool:
+            return value
+        case int() | float() if convert is seconds:
+            return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+        case int() if convert is size:
+            return f"{value}B"
+        case int() | float() if hint in (int, float) or convert is non_negative_int:
+            return value
+        case str() if convert is write_target:
+            return True if value == DEFAULT_WRITE_TARGET else value
+        case str() if convert in _choices:
+            return value
+        case _:
+            return MASK
 
 
 # ---- functions that convert a TOML value
@@ -124,9 +169,10 @@ def one_of(*names: str) -> Callable[[object], str]:
     def choose(value: object) -> str:
         if value not in names:
             choices = ", ".join(f'"{name}"' for name in names)
-            raise InvalidValueError(f"must be one of {choices}, not {_display(value)}")
+            raise InvalidValueError(f"must be {'one of ' if len(names) > 1 else ''}{choices}, not {_display(value)}")
         return str(value)
 
+    _choices.add(choose)
     return choose
 
 

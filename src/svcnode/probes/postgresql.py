@@ -41,10 +41,9 @@ from svcnode.net.dns import is_ip_address, resolve_host
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
-from svcnode.net.url import Url
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_left_s
 from svcnode.probes.options import Role, Seconds, WriteTarget, one_of
-from svcnode.probes.session import LoginProbe, driver_error_text
+from svcnode.probes.session import LoginProbe, driver_error_text, parse_primary_url, unknown_lag
 
 READY = Verdict.ready()
 BOOLEAN_OID = 16
@@ -264,9 +263,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         if self.max_lag is None:
             raise OptionError("primary", "needs max_lag")
         try:
-            url = Url.parse(self.primary)
-            if url.scheme not in ("postgresql", "postgres"):
-                raise ProbeError("must be a URL such as postgresql://10.0.0.5/ledger")  # noqa: TRY301
+            url = parse_primary_url(self.primary, ("postgresql", "postgres"), "postgresql://10.0.0.5/ledger")
             username, password = ("", "") if url.username or url.password else self.credentials()
             return PostgresqlProbe(
                 url,
@@ -439,10 +436,9 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         verdict = primary._verdict_for_error(exc)
         if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
             return verdict
-        cause = (
-            f"does not respond ({primary.url})" if isinstance(exc, TimeoutError) else f"is offline ({verdict.reason})"
-        )
-        return self._not_ready(f"the lag is not known, because the primary {cause}", ReasonCode.UPSTREAM_OFFLINE)
+        if isinstance(exc, TimeoutError):
+            verdict = Verdict.failed(f"no response: {primary.url}", code=ReasonCode.TIMEOUT)
+        return self._not_ready(*unknown_lag(verdict))
 
     async def _ask_system(self) -> list[bytes | None]:
         """The cluster and its end of the WAL, on a new connection."""

@@ -109,6 +109,8 @@ class RedisProbe(LoginProbe[RedisConnection]):
             raise ProbeError(f"only a database number may follow {self.database_follows}0")
         if database and self.db is not None:
             raise OptionError("db", "is also set in the URL; remove one of the two")
+        if self.write and self.role == "replica":
+            raise OptionError("write", 'cannot be used with role = "replica"')
         self.credentials()
         self.validate_tls_options(uses_tls=self.uses_tls)
         endpoint = TcpEndpoint.of(self.url.require_host(), self.url.port or self.default_port)

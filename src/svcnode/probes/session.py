@@ -22,14 +22,12 @@ from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import TlsOptions, sent_certificates
 from svcnode.net.trace import step
-from svcnode.net.url import UrlError
+from svcnode.net.url import Url, UrlError
 from svcnode.probes.base import CheckError, UrlProbe
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
     import asyncio
-
-    from svcnode.net.url import Url
 
 C = TypeVar("C")
 
@@ -190,6 +188,43 @@ class LoginProbe(SessionProbe[C]):
         if "\0" in name:
             raise UrlError("path", "the name of a database must not contain a null character")
         return name
+
+
+# The server answers, but not this client.
+_REJECTED_LOGIN = frozenset(
+    {
+        ReasonCode.AUTH_FAILED,
+        ReasonCode.AUTH_REQUIRED,
+        ReasonCode.CLIENT_NOT_ALLOWED,
+        ReasonCode.NOT_FOUND,
+        ReasonCode.PERMISSION_DENIED,
+        ReasonCode.TLS_NOT_OFFERED,
+        ReasonCode.TLS_REQUIRED,
+        ReasonCode.USER_DISABLED,
+        ReasonCode.USER_NOT_FOUND,
+    }
+)
+
+
+def unknown_lag(primary: Verdict) -> tuple[str, ReasonCode]:
+    """Why the lag of a replica is not known, from the verdict on its primary."""
+    if primary.code in _REJECTED_LOGIN:
+        text = f"the lag is not known, because the primary cannot be asked ({primary.reason})"
+        return text, ReasonCode(primary.code)
+    state = "does not respond" if primary.code is ReasonCode.TIMEOUT else "is offline"
+    return f"the lag is not known, because the primary {state} ({primary.reason})", ReasonCode.UPSTREAM_OFFLINE
+
+
+def parse_primary_url(text: str, schemes: tuple[str, ...], example: str) -> Url:
+    try:
+        url = Url.parse(text)
+    except UrlError as exc:
+        if exc.part != "scheme":
+            raise
+    else:
+        if url.scheme in schemes:
+            return url
+    raise ProbeError(f"must be a URL such as {example}")
 
 
 def resolve_credentials(url: Url, username: str, password: str) -> tuple[str, str]:

@@ -418,6 +418,14 @@ def test_a_replica_of_a_busy_primary_is_ready(
         writer.join()
 
 
+def test_a_primary_that_rejects_the_login_is_not_called_offline(
+    check: CheckRunner, server: MariaDbServer, second_replica: MariaDbReplica
+) -> None:
+    verdict = check(second_replica.url, max_lag="1h", primary=server.bad_credentials_url)
+    assert verdict == not_ready(ReasonCode.AUTH_FAILED)
+    assert "offline" not in verdict.reason
+
+
 def test_a_replica_whose_primary_is_offline_is_not_ready(
     check: CheckRunner, server: MariaDbServer, second_replica: MariaDbReplica
 ) -> None:
@@ -724,6 +732,20 @@ def test_a_server_whose_disk_is_full_cannot_write(check: CheckRunner, tmp_path: 
             assert check.run(codes(1.0)) == [ReasonCode.WRITE_TIMEOUT] * 3
             assert server.sql("SHOW PROCESSLIST").count("INSERT INTO `svcnode_write`") == 1
             assert check(server.url) == READY
+
+
+def test_with_a_write_it_does_not_matter_whether_a_read_only_server_is_a_replica(
+    check: CheckRunner, server: MariaDbServer
+) -> None:
+    server.sql("CREATE OR REPLACE USER poor IDENTIFIED BY 'poor-password'")
+    server.set_read_only(True)
+    try:
+        verdict = check(f"mysql://poor:poor-password@127.0.0.1:{server.port}", write="ledger.svcnode_write")
+    finally:
+        server.set_read_only(False)
+        server.sql("DROP USER poor")
+    assert verdict == READ_ONLY
+    assert "SLAVE MONITOR" not in verdict.reason
 
 
 def test_a_write_to_a_read_only_server_is_not_ready(check: CheckRunner, server: MariaDbServer) -> None:

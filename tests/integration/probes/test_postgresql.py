@@ -474,8 +474,14 @@ def test_a_primary_that_is_not_the_primary_of_the_replica_is_noticed(
     assert check(cascade.url, max_lag="1h", primary=other) == not_ready(ReasonCode.REPLICATION_STOPPED)
     assert check(cascade.url, max_lag="1h", primary=replica.url) == not_ready(ReasonCode.UPSTREAM_OFFLINE)
     rejected = check(cascade.url, max_lag="1h", primary=replica.bad_credentials_url)
-    assert rejected == not_ready(ReasonCode.UPSTREAM_OFFLINE)
+    assert rejected == not_ready(ReasonCode.AUTH_FAILED)
     assert "not-the-password" not in rejected.reason
+    assert "offline" not in rejected.reason
+    unknown_user = f"postgresql://nobody:secret-word@{replica.host}:{replica.port}/{DATABASE}"
+    assert check(cascade.url, max_lag="1h", primary=unknown_user).code in (
+        ReasonCode.AUTH_FAILED,
+        ReasonCode.USER_NOT_FOUND,
+    )
 
 
 LATEST_END_IS_VISIBLE = "SELECT latest_end_lsn IS NOT NULL FROM pg_stat_wal_receiver"
