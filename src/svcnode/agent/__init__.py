@@ -13,6 +13,7 @@ import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -236,7 +237,7 @@ class Agent:
             await self._prepare_store(new)
         self._settings = new
         self._forget_secrets_of(old)
-        return diff
+        return replace(diff, renamed=_rename_text(old, new))
 
     def _forget_secrets_of(self, old: Settings) -> None:
         """At the reload after the next one: until then, a check or a message that began before may show them."""
@@ -285,6 +286,14 @@ def _history_moved_from(old: Settings, new: Settings) -> Path | None:
         return None
     are_defaults = old.history.shared_path is not None and new.history.shared_path is not None
     return old.history.path if are_defaults else None
+
+
+def _rename_text(old: Settings, new: Settings) -> str:
+    if old.node_name == new.node_name:
+        return ""
+    path = new.history.path if new.history is not None and _history_moved_from(old, new) is not None else None
+    moved = f", its history moved to {path}" if path is not None else ""
+    return f'renamed the node from "{old.node_name}" to "{new.node_name}"{moved}'
 
 
 def _check_history_move(old: Settings, new: Settings) -> None:

@@ -36,6 +36,7 @@ class ConfigDiff:
     removed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    renamed: str = ""  # a text about a new name of the node
 
     @property
     def counts(self) -> dict[str, int]:
@@ -44,7 +45,7 @@ class ConfigDiff:
     def __str__(self) -> str:
         parts = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
         text = "; ".join(f"{verb} {join_first(ids, MAX_LISTED_IDS)}" for verb, ids in parts if ids)
-        return text or "no service changed"
+        return "; ".join(filter(None, [self.renamed, text or "no service changed"]))
 
 
 class ConfiguredServices:
