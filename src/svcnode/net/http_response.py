@@ -10,6 +10,7 @@ import asyncio
 import re
 import zlib
 from dataclasses import dataclass
+from json import detect_encoding
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import httptools
@@ -65,7 +66,10 @@ class HttpResponse(NamedTuple):  # created in every check; creating a frozen dat
     certificate_verdict: Verdict | None = None  # replaces `ready`; see TlsOptions.certificate_verdict
 
     def document(self) -> Any:  # noqa: ANN401  any JSON value
-        """The body as JSON, or an `InvalidJson`."""
+        """The body as JSON, or an `InvalidJson`. JSON is UTF-8 (RFC 8259); most clients read no other encoding."""
+        encoding = detect_encoding(self.body)
+        if not encoding.startswith("utf-8"):
+            return InvalidJson(f"encoded as {encoding[: len('utf-16')].upper()}, not UTF-8")
         try:
             return parse_strict_json(self.body)
         except ValueError as exc:

@@ -286,8 +286,10 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         connection = _MysqlConnection(tls, **self._driver_options())
         try:
             await connection.connect_to(self._endpoint)
-        except BaseException:  # on cancellation too: nothing else closes the connection
+        except BaseException as exc:  # on cancellation too: nothing else closes the connection
             self.abort(connection)
+            if isinstance(exc, AttributeError) and "scramble_old_password" in str(exc):  # the driver lacks it
+                raise _old_auth_error() from None
             raise
         return connection
 
@@ -300,7 +302,10 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             "program_name": "svcnode",
             "cursor_cls": DictCursor,
             "local_infile": False,
-            "auth_plugin_map": {} if self.tls else dict.fromkeys(_CLEARTEXT_PLUGINS, _RejectCleartextAuth),
+            "auth_plugin_map": {
+                "mysql_old_password": _RejectOldAuth,
+                **({} if self.tls else dict.fromkeys(_CLEARTEXT_PLUGINS, _RejectCleartextAuth)),
+            },
         }
 
     async def check_connection(self, connection: _MysqlConnection) -> Verdict:
@@ -717,7 +722,7 @@ async def _rows(connection: _MysqlConnection, query: str) -> list[dict[str, Any]
 
 
 # Authentication plugins that send the password in plain text.
-_CLEARTEXT_PLUGINS = ("mysql_clear_password", "dialog", "mysql_old_password")
+_CLEARTEXT_PLUGINS = ("mysql_clear_password", "dialog")
 
 
 class _RejectCleartextAuth:
@@ -729,3 +734,20 @@ class _RejectCleartextAuth:
             "the server requests the password in plain text, which is sent only over TLS; set tls = true",
             ReasonCode.TLS_REQUIRED,
         )
+
+
+class _RejectOldAuth:
+    def __init__(self, connection: _MysqlConnection) -> None:
+        pass
+
+    def authenticate(self, packet: object) -> None:
+        raise _old_auth_error()
+
+
+def _old_auth_error() -> CheckError:
+    """Its hash is not safe, and MySQL has removed it in version 5.7."""
+    return CheckError(
+        "the server requests the authentication of MySQL before 4.1 (mysql_old_password), which is not supported; give "
+        "the user another plugin",
+        ReasonCode.AUTH_FAILED,
+    )

@@ -1070,8 +1070,8 @@ def test_a_server_that_requests_a_local_file_does_not_get_it(check: CheckRunner,
 
 @pytest.mark.parametrize(
     "switch",
-    [b"\xfemysql_clear_password\0", b"\xfedialog\0\x04Password: ", b"\xfemysql_old_password\0saltsalt\0"],
-    ids=["clear", "dialog", "old"],
+    [b"\xfemysql_clear_password\0", b"\xfedialog\0\x04Password: "],
+    ids=["clear", "dialog"],
 )
 def test_a_server_that_requests_a_plain_text_password_without_tls_does_not_get_it(
     check: CheckRunner, switch: bytes
@@ -1080,6 +1080,18 @@ def test_a_server_that_requests_a_plain_text_password_without_tls_does_not_get_i
     with Backend(server) as backend:
         assert check(f"mysql://me:{PASSWORD}@{backend.address}") == failed(ReasonCode.TLS_REQUIRED)
     assert b"me" in server.received
+    assert PASSWORD.encode() not in server.received
+
+
+@pytest.mark.parametrize("is_encrypted", [True, False])
+@pytest.mark.parametrize("switch", [b"\xfe", b"\xfemysql_old_password\0saltsalt\0"], ids=["legacy", "plugin"])
+def test_a_server_that_requests_the_authentication_of_old_versions_is_failed(
+    check: CheckRunner, certificate: Certificate, switch: bytes, is_encrypted: bool
+) -> None:
+    server = RogueServer(switch=switch, tls=server_tls(certificate) if is_encrypted else None)
+    options = {"tls": True, "ca": str(certificate.certificate)} if is_encrypted else {}
+    with Backend(server) as backend:
+        assert check(f"mysql://me:{PASSWORD}@{backend.address}", **options) == failed(ReasonCode.AUTH_FAILED)
     assert PASSWORD.encode() not in server.received
 
 

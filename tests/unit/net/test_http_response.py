@@ -307,3 +307,11 @@ def test_a_body_that_is_not_needed_is_not_decoded() -> None:
 
     assert drive("body", events).response.result().status == 200
     assert receive("head", encoded("br", b"x")).response.result().status == 200
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_json_in_another_encoding_than_utf_8_is_invalid_and_the_reason_names_it(encoding: str) -> None:
+    document = HttpResponse(200, {}, '{"status": "up"}'.encode(encoding)).document()
+    assert isinstance(document, InvalidJson)
+    assert encoding[:6].upper() in document.reason
+    assert HttpResponse(200, {}, '{"status": "up"}'.encode("utf-8-sig")).document() == {"status": "up"}
