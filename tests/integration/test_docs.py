@@ -376,3 +376,12 @@ def test_every_link_has_a_target(page: Path) -> None:
         linked = page.parent / file if file else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+def test_every_promise_of_the_security_page_names_tests_that_exist() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    rows = re.findall(r"(?m)^\| (.+) \| (.*`tests/.*) \|$", page.partition("## Who can read what")[0])
+    assert len(rows) > 10
+    for promise, tests in rows:
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", tests):
+            assert f"def {name}(" in (ROOT / file).read_text(), f"{promise}: {file} has no {name}"

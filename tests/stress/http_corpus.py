@@ -158,7 +158,7 @@ _REQUEST_LINES: dict[str, Row] = {
     "dots": (_target(b"/svc/x/../node"), 404),
     "dots in percent encoding": (_target(b"/svc/x/%2e%2e/node"), 404),
     "a backslash": (_target(b"\\svc\\node"), 400),
-    "two slashes": (_target(b"//svc/node"), 401),
+    "two slashes": (_target(b"//svc/node"), 404),
     "a percent sign without digits": (_target(b"/svc/node/services/%zz/health"), 404),
     "overlong UTF-8": (_target(b"/svc/node/services/%c0%af/health"), 404),
     "an absolute target": (_target(b"http://other.example/svc/node"), 200),

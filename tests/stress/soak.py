@@ -159,10 +159,12 @@ async def send_requests(port: int, services: int, per_s: float, report: SoakRepo
         except (OSError, ValueError) as exc:
             report.errors.append(f"{path}: {type(exc).__name__}: {exc}")
 
+    next_s = time.monotonic()
     async with asyncio.TaskGroup() as group:
         while True:
             group.create_task(send(rng.choice(PATHS).format(number=rng.randrange(services))))
-            await asyncio.sleep(1 / per_s)
+            next_s += 1 / per_s
+            await asyncio.sleep(max(0.0, next_s - time.monotonic()))
 
 
 async def watch_page(port: int, report: SoakReport, rng: random.Random) -> None:
