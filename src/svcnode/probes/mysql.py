@@ -510,7 +510,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
             return verdict
         if isinstance(exc, TimeoutError):
-            verdict = Verdict.failed(f"no response: {primary.url}", code=ReasonCode.TIMEOUT)
+            verdict = Verdict.failed(str(primary.url), code=ReasonCode.TIMEOUT)
         return self._not_ready(*unknown_lag(verdict))
 
     def _not_ready(self, text: str, code: ReasonCode) -> Verdict:

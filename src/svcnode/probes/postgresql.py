@@ -437,7 +437,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
             return verdict
         if isinstance(exc, TimeoutError):
-            verdict = Verdict.failed(f"no response: {primary.url}", code=ReasonCode.TIMEOUT)
+            verdict = Verdict.failed(str(primary.url), code=ReasonCode.TIMEOUT)
         return self._not_ready(*unknown_lag(verdict))
 
     async def _ask_system(self) -> list[bytes | None]:

@@ -295,7 +295,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
             "disk": "Free space on the disk, or raise the quota of the user.",
             "sqlite": "Free space on the disk.",
             "etcd": "Compact the history (etcdctl compact REVISION), defragment every member (etcdctl defrag), then "
-            "disarm the alarm (etcdctl alarm disarm). If that is not enough, raise --quota-backend-bytes first.",
+            "disarm the alarm (etcdctl alarm disarm). If all data is needed, raise --quota-backend-bytes before.",
         },
     ),
     ReasonCode.WRITE_TIMEOUT: Remedy(
