@@ -16,6 +16,7 @@ from svcnode.core.redaction import redacted
 from svcnode.core.strict_json import compact_json
 from svcnode.core.units import iso_time
 from svcnode.operator.responses import json_response
+from svcnode.probes.options import public_options
 from svcnode.stats import FIXED_KIND, probe_kind
 from svcnode.version import __version__
 
@@ -41,6 +42,7 @@ class ServiceDetails(TypedDict, total=False):
     impact: str
     kind: str  # the scheme of the probe's URL, "function", "reported", or "fixed"
     probe: str | None  # the URL of the probe without secrets
+    options: Json  # of the probe, other than the defaults; those that may hold a secret are masked
     status: str
     health: int
     code: str  # of core.codes
@@ -220,6 +222,7 @@ class _DetailsBuilder:
             "transitions": stats.transitions if stats else 0,
         }
         if with_recent_checks:
+            details["options"] = self._options(probe_config)
             details["recent_checks"] = [
                 self._evidence(result.evidence) | {"status": result.status.value} for result in results
             ]
@@ -243,6 +246,10 @@ class _DetailsBuilder:
             return None
         url = probe_config.probe.display_url
         return None if url is None else self._redacted[url]
+
+    def _options(self, probe_config: ProbeConfig | None) -> Json:
+        options = {} if probe_config is None else public_options(probe_config.probe)
+        return {name: self._redacted[value] if isinstance(value, str) else value for name, value in options.items()}
 
 
 class _RedactionCache(dict[str, str]):

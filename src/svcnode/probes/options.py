@@ -100,18 +100,14 @@ def _default_value(field: dataclasses.Field[Any]) -> object:
 def _public_value(value: object, hint: Any) -> bool | float | str:  # noqa: ANN401  a type hint
     convert = get_args(hint)[1] if get_origin(hint) is Annotated else None
     match value:
-        case bool() if hint is bool:
-            return value
         case int() | float() if convert is seconds:
             return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
         case int() if convert is size:
             return f"{value}B"
-        case int() | float() if hint in (int, float) or convert is non_negative_int:
+        case bool() | int() | float() if hint in (bool, int, float) or convert is non_negative_int:
             return value
-        case str() if convert is write_target:
-            return True if value == DEFAULT_WRITE_TARGET else value
-        case str() if convert in _choices:
-            return value
+        case str() if convert is write_target or convert in _choices:
+            return (convert is write_target and value == DEFAULT_WRITE_TARGET) or value
         case _:
             return MASK
 

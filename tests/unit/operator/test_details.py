@@ -41,7 +41,7 @@ FIELDS = [
         "next_check_in_s",
         "registered_s",
     ),
-    *("checks", "transitions", "recent_checks"),
+    *("checks", "transitions", "options", "recent_checks"),
 ]
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
@@ -112,13 +112,14 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "registered_s": 0.5,
         "checks": {"ready": 0, "not_ready": 0, "failed": 0, "unknown": 0},
         "transitions": 0,
+        "options": {},
         "recent_checks": [],
     }
 
 
 def test_the_order_of_the_fields_is_fixed(harness: OperatorHarness) -> None:
     assert list(harness.details("db")) == FIELDS
-    assert list(document(harness)["services"][0]) == FIELDS[:-1]
+    assert list(document(harness)["services"][0]) == FIELDS[:-2]
     assert list(document(harness)["node"]) == NODE_FIELDS
 
 

@@ -14,19 +14,23 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
-from svcnode.net.url import Url  # noqa: TC001  evaluated at run time
+from svcnode.core.model import Verdict
+from svcnode.net.url import Url
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.options import (
     Count,
     RawBytes,
+    Role,
     Seconds,
     Size,
     Strings,
     Table,
+    WriteTarget,
     non_negative_int,
     one_of,
     parse_options,
+    public_options,
     raw_bytes,
     seconds,
     size,
@@ -331,3 +335,70 @@ def test_an_option_with_an_unsupported_type_is_rejected() -> None:
 def test_types_that_cannot_be_evaluated_are_a_probe_error() -> None:
     with pytest.raises(ProbeError, match="WithUnknownName"):
         parse_options(WithUnknownName, {"directory": "/var"})
+
+
+# ---- options that may be shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AnyProbe(UrlProbe):
+    flag: bool = False
+    share: float = 0.0
+    peers: Count = 0
+    age: Seconds | None = None
+    limit: Size = 0
+    role: Role = ""
+    write: WriteTarget = ""
+    password: str = ""
+    text_or_number: str | int = 0
+    headers: Table = field(default_factory=dict)
+    send: RawBytes = b""
+
+    async def check(self) -> Verdict:
+        return Verdict.ready()
+
+
+SHOWN = {"flag": True, "share": 0.5, "peers": 3, "age": "1.5s", "limit": "2000B", "role": "primary", "write": "table"}
+
+
+def test_options_that_cannot_hold_a_secret_are_shown_as_they_are_given() -> None:
+    probe = AnyProbe(Url.parse("any://host"), **parse_options(AnyProbe, SHOWN))
+    assert public_options(probe) == SHOWN
+    assert public_options(AnyProbe(Url.parse("any://host"), write="svcnode_write")) == {"write": True}
+
+
+def test_options_that_may_hold_a_secret_are_masked() -> None:
+    probe = AnyProbe(
+        Url.parse("any://host"), password="1234", text_or_number="1234", headers={"X-Key": "1234"}, send=b"1234"
+    )
+    assert public_options(probe) == dict.fromkeys(["password", "text_or_number", "headers", "send"], "***")
+
+
+def test_defaults_and_probes_without_options_show_nothing() -> None:
+    assert public_options(AnyProbe(Url.parse("any://host"))) == {}
+    assert public_options(object()) == {}
+
+
+def test_options_whose_types_cannot_be_evaluated_are_masked() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+    class BrokenProbe(UrlProbe):
+        flag: NoSuchType = False  # type: ignore[name-defined]  # noqa: F821
+
+        async def check(self) -> Verdict:
+            return Verdict.ready()
+
+    assert public_options(BrokenProbe(Url.parse("any://host"), flag=True)) == {"flag": "***"}
+
+
+@pytest.mark.parametrize("scheme", sorted(KINDS))
+def test_no_kind_shows_an_option_of_free_text(scheme: str) -> None:
+    """Only `write`, which names a table or key, and names from a list."""
+    module, _, name = KINDS[scheme].partition(" ")[0].partition(":")
+    kind = getattr(import_module(module), name)
+    secret = "a-text-that-no-list-has"
+    values = {field.name: secret for field in fields(kind) if field.init and field.name != "url"}
+    probe = object.__new__(kind)
+    for option, value in {**values, "url": Url.parse("any://host")}.items():
+        object.__setattr__(probe, option, value)
+    roles = {"role", "sslmode", "method"}
+    assert {option for option, value in public_options(probe).items() if value != "***"} <= roles | {"write"}

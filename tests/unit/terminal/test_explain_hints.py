@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC
 from typing import Any
 
@@ -13,7 +14,7 @@ from svcnode.probes import make_probe
 from svcnode.probes.function import FunctionProbe
 from svcnode.terminal.explain.details import parse_details
 from svcnode.terminal.explain.explanation import HOW_TO_FIX_IT, explain_service
-from svcnode.terminal.explain.hints import advice_text, codes_to_fix
+from svcnode.terminal.explain.hints import advice_text, codes_to_fix, hint_texts
 from svcnode.terminal.explain.remedies import REMEDIES
 from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, up
 
@@ -219,9 +220,28 @@ def test_the_command_for_a_slow_service_has_its_max_latency() -> None:
     assert command.endswith(" svcnode probe tcp://db:1 --max-latency 0.3s")
 
 
-def test_the_command_has_no_note_on_options_since_they_are_not_known() -> None:
-    assert "--option" not in scenario(REFUSED).hints[-1]
+def test_the_command_has_the_options_that_are_not_the_defaults() -> None:
+    probe = make_probe({"url": "postgresql://db/x", "write": True, "role": "primary", "sslmode": "require"})
+    command = scenario(REFUSED, probe).hints[-1]
+    assert "svcnode probe postgresql://db/x " in command
+    arguments = shlex.split(command.partition("svcnode probe ")[2])
+    given = [arguments[place + 1] for place, text in enumerate(arguments) if text == "--option"]
+    assert sorted(given) == ['role="primary"', 'sslmode="require"', "write=true"]
     assert scenario(REFUSED, "tcp://db:1").hints[-1].endswith(" svcnode probe tcp://db:1")
+
+
+def test_the_command_masks_options_that_may_hold_a_secret() -> None:
+    probe = make_probe({"url": "http://db/x", "bearer": "abcd", "headers": {"X-Key": "efgh"}, "body": "ijkl"})
+    service = scenario(REFUSED, probe)
+    command = service.hints[-1]
+    assert all(f"--option {shlex.quote(f'{name}=***')}" in command for name in ("bearer", "headers", "body"))
+    assert not any(secret in "\n".join(service.explain().lines) for secret in ("abcd", "efgh", "ijkl"))
+
+
+def test_the_command_for_an_older_node_says_that_options_may_be_missing() -> None:
+    details = scenario(REFUSED, "tcp://db:1").details()
+    del details["options"]
+    assert "--option KEY=VALUE" in [*hint_texts(parse_details(details))][-1]
 
 
 def test_the_command_for_a_list_of_arguments_shows_the_program_only() -> None:

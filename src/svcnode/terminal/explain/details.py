@@ -32,6 +32,7 @@ class ParsedDetails:
     impact: Impact
     kind: str  # the scheme of the probe's URL, "function", "reported" or "fixed"
     probe: str | None
+    options: Mapping[str, bool | float | str] | None  # of the probe, other than the defaults; None: not known
     status: Status
     reason: str
     code: str
@@ -117,6 +118,7 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         impact=Impact(document["impact"]),
         kind=document["kind"],
         probe=document["probe"],
+        options=document.get("options"),  # an older node does not have it
         status=Status(document["status"]),
         reason=document["reason"],
         code=known_code(document["code"]),

@@ -109,8 +109,24 @@ def _probe_command(probe: str, details: ParsedDetails) -> str:
         command.append(f"--timeout {_duration_arg(details.timeout_s)}")
     if details.max_latency_s is not None:
         command.append(f"--max-latency {_duration_arg(details.max_latency_s)}")
-    note = f" (Replace {MASK} with the secret.)" if MASK in probe else ""
-    return " ".join(command) + note
+    options = details.options or {}
+    # The program is in the URL.
+    command += [f"--option {_option_arg(name, value)}" for name, value in options.items() if name != "argv"]
+    return " ".join(command) + _command_note(" ".join(command), has_options=details.options is not None)
+
+
+def _option_arg(name: str, value: bool | float | str) -> str:
+    return shlex.quote(f"{name}={value if value == MASK else json.dumps(value, ensure_ascii=False)}")
+
+
+def _command_note(command: str, *, has_options: bool) -> str:
+    notes = []
+    if MASK in command:
+        notes.append(f"the values for {MASK} are in the configuration")
+    if not has_options:
+        notes.append("add the options of the probe as --option KEY=VALUE")
+    text = "; ".join(notes)
+    return f" ({text[0].upper()}{text[1:]}.)" if text else ""
 
 
 def _duration_arg(seconds: float) -> str:
