@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.stress.chaos import SCENARIOS, run_scenario
+from tests.stress.chaos import SCENARIOS, ChaosReport, run_scenario
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+Reports = dict[str, "Future[ChaosReport]"]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reports]:
+    """All scenarios at the same time: they mostly wait."""
+    folder = tmp_path_factory.mktemp("chaos")
+    with ThreadPoolExecutor(len(SCENARIOS)) as pool:
+        yield {
+            name: pool.submit(run_scenario, folder / str(number), name, scenario.short_size, random.Random())
+            for number, (name, scenario) in enumerate(SCENARIOS.items())
+        }
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_node_stays_truthful_and_loses_nothing(tmp_path: Path, name: str) -> None:
-    report = run_scenario(tmp_path / "node", name, SCENARIOS[name].short_size, random.Random())
+def test_a_node_stays_truthful_and_loses_nothing(reports: Reports, name: str) -> None:
+    report = reports[name].result()
     assert report.problems == []
     assert report.samples
