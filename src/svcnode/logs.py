@@ -74,7 +74,7 @@ def _json_value(value: object) -> object:
     return value if isinstance(value, int | float | None) else redacted(str(value))
 
 
-class _Cause:
+class _CauseWindow:
     """The lines of one cause in one window."""
 
     __slots__ = ("ends_at_s", "lines", "summary")
@@ -94,7 +94,7 @@ class RateLimiter:
 
     def __init__(self, clock: Callable[[], float] = monotonic_s) -> None:
         self._clock = clock
-        self._causes: dict[object, _Cause] = {}
+        self._causes: dict[object, _CauseWindow] = {}
 
     def admits(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(_CLIENT_LOGGERS):
@@ -106,11 +106,11 @@ class RateLimiter:
         cause.summary = _suppressed_lines_record(record, cause.lines - LINES_PER_CAUSE)
         return False
 
-    def _cause_of(self, record: logging.LogRecord) -> _Cause:
+    def _cause_of(self, record: logging.LogRecord) -> _CauseWindow:
         key: object = (record.pathname, record.lineno, _raised_at(record))
         if key not in self._causes and len(self._causes) >= MAX_CAUSES:
             key = None
-        return self._causes.setdefault(key, _Cause(self._clock() + WINDOW_S))
+        return self._causes.setdefault(key, _CauseWindow(self._clock() + WINDOW_S))
 
     def next_summary_in_s(self) -> float | None:
         """None: no line is suppressed."""

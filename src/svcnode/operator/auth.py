@@ -2,7 +2,7 @@
 
 If a token is configured, every request needs it. If not, or with trust_loopback = true, requests over loopback and
 Unix sockets need none: a local user can read more than these endpoints show. Three kinds of requests reach a trusted
-listener from elsewhere and need the token all the same: those with a proxy header; those whose Host is not this machine
+listener from elsewhere and need the token, too: those with a proxy header; those whose Host is not this machine
 (DNS rebinding); and those that a browser marks as cross-site. A proxy that adds no header and sets a local Host, or
 passes one on that its client sends, cannot be detected. Requests of its other clients show it; that is logged.
 """
