@@ -101,6 +101,7 @@ def test_etcd(snapshot: Snapshot) -> None:
     member = http_response(200, '{"header": {}, "leader": "1"}')
     healthy = http_response(200, '{"health": "true"}')
     rejected = http_response(400, '{"code": 3, "message": "etcdserver: authentication failed"}')
+    denied = http_response(403, '{"code": 7, "message": "etcdserver: permission denied"}')
     full = http_response(429, '{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}')
     cases: list[Any] = [
         (etcd_member(http_response(404)), {}),
@@ -113,6 +114,7 @@ def test_etcd(snapshot: Snapshot) -> None:
         (etcd_member(member, healthy, http_response(200, "{}")), {"username": "me", "password": "pw"}),
         (etcd_member(member, healthy, txn=full), {"write": True}),
         (etcd_member(member, healthy, txn=http_response(200, "{}")), {"write": True}),
+        (etcd_member(member, healthy, txn=denied), {"write": True}),
     ]
     snapshot("etcd", http_reasons("etcd", cases))
 
@@ -353,6 +355,7 @@ def test_postgresql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) 
         return asyncio.run(PostgresqlProbe(url, **options).check_connection(connection))
 
     missing = PostgresqlError('relation "svcnode_write" does not exist', "42P01")
+    denied = PostgresqlError("permission denied for table svcnode_write", "42501")
     full = PostgresqlError('could not write to file "base/pgsql_tmp/1": No space left on device', "53100")
     verdicts = [
         verdict(REPLICA, role="primary"),
@@ -363,11 +366,14 @@ def test_postgresql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) 
         verdict(PostgresqlResult(b"f", b"off", b"ANY 2 (a, b, c)", b"on"), PostgresqlResult(b"1")),
         verdict(PRIMARY, missing, write="svcnode_write"),
         verdict(PRIMARY, full, write="svcnode_write"),
+        verdict(PRIMARY, denied, write="svcnode_write"),
+        verdict(PRIMARY, denied, write="monitoring.svcnode_write"),
     ]
     probe = PostgresqlProbe(url, max_lag=60.0, primary="postgresql://me:secret@PRIMARY/ledger")
     assert probe._primary is not None
     lags = [probe._verdict_for_lag(lag, age, 60.0) for lag, age in ((70.0, 70.0), (None, None), (None, -3600.0))]
-    errors = [PostgresqlError("connection to server failed: Connection refused"), TimeoutError()]
+    rejected = PostgresqlError('connection to server failed: FATAL: role "me" does not exist')
+    errors = [PostgresqlError("connection to server failed: Connection refused"), TimeoutError(), rejected]
     verdicts += [each for each in lags if each]
     verdicts += [probe._primary_error_verdict(probe._primary, each) for each in errors]
     snapshot("postgresql-states", "\n".join(map(line, verdicts)))
@@ -382,11 +388,21 @@ def nats_server(error: str) -> Callable[[Peer], None]:
     return script
 
 
+def deny_publishing(peer: Peer) -> None:
+    peer.send(b'INFO {"server_id": "n1"}\r\n')
+    for _ in range(2):
+        peer.read_until(b"PING\r\n")
+        peer.send(b"PONG\r\n")
+    peer.read_until(b"PUB $JS.API.INFO")
+    peer.send(b"-ERR 'Permissions Violation for Publish to \"$JS.API.INFO\"'\r\n")
+
+
 def test_nats(snapshot: Snapshot) -> None:
     errors = ["Authorization Violation", "maximum connections exceeded", "Permissions Violation for Publish"]
     scripts = [*map(nats_server, errors), sending(b'INFO {"tls_required": true}\r\n'), sending(b"220 mail\r\n")]
     without_tls = reasons("nats", [sending(b"INFO {}\r\n")], tls=True)
-    snapshot("nats", "\n".join([reasons("nats", scripts), without_tls]))
+    denied = [reasons("nats", [deny_publishing], **options) for options in ({"jetstream": True}, {"write": True})]
+    snapshot("nats", "\n".join([reasons("nats", scripts), without_tls, *denied]))
 
 
 def amqp_broker(reply_code: int, text: str) -> Callable[[Peer], None]:

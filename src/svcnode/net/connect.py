@@ -145,8 +145,8 @@ class _Race(Generic[T]):
 
     def _keep_error(self, error: BaseException, address: str) -> None:
         if len(self.failures) < _MAX_SHOWN_FAILURES:
-            text = os_error_text(error) if isinstance(error, OSError) else one_line(str(error))[:_MAX_SHOWN_CHARS]
-            self.failures.append(f"{address}: {text}")
+            text = os_error_text(error) if isinstance(error, OSError) else str(error).partition("\n")[0]
+            self.failures.append(f"{address}: {one_line(text)[:_MAX_SHOWN_CHARS]}")
         if self._error is None or not isinstance(error, InconclusiveError):
             self._error = error
 
