@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -124,11 +123,15 @@ class EtcdProbe(HttpClientProbe):
         except CheckError as exc:
             if exc.code is not ReasonCode.PERMISSION_DENIED:
                 raise
-            grant = shlex.join(["etcdctl", "role", "grant-permission", "ROLE", "readwrite", self.write])
-            text = f'{exc}; the user needs a role with readwrite for the key "{self.write}": {grant}'
-            raise CheckError(text, exc.code) from None
+            raise CheckError(f"{exc}; {self._missing_permission()}", exc.code) from None
         if "header" not in document:
             raise CheckError(f"{_TXN_PATH} did not return a result", ReasonCode.UNEXPECTED_RESPONSE)
+
+    def _missing_permission(self) -> str:
+        import shlex  # only for this text
+
+        grant = shlex.join(["etcdctl", "role", "grant-permission", "ROLE", "readwrite", self.write])
+        return f'the user needs a role with readwrite for the key "{self.write}": {grant}'
 
     async def _post(
         self, session: HttpSession, path: str, body: dict[str, Any], *, step_name: str = "exchange", token: str = ""

@@ -1025,6 +1025,7 @@ def test_a_fresh_request_follows_redirects(check: CheckRunner) -> None:
         ("X-Cache", "Hit from cloudfront", OUTDATED),
         ("X-Cache", "RefreshHit from cloudfront", READY),
         ("X-Cache", "MISS from hit.example", READY),
+        ("X-Cache", "MISS from hit", READY),
         ("X-Cache", "MISS from hit.example, HIT from miss.example", OUTDATED),
         ("X-Cache", "cache-hit", OUTDATED),
         ("X-Cache", "hit-for-pass", READY),
