@@ -554,6 +554,16 @@ def test_a_stream_ends_when_the_client_disconnects(
     assert becomes_true(lambda: server.count() == 0)
 
 
+def test_a_stream_ends_when_a_client_disconnects_that_has_sent_more_requests(
+    server: RunningServer, app: FakeApp
+) -> None:
+    with server.connect() as client:
+        client.send(STREAM + DB)
+        assert becomes_true(lambda: len(app.writers) == 1)
+        client.sock.shutdown(socket.SHUT_WR)
+        assert becomes_true(lambda: app.writers == [], within_s=5.0)
+
+
 def test_a_stream_ends_when_the_client_closes_its_sending_side(server: RunningServer, app: FakeApp) -> None:
     with server.connect() as client:
         open_stream(client)

@@ -373,6 +373,7 @@ class Connection(asyncio.Protocol):
     def _close_input(self) -> None:
         self._is_input_closed = True
         self._can_use_cache = False
+        self._unparsed, self._parsed_to = b"", 0
 
     # ---- writing
 
@@ -482,6 +483,7 @@ class Connection(asyncio.Protocol):
         self._close_input()
         self._pending.clear()
         self._is_streaming = True
+        self._update_read_flow()  # to notice that the client disconnects
         self._transport.write(self._state.cache.encode(response.head, connection="close"))
         if request.method != "HEAD" and app is self._mount.app and not self._state.is_closing:
             with self._mount.track_stream(self):
