@@ -19,7 +19,7 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 from weakref import WeakSet
 
 from svcnode.clock import WallTimes, monotonic_s
@@ -46,7 +46,7 @@ from svcnode.definition import CheckOptions, define, validate_option_names
 from svcnode.feed import ChangeFeed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from svcnode.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.feed import OnChange, OnEvidence
@@ -89,6 +89,15 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<Handle {self.id!r}>"
+
+
+class CheckReport(NamedTuple):
+    """The verdict of a check of a service, its duration, and the time of its start."""
+
+    service_id: str
+    verdict: Verdict
+    duration_s: float
+    at_s: float
 
 
 class _Entry:
@@ -245,16 +254,27 @@ class Node:
         with self._lock:
             entry = self._entry(service_id)
             now_s = self._clock()
-            evidence_at_s = now_s if at_s is None else min(at_s, now_s)
-            evidence = Evidence(verdict, evidence_at_s, duration_s)
-            # Expire first, so that the result does not depend on whether the state was read in between.
-            before = self._as_of(entry, now_s)
-            after = state_machine.apply_evidence(before, evidence, entry.service.policy, now_s)
-            self._set_state(entry, after, now_s)
-            state = entry.state
+            evidence = Evidence(verdict, now_s if at_s is None else min(at_s, now_s), duration_s)
+            state = self._apply_evidence(entry, evidence, now_s)
         self._feed.publish_evidence(service_id, evidence, state)
         self._feed.deliver()
         return state
+
+    def record_checks(self, reports: Sequence[CheckReport]) -> dict[str, ServiceState]:
+        """Record the verdicts of checks of different services; returns the new states of those that are registered."""
+        evidence_by_id: dict[str, Evidence] = {}
+        states: dict[str, ServiceState] = {}
+        with self._lock:
+            now_s = self._clock()
+            for service_id, verdict, duration_s, at_s in reports:
+                entry = self._entries.get(service_id)
+                if entry is not None:
+                    evidence = evidence_by_id[service_id] = Evidence(verdict, min(at_s, now_s), duration_s)
+                    states[service_id] = self._apply_evidence(entry, evidence, now_s)
+        for service_id, evidence in evidence_by_id.items():
+            self._feed.publish_evidence(service_id, evidence, states[service_id])
+        self._feed.deliver()
+        return states
 
     def beat(self, service_id: str) -> None:
         """Record a heartbeat of a service registered with a `ttl`."""
@@ -429,6 +449,13 @@ class Node:
             return self._entries[service_id]
         except KeyError:
             raise UnknownServiceError(service_id) from None
+
+    def _apply_evidence(self, entry: _Entry, evidence: Evidence, now_s: float) -> ServiceState:
+        # Expire first, so that the result does not depend on whether the state was read in between.
+        before = self._as_of(entry, now_s)
+        after = state_machine.apply_evidence(before, evidence, entry.service.policy, now_s)
+        self._set_state(entry, after, now_s)
+        return entry.state
 
     def _as_of(self, entry: _Entry, now_s: float) -> ServiceState:
         if now_s < entry.expires_at_s:

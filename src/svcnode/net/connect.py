@@ -80,10 +80,9 @@ class TcpEndpoint:
         sock: socket.socket | None = None
         try:
             with step("connect", address):
-                sock = socket.socket(_family(address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                sock = socket.socket(address_family(address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 await asyncio.get_running_loop().sock_connect(sock, (address, self.port))
-                if sock.getsockname()[:2] == (address, self.port):
-                    _raise_refused(sock)
+                reject_self_connected_socket(sock, (address, self.port))
         except BaseException as exc:  # also on cancellation: the caller does not have the socket yet
             if sock is not None:
                 sock.close()
@@ -173,14 +172,14 @@ def raise_if_own_network(exc: OSError, address: str) -> None:
 
 def _has_route(address: str) -> bool:
     try:
-        with socket.socket(_family(address), socket.SOCK_DGRAM) as sock:
+        with socket.socket(address_family(address), socket.SOCK_DGRAM) as sock:
             sock.connect((address, 9))  # looks up the route; sends no packet
     except OSError as exc:
         return exc.errno not in _NO_ROUTE_ERRNOS
     return True
 
 
-def _family(address: str) -> socket.AddressFamily:
+def address_family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
@@ -204,7 +203,13 @@ def reject_self_connect(transport: asyncio.Transport, remote: tuple[str, int]) -
             transport.abort()
 
 
-def _raise_refused(sock: socket.socket) -> NoReturn:
+def reject_self_connected_socket(sock: socket.SocketType, remote: tuple[str, int]) -> None:
+    """As `reject_self_connect`, for a socket. The caller closes it."""
+    if sock.getsockname()[:2] == remote:
+        _raise_refused(sock)
+
+
+def _raise_refused(sock: socket.SocketType) -> NoReturn:
     # Close with a reset. Otherwise the port stays in TIME_WAIT for a minute, and the service cannot bind to it.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))

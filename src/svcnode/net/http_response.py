@@ -135,7 +135,7 @@ class StatusProtocol(ResponseProtocol):
 
     def _reset(self) -> None:
         super()._reset()
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)  # None after the end
         self._is_head_complete = False
         self._head = b""  # as received
         self._repairs = 0  # how often a head that the parser rejects was not complete yet
@@ -196,8 +196,15 @@ class StatusProtocol(ResponseProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_idle = False
-        if self.response.done():
-            return
+        if not self.response.done():
+            self._on_incomplete(exc)
+        self.close()
+
+    def close(self) -> None:
+        """Free the parser. It refers to this object, and otherwise only the garbage collector frees the two."""
+        self._parser = None
+
+    def _on_incomplete(self, exc: Exception | None) -> None:
         if self._is_head_complete and exc is None and not self._headers.keys() & _FRAMING_HEADERS:
             self._complete()  # the body ends with the connection
         elif isinstance(exc, OSError):
@@ -212,6 +219,12 @@ class StatusProtocol(ResponseProtocol):
         elif not self.response.done():
             self._is_head_complete = True
             self._on_head(status)
+
+    def with_headers(self) -> HttpResponse:
+        """The response with its headers: the head is parsed again. Headers of most responses are not needed."""
+        protocol = HeadersProtocol()
+        protocol.data_received(self._head)
+        return protocol.response.result()
 
     def _on_head(self, status: int) -> None:
         self.response.set_result(HttpResponse(status, self._headers, b""))

@@ -18,6 +18,7 @@ from svcnode.net.url import Url  # noqa: TC001  options are parsed by the types 
 
 if TYPE_CHECKING:
     from svcnode.core.codes import ReasonCode
+    from svcnode.net.batch import BatchCheck
 
 # A time of another machine that is further in the future than this shows that the clocks differ.
 MAX_CLOCK_SKEW_S = 60.0
@@ -63,6 +64,10 @@ class Probe(ABC):
         The caller sets the deadline and cancels the call. An exception is a fault of the probe, not of the service:
         the verdict is `unknown`.
         """
+
+    def batch_check(self) -> BatchCheck | None:
+        """The same check without a task, for the scheduler; None if the probe or its options need `check`."""
+        return None
 
     @property
     def kind(self) -> str:

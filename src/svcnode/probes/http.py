@@ -22,8 +22,9 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
+from svcnode.net.batch import BatchCheck
 from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
-from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson
+from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
 from svcnode.net.os_errors import CodedOSError, verdict_for_os_error
 from svcnode.net.url import Url
 from svcnode.probes.http_client import HttpClientProbe
@@ -116,6 +117,19 @@ class HttpProbe(HttpClientProbe):
             default_headers=_NO_CACHE if self.fresh else (),
         )
 
+    def batch_check(self) -> BatchCheck | None:
+        # A class that derives from this one may have a `check` of its own.
+        is_plain = type(self) is HttpProbe and not (
+            self._request.uses_tls
+            or self._request.proxy
+            or self._needs_body
+            or self.redirects
+            or self.fresh
+            or self.http2
+            or self.reuse
+        )
+        return _ExchangeCheck(self) if is_plain and self._request.endpoint.is_ip_address else None
+
     async def check(self) -> Verdict:
         began_s = time.monotonic()
         url, method, body = self.url, self.method, self.body
@@ -130,10 +144,8 @@ class HttpProbe(HttpClientProbe):
                 if response.status == 303 or (response.status in (301, 302) and method == "POST"):
                     method, body = "HEAD" if method == "HEAD" else "GET", b""  # as browsers do
                 response = await self.send(self._build_request_to(url, method, body))
-        except Http2ResponseError as exc:
-            return verdict_for_os_error(CodedOSError(f"{exc}; set http2 = true", exc.code), self._shown(url))
         except OSError as exc:
-            return verdict_for_os_error(exc, self._shown(url))
+            return self.error_verdict(exc, url)
         if self.fresh and response.status in self.status:
             source = cache_source(response.headers, time.monotonic() - began_s)
             if source:
@@ -141,15 +153,25 @@ class HttpProbe(HttpClientProbe):
                     f"the response is from a cache, not from the server ({source}): {self._shown(url)}",
                     code=ReasonCode.OUTDATED_RESPONSE,
                 )
-        return await self._verdict(response, url)
+        return self.status_verdict(response, url) or await self._body_verdict(response, url)
 
-    async def _verdict(self, response: HttpResponse, url: Url) -> Verdict:
+    def error_verdict(self, exc: OSError, url: Url) -> Verdict:
+        if isinstance(exc, Http2ResponseError):
+            exc = CodedOSError(f"{exc}; set http2 = true", exc.code)
+        return verdict_for_os_error(exc, self._shown(url))
+
+    def status_verdict(self, response: HttpResponse, url: Url) -> Verdict | None:
+        """None if the status is the expected one."""
         status = response.status
         if status in self.starting_status:
             return Verdict.not_ready(f"HTTP status {status}, starting: {self._shown(url)}", code=ReasonCode.STARTING)
         if status not in self.status:
             hint = self._redirect_hint(response, url) if status in REDIRECT_STATUSES else ""
             return Verdict.failed(f"HTTP status {status}{hint}: {self._shown(url)}", code=self.code_for_status(status))
+        return None
+
+    async def _body_verdict(self, response: HttpResponse, url: Url) -> Verdict:
+        status = response.status
         document = response.document() if self.json or self.starting_json else None
         if self.starting_json and find_mismatch(document, self.starting_json) is None:
             return Verdict.not_ready(f"HTTP status {status}, starting: {self._shown(url)}", code=ReasonCode.STARTING)
@@ -189,6 +211,43 @@ class HttpProbe(HttpClientProbe):
         if isinstance(document, InvalidJson) and (self.json or document.reason):
             return f"the body is not JSON{document.suffix}"
         return find_mismatch(document, self.json)
+
+
+class _ExchangeCheck(BatchCheck):
+    """As `HttpProbe.check` if it needs only the head of one response."""
+
+    __slots__ = ("_probe", "_protocol")
+
+    def __init__(self, probe: HttpProbe) -> None:
+        super().__init__(probe._request.endpoint)
+        self._probe = probe
+
+    def on_connected(self) -> None:
+        self._protocol = StatusProtocol()
+        self.send(self._probe._request.payload)
+
+    def on_data(self, data: bytes) -> Verdict | None:
+        self._protocol.data_received(data)
+        return self._verdict() if self._protocol.response.done() else None
+
+    def on_closed(self) -> Verdict:
+        self._protocol.connection_lost(None)
+        return self._verdict()
+
+    def on_error(self, exc: OSError) -> Verdict:
+        return self._probe.error_verdict(exc, self._probe.url)
+
+    def _verdict(self) -> Verdict:
+        probe, protocol = self._probe, self._protocol
+        protocol.close()
+        del self._protocol  # until the next check
+        if (error := protocol.response.exception()) is not None:
+            assert isinstance(error, OSError)
+            return self.on_error(error)
+        response = protocol.response.result()
+        if response.status in REDIRECT_STATUSES:  # the location is in the reason
+            response = protocol.with_headers()
+        return probe.status_verdict(response, probe.url) or READY
 
 
 def _unique_target(url: Url) -> str:

@@ -18,7 +18,7 @@ from svcnode.net.trace import READ_FILES_STEP, details_of, interrupted_step, pro
 from svcnode.probes.base import check_deadline_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from svcnode.probes.base import Probe
 
@@ -106,7 +106,11 @@ _TIMEOUT_CODES = {
 def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdict:
     if progress := progress_of(cancelled):
         return Verdict.failed(bounded_reason(f"{progress}, within {timeout_s:g} s"), code=ReasonCode.TIMEOUT)
-    step = interrupted_step(cancelled)
+    return step_timeout_verdict(timeout_s, interrupted_step(cancelled), details_of(cancelled))
+
+
+def step_timeout_verdict(timeout_s: float, step: str | None, details: Sequence[str] = ()) -> Verdict:
+    """The verdict of a check whose deadline passed in this step."""
     if step == "resolve":  # a fault of this machine, not of the service
         return Verdict.unknown(
             f"the DNS resolver did not answer within {timeout_s:g} s", code=ReasonCode.RESOLVER_FAILED
@@ -118,7 +122,7 @@ def timeout_verdict(timeout_s: float, cancelled: BaseException | None) -> Verdic
         )
     if step == "wait for lock":  # the service answers, and another client holds the lock
         return Verdict.not_ready(f"locked for {timeout_s:g} s", code=ReasonCode.LOCKED)
-    where = "; ".join([*([f"step: {step}"] if step else ()), *details_of(cancelled)])
+    where = "; ".join([*([f"step: {step}"] if step else ()), *details])
     return Verdict.failed(
         bounded_reason(f"timeout: no response within {timeout_s:g} s{f' ({where})' if where else ''}"),
         code=_TIMEOUT_CODES.get(step or "", ReasonCode.TIMEOUT),

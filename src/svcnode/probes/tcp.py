@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
+from svcnode.net.batch import BatchCheck
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import connect_tls
 from svcnode.net.trace import attach_progress, step
 from svcnode.probes.options import RawBytes
 from svcnode.probes.session import TlsProbe
+
+if TYPE_CHECKING:
+    from typing import Never
 
 MAX_RECEIVED_BYTES = 64 * 1024
 MAX_SHOWN_CHARS = 80
@@ -44,6 +49,11 @@ class TcpProbe(TlsProbe):
     @property
     def _uses_tls(self) -> bool:
         return self.url.scheme == "tls"
+
+    def batch_check(self) -> BatchCheck | None:
+        # A class that derives from this one may have a `check` of its own.
+        is_plain = type(self) is TcpProbe and not (self._uses_tls or self.send or self.expect)
+        return _ConnectCheck(self._endpoint) if is_plain and self._endpoint.is_ip_address else None
 
     async def check(self) -> Verdict:
         try:
@@ -94,6 +104,24 @@ class TcpProbe(TlsProbe):
 
         with step("exchange"), attach_progress(progress):
             return await protocol.matched
+
+
+class _ConnectCheck(BatchCheck):
+    """As `TcpProbe.check` without options: ready as soon as the connection is open."""
+
+    __slots__ = ()
+
+    def on_connected(self) -> Verdict:
+        return READY
+
+    def on_data(self, data: bytes) -> Never:
+        raise NotImplementedError
+
+    def on_closed(self) -> Never:
+        raise NotImplementedError
+
+    def on_error(self, exc: OSError) -> Verdict:
+        return verdict_for_os_error(exc, str(TcpEndpoint.of(*self.address)))
 
 
 class _ExpectProtocol(asyncio.Protocol):

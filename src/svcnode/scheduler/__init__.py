@@ -3,8 +3,9 @@
 The scheduler follows the node: when a service is registered, redefined or removed, only the checks of this service
 start, restart or stop. The scheduler records verdicts in the node; the state machine decides what they mean.
 
-Thousands of checks per second must cost little, so a service has a task only during a check. Between checks it has an
-entry in the timer queue, which one timer of the event loop serves. The deadline of a check is another entry.
+Thousands of checks per second must cost little, so a service has a task only during a check, and simple checks over TCP
+have none: they run in batches (`net.batch`), and their verdicts are recorded in batches. Between checks a service has
+an entry in the timer queue, which one timer of the event loop serves. The deadline of a check is another entry.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from svcnode.clock import next_tick_s
 from svcnode.core import state_machine
 from svcnode.core.errors import UnknownServiceError
 from svcnode.core.model import Change, ChangeKind, Verdict
+from svcnode.net.batch import BatchPoller
 from svcnode.probes.run import RECANCEL_AFTER_S
 from svcnode.scheduler.limiter import ConcurrencyLimiter
 from svcnode.scheduler.runner import LATE_AFTER_S, ProbeRunner
@@ -26,7 +29,8 @@ from svcnode.scheduler.timer_queue import TimerQueue
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from svcnode.node import Node
+    from svcnode.core.model import ServiceState
+    from svcnode.node import CheckReport, Node
 
 FIRST_CHECKS_WITHIN_S = 2.0
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
@@ -51,9 +55,13 @@ class ProbeScheduler:
         self._runners: dict[str, ProbeRunner] = {}
         self.limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._check_count = self._late_check_count = 0
+        self._reports: list[tuple[ProbeRunner, CheckReport]] = []  # of this iteration of the loop
+        self.poller: BatchPoller | None = None
 
     async def __aenter__(self) -> Self:
         self.loop = asyncio.get_running_loop()
+        with suppress(OSError, NotImplementedError):  # every check then has a task
+            self.poller = BatchPoller(self.loop)
         self.timers = TimerQueue(self.loop)
         self._is_running = True
         self._unsubscribe = self.node.subscribe(self._on_change)
@@ -72,9 +80,13 @@ class ProbeScheduler:
     ) -> None:
         self._unsubscribe()
         self._is_running = False  # a call of `_sync_runner` may still be queued in the loop
+        self._record_reports()
         self.timers.close()
         cancelled_tasks = [runner.stop() for runner in self._runners.values()]
         self._runners.clear()
+        if self.poller is not None:
+            self.poller.close()
+            self.poller = None
         tasks = {task for task in cancelled_tasks if task is not None}
         while pending := {task for task in tasks if not task.done()}:
             await asyncio.wait(pending, timeout=RECANCEL_AFTER_S)
@@ -130,9 +142,7 @@ class ProbeScheduler:
 
     def report(self, runner: ProbeRunner, verdict: Verdict, duration_s: float, started_at_s: float) -> bool:
         """Returns whether a status change is pending."""
-        # A service that was removed or redefined during the check: `_sync_runner` is about to stop this runner.
-        probe_config = self.node.probe_config(runner.service_id)
-        if probe_config is not runner.probe_config and probe_config != runner.probe_config:
+        if not self._is_current(runner):
             return False
         try:
             # Dated at the start of the check: the response may be from any time since then.
@@ -144,6 +154,28 @@ class ProbeScheduler:
             log.exception("recording a check of service %r failed", runner.service_id, extra=extra)
             return False
         return state_machine.is_change_pending(state)
+
+    def report_in_batch(self, runner: ProbeRunner, report: CheckReport) -> None:
+        """Record the verdict at the end of this iteration of the loop, together with others."""
+        if not self._reports:
+            self.loop.call_soon(self._record_reports)
+        self._reports.append((runner, report))
+
+    def _record_reports(self) -> None:
+        reports, self._reports = self._reports, []
+        states: dict[str, ServiceState] = {}
+        try:
+            states = self.node.record_checks([report for runner, report in reports if self._is_current(runner)])
+        except Exception:  # the checks of the services must continue
+            ids = [runner.service_id for runner, _ in reports]
+            log.exception("recording %d checks failed", len(ids), extra={"event": "record_failed", "services": ids})
+        for runner, _ in reports:
+            runner.schedule_next_check(states.get(runner.service_id))
+
+    def _is_current(self, runner: ProbeRunner) -> bool:
+        """False if the service was removed or redefined during the check: `_sync_runner` is about to stop it."""
+        probe_config = self.node.probe_config(runner.service_id)
+        return probe_config is runner.probe_config or probe_config == runner.probe_config
 
     def next_due_s(self, started_s: float, wait_s: float) -> float:
         return max(started_s + wait_s * (1 + self._rng.uniform(-JITTER, JITTER)), self.loop.time())

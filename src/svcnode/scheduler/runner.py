@@ -1,4 +1,7 @@
-"""Runs the checks of one service: start, deadline, verdict and next start."""
+"""Runs the checks of one service: start, deadline, verdict and next start.
+
+A check is a task that awaits `Probe.check`, or a `BatchCheck` if the probe has one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.state_machine import is_change_pending
 from svcnode.core.text import one_line
+from svcnode.node import CheckReport
 from svcnode.probes.base import check_deadline_s
 from svcnode.probes.run import (
     RECANCEL_AFTER_S,
@@ -17,6 +22,7 @@ from svcnode.probes.run import (
     finalize_verdict,
     log_probe_error,
     probe_error_verdict,
+    step_timeout_verdict,
     timeout_verdict,
     validate_verdict,
 )
@@ -24,7 +30,9 @@ from svcnode.scheduler.limiter import SpeedClass
 from svcnode.scheduler.timer_queue import TICK_S, TIMER_RESOLUTION_S
 
 if TYPE_CHECKING:
+    from svcnode.core.model import ServiceState
     from svcnode.definition import ProbeConfig
+    from svcnode.net.batch import BatchCheck
     from svcnode.scheduler import ProbeScheduler
 
 SLOW_CHECK_S = 0.25  # a service with a longer check uses the slots for slow services
@@ -40,6 +48,7 @@ class ProbeRunner:
     """Runs the checks of one service, one at a time."""
 
     __slots__ = (
+        "_batch_check",
         "_deadline_s",
         "_has_logged_blocking",
         "_is_overdue",
@@ -48,6 +57,8 @@ class ProbeRunner:
         "_outcome_log",
         "_scheduler",
         "_speed_class",
+        "_started_at_s",
+        "_started_s",
         "_task",
         "due_s",
         "probe_config",
@@ -65,7 +76,11 @@ class ProbeRunner:
         self._outcome_log = OutcomeLog(service_id)
         self.due_s = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._deadline_s = math.inf
+        self._deadline_s = math.inf  # until a check runs
+        self._started_s = self._started_at_s = 0.0  # of a batch check
+        self._batch_check = None if scheduler.poller is None else probe_config.probe.batch_check()
+        if self._batch_check is not None:
+            self._batch_check.on_verdict = self._end_batch_check
 
     def schedule_check(self, due_s: float) -> None:
         self.due_s = due_s
@@ -74,6 +89,8 @@ class ProbeRunner:
     def stop(self) -> asyncio.Task[None] | None:
         """Returns the task of the check that is being cancelled, if any."""
         self._is_stopped = True
+        if self._batch_check is not None:
+            self._cancel_batch_check(self._batch_check)
         if self._task is None:
             close_probe(self.probe_config.probe)
         elif self._deadline_s < math.inf:  # without a deadline, the task has not run yet and ends by itself
@@ -88,6 +105,8 @@ class ProbeRunner:
         """Returns whether the slot is used: not if the service was removed while it waited."""
         if self._is_stopped:
             return False
+        if self._batch_check is not None:
+            return self._start_batch_check(self._batch_check)
         self._task = self._scheduler.loop.create_task(self._run_check())
         return True
 
@@ -101,18 +120,69 @@ class ProbeRunner:
             self._deadline_s = math.inf
 
     def _enforce_deadline(self) -> None:
-        # A timer of a finished check finds no task, or a task with a later deadline. The timer of this check may be
-        # early by one tick of the queue and by the resolution of the timer.
+        # A timer of a finished check finds no deadline, or a later one. The timer of this check may be early by one
+        # tick of the queue and by the resolution of the timer.
         late_s = self._scheduler.loop.time() - self._deadline_s
-        if self._task is None or late_s < -(TICK_S + TIMER_RESOLUTION_S):
+        if late_s < -(TICK_S + TIMER_RESOLUTION_S):
             return
         if late_s > LATE_AFTER_S and not self._is_overdue:
             # The loop was blocked: a response may have arrived and is read first.
             self._set_deadline(self._deadline_s + late_s + GRACE_S)
             return
         self._is_overdue = True
+        if self._task is None:
+            self._end_overdue_batch_check()
+            return
         self._task.cancel()
         self._scheduler.timers.add(self._scheduler.loop.time() + RECANCEL_AFTER_S, self._enforce_deadline)
+
+    # ---- a check in a batch
+
+    def _start_batch_check(self, check: BatchCheck) -> bool:
+        """Returns whether the slot is used: not if there is a verdict at once."""
+        scheduler = self._scheduler
+        assert scheduler.poller is not None
+        self._started_s, self._started_at_s = scheduler.loop.time(), scheduler.node.now_s()
+        scheduler.count_start(self.service_id, self._started_s - self.due_s)
+        self._is_overdue = False
+        result = scheduler.poller.start(check)
+        if result is None:
+            self._set_deadline(self._started_s + self.probe_config.schedule.timeout_s)
+            return True
+        self._finish_batch_check(result)
+        return False
+
+    def _end_batch_check(self, result: Verdict | Exception) -> None:
+        self._deadline_s = math.inf
+        self._scheduler.limiter.release(self._speed_class)
+        self._finish_batch_check(result)
+
+    def _end_overdue_batch_check(self) -> None:
+        check, poller = self._batch_check, self._scheduler.poller
+        assert check is not None
+        assert poller is not None
+        poller.cancel(check)
+        self._end_batch_check(step_timeout_verdict(self.probe_config.schedule.timeout_s, check.step))
+
+    def _cancel_batch_check(self, check: BatchCheck) -> None:
+        assert self._scheduler.poller is not None
+        if self._deadline_s < math.inf:
+            self._deadline_s = math.inf
+            self._scheduler.poller.cancel(check)
+            self._scheduler.limiter.release(self._speed_class)
+
+    def _finish_batch_check(self, result: Verdict | Exception) -> None:
+        error = result if isinstance(result, Exception) else None
+        verdict = probe_error_verdict(result) if isinstance(result, Exception) else result
+        duration_s = self._scheduler.node.now_s() - self._started_at_s
+        verdict = self._take_verdict(verdict, error, self._started_s, duration_s)
+        self._scheduler.report_in_batch(self, CheckReport(self.service_id, verdict, duration_s, self._started_at_s))
+
+    def schedule_next_check(self, state: ServiceState | None) -> None:
+        """After a check in a batch, with the state that it led to; None if it was not recorded."""
+        self._schedule_next(self._started_s, is_change_pending=state is not None and is_change_pending(state))
+
+    # ---- a check in a task
 
     async def _run_check(self) -> None:
         scheduler, speed_class = self._scheduler, self._speed_class
@@ -129,17 +199,9 @@ class ProbeRunner:
             if self._is_stopped:
                 close_probe(self.probe_config.probe)
         duration_s = scheduler.node.now_s() - started_at_s
-        self._speed_class = (
-            SpeedClass.HUNG if self._is_overdue else SpeedClass.SLOW if duration_s > SLOW_CHECK_S else SpeedClass.QUICK
-        )
-        verdict = finalize_verdict(verdict, duration_s, self.probe_config.max_latency_s)
-        if error is not None or not self._is_probe_working:
-            self._log_probe_error(error)
-        self._outcome_log.record(verdict, started_s)
+        verdict = self._take_verdict(verdict, error, started_s, duration_s)
         is_change_pending = scheduler.report(self, verdict, duration_s, started_at_s)
-        self.schedule_check(
-            scheduler.next_due_s(started_s, self.probe_config.schedule.wait_s(is_change_pending=is_change_pending))
-        )
+        self._schedule_next(started_s, is_change_pending=is_change_pending)
 
     async def _await_verdict(self, started_s: float) -> tuple[Verdict, BaseException | None]:
         """The verdict, and the exception if the probe raised one."""
@@ -165,6 +227,25 @@ class ProbeRunner:
         if self._is_overdue:
             return timeout_verdict(timeout_s, error), None
         return (verdict, None) if error is None else (probe_error_verdict(error), error)
+
+    # ---- after a check
+
+    def _take_verdict(
+        self, verdict: Verdict, error: BaseException | None, started_s: float, duration_s: float
+    ) -> Verdict:
+        """The verdict to record."""
+        self._speed_class = (
+            SpeedClass.HUNG if self._is_overdue else SpeedClass.SLOW if duration_s > SLOW_CHECK_S else SpeedClass.QUICK
+        )
+        verdict = finalize_verdict(verdict, duration_s, self.probe_config.max_latency_s)
+        if error is not None or not self._is_probe_working:
+            self._log_probe_error(error)
+        self._outcome_log.record(verdict, started_s)
+        return verdict
+
+    def _schedule_next(self, started_s: float, *, is_change_pending: bool) -> None:
+        wait_s = self.probe_config.schedule.wait_s(is_change_pending=is_change_pending)
+        self.schedule_check(self._scheduler.next_due_s(started_s, wait_s))
 
     def _log_blocking(self, blocked_s: float) -> None:
         if not self._has_logged_blocking:  # once, not at every interval

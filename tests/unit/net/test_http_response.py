@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
+import weakref
 import zlib
 from typing import TYPE_CHECKING
 
@@ -44,6 +46,22 @@ def drive(needs: Needs, events: Callable[[StatusProtocol], None]) -> StatusProto
         return protocol
 
     return asyncio.run(scenario())
+
+
+def test_a_protocol_is_freed_without_the_garbage_collector() -> None:
+    """Thousands of checks per second would keep the collector busy."""
+
+    def end(protocol: StatusProtocol) -> None:
+        protocol.data_received(HEAD)
+        protocol.connection_lost(None)
+
+    gc.disable()
+    try:
+        for needs in PROTOCOLS:
+            freed = weakref.ref(drive(needs, end))
+            assert freed() is None
+    finally:
+        gc.enable()
 
 
 def receive(needs: Needs, *parts: bytes, is_end: bool = False) -> StatusProtocol:

@@ -1,0 +1,518 @@
+"""Checks in a batch: the same verdicts as the same checks in tasks, from the same servers; and nothing stays open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Outcome, Verdict
+from svcnode.definition import define
+from svcnode.net.batch import BatchCheck, BatchPoller
+from svcnode.net.connect import TcpEndpoint
+from svcnode.net.http_response import MAX_HEAD_BYTES
+from svcnode.net.url import Url
+from svcnode.node import Node
+from svcnode.probes import make_probe
+from svcnode.probes.http import HttpProbe
+from svcnode.probes.tcp import TcpProbe
+from svcnode.scheduler import ProbeScheduler
+from tests.support.backends import (
+    CONTINUE,
+    Backend,
+    HttpBackend,
+    Peer,
+    ReceivedRequest,
+    close,
+    closed_port,
+    full_backlog,
+    http_response,
+    open_file_count,
+    reset_on_data,
+    sending,
+    unresponsive,
+)
+from tests.support.http_server import WAIT_TIMEOUT_S
+from tests.support.network_namespace import SILENT_IPV4, UNROUTED_IPV4, UNROUTED_IPV6, run_in_namespace
+from tests.support.probe_assertions import CHECK_TIMEOUT_S, becomes_true, no_free_descriptors, own_connection_count
+from tests.support.processes import has_ipv6
+from tests.support.verdicts import CONNECTION_REFUSED, NO_DESCRIPTORS, READY, failed, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from svcnode.core.model import Evidence, ServiceState
+    from svcnode.node import CheckReport
+    from svcnode.probes.base import Probe
+    from tests.integration.probes.conftest import CheckRunner
+
+DISTANT_S = 3600.0
+
+
+class TaskScheduler(ProbeScheduler):
+    """Runs every check in a task."""
+
+    async def __aenter__(self) -> TaskScheduler:
+        await super().__aenter__()
+        assert self.poller is not None
+        self.poller.close()
+        self.poller = None
+        for runner in self._runners.values():
+            runner._batch_check = None
+        return self
+
+
+class Recorder:
+    """The verdicts of a node's checks."""
+
+    def __init__(self, node: Node) -> None:
+        self.verdicts: asyncio.Queue[Verdict] = asyncio.Queue()
+        node.subscribe(on_evidence=self._on_evidence)
+
+    def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
+        self.verdicts.put_nowait(evidence.verdict)
+
+    async def next_verdict(self) -> Verdict:
+        return await asyncio.wait_for(self.verdicts.get(), 2 * WAIT_TIMEOUT_S)
+
+
+def make_node(*probes: Probe, timeout_s: float = WAIT_TIMEOUT_S, **options: Any) -> Node:
+    node = Node("validator-7", version="v1")
+    for number, probe in enumerate(probes):
+        node.register(f"svc-{number}", probe=probe, interval=DISTANT_S, timeout=timeout_s, **options)
+    return node
+
+
+async def verdict_of(
+    scheduler_class: type[ProbeScheduler], probe: Probe, *, timeout_s: float = WAIT_TIMEOUT_S, **options: Any
+) -> Verdict:
+    node = make_node(probe, timeout_s=timeout_s, **options)
+    recorder = Recorder(node)
+    async with scheduler_class(node):
+        return await recorder.next_verdict()
+
+
+def assert_same_verdict(
+    check: CheckRunner,
+    url: str,
+    *,
+    timeout_s: float = WAIT_TIMEOUT_S,
+    service: dict[str, Any] | None = None,
+    **options: Any,
+) -> Verdict:
+    """The verdict of the check in a batch, which is that of the check in a task, to the letter."""
+    probe = make_probe({"url": url, **options})
+    assert probe.batch_check() is not None
+
+    async def main() -> tuple[Verdict, Verdict]:
+        in_task = await verdict_of(TaskScheduler, probe, timeout_s=timeout_s, **(service or {}))
+        in_batch = await verdict_of(ProbeScheduler, probe, timeout_s=timeout_s, **(service or {}))
+        return in_task, in_batch
+
+    in_task, in_batch = check.run(main())
+    assert in_task == in_batch
+    return in_batch
+
+
+# ---- the same verdicts
+
+
+@pytest.mark.parametrize("script", [unresponsive, close, sending(b"hello")])
+def test_a_tcp_check_has_the_verdict_of_a_task(check: CheckRunner, script: Callable[[Peer], object]) -> None:
+    with Backend(script) as backend:
+        assert assert_same_verdict(check, f"tcp://{backend.address}") == READY
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+def test_a_refused_check_has_the_verdict_of_a_task(check: CheckRunner, scheme: str) -> None:
+    with closed_port() as port:
+        assert assert_same_verdict(check, f"{scheme}://127.0.0.1:{port}") == CONNECTION_REFUSED
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+def test_a_check_that_hangs_while_connecting_has_the_verdict_of_a_task(check: CheckRunner, scheme: str) -> None:
+    with full_backlog() as port:
+        verdict = assert_same_verdict(check, f"{scheme}://127.0.0.1:{port}", timeout_s=CHECK_TIMEOUT_S)
+    assert verdict == failed(ReasonCode.CONNECT_TIMEOUT)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+def test_a_check_of_an_ipv6_address_has_the_verdict_of_a_task(check: CheckRunner, scheme: str) -> None:
+    with HttpBackend(http_response(200), host="::1") as backend:
+        assert assert_same_verdict(check, f"{scheme}://{backend.address}") == READY
+    with socket.socket(socket.AF_INET6) as closed:
+        closed.bind(("::1", 0))
+        verdict = assert_same_verdict(check, f"{scheme}://[::1]:{closed.getsockname()[1]}")
+    assert verdict == CONNECTION_REFUSED
+
+
+def test_checks_of_unreachable_addresses_have_the_verdicts_of_tasks(check: CheckRunner, tmp_path: Path) -> None:
+    def scenario(_: object) -> None:
+        for address in (UNROUTED_IPV4, f"[{UNROUTED_IPV6}]"):
+            verdict = assert_same_verdict(check, f"tcp://{address}:80")
+            assert verdict == unknown(ReasonCode.NETWORK_UNREACHABLE)
+        verdict = assert_same_verdict(check, f"http://{SILENT_IPV4}:80", timeout_s=CHECK_TIMEOUT_S)
+        assert verdict == failed(ReasonCode.CONNECT_TIMEOUT)
+
+    run_in_namespace(tmp_path / "hosts", scenario)
+
+
+HEADS = [
+    http_response(200),
+    http_response(204),
+    http_response(301, Location="/elsewhere"),
+    http_response(302, Location="https://user:pass@example.com/a?key=1"),
+    http_response(307),
+    http_response(308, Location="http://["),
+    http_response(401),
+    http_response(404),
+    http_response(500, "x" * 100_000),
+    http_response(503),
+    CONTINUE + http_response(200),
+    CONTINUE + http_response(301, Location="/elsewhere"),
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\n\r\nbody",
+    b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+    b"HTTP/1.1 302 Found\nLocation: /elsewhere\n\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nbad",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nBad Header: x\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * (MAX_HEAD_BYTES // 6 + 10) + b"\r\n",
+    b"HTTP/1.1 200 OK\r\nX: " + b"y" * 20_000 + b"\r\n\r\n",  # more than is received at once
+    b"HTTP/1.1 2",
+    b"HTTP/1.1 200 OK\r\n",
+    b"HTTP/2 200\r\n\r\n",
+    b"\0\0\0\x04\0\0\0\0\0",  # HTTP/2: SETTINGS
+    b"HTTP/1.1 999 What\r\n\r\n",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+    b"\x15\x03\x01\x00\x02\x02\x46",
+    b"",
+]
+
+
+@pytest.mark.parametrize("response", HEADS, ids=range(len(HEADS)))
+def test_an_http_check_has_the_verdict_of_a_task(check: CheckRunner, response: bytes) -> None:
+    with HttpBackend(response) as backend:
+        assert_same_verdict(check, f"http://{backend.address}/health?deep=1")
+        first, second = (request.headers for request in backend.requests)
+        assert first == second
+
+
+@pytest.mark.parametrize("response", [HEADS[0], HEADS[2], HEADS[10], HEADS[15], HEADS[16]], ids=range(5))
+def test_a_response_that_arrives_byte_by_byte_has_the_verdict_of_a_task(check: CheckRunner, response: bytes) -> None:
+    def send_byte_by_byte(peer: Peer) -> None:
+        ReceivedRequest.read(peer)
+        peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in response:
+            peer.send(bytes([byte]))
+
+    with Backend(send_byte_by_byte) as backend:
+        assert_same_verdict(check, f"http://{backend.address}")
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [(reset_on_data, ReasonCode.CONNECTION_CLOSED), (close, ReasonCode.CONNECTION_CLOSED)],
+    ids=["reset", "close"],
+)
+def test_a_lost_connection_has_the_verdict_of_a_task(
+    check: CheckRunner, script: Callable[[Peer], object], code: ReasonCode
+) -> None:
+    with Backend(script) as backend:
+        assert assert_same_verdict(check, f"http://{backend.address}") == failed(code)
+
+
+def test_a_server_that_accepts_and_sends_nothing_has_the_verdict_of_a_task(check: CheckRunner) -> None:
+    with Backend(unresponsive) as backend:
+        verdict = assert_same_verdict(check, f"http://{backend.address}", timeout_s=CHECK_TIMEOUT_S)
+    assert verdict == failed(ReasonCode.TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"status": 503},
+        {"status": ["2xx", 301]},
+        {"starting_status": 503},
+        {"method": "HEAD"},
+        {"bearer": "secret-token"},
+        {"method": "PUT", "body": "x" * 4_000_000, "headers": {"X-Api-Key": "k1"}},  # more than a send buffer
+    ],
+    ids=["status", "redirect", "starting", "method", "bearer", "body"],
+)
+@pytest.mark.parametrize("status", [200, 301, 401, 503])
+def test_options_have_the_verdict_of_a_task(check: CheckRunner, options: dict[str, Any], status: int) -> None:
+    with HttpBackend(http_response(status, Location="/new")) as backend:
+        assert_same_verdict(check, f"http://{backend.address}", **options)
+        assert backend.requests[0] == backend.requests[1]
+
+
+def test_a_slow_response_is_not_ready_as_in_a_task(check: CheckRunner) -> None:
+    def respond_late(peer: Peer) -> None:
+        ReceivedRequest.read(peer)
+        threading_wait(peer)
+        peer.send(http_response(200))
+
+    def threading_wait(peer: Peer) -> None:
+        peer.sock.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            peer.sock.recv(1)
+        peer.sock.settimeout(WAIT_TIMEOUT_S)
+
+    with Backend(respond_late) as backend:
+        probe = make_probe(f"http://{backend.address}")
+        verdict = check.run(verdict_of(ProbeScheduler, probe, max_latency="20ms"))
+    assert (verdict.outcome, verdict.code) == (Outcome.NOT_READY, ReasonCode.SLOW)
+
+
+@contextmanager
+def listener() -> Iterator[str]:
+    """An open port without a thread that accepts: it would need a descriptor too."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        yield f"tcp://127.0.0.1:{sock.getsockname()[1]}"
+
+
+def test_a_check_without_free_descriptors_is_unknown(check: CheckRunner) -> None:
+    async def main(probe: Probe) -> Verdict:
+        node = make_node(probe)
+        recorder = Recorder(node)
+        async with ProbeScheduler(node):
+            with no_free_descriptors():
+                return await recorder.next_verdict()
+
+    with listener() as url:
+        # A thread of an earlier test may close a descriptor at the same time.
+        assert any(check.run(main(make_probe(url))) == NO_DESCRIPTORS for _ in range(5))
+
+
+def test_a_scheduler_that_starts_without_free_descriptors_runs_checks_in_tasks(check: CheckRunner) -> None:
+    async def main(probe: Probe) -> Verdict:
+        node = make_node(probe)
+        recorder = Recorder(node)
+        with no_free_descriptors():
+            scheduler = await ProbeScheduler(node).__aenter__()
+        try:
+            assert scheduler.poller is None
+            return await recorder.next_verdict()
+        finally:
+            await scheduler.__aexit__(None, None, None)
+
+    with listener() as url:
+        assert check.run(main(make_probe(url))) == READY
+
+
+def test_a_socket_that_is_connected_to_itself_is_refused(check: CheckRunner) -> None:
+    async def main(port: int) -> None:
+        batch_check = make_probe(f"tcp://127.0.0.1:{port}").batch_check()
+        assert batch_check is not None
+        with socket.socket() as batch_check.sock:
+            batch_check.sock.bind(batch_check.address)
+            batch_check.sock.setblocking(False)
+            batch_check.sock.connect_ex(batch_check.address)  # from the port that it connects to
+            with pytest.raises(ConnectionRefusedError):
+                batch_check.connect()
+
+    with closed_port() as port:
+        pass
+    check.run(main(port))
+
+
+# ---- which checks run in batches
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"url": "tcp://localhost:80"},
+        {"url": "tcp://127.0.0.1:80", "expect": "x"},
+        {"url": "tcp://127.0.0.1:80", "send": "x"},
+        {"url": "tls://127.0.0.1:443"},
+        {"url": "http://localhost"},
+        {"url": "https://127.0.0.1"},
+        {"url": "http://127.0.0.1", "contains": "x"},
+        {"url": "http://127.0.0.1", "matches": "x"},
+        {"url": "http://127.0.0.1", "json": {"/a": 1}},
+        {"url": "http://127.0.0.1", "starting_json": {"/a": 1}},
+        {"url": "http://127.0.0.1", "redirects": 1},
+        {"url": "http://127.0.0.1", "fresh": True},
+        {"url": "http://127.0.0.1", "http2": True},
+        {"url": "http://127.0.0.1", "reuse": True},
+        {"url": "http://127.0.0.1", "proxy": "http://127.0.0.1:3128"},
+    ],
+    ids=str,
+)
+def test_a_check_that_needs_more_runs_in_a_task(config: dict[str, Any]) -> None:
+    assert make_probe(config).batch_check() is None
+
+
+@pytest.mark.parametrize("base", [TcpProbe, HttpProbe])
+def test_a_derived_class_is_checked_by_its_own_method(base: type[TcpProbe | HttpProbe]) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+    class OwnProbe(base):  # type: ignore[misc, valid-type]
+        async def check(self) -> Verdict:
+            return Verdict.failed("own")
+
+    url = Url.parse("tcp://127.0.0.1:80" if base is TcpProbe else "http://127.0.0.1:80")
+    assert base(url=url).batch_check() is not None
+    assert OwnProbe(url=url).batch_check() is None
+
+
+# ---- nothing stays open
+
+
+@contextmanager
+def hanging(count: int) -> Iterator[tuple[Backend, list[Probe]]]:
+    with Backend(unresponsive) as backend:
+        yield backend, [make_probe(f"http://{backend.address}/{number}") for number in range(count)]
+
+
+def test_connections_are_closed_when_probing_stops(check: CheckRunner) -> None:
+    async def main(backend: Backend, probes: Sequence[Probe]) -> None:
+        await asyncio.to_thread(open_file_count)
+        files = open_file_count()
+        tasks = asyncio.all_tasks()
+        async with ProbeScheduler(make_node(*probes)):
+            assert await becomes_true(lambda: own_connection_count(backend.port) == len(probes))
+            assert asyncio.all_tasks() == tasks
+        assert await becomes_true(lambda: open_file_count() <= files)
+
+    with hanging(5) as (backend, probes):
+        check.run(main(backend, probes))
+
+
+def test_the_connection_of_a_removed_service_is_closed_and_its_slot_is_free(check: CheckRunner) -> None:
+    async def main(backend: Backend, probes: Sequence[Probe]) -> None:
+        node = make_node(*probes)
+        async with ProbeScheduler(node, max_concurrent_checks=1):
+            for count in range(1, len(probes) + 1):
+                assert await becomes_true(lambda count=count: backend.connection_count == count)  # type: ignore[misc]
+                assert own_connection_count(backend.port) == 1
+                node.deregister(f"svc-{count - 1}")
+            assert await becomes_true(lambda: own_connection_count(backend.port) == 0)
+
+    with hanging(3) as (backend, probes):
+        check.run(main(backend, probes))
+
+
+def test_checks_that_hang_end_at_their_deadline_and_free_their_slot(check: CheckRunner) -> None:
+    async def main(probes: Sequence[Probe]) -> list[Verdict]:
+        node = make_node(*probes, timeout_s=0.2)
+        recorder = Recorder(node)
+        async with ProbeScheduler(node, max_concurrent_checks=1):
+            return [await recorder.next_verdict() for _ in probes]
+
+    with hanging(3) as (backend, probes):
+        assert check.run(main(probes)) == [failed(ReasonCode.TIMEOUT)] * 3
+    assert backend.connection_count == 3
+
+
+def test_a_copy_of_a_closed_socket_does_not_wake_the_loop_forever(check: CheckRunner) -> None:
+    """A process that forked during the check holds such a copy."""
+
+    async def main(backend: Backend, probe: Probe) -> int:
+        poller = BatchPoller(asyncio.get_running_loop())
+        batch_check = probe.batch_check()
+        assert batch_check is not None
+        assert poller.start(batch_check) is None
+        assert batch_check.sock is not None
+        copy = socket.socket(fileno=os.dup(batch_check.sock.fileno()))
+        poller.cancel(batch_check)
+        wakeups, poll = 0, poller._epoll.poll
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            nonlocal wakeups
+            wakeups += len(poll(0))
+
+        loop.add_reader(poller._epoll.fileno(), count)
+        copy.shutdown(socket.SHUT_RDWR)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        copy.close()
+        poller.close()
+        return wakeups
+
+    with hanging(1) as (backend, (probe,)):
+        assert check.run(main(backend, probe)) <= 2
+
+
+class BrokenCheck(BatchCheck):
+    def on_connected(self) -> None:
+        raise LookupError
+
+    def on_data(self, data: bytes) -> None: ...
+
+    def on_closed(self) -> Verdict:
+        raise NotImplementedError
+
+    def on_error(self, exc: OSError) -> Verdict:
+        raise NotImplementedError
+
+
+def test_an_error_in_a_check_is_unknown_and_does_not_end_the_others(
+    check: CheckRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(backend: Backend) -> list[Verdict]:
+        good = make_probe(f"tcp://{backend.address}")
+        broken = make_probe(f"http://{backend.address}")
+        endpoint = TcpEndpoint.of("127.0.0.1", backend.port)
+        monkeypatch.setattr(HttpProbe, "batch_check", lambda _: BrokenCheck(endpoint))
+        node = make_node(broken, good)
+        recorder = Recorder(node)
+        async with ProbeScheduler(node):
+            return [await recorder.next_verdict() for _ in range(2)]
+
+    with Backend(unresponsive) as backend:
+        verdicts = check.run(main(backend))
+    assert {verdict.code for verdict in verdicts} == {ReasonCode.OK, ReasonCode.PROBE_ERROR}
+    assert "probe_error" in [vars(record).get("event") for record in caplog.records]
+
+
+# ---- recording
+
+
+async def checked_again(node: Node, backend: Backend) -> None:
+    async with ProbeScheduler(node):
+        assert await becomes_true(lambda: backend.connection_count >= 3)
+
+
+def test_an_error_while_recording_does_not_stop_the_checks(
+    check: CheckRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    class FailingNode(Node):
+        def record_checks(self, reports: Sequence[CheckReport]) -> dict[str, ServiceState]:
+            raise LookupError
+
+    node = FailingNode("validator-7", version="v1")
+    with Backend(unresponsive) as backend:
+        node.register("db-1", probe=f"tcp://{backend.address}", interval=0.05, timeout=0.04)
+        check.run(checked_again(node, backend))
+    assert {vars(record)["event"] for record in caplog.records} == {"record_failed"}
+
+
+def test_a_service_that_is_missing_when_its_verdict_is_recorded_is_still_checked(check: CheckRunner) -> None:
+    class RacingNode(Node):
+        """Removes the service before its verdict is recorded and registers it again, like another thread."""
+
+        def record_checks(self, reports: Sequence[CheckReport]) -> dict[str, ServiceState]:
+            self.deregister("db-1")
+            try:
+                return super().record_checks(reports)
+            finally:
+                self.add(definition)
+
+    with Backend(unresponsive) as backend:
+        definition = define("db-1", probe=f"tcp://{backend.address}", interval=0.05, timeout=0.04)
+        node = RacingNode("validator-7", version="v1")
+        node.add(definition)
+        check.run(checked_again(node, backend))
