@@ -76,7 +76,7 @@ class ExpiryClock:
     """The time by which stored records expire: the wall clock, once it has run evenly for an hour.
 
     Before that, it is not ahead of where it was. A clock that is wrong for a moment, or after the start of the machine,
-    would make all records look old.
+    would make all records old.
     """
 
     __slots__ = ("_clock", "_even_since_s", "_offset_s", "_trusted_offset_s", "_wall_clock")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from svcnode.core.model import Identity
+from svcnode.notify import DeliveryStats
 from svcnode.notify.dispatcher import MAX_QUEUED, Dispatcher
 from svcnode.notify.message import build_test_message
-from svcnode.notify import DeliveryStats
 from svcnode.notify.targets import webhook_from
 from tests.integration.test_startup import SERVE, modules_after
 from tests.support.backends import (

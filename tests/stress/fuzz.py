@@ -457,7 +457,7 @@ class ServerInProcess:
         raise AssertionError("hang: the connection neither reads nor closes")
 
 
-# ---- what comes back
+# ---- responses
 
 _DATE = re.compile(rb"\r\nDate: [^\r]*")
 _LENGTH = re.compile(rb"\r\nContent-Length: (\d+)")

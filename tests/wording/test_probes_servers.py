@@ -401,7 +401,8 @@ def test_nats(snapshot: Snapshot) -> None:
     errors = ["Authorization Violation", "maximum connections exceeded", "Permissions Violation for Publish"]
     scripts = [*map(nats_server, errors), sending(b'INFO {"tls_required": true}\r\n'), sending(b"220 mail\r\n")]
     without_tls = reasons("nats", [sending(b"INFO {}\r\n")], tls=True)
-    denied = [reasons("nats", [deny_publishing], jetstream=True), reasons("nats", [deny_publishing], write=True)]
+    options: list[dict[str, Any]] = [{"jetstream": True}, {"write": True}]
+    denied = [reasons("nats", [deny_publishing], "", **each) for each in options]
     snapshot("nats", "\n".join([reasons("nats", scripts), without_tls, *denied]))
 
 

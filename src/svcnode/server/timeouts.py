@@ -6,7 +6,7 @@ order of expiry, and no connection needs its own timer.
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 
@@ -63,12 +63,13 @@ class TimeoutList:
         while True:
             if not self._by_activity or self._by_activity[0][0] > self._ordered_to_s:
                 self._order_by_activity()
-            active_at_s, number, connection = heappop(self._by_activity)
+            active_at_s, number, connection = self._by_activity[0]
             if connection not in self._added_at_s:
-                continue
-            if connection.active_at_s <= active_at_s:
+                heappop(self._by_activity)
+            elif connection.active_at_s <= active_at_s:
                 return connection
-            heappush(self._by_activity, (connection.active_at_s, number, connection))
+            else:
+                heapreplace(self._by_activity, (connection.active_at_s, number, connection))
 
     def _order_by_activity(self) -> None:
         """Connections that are added later are more recently active than `_ordered_to_s`."""

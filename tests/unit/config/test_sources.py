@@ -17,6 +17,7 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_NODE_VERSION", "v1.4.2", ("node", "version"), "v1.4.2"),
     ("SVCNODE_SERVER_LISTEN", "127.0.0.1:1, [::1]:2", ("server", "listen"), "127.0.0.1:1, [::1]:2"),
     ("SVCNODE_SERVER_PREFIX", "/svc,/eigen", ("server", "prefix"), "/svc,/eigen"),
+    ("SVCNODE_SERVER_CORS", "*", ("server", "cors"), "*"),
     ("SVCNODE_SERVER_DRAIN", "5s", ("server", "drain"), "5s"),
     ("SVCNODE_SERVER_OPERATOR", "false", ("server", "operator"), False),
     ("SVCNODE_SERVER_OPERATOR_LISTEN", "127.0.0.1:1", ("server", "operator_listen"), "127.0.0.1:1"),
