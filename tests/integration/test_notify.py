@@ -558,7 +558,7 @@ def test_loading_apprise_at_a_reload_does_not_block_responses(service: Service, 
 def test_a_node_without_targets_loads_no_notification_code(tmp_path: Path) -> None:
     (tmp_path / "svcnode.toml").write_text('[[services]]\nid = "db"\nstatus = "Up"\n')
     modules = {name for name in modules_after(SERVE, tmp_path) if name.startswith("svcnode.notify")}
-    assert modules == {"svcnode.notify", "svcnode.notify.model"}
+    assert modules == {"svcnode.notify"}
     (tmp_path / "svcnode.toml").write_text('[notify]\nwebhook = "http://127.0.0.1:1/"\n')
     assert not modules_after(SERVE, tmp_path) & {"apprise", "requests", "httpx2"}
 

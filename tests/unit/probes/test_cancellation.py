@@ -45,10 +45,18 @@ async def cancel_after(iterations: int, config: dict[str, Any]) -> None:
         await asyncio.sleep(0)
 
 
+async def open_first_stream() -> None:
+    """With its first stream, uvloop opens a file that stays open."""
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+    server.close()
+    await server.wait_closed()
+
+
 def cancel_at_every_iteration(loop_name: str, config: dict[str, Any]) -> None:
     errors: list[dict[str, Any]] = []
 
     async def scenario() -> None:
+        await open_first_stream()
         await cancel_after(ITERATIONS, config)
         before = await asyncio.to_thread(open_file_count)
         for iterations in range(ITERATIONS):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from svcnode import probes
 from svcnode.core.errors import ProbeError
 from svcnode.probes import KINDS, make_probe
 
@@ -30,10 +29,11 @@ OTHER_EXTRAS = {"http2", "notify"}  # not the driver of a kind
 
 def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     """As if the packages were not installed and no kind had been imported."""
-    kinds = {row.partition(":")[0] for row in KINDS.values()}
+    kinds = {row.partition(":")[0] for row in KINDS.values()} | {"svcnode.net.http2"}
     for name, module in [*sys.modules.items()]:
         if name in kinds:
-            monkeypatch.setattr(probes, name.rpartition(".")[2], module)  # restored after the test
+            package, _, child = name.rpartition(".")
+            monkeypatch.setattr(sys.modules[package], child, module)  # restored after the test
         if name in kinds or name.partition(".")[0] in packages:
             monkeypatch.delitem(sys.modules, name)
     for package in packages:
