@@ -19,7 +19,7 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
 from svcnode.clock import WallTimes, monotonic_s
@@ -46,7 +46,7 @@ from svcnode.definition import CheckOptions, define, validate_option_names
 from svcnode.feed import ChangeFeed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from svcnode.definition import Definition, ProbeConfig, ServiceOptions
     from svcnode.feed import OnChange, OnEvidence
@@ -89,15 +89,6 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<Handle {self.id!r}>"
-
-
-class CheckReport(NamedTuple):
-    """The verdict of a check of a service, its duration, and the time of its start."""
-
-    service_id: str
-    verdict: Verdict
-    duration_s: float
-    at_s: float
 
 
 class _Entry:
@@ -260,19 +251,17 @@ class Node:
         self._feed.deliver()
         return state
 
-    def record_checks(self, reports: Sequence[CheckReport]) -> dict[str, ServiceState]:
-        """Record the verdicts of checks of different services; returns the new states of those that are registered."""
-        evidence_by_id: dict[str, Evidence] = {}
+    def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
+        """Record the evidence of checks, by service id; returns the new states of the services that are registered."""
         states: dict[str, ServiceState] = {}
         with self._lock:
             now_s = self._clock()
-            for service_id, verdict, duration_s, at_s in reports:
+            for service_id, evidence in checks.items():
                 entry = self._entries.get(service_id)
                 if entry is not None:
-                    evidence = evidence_by_id[service_id] = Evidence(verdict, min(at_s, now_s), duration_s)
                     states[service_id] = self._apply_evidence(entry, evidence, now_s)
-        for service_id, evidence in evidence_by_id.items():
-            self._feed.publish_evidence(service_id, evidence, states[service_id])
+        for service_id, state in states.items():
+            self._feed.publish_evidence(service_id, checks[service_id], state)
         self._feed.deliver()
         return states
 

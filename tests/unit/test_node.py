@@ -34,7 +34,7 @@ from svcnode.core.model import (
 )
 from svcnode.core.text import MAX_REASON_CHARS
 from svcnode.definition import Definition, define
-from svcnode.node import CheckReport, Node
+from svcnode.node import Node
 from svcnode.probes.base import Probe
 from svcnode.probes.function import FunctionProbe
 from tests.support.virtual_time import VirtualClock
@@ -324,13 +324,13 @@ def test_many_checks_are_recorded_as_one_by_one(node: Node, clock: VirtualClock)
         for service_id in ("db-1", "db-2", "db-3"):
             each.add(probed(service_id, fall=1, start_period=0))
     clock.advance(100)
-    reports = [
-        CheckReport("db-1", Verdict.ready(), 0.25, clock() - 1),
-        CheckReport("db-2", Verdict.failed("refused"), 0.5, clock()),
-        CheckReport("db-3", Verdict.ready(), 0.5, clock() + 1),  # the clock was set back
-    ]
-    states = node.record_checks(reports)
-    for service_id, verdict, duration_s, at_s in reports:
+    checks = {
+        "db-1": Evidence(Verdict.ready(), clock() - 1, 0.25),
+        "db-2": Evidence(Verdict.failed("refused"), clock(), 0.5),
+        "db-3": Evidence(Verdict.not_ready("loading"), clock() - 0.5, 0.5),
+    }
+    states = node.record_checks(checks)
+    for service_id, (verdict, at_s, duration_s) in checks.items():
         assert states[service_id] == other.record(service_id, verdict, duration_s=duration_s, at_s=at_s)
         assert states[service_id] == node.state(service_id)
     assert node.health == other.health
@@ -344,7 +344,7 @@ def test_listeners_receive_all_evidence_of_many_checks_before_their_changes(node
         lambda change: received.append(f"change of {change.service_id}"),
         on_evidence=lambda service_id, *_: received.append(f"evidence of {service_id}"),
     )
-    node.record_checks([CheckReport(service_id, Verdict.ready(), 0.0, 100.0) for service_id in ("db-1", "db-2")])
+    node.record_checks(dict.fromkeys(("db-1", "db-2"), Evidence(READY, 100.0)))
     assert received == ["evidence of db-1", "evidence of db-2", "change of db-1", "change of db-2"]
 
 
@@ -352,9 +352,7 @@ def test_a_check_of_a_removed_service_is_not_recorded(node: Node) -> None:
     node.add(probed("db-1"))
     received: list[str] = []
     node.subscribe(on_evidence=lambda service_id, *_: received.append(service_id))
-    states = node.record_checks(
-        [CheckReport(service_id, Verdict.ready(), 0.0, 100.0) for service_id in ("gone", "db-1")]
-    )
+    states = node.record_checks(dict.fromkeys(("gone", "db-1"), Evidence(READY, 100.0)))
     assert ([*states], received) == (["db-1"], ["db-1"])
 
 

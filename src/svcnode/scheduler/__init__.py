@@ -29,8 +29,8 @@ from svcnode.scheduler.timer_queue import TimerQueue
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from svcnode.core.model import ServiceState
-    from svcnode.node import CheckReport, Node
+    from svcnode.core.model import Evidence, ServiceState
+    from svcnode.node import Node
 
 FIRST_CHECKS_WITHIN_S = 2.0
 JITTER = 0.05  # a share of the interval, added or subtracted, so that equal intervals do not run in step
@@ -55,7 +55,7 @@ class ProbeScheduler:
         self._runners: dict[str, ProbeRunner] = {}
         self.limiter = ConcurrencyLimiter(max_concurrent_checks)
         self._check_count = self._late_check_count = 0
-        self._reports: list[tuple[ProbeRunner, CheckReport]] = []  # of this iteration of the loop
+        self._reports: dict[ProbeRunner, Evidence] = {}  # of this iteration of the loop
         self.poller: BatchPoller | None = None
 
     async def __aenter__(self) -> Self:
@@ -155,21 +155,23 @@ class ProbeScheduler:
             return False
         return state_machine.is_change_pending(state)
 
-    def report_in_batch(self, runner: ProbeRunner, report: CheckReport) -> None:
-        """Record the verdict at the end of this iteration of the loop, together with others."""
+    def report_in_batch(self, runner: ProbeRunner, evidence: Evidence) -> None:
+        """Record the evidence at the end of this iteration of the loop, together with others."""
         if not self._reports:
             self.loop.call_soon(self._record_reports)
-        self._reports.append((runner, report))
+        self._reports[runner] = evidence
 
     def _record_reports(self) -> None:
-        reports, self._reports = self._reports, []
+        reports, self._reports = self._reports, {}
         states: dict[str, ServiceState] = {}
         try:
-            states = self.node.record_checks([report for runner, report in reports if self._is_current(runner)])
+            states = self.node.record_checks(
+                {runner.service_id: evidence for runner, evidence in reports.items() if self._is_current(runner)}
+            )
         except Exception:  # the checks of the services must continue
-            ids = [runner.service_id for runner, _ in reports]
+            ids = [runner.service_id for runner in reports]
             log.exception("recording %d checks failed", len(ids), extra={"event": "record_failed", "services": ids})
-        for runner, _ in reports:
+        for runner in reports:
             runner.schedule_next_check(states.get(runner.service_id))
 
     def _is_current(self, runner: ProbeRunner) -> bool:

@@ -11,10 +11,9 @@ import math
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Evidence, Outcome, Verdict
 from svcnode.core.state_machine import is_change_pending
 from svcnode.core.text import one_line
-from svcnode.node import CheckReport
 from svcnode.probes.base import check_deadline_s
 from svcnode.probes.run import (
     RECANCEL_AFTER_S,
@@ -123,7 +122,9 @@ class ProbeRunner:
         # A timer of a finished check finds no deadline, or a later one. The timer of this check may be early by one
         # tick of the queue and by the resolution of the timer.
         late_s = self._scheduler.loop.time() - self._deadline_s
-        if late_s < -(TICK_S + TIMER_RESOLUTION_S):
+        if late_s < -TIMER_RESOLUTION_S:
+            if late_s >= -(TICK_S + TIMER_RESOLUTION_S):
+                self._scheduler.timers.add(self._deadline_s, self._enforce_deadline)
             return
         if late_s > LATE_AFTER_S and not self._is_overdue:
             # The loop was blocked: a response may have arrived and is read first.
@@ -176,7 +177,7 @@ class ProbeRunner:
         verdict = probe_error_verdict(result) if isinstance(result, Exception) else result
         duration_s = self._scheduler.node.now_s() - self._started_at_s
         verdict = self._take_verdict(verdict, error, self._started_s, duration_s)
-        self._scheduler.report_in_batch(self, CheckReport(self.service_id, verdict, duration_s, self._started_at_s))
+        self._scheduler.report_in_batch(self, Evidence(verdict, self._started_at_s, duration_s))
 
     def schedule_next_check(self, state: ServiceState | None) -> None:
         """After a check in a batch, with the state that it led to; None if it was not recorded."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TIMER_RESOLUTION_S = 0.001  # uvloop's
 # Callbacks within one tick run together, when the first of them is due. Larger batches are cheaper per callback, since
 # code and data stay in the processor's caches; but requests to the node wait for the whole batch.
-TICK_S = 0.002
+TICK_S = 0.005
 TICKS_PER_S = round(1 / TICK_S)
 
 log = logging.getLogger("svcnode.scheduler")

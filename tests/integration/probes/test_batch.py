@@ -45,11 +45,10 @@ from tests.support.processes import has_ipv6
 from tests.support.verdicts import CONNECTION_REFUSED, NO_DESCRIPTORS, READY, failed, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from svcnode.core.model import Evidence, ServiceState
-    from svcnode.node import CheckReport
     from svcnode.probes.base import Probe
     from tests.integration.probes.conftest import CheckRunner
 
@@ -490,7 +489,7 @@ def test_an_error_while_recording_does_not_stop_the_checks(
     check: CheckRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
     class FailingNode(Node):
-        def record_checks(self, reports: Sequence[CheckReport]) -> dict[str, ServiceState]:
+        def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
             raise LookupError
 
     node = FailingNode("validator-7", version="v1")
@@ -504,10 +503,10 @@ def test_a_service_that_is_missing_when_its_verdict_is_recorded_is_still_checked
     class RacingNode(Node):
         """Removes the service before its verdict is recorded and registers it again, like another thread."""
 
-        def record_checks(self, reports: Sequence[CheckReport]) -> dict[str, ServiceState]:
+        def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
             self.deregister("db-1")
             try:
-                return super().record_checks(reports)
+                return super().record_checks(checks)
             finally:
                 self.add(definition)
 

@@ -27,6 +27,17 @@ async def test_a_service_may_be_checked_ten_times_a_second() -> None:
     assert probe.intervals_s == pytest.approx([0.1] * 600)
 
 
+@in_virtual_time
+async def test_a_deadline_is_not_early_if_another_timer_is_due_before_it() -> None:
+    node, hung = make_node(), ScriptedProbe(duration_s=HUNG_S)
+    node.register("hung", probe=hung, interval="100s", timeout=5.0045)
+    scheduler = make_scheduler(node)
+    async with scheduler:
+        scheduler.timers.add(5.0001, lambda: None)
+        await asyncio.sleep(10.0)
+    assert hung.cancelled_at_s == [pytest.approx(5.0045, abs=TIMER_RESOLUTION_S)]
+
+
 @settings(max_examples=30)
 @given(seed=st.integers(), interval_ms=st.integers(100, 60_000))
 def test_with_any_jitter_a_check_is_close_to_its_interval(seed: int, interval_ms: int) -> None:
