@@ -35,7 +35,7 @@ from tests.support.servers.nats import NatsServer
 from tests.support.servers.nginx import NginxServer
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.rabbitmq import RabbitServer
-from tests.support.servers.redis import RedisServer
+from tests.support.servers.redis import RedisSentinel, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -90,6 +90,9 @@ UNDER_TLS: list[Callable[..., RealServer]] = [
 
 def servers_of_every_kind(folder: Path, certificate: Certificate) -> dict[str, RealServer]:
     plain = {make.__name__: make(folder / f"plain-{number}") for number, make in enumerate(PLAIN)}
+    redis = plain["RedisServer"]
+    assert isinstance(redis, RedisServer)
+    plain["RedisSentinel"] = RedisSentinel(folder / "sentinel", redis)
     under_tls = {
         f"{make.__name__} tls": make(folder / f"tls-{number}", certificate=certificate)
         for number, make in enumerate(UNDER_TLS)
