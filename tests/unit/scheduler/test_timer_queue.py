@@ -84,7 +84,8 @@ def test_every_hung_check_is_cancelled_at_its_deadline(timeouts_s: list[float]) 
                     end - begin for begin, end in zip(probe.started_at_s, probe.cancelled_at_s, strict=False)
                 ]
                 assert len(durations_s) >= 15
-                assert durations_s == pytest.approx([timeout_s] * len(durations_s), abs=3 * TIMER_RESOLUTION_S)
+                assert min(durations_s) >= timeout_s - 2 * TIMER_RESOLUTION_S
+                assert max(durations_s) <= timeout_s + TICK_S + 2 * TIMER_RESOLUTION_S
 
     run_in_virtual_time(run_scheduler())
 
