@@ -122,7 +122,7 @@ class BatchPoller:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Raises `OSError` if no descriptor is left, and `NotImplementedError` on other systems than Linux."""
         if not hasattr(select, "epoll"):
-            raise NotImplementedError
+            raise NotImplementedError  # the scheduler then runs every check in a task
         self._loop = loop
         self._checks: dict[int, BatchCheck] = {}  # the running ones, by descriptor
         self._epoll = select.epoll()

@@ -107,7 +107,7 @@ class ResponseProtocol(asyncio.Protocol):
         self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], body: bytes, *, to_end: bool = True
     ) -> None:
         """For HTTP/2, whose requests are more than bytes. The response is complete after its headers, or `to_end`."""
-        raise NotImplementedError
+        raise NotImplementedError  # HTTP/1.1 sends the bytes of the request itself
 
     def _set_response(self, status: int, body: bytes) -> None:
         if body and (encoding := self._headers.get("content-encoding")):

@@ -107,7 +107,7 @@ class TcpProbe(TlsProbe):
 
 
 class _ConnectCheck(BatchCheck):
-    """As `TcpProbe.check` without options: ready as soon as the connection is open."""
+    """As `TcpProbe.check` without options: ready as soon as the connection is open, so nothing is ever received."""
 
     __slots__ = ()
 
