@@ -8,7 +8,8 @@ from enum import Enum
 
 from svcnode.conformance.node_under_test import Finding, NodeUnderTest
 
-UNSPECIFIED = "unspecified"  # the clause of a requirement that the interface document does not state
+CLAUSES_PAGE = "docs/interface.md"
+_SILENT_SECTION = "10."  # of that page: what the interface document does not state
 ROUNDS = 3  # repetitions of a comparison that a change of status may disturb
 
 
@@ -45,6 +46,11 @@ class Check:
     function: CheckFunction
     needs: tuple[str, ...] = ()
     uses_other_methods: bool = False
+
+    @property
+    def is_specified(self) -> bool:
+        """Whether the interface document states or implies it."""
+        return not self.clause.startswith(_SILENT_SECTION)
 
 
 def check(  # noqa: PLR0913  each is a field of Check

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.conformance.check import UNSPECIFIED, Level
+from svcnode.conformance.check import CLAUSES_PAGE, Level
 from svcnode.conformance.checks import GROUPS
 from svcnode.conformance.interface import VERSION
 from svcnode.conformance.run import MAX_COUNTED_FINDINGS, CheckOutcome
@@ -39,7 +39,7 @@ def report_lines(report: Report, level: Level, *, is_full: bool = False) -> Iter
         problem = f"cannot check {report.url}" if report.unreachable else f"{report.url} was not checked"
         yield [Segment(f"{problem}: {report.unreachable or report.interrupted}", "red")]
         return
-    yield [Segment(report.url, "bold"), Segment(f", interface {VERSION}")]
+    yield [Segment(report.url, "bold"), Segment(f", interface {VERSION} (clauses: {CLAUSES_PAGE})")]
     yield []
     yield from _summary_table(report)
     if is_full:
@@ -100,13 +100,11 @@ def _failure_lines(result: Result, *, is_counted: bool) -> Iterator[Line]:
 
 def level_text(result: Result) -> str:
     check = result.check
-    if check.clause != UNSPECIFIED:
-        source = f"clause{'s' if ' and ' in check.clause else ''} {check.clause}"
-    elif check.level is Level.ADVICE:
-        source = "not specified; recommended"
-    else:
-        source = "not specified, but clients break or are misled"
-    return f"{check.level.value} ({source})"
+    clauses = f"clause{'s' if ' and ' in check.clause else ''} {check.clause}"
+    if check.is_specified:
+        return f"{check.level.value} ({clauses})"
+    why = "recommended" if check.level is Level.ADVICE else "clients break or are misled otherwise"
+    return f"{check.level.value} ({clauses}; not specified, {why})"
 
 
 def result_details(result: Result) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import ROUNDS, UNSPECIFIED, Level, check, is_persistent
+from svcnode.conformance.check import ROUNDS, Level, check, is_persistent
 from svcnode.conformance.interface import HEALTH, SERVICES, STATIC_ENDPOINTS
 from svcnode.conformance.node_under_test import MAX_SERVICES, Exchange, Skip
 from svcnode.conformance.parse import addressable_ids, format_response, service_items
@@ -20,7 +20,7 @@ MAX_LATENCY_S = 1.0  # the default timeout of a kubelet
 @check(
     "health-code",
     Level.MUST,
-    "4.2",
+    "3.1 and 4.2",
     requirement="GET /node/health answers 200, 206 or 503.",
     fix="Answer 200 when healthy, 206 when partially healthy (starting, or a backing service is not healthy) and 503 "
     "when unhealthy, at /node/health under the prefix.",
@@ -48,7 +48,7 @@ async def health_no_body(node: NodeUnderTest) -> Findings:
 @check(
     "health-reflects-services",
     Level.SHOULD,
-    "3",
+    "3.2",
     requirement="The node does not answer 200 while one of its backing services is not Up.",
     fix="Answer 206, or 503 if the node cannot work without the service, while any listed service is Down or "
     "Initializing.",
@@ -92,7 +92,7 @@ async def _services_not_up(node: NodeUnderTest) -> list[str]:
 @check(
     "health-latency",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.12",
     requirement=f"The health of the node is answered within {MAX_LATENCY_S:g} s.",
     fix="Answer from memory and check the backing services in the background: kubelets wait "
     f"{MAX_LATENCY_S:g} s by default.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import UNSPECIFIED, Level, check
+from svcnode.conformance.check import Level, check
 from svcnode.conformance.interface import IDENTITY
 from svcnode.conformance.node_under_test import Skip
 from svcnode.conformance.parse import format_content_type, format_response, parse_body
@@ -117,7 +117,7 @@ async def _form_findings(node: NodeUnderTest, name: str) -> Findings:
 @check(
     "identity-name-not-empty",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.1",
     requirement="node_name is not empty.",
     fix="Give the node a name that distinguishes it from others.",
     needs=("identity-json",),

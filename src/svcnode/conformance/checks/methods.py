@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import ROUNDS, UNSPECIFIED, Level, check, is_persistent
+from svcnode.conformance.check import ROUNDS, Level, check, is_persistent
 from svcnode.conformance.interface import OTHER_METHODS, WRITING_METHODS
 from svcnode.conformance.node_under_test import Skip
 from svcnode.conformance.parse import format_response, is_success_code
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @check(
     "head-code",
     Level.SHOULD,
-    UNSPECIFIED,
+    "10.6",
     requirement="HEAD answers with the status code of GET, or is rejected (4xx or 501).",
     fix="Answer HEAD like GET without the body: monitors that use HEAD would read 200 while GET answers 503.",
 )
@@ -56,7 +56,7 @@ def _is_refusal(exchange: Exchange) -> bool:
 @check(
     "head-no-body",
     Level.SHOULD,
-    UNSPECIFIED,
+    "10.6",
     requirement="A response to HEAD has no body.",
     fix="Send the headers of GET only: a client reads a body as the start of the next response.",
     needs=("head-code",),
@@ -70,7 +70,7 @@ async def head_no_body(node: NodeUnderTest) -> Findings:
 @check(
     "head-answered",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.6",
     requirement="HEAD is supported on every endpoint.",
     fix="Answer HEAD like GET without the body: load balancers and uptime monitors use it.",
     needs=("head-code",),
@@ -93,7 +93,7 @@ async def _head_exchanges(node: NodeUnderTest) -> list[Exchange]:
 @check(
     "methods-refused",
     Level.SHOULD,
-    "4",
+    "4.5",
     requirement="POST, PUT, PATCH and DELETE are not answered with success or with a health code.",
     fix="Answer 405 for every method except GET and HEAD: the interface is read-only.",
     uses_other_methods=True,
@@ -106,7 +106,7 @@ async def methods_refused(node: NodeUnderTest) -> Findings:
 @check(
     "options-refused",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.7",
     requirement="OPTIONS is not answered with success.",
     fix="Answer 405 to OPTIONS, which many frameworks answer by themselves: HAProxy's plain `option httpchk` sends it "
     "and reads 200 or 204 as healthy.",
@@ -120,7 +120,7 @@ async def options_refused(node: NodeUnderTest) -> Findings:
 @check(
     "methods-405",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.7",
     requirement="Every method except GET and HEAD is answered 405 with an Allow header that names GET.",
     fix="Answer 405 with the header Allow: GET, HEAD.",
     uses_other_methods=True,

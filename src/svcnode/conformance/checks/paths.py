@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import UNSPECIFIED, Level, check
+from svcnode.conformance.check import Level, check
 from svcnode.conformance.checks.service_health import not_found_finding
 from svcnode.conformance.interface import STATIC_ENDPOINTS
 from svcnode.conformance.parse import is_success_code
@@ -22,7 +22,7 @@ REDIRECT_FIX = "Answer 404: kubelets and HAProxy read a redirect as success, wha
 @check(
     "path-unknown-refused",
     Level.SHOULD,
-    UNSPECIFIED,
+    "10.8",
     requirement="An unknown path is not answered with success.",
     fix="Answer 404, and serve no catch-all page: a monitor with a misspelt path would see a healthy node.",
 )
@@ -35,7 +35,7 @@ async def path_unknown_refused(node: NodeUnderTest) -> Findings:
 @check(
     "path-unknown-404",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.8",
     requirement="An unknown path is answered 404 with an error body.",
     fix='Answer 404 with Content-Type: application/json and a body such as {"message":"Not found"}.',
     needs=("path-unknown-refused",),
@@ -53,7 +53,7 @@ async def _unknown_path_exchanges(node: NodeUnderTest) -> list[Exchange]:
 @check(
     "path-trailing-slash",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.8",
     requirement="An endpoint with a trailing slash is neither an alias nor a redirect.",
     fix="Answer 404, so that each endpoint has one path: a rule of a proxy or a cache for that path does not apply to "
     "its alias.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import ROUNDS, UNSPECIFIED, Level, check, is_persistent
+from svcnode.conformance.check import ROUNDS, Level, check, is_persistent
 from svcnode.conformance.interface import (
     ALL_HEALTH_CODES,
     HEALTH_CODES,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @check(
     "service-health-code",
     Level.MUST,
-    "4.4",
+    "3.1 and 4.4",
     requirement="GET /node/services/{id}/health answers 200, 206 or 503 for every id in the list.",
     fix="Find the service of the id in the path, and answer 200 for Up, 206 for Initializing and 503 for Down.",
     needs=("services-answers",),
@@ -141,7 +141,7 @@ def _expected_text(service_id: str, status: str) -> str:
 @check(
     "service-health-no-body",
     Level.SHOULD,
-    "3",
+    "3.4",
     requirement="The health of a service is the status code alone: the response has no body.",
     fix="Send no body, and Content-Length: 0.",
     needs=("services-answers",),
@@ -166,7 +166,7 @@ async def _answered_services(node: NodeUnderTest) -> dict[str, Exchange]:
 @check(
     "service-health-agrees",
     Level.MUST,
-    "3",
+    "3.3",
     requirement="The health of a service agrees with its status in the list: Up 200, Initializing 206, Down 503.",
     fix="Take both from the same state: the status in the list decides the code of /node/services/{id}/health.",
     needs=("services-answers",),
@@ -212,7 +212,7 @@ async def _statuses(node: NodeUnderTest) -> dict[str, str]:
 @check(
     "service-unknown-refused",
     Level.SHOULD,
-    "4.4",
+    "10.2",
     requirement="An unknown id is not answered with success.",
     fix="Answer 404 for an id that is not in the list; codes from 200 to 399 read as healthy.",
     needs=("services-answers",),
@@ -226,7 +226,7 @@ async def service_unknown_refused(node: NodeUnderTest) -> Findings:
 @check(
     "service-unknown-distinct-message",
     Level.SHOULD,
-    "7",
+    "7.1",
     requirement=f'An unknown id is not answered with the message "{VERSION_NOT_FOUND}".',
     fix='Send another message, such as {"message":"Service not found"}: it distinguishes the two kinds of 404.',
     needs=("service-unknown-refused",),
@@ -240,7 +240,7 @@ async def service_unknown_distinct_message(node: NodeUnderTest) -> Findings:
 @check(
     "service-unknown-404",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.2",
     requirement="An unknown id is answered 404 with an error body.",
     fix='Answer 404 with Content-Type: application/json and a body such as {"message":"Service not found"}.',
     needs=("service-unknown-refused",),

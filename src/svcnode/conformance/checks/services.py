@@ -164,7 +164,7 @@ async def services_ids_not_empty(node: NodeUnderTest) -> Findings:
 @check(
     "services-ids-in-paths",
     Level.SHOULD,
-    "2.2",
+    "10.3",
     requirement='No listed service has the id "." or "..".',
     fix="Give the service another id: clients and proxies normalize /node/services/../health to /node/health, "
     "percent-encoded or not, and read the health of the node as that of the service.",

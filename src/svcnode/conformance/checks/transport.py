@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import UNSPECIFIED, Level, check
+from svcnode.conformance.check import Level, check
 from svcnode.conformance.http_client import NoResponseError
 from svcnode.conformance.interface import IDENTITY, OTHER_METHODS, SERVICES, UNSUPPORTED_VERSION
 from svcnode.conformance.node_under_test import Exchange, Finding, no_response_finding
@@ -30,7 +30,7 @@ NO_CACHE_DIRECTIVES = {"no-store", "no-cache", "max-age=0"}
 @check(
     "keep-alive-order",
     Level.SHOULD,
-    UNSPECIFIED,
+    "10.11",
     requirement="Each request on a keep-alive connection gets its own response, until the node announces the close.",
     fix="Send a correct Content-Length, and Connection: close with the last response before closing.",
 )
@@ -45,7 +45,7 @@ async def keep_alive_order(node: NodeUnderTest) -> Findings:
 @check(
     "keep-alive-persistent",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.11",
     requirement=f"One connection can carry {SEQUENTIAL_REQUESTS} requests.",
     fix="Support keep-alive of HTTP/1.1: with a request every second, a new connection costs far more than the "
     "response.",
@@ -63,7 +63,7 @@ async def keep_alive_persistent(node: NodeUnderTest) -> Findings:
 @check(
     "error-responses-framed",
     Level.SHOULD,
-    UNSPECIFIED,
+    "10.11",
     requirement="Error responses for another method, path, id or version have a length, or close the connection.",
     fix="Send Content-Length with every response, 0 without a body: otherwise a keep-alive client waits until its "
     "timeout.",
@@ -85,7 +85,7 @@ async def error_responses_framed(node: NodeUnderTest) -> Findings:
 @check(
     "parallel-requests",
     Level.SHOULD,
-    UNSPECIFIED,
+    "10.12",
     requirement=f"{PARALLEL_REQUESTS} concurrent requests are answered like single ones.",
     fix="Protect shared state against concurrent reads and writes.",
 )
@@ -133,7 +133,7 @@ async def _wrong_response_finding(node: NodeUnderTest, endpoint: Endpoint, excha
 @check(
     "not-cached",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.9",
     requirement="Every response has the header Cache-Control: no-store.",
     fix="Send Cache-Control: no-store; otherwise a proxy may serve an old health.",
 )
@@ -151,7 +151,7 @@ def _cache_control(exchange: Exchange) -> str:
 @check(
     "query-unknown-ignored",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.10",
     requirement="An unknown query parameter changes nothing.",
     fix="Ignore unknown parameters: monitors add some to bypass caches.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.check import UNSPECIFIED, Check, Level, check
+from svcnode.conformance.check import Check, Level, check
 from svcnode.conformance.interface import (
     HEALTH,
     IDENTITY,
@@ -109,7 +109,7 @@ async def _version_refusals(node: NodeUnderTest) -> list[Exchange]:
 @check(
     "version-error-message",
     Level.MUST,
-    "7",
+    "7.1",
     requirement=f'An unsupported version is answered with a JSON error body whose message is "{VERSION_NOT_FOUND}".',
     fix=f"Send exactly {ERROR_BODY} on all four endpoints.",
 )
@@ -124,7 +124,7 @@ async def version_error_message(node: NodeUnderTest) -> Findings:
 @check(
     "version-error-content-type",
     Level.SHOULD,
-    "7",
+    "7.1",
     requirement="The error body for an unsupported version is sent as application/json.",
     fix="Send the header Content-Type: application/json with error bodies too.",
 )
@@ -228,7 +228,7 @@ def version_malformed(node: NodeUnderTest) -> Findings:
 @check(
     "version-repeated",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.4",
     requirement="With two values of version of which one is unsupported, the answer is 404, in either order.",
     fix="Read every value of the query parameter version, not only the first or the last.",
 )
@@ -266,7 +266,7 @@ def version_empty(node: NodeUnderTest) -> Findings:
 @check(
     "version-repeated-same",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.4",
     requirement="A supported version given twice is answered as if given once.",
     fix="Examine each value of the query parameter version, and reject only unsupported ones.",
 )
@@ -294,7 +294,7 @@ async def version_both_forms(node: NodeUnderTest) -> Findings:
 @check(
     "version-before-id",
     Level.ADVICE,
-    UNSPECIFIED,
+    "10.5",
     requirement="The version is examined first: an unknown id with an unsupported version gives a version error.",
     fix=f"Examine version before anything else in the request, and answer 404 with {ERROR_BODY}.",
     needs=("version-error-message", "service-unknown-refused"),
