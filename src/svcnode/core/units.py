@@ -1,4 +1,4 @@
-"""Durations ("500ms", "5s", "2m", "1h", "7d"), sizes ("512KiB", "5GiB") and ISO times."""
+"""Durations ("500ms", "5s", "2m", "1h", "7d"), sizes ("512KiB", "5GiB") and ISO times; durations as text."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _BYTES = {
     "GiB": 1024**3,
     "TiB": 1024**4,
 }
+_SHOWN_UNITS_S = (("day", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def parse_duration_s(value: str | float) -> float:
@@ -62,3 +63,63 @@ def parse_size_bytes(text: str) -> int:
 def iso_time(wall_s: float) -> str:
     """UTC with milliseconds: "2026-01-01T12:00:00.000Z"."""
     return datetime.fromtimestamp(round(wall_s, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ---- durations as text; each style rounds and shortens as its place needs it
+
+
+def format_duration(seconds: float) -> str:
+    """In a sentence: "less than 1 s", "42 s", "4 min 12 s", "3 h 5 min", "2 days 7 h"."""
+    parts = _largest_units(round(seconds))
+    texts = (f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}" for count, unit in parts)
+    return " ".join(texts) or "less than 1 s"
+
+
+def format_short_duration(seconds: float) -> str:
+    """In an alert: "0.4s", "42s", "4m 12s", "3h 5m", "2d 7h"."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    return " ".join(f"{count}{unit[0]}" for count, unit in _largest_units(round(seconds)))
+
+
+def format_coarse_duration(seconds: float) -> str:
+    """On the page, where it grows, so rounded down: "0 s", "42 s", "4 min", "3 h 5 min", "2 d 7 h"."""
+    whole = int(seconds) if seconds < 60 else int(seconds) // 60 * 60
+    return " ".join(f"{count} {'d' if unit == 'day' else unit}" for count, unit in _largest_units(whole)) or "0 s"
+
+
+def format_narrow_duration(seconds: float) -> str:
+    """In a column of five characters, rounded down: "42s", "4m12s", "12m", "3h05m", "30h", "2d"."""
+    minutes, hours = int(seconds) // 60, int(seconds) // 3600
+    if minutes < 1:
+        return f"{int(seconds)}s"
+    if hours < 1:
+        return f"{minutes}m" + (f"{int(seconds) % 60:02}s" if minutes < 10 else "")
+    if hours < 48:
+        return f"{hours}h" + (f"{minutes % 60:02}m" if hours < 10 else "")
+    return f"{hours // 24}d"
+
+
+def _largest_units(seconds: int) -> list[tuple[int, str]]:
+    """The largest unit and the next smaller one, without zeros: 252 s are [(4, "min"), (12, "s")]."""
+    counts: list[tuple[int, str]] = []
+    for unit, length_s in _SHOWN_UNITS_S:
+        count, seconds = divmod(seconds, length_s)
+        if count or counts:
+            counts.append((count, unit))
+    return [(count, unit) for count, unit in counts[:2] if count]
+
+
+def format_latency(*durations_ms: float) -> str:
+    """One value or a range: "0.4 ms", "3.0 s", "0.4 to 12 ms"."""
+    least, most = _format_ms(min(durations_ms)), _format_ms(max(durations_ms))
+    if least == most:
+        return least
+    number, unit = least.split(" ")
+    return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
+def _format_ms(duration_ms: float) -> str:
+    if duration_ms >= 999.5:
+        return f"{duration_ms / 1000:.1f} s"
+    return f"{duration_ms:.1f} ms" if duration_ms < 9.95 else f"{duration_ms:.0f} ms"

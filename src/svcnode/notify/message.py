@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from svcnode.core.model import Health, Status
 from svcnode.core.redaction import redacted
 from svcnode.core.text import one_line
-from svcnode.core.units import iso_time
+from svcnode.core.units import format_short_duration, iso_time
 from svcnode.notify.flapping import SETTLED_AFTER_S
 from svcnode.notify.model import MAX_LISTED_SERVICES, ChangeType
 
@@ -27,7 +27,6 @@ _HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partially healthy", 
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
 _FIRING = (ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.ONGOING, ChangeType.RECURRED)
 _RESOLVED = (ChangeType.RECOVERED, ChangeType.SETTLED, ChangeType.REMOVED)
-_UNITS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +116,9 @@ def _title(name: str, notification: Notification) -> str:
         case ChangeType.RECOVERED:
             return f"{name} has recovered: {now} after {_duration_text(node)}{_change_count_text(node)}"
         case ChangeType.TRANSIENT:
-            return f"{name} was {_health_text(node.worst)} for {format_duration(node.duration_s)}, now {now}"
+            return f"{name} was {_health_text(node.worst)} for {format_short_duration(node.duration_s)}, now {now}"
         case ChangeType.FLAPPING:
-            return f"{name} is flapping: {node.changes} changes in {format_duration(node.duration_s)}, now {now}"
+            return f"{name} is flapping: {node.changes} changes in {format_short_duration(node.duration_s)}, now {now}"
         case ChangeType.SETTLED | ChangeType.ONGOING | ChangeType.RECURRED:
             return f"{name} {_unchanged_text(node, now)}"
         case _:
@@ -137,7 +136,7 @@ def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator
         yield f"node health unchanged: {_health_text(notification.health)}"
     changes = _all_changes(notification)
     if any(change.change_type is ChangeType.FLAPPING for change in changes):
-        yield f"next message about it after {format_duration(SETTLED_AFTER_S)} without a change"
+        yield f"next message about it after {format_short_duration(SETTLED_AFTER_S)} without a change"
     if any(change.duration_is_upper_bound and change.change_type is ChangeType.RECOVERED for change in changes):
         yield "svcnode was restarted in between; the recovery may have been earlier"
     if any(change.change_type in (ChangeType.ONGOING, ChangeType.RECURRED) for change in changes):
@@ -161,9 +160,9 @@ def _service_line(change: AlertChange, to_wall: Callable[[float], float]) -> str
         case ChangeType.TRANSIENT:
             reason = f": {sanitize(change.reason)}" if change.reason else ""
             worst = _STATUS_BY_HEALTH[change.worst].value
-            return f"{label} was {worst} for {format_duration(change.duration_s)}, now {now}{reason}"
+            return f"{label} was {worst} for {format_short_duration(change.duration_s)}, now {now}{reason}"
         case ChangeType.FLAPPING:
-            duration = format_duration(change.duration_s)
+            duration = format_short_duration(change.duration_s)
             return f"{label} is flapping: {change.changes} changes in {duration}, now {now}{reason}"
         case ChangeType.SETTLED | ChangeType.ONGOING | ChangeType.RECURRED:
             return f"{label} {_unchanged_text(change, now)}{reason}"
@@ -183,7 +182,7 @@ def _first_failure_text(change: AlertChange, to_wall: Callable[[float], float]) 
 
 
 def _unchanged_text(change: AlertChange, now: str) -> str:
-    duration = format_duration(change.duration_s)
+    duration = format_short_duration(change.duration_s)
     if change.change_type is ChangeType.RECURRED:
         return f"is {now} again for {duration}"
     if change.change_type is ChangeType.ONGOING:
@@ -192,7 +191,7 @@ def _unchanged_text(change: AlertChange, now: str) -> str:
 
 
 def _duration_text(change: AlertChange) -> str:
-    return ("at most " if change.duration_is_upper_bound else "") + format_duration(change.duration_s)
+    return ("at most " if change.duration_is_upper_bound else "") + format_short_duration(change.duration_s)
 
 
 def _change_count_text(change: AlertChange) -> str:
@@ -214,18 +213,6 @@ def _service_list(services: Sequence[Service]) -> str:
 
 def _health_text(health: Health | None) -> str:
     return "" if health is None else f"{_HEALTH_TEXT[health]} ({health.value})"
-
-
-def format_duration(seconds: float) -> str:
-    """The two largest units."""
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    total = round(seconds)
-    for unit_s, unit, smaller_s, smaller in _UNITS:
-        if total >= unit_s:
-            rest = total % unit_s // smaller_s
-            return f"{total // unit_s}{unit}" + (f" {rest}{smaller}" if rest else "")
-    return f"{total}s"
 
 
 def sanitize(text: str) -> str:

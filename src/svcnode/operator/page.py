@@ -22,7 +22,7 @@ from svcnode.api.spec import NOT_FOUND, Response
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Outcome, Status
 from svcnode.core.text import one_line
-from svcnode.core.units import iso_time
+from svcnode.core.units import format_coarse_duration, format_latency, iso_time
 from svcnode.history.records import HOURS
 from svcnode.operator.details import node_details, services_details
 from svcnode.operator.responses import typed_response
@@ -120,7 +120,7 @@ def render(
         "spec_version": node["spec_version"],
         "svcnode": node["svcnode"],
         "started": node["started"],
-        "uptime": format_duration(node["uptime_s"]),
+        "uptime": format_coarse_duration(node["uptime_s"]),
         "last_event_id": node["last_event_id"],
         "now_ms": round(now_s * 1000),
         "now": iso_time(now_s),
@@ -174,7 +174,7 @@ def _row(order: int, service: ServiceDetails, buckets: Sequence[Bucket]) -> str:
         f'<th role="rowheader" scope="row"><a href="details?recent_checks=1&amp;id={link}" dir="auto"{nowrap}>'
         f'{escape(name)}</a><code dir="auto">{escape_text(service_id)}</code></th>'
         f'<td role="cell"><span class="status">{status}</span></td>'
-        f'<td role="cell">{_time_element(service["since"], format_duration(service["since_s"]))}</td>'
+        f'<td role="cell">{_time_element(service["since"], format_coarse_duration(service["since_s"]))}</td>'
         f'<td role="cell"><span class="reason" dir="auto">{escape_text(reason)}</span></td>'
         f'<td role="cell">{_time_element(evidence.get("at"), format_age(evidence.get("age_s")))}</td>'
         f'<td role="cell">{_latency(service)}</td>'
@@ -251,25 +251,8 @@ def read_static(name: str) -> bytes:
 # ---- formatting, as in static/format.js
 
 
-def format_duration(seconds: float) -> str:
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
-    if minutes < 1:
-        return f"{int(seconds)} s"
-    if hours < 1:
-        return f"{minutes} min"
-    if days < 1:
-        return f"{hours} h" + (f" {minutes % 60} min" if minutes % 60 else "")
-    return f"{days} d" + (f" {hours % 24} h" if hours % 24 else "")
-
-
 def format_age(seconds: float | None) -> str:
-    return EMPTY_CELL if seconds is None else f"{format_duration(seconds)} ago"
-
-
-def format_latency(milliseconds: float) -> str:
-    if milliseconds < 9.95:
-        return f"{milliseconds:.1f} ms"
-    return f"{milliseconds:.0f} ms" if milliseconds < 999.5 else f"{milliseconds / 1000:.1f} s"
+    return EMPTY_CELL if seconds is None else f"{format_coarse_duration(seconds)} ago"
 
 
 def format_percent(share: float) -> str:

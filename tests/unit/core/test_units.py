@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.units import iso_time, parse_duration_s, parse_size_bytes
+from svcnode.core.units import (
+    format_coarse_duration,
+    format_duration,
+    format_latency,
+    format_narrow_duration,
+    format_short_duration,
+    iso_time,
+    parse_duration_s,
+    parse_size_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +138,106 @@ def test_any_text_is_a_size_or_an_invalid_value(text: str) -> None:
 def test_a_time_is_in_utc_with_milliseconds(wall_s: float, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     assert iso_time(wall_s) == text
+
+
+# ---- durations as text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.6, "1 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (252, "4 min 12 s"),
+        (3600, "1 h"),
+        (3661, "1 h 1 min"),
+        (3605, "1 h"),
+        (86_400, "1 day"),
+        (200_000, "2 days 7 h"),
+        (86_460, "1 day"),
+    ],
+)
+def test_a_duration_has_at_most_two_units(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_a_duration_below_half_a_second_is_not_shown_as_zero() -> None:
+    assert format_duration(0) == format_duration(0.4)
+    assert "0 s" not in format_duration(0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0s"),
+        (3.24, "3.2s"),
+        (10, "10s"),
+        (59.6, "1m"),
+        (250, "4m 10s"),
+        (3600, "1h"),
+        (7530, "2h 5m"),
+        (86_400 * 3 + 3600 * 4 + 59, "3d 4h"),
+    ],
+)
+def test_a_short_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert format_short_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.99, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (5400, "1 h 30 min"),
+        (86_399, "23 h 59 min"),
+        (86_400, "1 d"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_a_coarse_duration_is_rounded_down_and_has_no_seconds_beside_minutes(seconds: float, text: str) -> None:
+    assert format_coarse_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (59.9, "59s"),
+        (60, "1m00s"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (3599, "59m"),
+        (3600, "1h00m"),
+        (35999, "9h59m"),
+        (36000, "10h"),
+        (172799, "47h"),
+        (172800, "2d"),
+        (86400 * 999, "999d"),
+    ],
+)
+def test_a_narrow_duration_has_at_most_five_characters(seconds: float, text: str) -> None:
+    assert format_narrow_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("durations_ms", "text"),
+    [
+        ((0.04,), "0.0 ms"),
+        ((9.94,), "9.9 ms"),
+        ((9.97,), "10 ms"),
+        ((12.4,), "12 ms"),
+        ((999.4,), "999 ms"),
+        ((999.7,), "1.0 s"),
+        ((12_345,), "12.3 s"),
+        ((0.41, 0.42), "0.4 ms"),
+        ((0.4, 12), "0.4 to 12 ms"),
+        ((0.4, 3000), "0.4 ms to 3.0 s"),
+        ((12, 1.1, 5), "1.1 to 12 ms"),
+    ],
+)
+def test_latencies_are_shown_as_one_value_or_a_range(durations_ms: tuple[float, ...], text: str) -> None:
+    assert format_latency(*durations_ms) == text

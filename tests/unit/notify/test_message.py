@@ -10,7 +10,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Identity, Impact, Service
 from svcnode.core.redaction import register_secret
-from svcnode.notify.message import MAX_REASON_CHARS, Message, build_message, build_test_message, format_duration
+from svcnode.notify.message import MAX_REASON_CHARS, Message, build_message, build_test_message
 from svcnode.notify.model import MAX_LISTED_SERVICES, AlertChange, ChangeType, Notification
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
@@ -227,20 +227,3 @@ def test_lost_messages_are_in_the_text_and_in_a_field() -> None:
         *_, last = text.splitlines()
         assert "3" in last
     assert len(built.body(3).splitlines()) == len(built.body().splitlines()) + 1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.04, "0.0s"),
-        (3.24, "3.2s"),
-        (10, "10s"),
-        (59.6, "1m"),
-        (250, "4m 10s"),
-        (3600, "1h"),
-        (7530, "2h 5m"),
-        (86_400 * 3 + 3600 * 4 + 59, "3d 4h"),
-    ],
-)
-def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text

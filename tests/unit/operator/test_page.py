@@ -337,32 +337,6 @@ def test_requests_within_a_second_share_one_page(harness: PageHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "formatted"),
-    [
-        (0, "0 s"),
-        (59.99, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (5400, "1 h 30 min"),
-        (86_399, "23 h 59 min"),
-        (86_400, "1 d"),
-        (200_000, "2 d 7 h"),
-    ],
-)
-def test_a_duration_has_at_most_two_units(seconds: float, formatted: str) -> None:
-    assert page.format_duration(seconds) == formatted
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "formatted"),
-    [(0.04, "0.0 ms"), (9.94, "9.9 ms"), (9.96, "10 ms"), (999.4, "999 ms"), (999.6, "1.0 s"), (12_345, "12.3 s")],
-)
-def test_a_latency_has_the_digits_that_matter(milliseconds: float, formatted: str) -> None:
-    assert page.format_latency(milliseconds) == formatted
-
-
-@pytest.mark.parametrize(
     ("share", "formatted"),
     [(1.0, "100 %"), (0.999999, "99.99 %"), (0.5, "50.00 %"), (0.00001, "0.00 %"), (0.0, "0 %")],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import string
-from datetime import UTC
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from svcnode.terminal.explain.explanation import (
     WHY,
     explain_node,
     explain_service,
+    format_time,
 )
 from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING
 from svcnode.terminal.render import Symbols, render_explanation
@@ -453,3 +454,10 @@ def test_a_terminal_shows_the_same_text(harness: OperatorHarness) -> None:
     explanation = explain_node(node_details(harness))
     lines = [line.plain for line in render_explanation(explanation, Symbols())]
     assert lines == [f"◐ {explanation.headline}", *explanation.lines[1:]]
+
+
+def test_a_time_is_in_the_requested_zone_and_has_a_date_if_it_was_not_today() -> None:
+    at = datetime(2027, 1, 15, 23, 30, tzinfo=UTC)
+    assert format_time(at, at, UTC) == "23:30:00"
+    assert format_time(at, at, timezone(timedelta(hours=2))) == "01:30:00"
+    assert format_time(at, at + timedelta(hours=1), UTC) == "2027-01-15 23:30:00"

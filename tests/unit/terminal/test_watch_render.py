@@ -13,7 +13,7 @@ from svcnode.terminal.render import Symbols
 from svcnode.terminal.snapshot import NodeSnapshot
 from svcnode.terminal.watch.keys import Key
 from svcnode.terminal.watch.model import HISTORY_CELLS, WatchModel
-from svcnode.terminal.watch.render import FIXED_LINES, Columns, format_age, render_page
+from svcnode.terminal.watch.render import FIXED_LINES, Columns, render_page
 from svcnode.terminal.watch.view import SortOrder, WatchView
 
 UP, DOWN, INITIALIZING = Status.UP, Status.DOWN, Status.INITIALIZING
@@ -316,24 +316,3 @@ def test_the_help_fits_80x24_and_names_every_key_and_bar() -> None:
         ">12s",
     ):
         assert word in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (59.9, "59s"),
-        (60, "1m00s"),
-        (599, "9m59s"),
-        (600, "10m"),
-        (3599, "59m"),
-        (3600, "1h00m"),
-        (35999, "9h59m"),
-        (36000, "10h"),
-        (172799, "47h"),
-        (172800, "2d"),
-        (86400 * 999, "999d"),
-    ],
-)
-def test_an_age_has_at_most_five_characters(seconds: float, text: str) -> None:
-    assert format_age(seconds) == text

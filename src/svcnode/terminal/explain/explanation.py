@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
 from svcnode.core.text import one_line
+from svcnode.core.units import format_duration, format_latency
 from svcnode.terminal.explain.details import ParsedDetails, parse_details
-from svcnode.terminal.explain.durations import format_duration, format_latency, format_seconds, format_time
 from svcnode.terminal.explain.hints import hint_texts, meaning_text
 from svcnode.terminal.explain.rule_text import outlook_texts, rule_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import tzinfo
+    from datetime import datetime, tzinfo
 
     from svcnode.terminal.explain.details import RecentCheck
 
@@ -141,8 +141,8 @@ def _about_lines(details: ParsedDetails) -> Iterator[str]:
     if texts := [text for text in (details.name, details.description) if text and text != details.id]:
         yield ": ".join(texts)
     if details.interval_s is not None and details.timeout_s is not None:
-        probe, timeout = details.probe or "a function of the program", format_seconds(details.timeout_s)
-        yield f"probe   {probe}, every {format_seconds(details.interval_s)}, timeout {timeout}"
+        probe = details.probe or "a function of the program"
+        yield f"probe   {probe}, every {details.interval_s:g} s, timeout {details.timeout_s:g} s"
     yield f"impact  {details.impact.value}: {_IMPACT_TEXT[details.impact]}"
     if details.code != ReasonCode.OK:
         yield f"code    {details.code}: {meaning_text(details.code)}"
@@ -221,3 +221,10 @@ def _noun(details: ParsedDetails) -> str:
 
 def _count_text(count: int, details: ParsedDetails) -> str:
     return f"{count} {_noun(details)}{'' if count == 1 else 's'}"
+
+
+def format_time(at: datetime, now: datetime, zone: tzinfo | None, *, with_ms: bool = False) -> str:
+    """The time of day in a zone (None: the local one); with the date if it was not today."""
+    at, now = at.astimezone(zone), now.astimezone(zone)
+    text = f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
+    return f"{text}.{at.microsecond // 1000:03}" if with_ms else text

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from svcnode.core.codes import ReasonCode, is_custom_code
 from svcnode.core.model import Outcome, Status
 from svcnode.core.redaction import MASK
-from svcnode.terminal.explain.durations import format_seconds
 from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING, REMEDIES
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def advice_text(code: str, details: ParsedDetails) -> str:
     return _advice(find_remedy(code), details.kind).format(
         address=address,
         host=_host(details.probe) or address,
-        timeout=format_seconds(details.timeout_s or 0),
+        timeout=f"{details.timeout_s or 0:g} s",
         id=details.id,
     )
 
@@ -106,9 +105,9 @@ def _probe_command(probe: str, details: ParsedDetails) -> str:
             program = json.dumps(probe.removeprefix("exec:").removesuffix(_MORE_ARGS), ensure_ascii=False)
             command[2:] = ["exec:", "--allow-exec", "--option", shlex.quote(f"argv=[{program}, …]")]
     if details.timeout_s is not None and details.timeout_s != _DEFAULT_TIMEOUT_S:
-        command.append(f"--timeout {_duration_arg(details.timeout_s)}")
+        command.append(f"--timeout {details.timeout_s:g}s")
     if details.max_latency_s is not None:
-        command.append(f"--max-latency {_duration_arg(details.max_latency_s)}")
+        command.append(f"--max-latency {details.max_latency_s:g}s")
     options = details.options or {}
     # The program is in the URL.
     command += [f"--option {_option_arg(name, value)}" for name, value in options.items() if name != "argv"]
@@ -127,7 +126,3 @@ def _command_note(command: str, *, has_options: bool) -> str:
         notes.append("add the options of the probe as --option KEY=VALUE")
     text = "; ".join(notes)
     return f" ({text[0].upper()}{text[1:]}.)" if text else ""
-
-
-def _duration_arg(seconds: float) -> str:
-    return format_seconds(seconds).replace(" ", "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Status
-from svcnode.terminal.explain.durations import format_duration, format_seconds
+from svcnode.core.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -247,5 +247,4 @@ def _start_period_text(details: ParsedDetails) -> str:
 
 def _setting_text(key: str, value_s: float | None) -> str:
     """A duration, and its key in the configuration."""
-    text = format_seconds(value_s or 0.0)
-    return f'{text} ({key} = "{text.replace(" ", "")}")'
+    return f'{value_s or 0:g} s ({key} = "{value_s or 0:g}s")'

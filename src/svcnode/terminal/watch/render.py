@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import set_cell_size
 from rich.text import Text
 
+from svcnode.core.units import format_narrow_duration
 from svcnode.terminal.render import (
     CRITICAL,
     ERROR,
@@ -100,20 +101,6 @@ def render_page(page: Page, now_s: float, width: int, height: int, symbols: Symb
     return lines if height >= FIXED_LINES else lines[:height]
 
 
-def format_age(seconds: float) -> str:
-    """At most five characters."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 3600:
-        return f"{whole // 60}m"
-    if whole < 36000:
-        return f"{whole // 3600}h{whole // 60 % 60:02}m"
-    return f"{whole // 3600}h" if whole < 172800 else f"{whole // 86400}d"
-
-
 class _Renderer:
     def __init__(self, page: Page, now_s: float, width: int, symbols: Symbols) -> None:
         self._page = page
@@ -140,7 +127,7 @@ class _Renderer:
 
     def header(self) -> Text:
         columns = self._columns
-        span = f"LAST {format_age(columns.timeline * self._model.cell_s).replace('m00s', 'm')}"
+        span = f"LAST {format_narrow_duration(columns.timeline * self._model.cell_s).replace('m00s', 'm')}"
         titles = ["HEALTH", "NAME", "VERSION", "UP", " SINCE", span, "URL"]
         return self._line(
             "", [(Text(title, HEADER_STYLE), width) for title, width in zip(titles, columns, strict=True)]
@@ -245,7 +232,7 @@ class _Renderer:
     def _problem(self, node: WatchedNode) -> Text | None:
         waited_s = node.waiting_s(self._now_s, self._model.wait_notice_s)
         if waited_s is not None:
-            return Text(f"waiting for {format_age(waited_s)}", "yellow")
+            return Text(f"waiting for {format_narrow_duration(waited_s)}", "yellow")
         if node.snapshot is not None and node.snapshot.errors:
             return sanitized_text(error_text(node), ERROR.style)
         return None
@@ -271,7 +258,7 @@ class _Renderer:
         columns = self._columns
         if tracker is None:
             return [(Text(), columns.since), (Text(), columns.timeline)]
-        since = f"{'>' if tracker.changed_s is None else ''}{format_age(tracker.age_s(self._now_s))}"
+        since = f"{'>' if tracker.changed_s is None else ''}{format_narrow_duration(tracker.age_s(self._now_s))}"
         severities = tracker.timeline.last(columns.timeline, self._now_s)
         bars = Text.assemble(*(self._bar(severity, len(list(run))) for severity, run in groupby(severities)))
         return [
