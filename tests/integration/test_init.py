@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tests.support.servers.base import RealServer
 
 DEADLINE_S = 30.0
-REFERENCE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
+CONFIGURE = (Path(__file__).parents[2] / "docs" / "configure.md").read_text()
 ANYWHERE = ("--listen", "127.0.0.1:0")
 SILENCE_S = 0.3  # for servers that never respond
 ANSWER_S = 30.0  # for servers that do
@@ -404,7 +404,7 @@ def test_a_scan_leaves_no_open_descriptors() -> None:
 def test_the_reference_has_every_kind_and_its_ports() -> None:
     for entry in CATALOG:
         ports = r"\D+".join(map(str, entry.ports))
-        assert re.search(rf"`{entry.kind}`[^`\d]*\s{ports}", REFERENCE), entry.kind
+        assert re.search(rf"`{entry.kind}`[^`\d]*\s{ports}", CONFIGURE), entry.kind
 
 
 def test_of_several_processes_one_writes_the_file(folder: Path, unused_port: int) -> None:

@@ -1,10 +1,8 @@
-"""The texts of `svcnode explain`, and the table in docs/reason-codes.md, which is written from the same source."""
+"""The texts of `svcnode explain`, and of each reason code."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
@@ -18,14 +16,6 @@ from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, Se
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pytest
-
-    from svcnode.terminal.explain.remedies import Remedy
-
-PAGE = Path(__file__).parents[2] / "docs" / "reason-codes.md"
-TABLE_HEAD = "| code | meaning | what to do |\n|---|---|---|\n"
-PLACEHOLDERS = {name: f"`{name.upper()}`" for name in ("address", "host", "timeout", "id")}
 
 
 def services() -> Iterator[tuple[str, ServiceScenario]]:
@@ -105,25 +95,9 @@ def test_nodes(snapshot: Callable[[str, str], None]) -> None:
     snapshot("nodes", "\n\n".join(texts))
 
 
-# ---- docs/reason-codes.md
-
-
-def test_the_page_of_reason_codes_is_the_table_of_remedies(request: pytest.FixtureRequest) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before = page.partition(TABLE_HEAD)[0]
-    expected = before + TABLE_HEAD + "".join(_row(code, remedy) for code, remedy in REMEDIES.items())
-    if request.config.getoption("--update-wording"):
-        PAGE.write_text(expected, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == expected, "run `make wording` to write the table again"
-
-
-def _row(code: ReasonCode, remedy: Remedy) -> str:
-    kinds_by_advice = defaultdict(list)
-    for kind, advice in remedy.by_kind.items():
-        kinds_by_advice[advice].append(f"`{kind}`")
-    by_kind = "".join(f" {', '.join(kinds)}: {_filled(advice)}" for advice, kinds in kinds_by_advice.items())
-    return f"| `{code}` | {remedy.meaning} | {_filled(remedy.advice)}{by_kind} |\n"
-
-
-def _filled(advice: str) -> str:
-    return advice.format(**PLACEHOLDERS)
+def test_remedies(snapshot: Callable[[str, str], None]) -> None:
+    lines = []
+    for code, remedy in REMEDIES.items():
+        lines += [f"{code}: {remedy.meaning}", f"  {remedy.advice}"]
+        lines += [f"  {kind}: {advice}" for kind, advice in remedy.by_kind.items()]
+    snapshot("remedies", "\n".join(lines))

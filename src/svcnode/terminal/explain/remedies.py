@@ -1,4 +1,4 @@
-"""The meaning of each reason code, and advice. docs/reason-codes.md holds the same table.
+"""The meaning of each reason code, and advice. docs/reference.md has a table of the meanings.
 
 Placeholders: `{address}` is host and port in the URL of the probe, `{host}` the host alone, `{timeout}` the timeout of
 a check, `{id}` the id of the service.

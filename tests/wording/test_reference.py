@@ -1,0 +1,128 @@
+"""docs/reference.md agrees with the code. `make wording` writes its generated tables again."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.cli import COMMANDS, load_command
+from svcnode.cli._args import CommandParser
+from svcnode.terminal.explain.remedies import REMEDIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference.md"
+
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not part of the wheel")
+
+
+# ---- generated tables
+
+
+def commands_tables() -> str:
+    return "\n".join(command_table(command.name, command.help) for command in COMMANDS)
+
+
+def command_table(name: str, summary: str) -> str:
+    parser = parser_of(name)
+    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    arguments = "".join(
+        f" [{action.metavar}]" if action.nargs == "?" else f" {action.metavar}{'…' if action.nargs else ''}"
+        for action in actions
+        if not action.option_strings
+    )
+    rows = [f"| {option_text(action)} | {help_text(parser, action)} |" for action in actions if action.option_strings]
+    return "\n".join([f"| `svcnode {name}{arguments}` | {summary} |", "|---|---|", *rows, ""])
+
+
+def option_text(action: argparse.Action) -> str:
+    *short, long = action.option_strings
+    choices = f"{{{','.join(action.choices)}}}" if action.choices else None
+    value = "" if action.nargs == 0 else f" {action.metavar or choices or action.dest.upper()}"
+    return ", ".join(f"`{text}`" for text in (*short, long + value))
+
+
+def help_text(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    return parser._get_formatter()._expand_help(action).replace("|", "\\|")
+
+
+def parser_of(name: str) -> CommandParser:
+    parser = CommandParser(prog=f"svcnode {name}")
+    load_command(name, parser)
+    return parser
+
+
+def reason_codes_table() -> str:
+    rows = [f"| `{code}` | {remedy.meaning} |" for code, remedy in REMEDIES.items()]
+    return "\n".join(["| code | meaning |", "|---|---|", *rows, ""])
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [("commands", commands_tables), ("reason codes", reason_codes_table)],
+    ids=["commands", "reason-codes"],
+)
+def test_a_generated_table_is_up_to_date(name: str, table: Callable[[], str], request: pytest.FixtureRequest) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    before, start, rest = page.partition(f"<!-- generated: {name} -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    assert start
+    assert end
+    expected = f"{before}{start}{table()}{end}{after}"
+    if request.config.getoption("--update-wording"):
+        PAGE.write_text(expected, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == expected, "run `make wording` to write the table again"
+
+
+# ---- written tables
+
+
+def section(title: str) -> str:
+    match = re.search(rf"^##+ {title}$(.*?)(?=^##|\Z)", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert match, title
+    return match[1]
+
+
+def test_the_exit_codes_name_every_command_and_its_code_for_invalid_arguments() -> None:
+    rows = re.findall(r"^\| `(\S+)` \| (.*) \|$", section("Exit codes"), re.MULTILINE)
+    assert [name for name, _ in rows] == [command.name for command in COMMANDS]
+    for name, cells in rows:
+        invalid = [code for code, cell in enumerate(cells.split("|")) if "invalid" in cell]
+        assert invalid == [parser_of(name).usage_exit_code], name
+
+
+def log_sources() -> Iterator[str]:
+    for file in (ROOT / "src" / "svcnode").rglob("*.py"):
+        yield file.read_text(encoding="utf-8")
+
+
+def test_the_log_events_are_those_of_the_code() -> None:
+    _, events = section("Log").split("| about |")
+    listed = set(re.findall(r"`([a-z_]+)`", events)) - {"event", "debug"}
+    source = "\n".join(log_sources())
+    used = set(re.findall(r'"event": "(\w+)"', source)) | set(re.findall(r'_extra\(\s*"(\w+)"', source))
+    assert used - listed == set()
+    from_change_kinds = {f"service_{kind}" for kind in ("registered", "replaced", "deregistered")}
+    assert {event for event in listed if f'"{event}"' not in source} <= from_change_kinds
+
+
+def test_the_log_fields_are_those_of_the_code() -> None:
+    fields, _ = section("Log").split("| about |")
+    listed = {
+        name for cell in re.findall(r"^\| (`.*?`) \|", fields, re.MULTILINE) for name in re.findall("`(.*?)`", cell)
+    }
+    used = {
+        key
+        for source in log_sources()
+        for logged in re.findall(r'\{\s*"event": [^{}]*?\}', source)
+        for key in re.findall(r'"(\w+)": ', logged)
+    }
+    assert used - listed == set()
+    source = "\n".join(log_sources())
+    assert {name for name in listed if f'"{name}"' not in source and f"{name}=" not in source} == set()
