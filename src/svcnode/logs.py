@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.clock import monotonic_s
 from svcnode.core.redaction import redacted
-from svcnode.core.text import one_line
+from svcnode.core.text import sanitize
 from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _FIRST_FIELDS = ("event", "service", "status", "previous", "since", "first_failu
 class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name in logging
         time = self.formatTime(record, "%H:%M:%S")
-        return f"{time} {record.levelname.lower():7} {one_line(redacted(record.message))}"
+        return f"{time} {record.levelname.lower():7} {sanitize(record.message)}"
 
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))

@@ -12,8 +12,7 @@ from svcnode.cli._args import add_config_option
 from svcnode.cli.output import show
 from svcnode.config import find_file, load_notify
 from svcnode.core.errors import ConfigError, InvalidValueError
-from svcnode.core.redaction import redacted
-from svcnode.core.text import one_line
+from svcnode.core.text import sanitize
 from svcnode.notify.dispatcher import try_deliver
 from svcnode.notify.message import Message, build_test_message
 
@@ -48,7 +47,7 @@ def send_test_messages(identity: Identity, notify: NotifySettings | None, target
     results = asyncio.run(_send_all(list(targets.values()), message))
     width = max(len(target.name) for target in targets.values())
     for (number, target), (error, duration_s) in zip(targets.items(), results, strict=True):
-        result = "sent" if error is None else f"failed: {one_line(redacted(error))}"
+        result = "sent" if error is None else f"failed: {sanitize(error)}"
         show(f"{number}  {target.name:{width}}  {result} ({duration_s:.1f} s)", sys.stdout)
     return int(any(error is not None for error, _ in results))
 

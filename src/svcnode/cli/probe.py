@@ -17,7 +17,7 @@ from svcnode.cli.output import show
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.core.text import one_line
+from svcnode.core.text import one_line, sanitize
 from svcnode.logs import silence_drivers
 from svcnode.net.trace import Step, record_steps
 from svcnode.probes import make_probe
@@ -206,7 +206,7 @@ def _format_full(url: str, result: _ProbeResult) -> str:
 
 
 def _step_text(step: Step) -> str:
-    parts = [one_line(redacted(step.detail)), "" if step.is_done else "(not completed)"]
+    parts = [sanitize(step.detail), "" if step.is_done else "(not completed)"]
     return " ".join(filter(None, parts))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-from contextlib import suppress
+from functools import partial
 from typing import Any
+
+from svcnode.net.threads import call_in_thread
 
 
 class DaemonResolverLoop(asyncio.SelectorEventLoop):
@@ -20,24 +21,5 @@ class DaemonResolverLoop(asyncio.SelectorEventLoop):
             super().__del__()
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:  # noqa: ANN401
-        future = self.create_future()
-
-        def set_outcome(addresses: object, error: Exception | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(addresses)
-            else:
-                future.set_exception(error)
-
-        def resolve() -> None:
-            addresses, error = None, None
-            try:
-                addresses = socket.getaddrinfo(host, port, **options)
-            except (OSError, UnicodeError) as exc:
-                error = exc
-            with suppress(RuntimeError):  # the loop is closed
-                self.call_soon_threadsafe(set_outcome, addresses, error)
-
-        threading.Thread(target=resolve, name="svcnode resolve", daemon=True).start()
-        return await future
+        lookup = call_in_thread(partial(socket.getaddrinfo, host, port, **options), "resolve")
+        return await asyncio.wrap_future(lookup, loop=self)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.text import has_control_chars
 
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
 MAX_ID_CHARS = 256
@@ -318,18 +319,13 @@ def validate_text(name: str, text: str) -> None:
 
 def validate_single_line(name: str, text: str) -> None:
     """Raise on characters that break a line of a terminal or a log."""
-    if any(map(_is_control, text)):
+    if has_control_chars(text):
         raise InvalidValueError(f"{name} must not contain control characters")
 
 
 def validate_multiline(name: str, text: str) -> None:
-    if any(map(_is_control, text.replace("\n", "").replace("\t", ""))):
+    if has_control_chars(text.replace("\n", "").replace("\t", "")):
         raise InvalidValueError(f"{name} must not contain control characters other than line breaks and tabs")
-
-
-def _is_control(char: str) -> bool:
-    """Also true of surrogates, which UTF-8 cannot encode."""
-    return char < " " or "\x7f" <= char < "\xa0" or "\ud800" <= char < "\ue000"
 
 
 def validate_version(name: str, version: str) -> None:

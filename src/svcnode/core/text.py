@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MAX_REASON_CHARS = 1000
-_EXCERPT_CHARS = 80
 _SCANNED_CHARS = 4096
 
 TYPE_NAMES = {
@@ -62,10 +61,23 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def join_first(names: Sequence[str], limit: int) -> str:
-    """All names, or the first `limit` and the number of the others."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+def truncate(text: str, max_chars: int) -> str:
+    """The text, or its beginning and an ellipsis: at most `max_chars` characters."""
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+
+
+def sanitize(text: str) -> str:
+    """A text from outside on one line: without secrets, and with escaped control characters."""
+    return one_line(redacted(text))
+
+
+def excerpt(text: str | bytes, max_chars: int = 80) -> str:
+    """The beginning of a text of any length on one line, without secrets and control characters."""
+    head = text[:_SCANNED_CHARS]
+    if isinstance(head, bytes):
+        head = head.decode(errors="backslashreplace")
+    # More text is redacted than is shown, so that a secret that is cut in half is hidden too.
+    return truncate(one_line(" ".join(redacted(head)[: 8 * max_chars].split())), max_chars)
 
 
 def bounded_reason(text: str) -> str:
@@ -75,14 +87,20 @@ def bounded_reason(text: str) -> str:
     shown = redacted(text[:_SCANNED_CHARS])
     if len(shown) < MAX_REASON_CHARS:  # many secrets: the last one may be cut in half
         shown = redacted(text)
-    return shown if len(shown) <= MAX_REASON_CHARS else f"{shown[: MAX_REASON_CHARS - 1]}…"
+    return truncate(shown, MAX_REASON_CHARS)
 
 
-def excerpt(text: str | bytes) -> str:
-    """At most 80 characters on one line, without secrets and control characters."""
-    head = text[:_SCANNED_CHARS]
-    if isinstance(head, bytes):
-        head = head.decode(errors="backslashreplace")
-    # More text is redacted than is shown, so that a secret that is cut in half is hidden too.
-    line = one_line(" ".join(redacted(head)[: 8 * _EXCERPT_CHARS].split()))
-    return line if len(line) <= _EXCERPT_CHARS else f"{line[: _EXCERPT_CHARS - 1]}…"
+def encodable(text: str) -> str:
+    """Without secrets, and without lone surrogates, which UTF-8 and so JSON and databases cannot hold."""
+    return redacted(text).encode("utf-8", "replace").decode()
+
+
+def has_control_chars(text: str) -> bool:
+    """Whether the text has characters that control a terminal or break a line, or lone surrogates."""
+    return any(char < " " or "\x7f" <= char < "\xa0" or "\ud800" <= char < "\ue000" for char in text)
+
+
+def join_first(names: Sequence[str], limit: int) -> str:
+    """All names, or the first `limit` and the number of the others."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -23,7 +23,7 @@ from svcnode.clock import ExpiryClock, WallTimes, next_tick_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import is_user_interrupt
 from svcnode.core.model import ChangeKind, Outcome
-from svcnode.core.redaction import redacted
+from svcnode.core.text import encodable
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
@@ -407,4 +407,4 @@ def _log_warning(error: HistoryError | None) -> None:
 
 def _storable_text(text: str) -> str:
     """Without secrets, and without characters that SQLite cannot store: lone surrogates and NUL."""
-    return redacted(text).encode("utf-8", "replace").decode().replace("\0", "�")
+    return encodable(text).replace("\0", "�")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.text import one_line, os_error_text
+from svcnode.core.text import one_line, os_error_text, truncate
 from svcnode.net.dns import is_ip_address, pending_lookup, resolve_host
 from svcnode.net.os_errors import InconclusiveError, code_for_os_error
 from svcnode.net.trace import attach_detail, interrupts, step
@@ -145,7 +145,7 @@ class _Race(Generic[T]):
     def _keep_error(self, error: BaseException, address: str) -> None:
         if len(self.failures) < _MAX_SHOWN_FAILURES:
             text = os_error_text(error) if isinstance(error, OSError) else str(error).partition("\n")[0]
-            self.failures.append(f"{address}: {one_line(text)[:_MAX_SHOWN_CHARS]}")
+            self.failures.append(f"{address}: {truncate(one_line(text), _MAX_SHOWN_CHARS)}")
         if self._error is None or not isinstance(error, InconclusiveError):
             self._error = error
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.redaction import redacted
+from svcnode.core.text import excerpt
 from svcnode.net.connect import TcpEndpoint, transport_from_socket
 from svcnode.net.os_errors import CodedOSError, InconclusiveError, code_for_os_error, connection_error_text
 from svcnode.net.trace import step
@@ -87,7 +87,7 @@ class Proxy:
         status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
         if not re.match(r"HTTP/1\.[01] 2", status_line):
             raise CodedOSError(
-                f'proxy {self.endpoint} rejected CONNECT: "{redacted(status_line)[:80]}"', ReasonCode.PROXY_FAILED
+                f'proxy {self.endpoint} rejected CONNECT: "{excerpt(status_line)}"', ReasonCode.PROXY_FAILED
             )
 
 

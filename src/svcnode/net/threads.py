@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import SvcnodeError
@@ -57,41 +56,40 @@ def start_thread(thread: threading.Thread) -> None:
         raise ThreadRefusedError from exc
 
 
-def call_with_timeout(function: Callable[[], T], timeout_s: float) -> T:
-    """Run a blocking call in a thread and wait for it. Raises TimeoutError; the thread runs on until the call returns.
-
-    It blocks the caller, so it is not for the event loop.
-    """
-    results: list[Callable[[], T]] = []
-    has_ended = threading.Event()
+def call_in_thread(function: Callable[[], T], name: str) -> Future[T]:
+    """Run a blocking call in a new daemon thread, which runs on until the call returns. Raises as `start_thread`."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # a thread cannot be cancelled
 
     def run() -> None:
         try:
-            results.append(partial(_return, function()))
+            future.set_result(function())
         except Exception as exc:  # noqa: BLE001  the caller gets it
-            results.append(partial(_raise, exc))
-        finally:
-            has_ended.set()
+            future.set_exception(exc)
+        except BaseException as exc:  # the function ended its thread
+            future.set_exception(RuntimeError(f"the thread was ended by {type(exc).__name__}"))
+            raise
 
-    start_thread(threading.Thread(target=run, name="svcnode call", daemon=True))
-    if not has_ended.wait(timeout_s):
+    start_thread(threading.Thread(target=run, name=f"svcnode {name}", daemon=True))
+    return future
+
+
+def call_with_timeout(function: Callable[[], T], timeout_s: float) -> T:
+    """Run a blocking call in a thread and wait for it. Raises TimeoutError.
+
+    It blocks the caller, so it is not for the event loop.
+    """
+    future = call_in_thread(function, "call")
+    if not wait([future], timeout_s).done:
         raise TimeoutError(f"no response within {timeout_s:g} s")
-    return results[0]()
-
-
-def _return(result: T) -> T:
-    return result
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
+    return future.result()
 
 
 class DaemonCall:
     """Runs blocking calls one at a time. It stays busy until a call returns, even after the caller was cancelled."""
 
     def __init__(self, name: str) -> None:
-        self._name = f"svcnode {name}"
+        self._name = name
         self._busy_in_pid: int | None = None
 
     @property
@@ -118,36 +116,13 @@ class DaemonCall:
 
         Raises `ThreadStartError` if no thread can be started.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-
-        def run() -> None:
-            try:
-                deliver = partial(_set_result, future, function())
-            except Exception as exc:  # noqa: BLE001  the caller gets it
-                deliver = partial(_set_exception, future, exc)
-            finally:  # also when the function ends its thread
-                self._busy_in_pid = None
-            with suppress(RuntimeError):  # the loop was closed while the function ran
-                loop.call_soon_threadsafe(deliver)
-
-        self._busy_in_pid = os.getpid()
         try:
-            start_thread(threading.Thread(target=run, name=self._name, daemon=True))
-        except BaseException as exc:
-            self._busy_in_pid = None
-            future.cancel()  # a thread that runs late delivers nothing
-            if isinstance(exc, ThreadRefusedError):
-                raise ThreadStartError from exc
-            raise
-        return await future
+            future = call_in_thread(function, self._name)
+        except ThreadRefusedError as exc:
+            raise ThreadStartError from exc
+        self._busy_in_pid = os.getpid()
+        future.add_done_callback(self._set_idle)
+        return await asyncio.wrap_future(future)
 
-
-def _set_result(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _set_exception(future: asyncio.Future[T], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+    def _set_idle(self, _: Future[Any]) -> None:
+        self._busy_in_pid = None

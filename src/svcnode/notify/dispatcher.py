@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import redacted
+from svcnode.core.text import error_text
 from svcnode.net.tasks import log_failure
 from svcnode.notify.model import DeliveryError, open_incidents
 from svcnode.notify.persistence import LostMessages, NotifyState
@@ -43,7 +44,7 @@ async def try_deliver(target: NotificationTarget, message: Message, lost: int = 
     except Exception as exc:  # noqa: BLE001  no error of a target may stop its queue
         if deadline.expired():
             return DeliveryError(f"timeout: no response within {DELIVERY_TIMEOUT_S:g} s", ReasonCode.TIMEOUT)
-        return DeliveryError(redacted(f"{type(exc).__name__}: {exc}"), ReasonCode.OTHER)
+        return DeliveryError(redacted(error_text(exc)), ReasonCode.OTHER)
 
 
 class _QueuedMessage(NamedTuple):

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from svcnode.core.model import Health, Status
-from svcnode.core.redaction import redacted
-from svcnode.core.text import one_line
+from svcnode.core.text import sanitize, truncate
 from svcnode.core.units import format_short_duration, iso_time
 from svcnode.notify.flapping import SETTLED_AFTER_S
 from svcnode.notify.model import MAX_LISTED_SERVICES, ChangeType
@@ -56,7 +55,7 @@ def build_message(
     notification: Notification, identity: Identity, message_id: str, to_wall: Callable[[float], float]
 ) -> Message:
     """`to_wall` converts a time of the node's monotonic clock to wall-clock time."""
-    name = sanitize(identity.node_name)
+    name = _shown(identity.node_name)
     is_single_service = notification.node is None and len(notification.services) == 1
     service_lines = [_service_line(change, to_wall) for change in notification.services]
     title = f"{name}: {service_lines[0]}" if is_single_service else _title(name, notification)
@@ -79,7 +78,7 @@ def build_message(
 def build_test_message(identity: Identity, message_id: str, at_s: float) -> Message:
     """The message of `svcnode notify-test`, with the same fields as a real one."""
     return Message(
-        title=f"{sanitize(identity.node_name)}: test message",
+        title=f"{_shown(identity.node_name)}: test message",
         lines=("Sent by svcnode notify-test. No status has changed.",),
         notify_type="info",
         fields={
@@ -126,7 +125,7 @@ def _title(name: str, notification: Notification) -> str:
 
 
 def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator[str]:
-    yield from (f"issue: {sanitize(issue)}" for issue in notification.issues)
+    yield from (f"issue: {_shown(issue)}" for issue in notification.issues)
     yield from service_lines
     if notification.truncated_services:
         yield f"{notification.truncated_services} more services changed"
@@ -150,7 +149,7 @@ def _all_changes(notification: Notification) -> list[AlertChange]:
 def _service_line(change: AlertChange, to_wall: Callable[[float], float]) -> str:
     assert change.service is not None, "the node is in the title"
     label, now = _service_label(change.service), _STATUS_BY_HEALTH[change.health].value
-    reason = f": {sanitize(change.reason)}" if change.reason and change.health is not Health.HEALTHY else ""
+    reason = f": {_shown(change.reason)}" if change.reason and change.health is not Health.HEALTHY else ""
     match change.change_type:
         case ChangeType.WORSE | ChangeType.BETTER:
             before = " and was never Up" if change.before is None else f", was {_STATUS_BY_HEALTH[change.before].value}"
@@ -158,7 +157,7 @@ def _service_line(change: AlertChange, to_wall: Callable[[float], float]) -> str
         case ChangeType.RECOVERED:
             return f"{label} has recovered: {now} after {_duration_text(change)}{_change_count_text(change)}"
         case ChangeType.TRANSIENT:
-            reason = f": {sanitize(change.reason)}" if change.reason else ""
+            reason = f": {_shown(change.reason)}" if change.reason else ""
             worst = _STATUS_BY_HEALTH[change.worst].value
             return f"{label} was {worst} for {format_short_duration(change.duration_s)}, now {now}{reason}"
         case ChangeType.FLAPPING:
@@ -200,12 +199,12 @@ def _change_count_text(change: AlertChange) -> str:
 
 
 def _service_label(service: Service) -> str:
-    name = f" ({sanitize(service.name)})" if service.name not in ("", service.id) else ""
-    return sanitize(service.id) + name
+    name = f" ({_shown(service.name)})" if service.name not in ("", service.id) else ""
+    return _shown(service.id) + name
 
 
 def _service_list(services: Sequence[Service]) -> str:
-    names = [sanitize(service.id) for service in services[:MAX_NAMES]]
+    names = [_shown(service.id) for service in services[:MAX_NAMES]]
     if len(services) > MAX_NAMES:
         names.append(f"{len(services) - MAX_NAMES} more")
     return ", ".join(names)
@@ -215,10 +214,9 @@ def _health_text(health: Health | None) -> str:
     return "" if health is None else f"{_HEALTH_TEXT[health]} ({health.value})"
 
 
-def sanitize(text: str) -> str:
+def _shown(text: str) -> str:
     """One line without secrets, of limited length."""
-    text = one_line(redacted(text))
-    return text if len(text) <= MAX_REASON_CHARS else f"{text[: MAX_REASON_CHARS - 1]}…"
+    return truncate(sanitize(text), MAX_REASON_CHARS)
 
 
 # ---- fields for programs
@@ -234,7 +232,7 @@ def _node_fields(notification: Notification, identity: Identity) -> dict[str, An
         "change": None if node is None else node.change_type.value,
         "duration_s": None if node is None else _duration_field(node),
         "duration_is_upper_bound": node is not None and node.duration_is_upper_bound,
-        "issues": [sanitize(issue) for issue in notification.issues],
+        "issues": [_shown(issue) for issue in notification.issues],
     }
 
 
@@ -242,12 +240,12 @@ def _service_fields(change: AlertChange, to_wall: Callable[[float], float]) -> d
     assert change.service is not None, "the node has its own fields"
     return {
         "id": change.service.id,
-        "name": sanitize(change.service.name),
+        "name": _shown(change.service.name),
         "impact": change.service.impact.value,
         "change": change.change_type.value,
         "status": None if change.change_type is ChangeType.REMOVED else _STATUS_BY_HEALTH[change.health].value,
         "status_before": None if change.before is None else _STATUS_BY_HEALTH[change.before].value,
-        "reason": sanitize(change.reason),
+        "reason": _shown(change.reason),
         "code": change.code,
         "since": iso_time(to_wall(change.since_s)),
         "first_failure": None if change.first_failure_at_s is None else iso_time(to_wall(change.first_failure_at_s)),

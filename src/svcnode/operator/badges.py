@@ -11,7 +11,7 @@ from unicodedata import east_asian_width
 
 from svcnode.api.spec import NOT_FOUND, SERVICE_NOT_FOUND, Response, parse_query
 from svcnode.core.model import Health, Status
-from svcnode.core.text import one_line
+from svcnode.core.text import one_line, truncate
 from svcnode.operator.responses import typed_response
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _svg_response(label: str, value: str, colour: str) -> Response:
 
 def svg(label: str, value: str, colour: str) -> str:
     full_text = escape(f"{one_line(label)}: {value}")
-    short_label = _truncate(one_line(label))
+    short_label = truncate(one_line(label), MAX_LABEL_CHARS)
     label_px, value_px = _width_px(short_label), _width_px(value)
     left_px, right_px = label_px + 12, value_px + 12
     return (
@@ -74,10 +74,6 @@ def svg(label: str, value: str, colour: str) -> str:
 def _text(text: str, x: int, width_px: int) -> str:
     """Stretched to its estimated width: the fonts of the reader are not known here."""
     return f'<text x="{x}" y="14" textLength="{width_px}" lengthAdjust="spacingAndGlyphs">{escape(text)}</text>'
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= MAX_LABEL_CHARS else f"{text[: MAX_LABEL_CHARS - 1]}…"
 
 
 def _width_px(text: str) -> int:

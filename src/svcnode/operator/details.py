@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
 from svcnode.core import state_machine
 from svcnode.core.model import Outcome
-from svcnode.core.redaction import redacted
 from svcnode.core.strict_json import compact_json
+from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
 from svcnode.operator.responses import json_response
 from svcnode.probes.options import public_options
@@ -147,16 +147,16 @@ def node_details(context: OperatorContext) -> Json:
         "spec_version": identity.spec_version,
         "svcnode": __version__,
         "health": int(health),
-        "health_reason": _redact_text(reason),
+        "health_reason": encodable(reason),
         "starting": condition.starting,
         "draining": condition.draining,
-        "issues": [_redact_text(issue) for issue in condition.issues],
+        "issues": [encodable(issue) for issue in condition.issues],
         "started": iso_time(process.started_at_s),
         "uptime_s": now.ago_s(process.started_monotonic_s),
         "last_event_id": last_event_id,
-        "history_problem": _redact_text(context.history.problem) if context.history.problem else None,
+        "history_problem": encodable(context.history.problem) if context.history.problem else None,
         "history_problem_code": context.history.problem_code,
-        "reload_problem": _redact_text(process.reload_problem) if process.reload_problem else None,
+        "reload_problem": encodable(process.reload_problem) if process.reload_problem else None,
     }
 
 
@@ -256,7 +256,7 @@ class _RedactionCache(dict[str, str]):
     """Redaction is slow, and the texts of one response repeat."""
 
     def __missing__(self, text: str) -> str:
-        result = self[text] = _redact_text(text)
+        result = self[text] = encodable(text)
         return result
 
 
@@ -293,11 +293,6 @@ def _schedule(probe_config: ProbeConfig | None) -> Json | None:
         "transition_interval_s": probe_config.schedule.wait_s(is_change_pending=True),
         "max_latency_s": probe_config.max_latency_s,
     }
-
-
-def _redact_text(text: str) -> str:
-    """Without secrets and without lone surrogates, which JSON cannot carry."""
-    return redacted(text).encode("utf-8", "replace").decode()
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -22,6 +22,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
+from svcnode.core.text import truncate
 from svcnode.net.batch import BatchCheck
 from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
 from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
@@ -184,7 +185,7 @@ class HttpProbe(HttpClientProbe):
     def _shown(self, url: Url) -> str:
         """The URL that was asked last. A server chooses the URL of a redirect, at any length."""
         text = str(url)
-        return text if url is self.url or len(text) <= _MAX_SHOWN_CHARS else f"{redacted(text)[:_MAX_SHOWN_CHARS]}…"
+        return text if url is self.url else truncate(text, _MAX_SHOWN_CHARS)
 
     def _redirect_hint(self, response: HttpResponse, url: Url) -> str:
         """The new location without user, password and query, which may contain secrets of the server."""
@@ -196,7 +197,9 @@ class HttpProbe(HttpClientProbe):
             new = _redirect_url(url, location)
         except CodedOSError:
             return f", redirect to an invalid URL{limit}"
-        return f", redirect to {redacted(f'{new.scheme}://{new.host_port}{new.path}')[:_MAX_SHOWN_CHARS]}{limit}"
+        return (
+            f", redirect to {truncate(redacted(f'{new.scheme}://{new.host_port}{new.path}'), _MAX_SHOWN_CHARS)}{limit}"
+        )
 
     async def _find_problem(self, response: HttpResponse, document: object) -> str | None:
         text = response.body.decode("utf-8", "replace")

@@ -6,8 +6,7 @@ import json
 from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.redaction import redacted
-from svcnode.core.text import type_name
+from svcnode.core.text import sanitize, truncate, type_name
 
 _MISSING = object()
 _MAX_SHOWN_CHARS = 80
@@ -80,9 +79,6 @@ def _is_equal(left: object, right: object) -> bool:
 
 def json_excerpt(value: object) -> str:
     try:
-        text = redacted(
-            json.dumps(value, ensure_ascii=False, default=str)
-        )  # before it is cut: half a secret would not be recognised
+        return truncate(sanitize(json.dumps(value, ensure_ascii=False, default=str)), _MAX_SHOWN_CHARS)
     except RecursionError:
         return "(nested too deeply)"
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
-from svcnode.core.redaction import redacted
+from svcnode.core.text import excerpt
 from svcnode.net.http_response import InvalidJson
 from svcnode.probes.base import CheckError
 from svcnode.probes.json_pointer import json_excerpt
@@ -38,7 +38,7 @@ def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
 def decode_result(response: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
     match response.document():
         case {"error": {"code": code, "message": message}}:
-            text = redacted(f"error {_message_text(code)}: {_message_text(message)}")[:_MAX_SHOWN_CHARS]
+            text = excerpt(f"error {_message_text(code)}: {_message_text(message)}", _MAX_SHOWN_CHARS)
             number = code if isinstance(code, int) else 0
             raise RpcError(text, _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR))
         case {"result": result, "id": id_} if type(id_) is int and id_ == _ID and 200 <= response.status < 300:

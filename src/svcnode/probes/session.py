@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.core.redaction import redacted, register_secret
-from svcnode.core.text import one_line
+from svcnode.core.redaction import register_secret
+from svcnode.core.text import excerpt, one_line, truncate
 from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache
 from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.tls import TlsOptions, sent_certificates
@@ -70,7 +70,7 @@ def _subject_text(certificate: dict[str, Any]) -> str:
     """The common name, or the last part of the subject, in quotes."""
     parts = {name: text for part in certificate.get("subject", ()) for name, text in part}
     text = parts.get("commonName") or next(reversed(parts.values()), "")
-    return f' "{one_line(text)[:_MAX_NAME_CHARS]}"' if text else ""
+    return f' "{truncate(one_line(text), _MAX_NAME_CHARS)}"' if text else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -238,6 +238,4 @@ def resolve_credentials(url: Url, username: str, password: str) -> tuple[str, st
 
 def driver_error_text(exc: Exception) -> str:
     """The message of a driver on one line, without secrets and control characters: it may quote the server."""
-    printable = "".join(char if char.isprintable() else " " for char in redacted(str(exc)))
-    text = " ".join(printable.split()) or type(exc).__name__
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"
+    return excerpt(str(exc), _MAX_SHOWN_CHARS) or type(exc).__name__

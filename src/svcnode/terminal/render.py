@@ -17,8 +17,7 @@ from svcnode.core.errors import (
     VersionNotFoundError,
 )
 from svcnode.core.model import Health, Status
-from svcnode.core.redaction import redacted
-from svcnode.core.text import one_line
+from svcnode.core.text import sanitize
 from svcnode.terminal.snapshot import OverallHealth
 
 if TYPE_CHECKING:
@@ -117,11 +116,6 @@ def status_text(status: Enum | None) -> str:
 
 def status_cell(status: Status | None, symbols: Symbols) -> Text:
     return symbols.with_symbol(_STATUS_MARKS[status], status_text(status))
-
-
-def sanitize(text: str) -> str:
-    """A text from outside, as one line without our secrets and without control characters."""
-    return one_line(redacted(text))
 
 
 def sanitized_text(text: str, style: str = "") -> Text:

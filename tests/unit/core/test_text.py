@@ -11,12 +11,16 @@ from svcnode.core.text import (
     MAX_REASON_CHARS,
     bounded_reason,
     closest_match,
+    encodable,
     error_text,
     excerpt,
+    has_control_chars,
     join_first,
     one_line,
     os_error_text,
+    sanitize,
     suggestion,
+    truncate,
     type_name,
 )
 
@@ -82,6 +86,29 @@ def test_control_characters_are_escaped() -> None:
     assert one_line("a\nb\x1b[31m ü\u202e") == "a\\nb\\x1b[31m ü\\u202e"
 
 
+def test_secrets_are_hidden_and_control_characters_escaped_in_a_text_from_outside() -> None:
+    register_secret("hunter2")
+    assert sanitize("hunter2\r\n") == r"***\r\n"
+
+
+def test_a_text_that_is_too_long_ends_with_an_ellipsis() -> None:
+    assert truncate("x" * 10, 10) == "x" * 10
+    assert truncate("x" * 11, 10) == "x" * 9 + "…"
+
+
+def test_a_text_can_be_encoded_after_its_lone_surrogates_are_replaced() -> None:
+    register_secret("hunter2")
+    assert encodable("hunter2 ü\udcff") == "*** ü?"
+
+
+@pytest.mark.parametrize(
+    ("text", "has_any"),
+    [("Größe ☃\xa0", False), ("a\nb", True), ("\x00", True), ("\x7f", True), ("\x9b", True), ("\udcff", True)],
+)
+def test_control_characters_and_lone_surrogates_are_found(text: str, has_any: bool) -> None:
+    assert has_control_chars(text) is has_any
+
+
 def test_many_names_are_shortened_to_the_first() -> None:
     assert join_first([], 2) == ""
     assert join_first(["a", "b"], 2) == "a, b"
@@ -89,11 +116,12 @@ def test_many_names_are_shortened_to_the_first() -> None:
     assert "2" in join_first(["a", "b", "c", "d"], 2)
 
 
-def test_an_excerpt_is_one_line_of_at_most_80_characters() -> None:
+def test_an_excerpt_is_one_line_of_limited_length() -> None:
     assert excerpt("a\n  b\tc") == "a b c"
     assert excerpt(b"\x1b[2Jgone\xff") == r"\x1b[2Jgone\xff"
     assert excerpt("x" * 80) == "x" * 80
     assert excerpt("x" * 81) == "x" * 79 + "…"
+    assert excerpt("x" * 81, 100) == "x" * 81
 
 
 # ---- reasons

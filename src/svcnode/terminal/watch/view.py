@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.terminal.render import health_text, sanitize, status_text
+from svcnode.core.text import sanitize
+from svcnode.terminal.render import health_text, status_text
 from svcnode.terminal.watch.keys import Key
 
 if TYPE_CHECKING:
