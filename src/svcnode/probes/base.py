@@ -112,5 +112,11 @@ class UrlProbe(Probe):
     def display_url(self) -> str:
         return redacted(str(self.url))
 
+    def failed(self, text: str, code: ReasonCode) -> Verdict:
+        return Verdict.failed(f"{text}: {self.url}", code=code)
+
+    def not_ready(self, text: str, code: ReasonCode) -> Verdict:
+        return Verdict.not_ready(f"{text}: {self.url}", code=code)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"  # options may hold secrets

@@ -12,26 +12,23 @@ unknown    no file descriptors or ports left on this machine; the resolver or th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
-from svcnode.core.model import Verdict
 from svcnode.net.http1 import PreparedRequest
-from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.http_client import HttpClientProbe
+from svcnode.probes.base import CheckError
+from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.json_pointer import resolve_pointer
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from svcnode.core.model import Verdict
+    from svcnode.net.http1 import HttpSession
     from svcnode.net.http_response import HttpResponse
-
-READY = Verdict.ready()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class BeaconProbe(HttpClientProbe):
+class BeaconProbe(HttpSessionProbe):
     max_slot_lag: Count | None = None
     _health: PreparedRequest = field(init=False, compare=False)
     _syncing: PreparedRequest = field(init=False, compare=False)
@@ -44,33 +41,19 @@ class BeaconProbe(HttpClientProbe):
         object.__setattr__(self, "_health", health)
         object.__setattr__(self, "_syncing", syncing)
 
-    async def check(self) -> Verdict:
-        try:
-            with self.session() as session:
-                health = await session.send(self._health)
-                if (verdict := self._health_verdict(health)) is not None:
-                    return verdict
-                return self._syncing_verdict(await session.send(self._syncing)) or READY
-        except OSError as exc:
-            return verdict_for_os_error(exc, str(self.url))
-
-    def _health_verdict(self, health: HttpResponse) -> Verdict | None:
-        """None if the node is healthy."""
+    async def check_session(self, session: HttpSession) -> Verdict | None:
+        health = await session.send(self._health)
         match health.status:
             case 200:
-                return health.certificate_verdict
+                return health.certificate_verdict or self._syncing_verdict(await session.send(self._syncing))
             case 206:
-                return Verdict.not_ready(f"syncing: {self.url}", code=ReasonCode.SYNCING)
+                return self.not_ready("syncing", ReasonCode.SYNCING)
             case 503:
-                return Verdict.failed(
-                    f"the node reports that it is not initialized or has issues (HTTP status 503): {self.url}",
-                    code=ReasonCode.UNHEALTHY,
-                )
+                text = "the node reports that it is not initialized or has issues (HTTP status 503)"
+                return self.failed(text, ReasonCode.UNHEALTHY)
             case status:
-                return Verdict.failed(
-                    f"HTTP status {status} is not a health status of a beacon node: {self.url}",
-                    code=code_for_http_status(status),
-                )
+                text = f"HTTP status {status} is not a health status of a beacon node"
+                return self.failed(text, code_for_http_status(status))
 
     def _syncing_verdict(self, syncing: HttpResponse) -> Verdict | None:
         """None if the node can do its work. Older clients lack the flags; some gateways do not offer the path."""
@@ -78,33 +61,26 @@ class BeaconProbe(HttpClientProbe):
             return None
         data = resolve_pointer(syncing.document(), "/data") if syncing.status == 200 else None
         if not isinstance(data, dict):
-            return self._unusable(syncing, "is not the sync status of a beacon node")
+            raise _unusable(syncing, "is not the sync status of a beacon node")
         if data.get("el_offline") is True:
-            return Verdict.not_ready(
-                f"the execution client of the node is offline: {self.url}", code=ReasonCode.UPSTREAM_OFFLINE
-            )
+            return self.not_ready("the execution client of the node is offline", ReasonCode.UPSTREAM_OFFLINE)
         if data.get("is_optimistic") is True:
-            return Verdict.not_ready(
-                f"the execution client has not verified the head of the chain yet: {self.url}",
-                code=ReasonCode.SYNCING,
-            )
-        return None if self.max_slot_lag is None else self._lag_verdict(syncing, data, self.max_slot_lag)
-
-    def _lag_verdict(self, syncing: HttpResponse, data: Mapping[str, object], max_slot_lag: int) -> Verdict | None:
-        try:
-            lag = int(str(data.get("sync_distance")))
-        except ValueError:
-            lag = -1
-        if lag < 0:
-            return self._unusable(syncing, "has no valid sync_distance")
-        if lag > max_slot_lag:
-            return Verdict.not_ready(
-                f"{lag} slots behind; max_slot_lag is {max_slot_lag}: {self.url}", code=ReasonCode.LAGGING
-            )
+            return self.not_ready("the execution client has not verified the head of the chain yet", ReasonCode.SYNCING)
+        if self.max_slot_lag is not None and (lag := _slot_lag(syncing, data)) > self.max_slot_lag:
+            return self.not_ready(f"{lag} slots behind; max_slot_lag is {self.max_slot_lag}", ReasonCode.LAGGING)
         return None
 
-    def _unusable(self, syncing: HttpResponse, what: str) -> Verdict:
-        return Verdict.failed(
-            f"/eth/v1/node/syncing {what} (HTTP status {syncing.status}): {self.url}",
-            code=code_for_http_status(syncing.status),
-        )
+
+def _slot_lag(syncing: HttpResponse, data: dict[str, Any]) -> int:
+    try:
+        lag = int(str(data.get("sync_distance")))
+    except ValueError:
+        lag = -1
+    if lag < 0:
+        raise _unusable(syncing, "has no valid sync_distance")
+    return lag
+
+
+def _unusable(syncing: HttpResponse, what: str) -> CheckError:
+    text = f"/eth/v1/node/syncing {what} (HTTP status {syncing.status})"
+    return CheckError(text, code_for_http_status(syncing.status))

@@ -23,19 +23,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import OptionError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Outcome
 from svcnode.core.redaction import RotatingSecret
-from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.probes.base import CheckError
-from svcnode.probes.http_client import HttpClientProbe
+from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.options import WriteTarget
 from svcnode.probes.session import driver_error_text, resolve_credentials
 
 if TYPE_CHECKING:
+    from svcnode.core.model import Verdict
     from svcnode.net.http1 import HttpSession
     from svcnode.net.http_response import HttpResponse
 
-READY = Verdict.ready()
 _STATUS_PATH, _LOGIN_PATH, _TXN_PATH = "/v3/maintenance/status", "/v3/auth/authenticate", "/v3/kv/txn"
 _INVALID_ARGUMENT, _PERMISSION_DENIED, _RESOURCE_EXHAUSTED = 3, 7, 8  # gRPC statuses
 _FAILED_PRECONDITION, _DATA_LOSS, _UNAUTHENTICATED = 9, 15, 16
@@ -47,7 +46,7 @@ _ALARMS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EtcdProbe(HttpClientProbe):
+class EtcdProbe(HttpSessionProbe):
     tls: bool = False
     username: str = ""
     password: str = ""
@@ -73,25 +72,14 @@ class EtcdProbe(HttpClientProbe):
     def authorization(self) -> list[tuple[str, str]]:
         return []  # etcd expects a token, not the user name and password of the URL
 
-    async def check(self) -> Verdict:
-        try:
-            with self.session() as session:
-                return await self._check_member(session)
-        except CheckError as exc:
-            return exc.verdict(self.url)
-        except OSError as exc:
-            return verdict_for_os_error(exc, str(self.url))
-
-    async def _check_member(self, session: HttpSession) -> Verdict:
+    async def check_session(self, session: HttpSession) -> Verdict | None:
         status = await self._post(session, _STATUS_PATH, {})
         if "header" not in status:  # every status has it; JSON of another server would read as "no leader"
             raise CheckError(f"{_STATUS_PATH} did not return the status of a member", ReasonCode.UNEXPECTED_RESPONSE)
         if status.get("isLearner"):
-            return Verdict.not_ready(
-                f"the member is a learner and does not vote yet: {self.url}", code=ReasonCode.SYNCING
-            )
+            return self.not_ready("the member is a learner and does not vote yet", ReasonCode.SYNCING)
         if status.get("leader", "0") in ("0", 0):
-            return Verdict.not_ready(f"the member has no leader: {self.url}", code=ReasonCode.NO_LEADER)
+            return self.not_ready("the member has no leader", ReasonCode.NO_LEADER)
         response = await session.send(self.build_request("/health", needs="body", keep_alive=True))
         health = _document(response)
         if response.status != 200 or health.get("health") != "true":
@@ -99,7 +87,7 @@ class EtcdProbe(HttpClientProbe):
         token = await self._log_in(session)  # without a leader the login waits for one
         if self.write:
             await self._write(session, token)
-        return response.certificate_verdict or READY
+        return response.certificate_verdict
 
     async def _log_in(self, session: HttpSession) -> str:
         """The token of the session; "" without a user."""

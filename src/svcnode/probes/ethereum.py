@@ -17,23 +17,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Verdict
-from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
-from svcnode.probes.http_client import HttpClientProbe
+from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 from svcnode.probes.options import Count, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    RpcCall = Callable[..., Awaitable[Any]]
+    from svcnode.core.model import Verdict
+    from svcnode.net.http1 import HttpSession
 
-READY = Verdict.ready()
+    RpcCall = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EthereumProbe(HttpClientProbe):
+class EthereumProbe(HttpSessionProbe):
     chain_id: Count | None = None
     max_block_age: Seconds | None = None
     min_peers: Count = 0
@@ -41,7 +40,7 @@ class EthereumProbe(HttpClientProbe):
     def __post_init__(self) -> None:
         self.build_request(self.url.target)  # reject invalid options when the probe is made
 
-    async def check(self) -> Verdict:
+    async def check_session(self, session: HttpSession) -> Verdict | None:
         certificate_verdict: Verdict | None = None
 
         async def call(method: str, *params: object) -> Any:  # noqa: ANN401  any JSON value
@@ -61,44 +60,24 @@ class EthereumProbe(HttpClientProbe):
             except RpcError as exc:
                 raise CheckError(f"{method}: {exc}", exc.code) from exc
 
-        try:
-            with self.session() as session:
-                verdict = await self._check_chain(call)
-        except CheckError as exc:
-            return exc.verdict(self.url)
-        except OSError as exc:
-            return verdict_for_os_error(exc, str(self.url))
-        return verdict or certificate_verdict or READY
+        return await self._chain_verdict(call) or certificate_verdict
 
-    async def _check_chain(self, call: RpcCall) -> Verdict | None:
+    async def _chain_verdict(self, call: RpcCall) -> Verdict | None:
         """None if the client is ready."""
         if self.chain_id is not None and (found := _parse_hex(await call("eth_chainId"))) != self.chain_id:
-            return Verdict.failed(
-                f"chain {found}; chain_id is {self.chain_id}: {self.url}", code=ReasonCode.WRONG_CHAIN
-            )
+            return self.failed(f"chain {found}; chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
         if (progress := await call("eth_syncing")) is not False:
-            return Verdict.not_ready(f"syncing{_progress_text(progress)}: {self.url}", code=ReasonCode.SYNCING)
+            return self.not_ready(f"syncing{_progress_text(progress)}", ReasonCode.SYNCING)
         if self.max_block_age is not None:
             age_s = time.time() - _block_timestamp(await call("eth_getBlockByNumber", "latest", False))
-            if (verdict := self._block_age_verdict(age_s, self.max_block_age)) is not None:
-                return verdict
+            if age_s < -MAX_CLOCK_SKEW_S:
+                text = f"clock skew: the newest block is dated {-age_s:.0f} s in the future"
+                return self.not_ready(text, ReasonCode.CLOCK_SKEW)
+            if age_s > self.max_block_age:
+                text = f"the newest block is {age_s:.0f} s old; max_block_age is {self.max_block_age:g} s"
+                return self.not_ready(text, ReasonCode.LAGGING)
         if self.min_peers and (peers := _parse_hex(await call("net_peerCount"))) < self.min_peers:
-            return Verdict.not_ready(
-                f"{peers} peers; min_peers is {self.min_peers}: {self.url}", code=ReasonCode.TOO_FEW_PEERS
-            )
-        return None
-
-    def _block_age_verdict(self, age_s: float, max_age_s: float) -> Verdict | None:
-        if age_s < -MAX_CLOCK_SKEW_S:
-            return Verdict.not_ready(
-                f"clock skew: the newest block is dated {-age_s:.0f} s in the future: {self.url}",
-                code=ReasonCode.CLOCK_SKEW,
-            )
-        if age_s > max_age_s:
-            return Verdict.not_ready(
-                f"the newest block is {age_s:.0f} s old; max_block_age is {max_age_s:g} s: {self.url}",
-                code=ReasonCode.LAGGING,
-            )
+            return self.not_ready(f"{peers} peers; min_peers is {self.min_peers}", ReasonCode.TOO_FEW_PEERS)
         return None
 
 

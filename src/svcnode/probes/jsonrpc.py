@@ -10,19 +10,19 @@ unknown    no file descriptors or ports left on this machine, or the resolver or
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import Verdict
 from svcnode.core.text import type_name
 from svcnode.net.http1 import PreparedRequest
-from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.probes.http_client import HttpClientProbe
+from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.json_pointer import Expectations, find_mismatch, is_json_value
 from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
 
-READY = Verdict.ready()
+if TYPE_CHECKING:
+    from svcnode.core.model import Verdict
+    from svcnode.net.http1 import HttpSession
 
 
 def parameters(value: object) -> list[Any] | dict[str, Any]:
@@ -34,7 +34,7 @@ def parameters(value: object) -> list[Any] | dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JsonRpcProbe(HttpClientProbe):
+class JsonRpcProbe(HttpSessionProbe):
     method: str
     params: Annotated[list[Any] | dict[str, Any], parameters] = field(default_factory=list)
     result: Expectations = field(default_factory=dict)  # by JSON pointer into the result; "" is the whole result
@@ -50,15 +50,12 @@ class JsonRpcProbe(HttpClientProbe):
         )
         object.__setattr__(self, "_request", request)
 
-    async def check(self) -> Verdict:
-        try:
-            response = await self.send(self._request)
-        except OSError as exc:
-            return verdict_for_os_error(exc, str(self.url))
+    async def check_session(self, session: HttpSession) -> Verdict | None:
+        response = await session.send(self._request)
         try:
             mismatch = find_mismatch(decode_result(response), self.result)
         except RpcError as exc:
-            return Verdict.failed(f"{self.method}: {exc}: {self.url}", code=exc.code)
+            return self.failed(f"{self.method}: {exc}", exc.code)
         if mismatch:
-            return Verdict.failed(f"{self.method}: {mismatch}: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
-        return response.certificate_verdict or READY
+            return self.failed(f"{self.method}: {mismatch}", ReasonCode.UNEXPECTED_RESPONSE)
+        return response.certificate_verdict
