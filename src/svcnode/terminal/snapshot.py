@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import resource
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -20,6 +19,7 @@ from svcnode.core.errors import (
     VersionNotFoundError,
 )
 from svcnode.core.model import Health, Status
+from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.terminal.loop_lag import LoopLagMonitor
 
 if TYPE_CHECKING:
@@ -295,11 +295,5 @@ async def take_snapshots(
 
 def max_concurrent_nodes() -> int:
     """Raises the soft limit of open files as far as needed and allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MAX_CONCURRENT_NODES * len(_PATHS) + _RESERVED_FDS  # a node that hangs uses one connection per request
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY:
-        return MAX_CONCURRENT_NODES
-    return max(1, min(MAX_CONCURRENT_NODES, (soft - _RESERVED_FDS) // len(_PATHS)))
+    return max(1, (raise_fd_limit(needed) - _RESERVED_FDS) // len(_PATHS))

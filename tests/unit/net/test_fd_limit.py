@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from svcnode.net.fd_limit import raise_fd_limit
+
+UNLIMITED = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "allowed", "raised_to"),
+    [
+        (1024, 20_000, 5000, 5000),
+        (1024, UNLIMITED, 5000, 5000),
+        (1024, 2048, 2048, 2048),
+        (1024, 1024, 1024, None),
+        (20_000, 20_000, 5000, None),
+        (UNLIMITED, UNLIMITED, 5000, None),
+    ],
+)
+def test_the_soft_limit_is_raised_as_far_as_needed_and_allowed(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, allowed: int, raised_to: int | None
+) -> None:
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    assert raise_fd_limit(5000) == allowed
+    assert raised == ([] if raised_to is None else [(raised_to, hard)])
