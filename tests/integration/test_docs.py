@@ -9,17 +9,19 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from svcnode.cli import COMMANDS, build_parser, load_command
+from svcnode.cli import build_parser, load_command
 from svcnode.cli._args import CommandParser
 from svcnode.config.schema import FileTable, ServiceTable
 from svcnode.discovery.catalog import CATALOG
 from svcnode.probes import KINDS
+from svcnode.version import __version__
 from tests.support.certificates import make_certificate
 from tests.support.processes import DEADLINE_S
 from tests.truth import timing
@@ -34,6 +36,11 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 OVERVIEW = ROOT / "docs" / "probes" / "README.md"
 PROBES = "\n".join(page.read_text() for page in sorted(OVERVIEW.parent.glob("*.md")))
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+ALL_PAGES = (
+    *PAGES,
+    *(ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
+)
+MAX_USER_DOCS = 140_000  # bytes in docs/ without docs/internals/
 # The shortest valid URL of kinds without a host.
 URLS = {
     "disk": "disk:/var/lib",
@@ -167,11 +174,31 @@ def test_every_configuration_in_the_docs_is_valid(config: str, config_folder: Pa
 # ---- probes
 
 
-def test_the_table_of_kinds_has_every_scheme() -> None:
+def kinds_table() -> Iterator[tuple[str, str, str]]:
+    """Scheme, driver and shared options in the table of kinds."""
     table = re.search(r"^\| scheme \|.*?\n.*?\n(.*?)\n\n", PROBES, re.DOTALL | re.MULTILINE)
     assert table
-    schemes = [scheme for row in table[1].splitlines() for scheme in re.findall(r"`([^`]+)`", row.split("|")[1])]
-    assert sorted(schemes) == sorted(KINDS)
+    for row in table[1].splitlines():
+        schemes, _, _, driver, shared = (cell.strip() for cell in row.strip("|").split("|"))
+        yield from ((scheme, driver.strip("`"), shared) for scheme in re.findall(r"`([^`]+)`", schemes))
+
+
+def test_the_table_of_kinds_has_every_scheme_with_its_driver() -> None:
+    drivers = {scheme: "".join(re.findall(r"\[(.*)\]", target)) for scheme, target in KINDS.items()}
+    assert {scheme: driver for scheme, driver, _ in kinds_table()} == drivers
+
+
+def test_the_table_of_kinds_has_the_shared_options() -> None:
+    words = {"login": "username", "HTTP": "headers", "reuse": "reuse"}
+    for scheme, _, shared in kinds_table():
+        assert shared == ", ".join(word for word, option in words.items() if option in options_of(scheme)), scheme
+
+
+def test_the_overview_names_every_kind_with_tls() -> None:
+    (paragraph,) = re.findall(r"^`tls`, .*?(?=^\n)", OVERVIEW.read_text(), re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"`([a-z+]+)`", paragraph.partition("They have")[0]))
+    not_https = {scheme for scheme in KINDS if uses_tls(scheme) and not scheme.endswith("https")}
+    assert named == {*not_https, "https", "sslmode"} - {"postgres", "postgresql"}
 
 
 @pytest.mark.parametrize("scheme", list(KINDS))
@@ -228,53 +255,6 @@ def test_an_option_that_a_kind_does_not_accept_is_refused(
     assert f"`{option}`" in next(section(title) for title in sections_for(scheme))
 
 
-def test_the_table_of_drivers_has_every_extra() -> None:
-    table = re.search(r"^\| kinds \| install \|.*?\n\n", PROBES, re.DOTALL | re.MULTILINE)
-    assert table
-    rows = re.findall(r'^\| (`.*`) \| `pip install "svcnode\[(\w+)\]"` \|$', table[0], re.MULTILINE)
-    extras = {scheme: re.findall(r"\[(.*)\]", target) for scheme, target in KINDS.items()}
-    assert {scheme: [extra] for schemes, extra in rows for scheme in re.findall("`(.*?)`", schemes)} == {
-        scheme: extra for scheme, extra in extras.items() if extra
-    }
-
-
-def test_the_login_options_name_every_kind_with_a_login() -> None:
-    first_sentence, *_ = re.split(r"\.\s", section("Options of logging in"))
-    assert sorted(re.findall("`(.*?)`", first_sentence)) == [
-        scheme for scheme in sorted(KINDS) if "username" in options_of(scheme)
-    ]
-
-
-def test_the_example_of_a_third_party_kind_works(tmp_path: Path) -> None:
-    (block,) = blocks(OVERVIEW, "python")
-    (entry_point,) = re.findall(r'^load = "my_package\.load:(\w+)"$', PROBES, re.MULTILINE)
-    (example,) = re.findall(r"`probe = (\{ url = \"load:\", .*? \})`", prose(OVERVIEW), re.DOTALL)
-    package = tmp_path / "my_package"
-    package.mkdir()
-    (package / "load.py").write_text(block)
-    metadata = tmp_path / "my_package-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[svcnode.probes]\nload = my_package.load:{entry_point}\n")
-    (tmp_path / "svcnode.toml").write_text(f'[[services]]\nid = "host"\nprobe = {example}\n')
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "svcnode", *arguments],
-            cwd=tmp_path,
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-
-    ended = run("check-config")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert run("probe", "load:", "-o", "limit=1e9").returncode == 0
-    assert run("probe", "load:", "-o", "limit=0.0").returncode == 1
-
-
 # ---- the command line
 
 
@@ -288,12 +268,19 @@ def options_of_command(command: str) -> set[str]:
     return {name for action in command_parser(command)._actions for name in action.option_strings}
 
 
+def command_lines(page: Path) -> Iterator[str]:
+    """The commands in code blocks. In a block with prompts, the other lines are output."""
+    for block in (*blocks(page, "console"), *blocks(page, "sh")):
+        prompted = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+        yield from prompted or [line for line in block.splitlines() if line]
+
+
 def whole_commands() -> Iterator[Any]:
-    """The commands in code blocks."""
+    """The svcnode commands in code blocks, also after variables or with a path."""
     for page in PAGES:
-        for block in (*blocks(page, "console"), *blocks(page, "sh")):
-            for line in re.findall(r"^(?:\$ )?svcnode (.*)$", block, re.MULTILINE):
-                yield pytest.param(shlex.split(line, comments=True), id=f"{page.name}: {line}")
+        for line in command_lines(page):
+            if match := re.match(r"(?:[A-Z_]+=\S+ )*(?:\S+/)?svcnode (.*)", line):
+                yield pytest.param(shlex.split(match[1], comments=True), id=f"{page.name}: {match[1]}")
 
 
 def mentioned_commands() -> Iterator[Any]:
@@ -317,11 +304,42 @@ def test_every_command_in_the_text_has_known_options(command_line: list[str]) ->
     assert {argument for argument in rest if argument.startswith("-")} <= options_of_command(command)
 
 
-@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
-def test_the_reference_has_every_option_of_every_command(command: str) -> None:
-    table = re.search(rf"^\| `svcnode {command}.*?\n\n", REFERENCE, re.DOTALL | re.MULTILINE)
-    assert table
-    assert set(re.findall(r"`(-[\w-]+)", table[0])) == options_of_command(command) - {"-h", "--help"}
+# Commands of other programs, which the tests do not run.
+OTHER_PROGRAMS = {"curl", "echo", "export", "git", "jq", "nats", "pip", "promtool", "python3", "rm", "ssh"}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_every_other_command_is_known(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in command_lines(page):
+        program, *arguments = shlex.split(re.sub(r"^([A-Z_]+=\S+ )+", "", line), comments=True)
+        match program.rpartition("/")[2]:
+            case "svcnode":
+                pass  # see above
+            case "make":
+                assert set(arguments) <= set(targets), line
+            case "python":
+                assert arguments[0] == "-m", line
+                assert find_spec(arguments[1]), line
+            case name:
+                assert name in OTHER_PROGRAMS, line
+    for target in re.findall(r"`make ([a-z-]+)`", prose(page)):
+        assert target in targets, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_variable_is_one_of_the_configuration(page: Path) -> None:
+    keys = {row.replace(".", " ") for row in re.findall(r"^\| `\[([a-z.]+\] [a-z_]+)` \|", REFERENCE, re.MULTILINE)}
+    variables = {f"SVCNODE_{re.sub(r'[^a-z]+', '_', key).upper()}" for key in keys}
+    variables |= {f"SVCNODE_DEFAULTS_{key.upper()}" for key in get_type_hints(get_type_hints(FileTable)["defaults"])}
+    named = set(re.findall(r"\b(SVCNODE_[A-Z_]+[A-Z])\b", page.read_text()))
+    assert named <= variables | {"SVCNODE_CONFIG"}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_every_block_of_python_compiles(page: Path) -> None:
+    for block in blocks(page, "python"):
+        compile(block, page.name, "exec")
 
 
 # ---- the reference of the configuration
@@ -350,7 +368,7 @@ def test_the_reference_has_every_key_of_the_file() -> None:
 
 
 def test_the_page_about_the_truth_campaign_has_its_bounds_and_faults() -> None:
-    page = (ROOT / "docs" / "truth.md").read_text()
+    page = (ROOT / "docs" / "internals" / "truth.md").read_text()
     listed = re.findall(r"^\| .* \| (\d+) \| .* \| (\d+\.\d\d) s \|$", page, re.MULTILINE)
     refused, hung, not_ready, ready = timing.REFUSED_S, timing.HUNG_S, timing.NOT_READY_S, timing.READY_S
     checks = (timing.FALL, timing.FALL, 1, timing.RISE, 2 * timing.MAX_FAILURES + 2, timing.MAX_FAILURES + 1, 1)
@@ -361,21 +379,72 @@ def test_the_page_about_the_truth_campaign_has_its_bounds_and_faults() -> None:
     assert [row.split(" | ")[0].removeprefix("| ") for row in table[1].splitlines()] == list(FAULT_NAMES)
 
 
-# ---- links
+# ---- configure.md and install.md
+
+
+def test_the_example_of_a_configuration_error_is_the_printed_one(config_folder: Path, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "configure.md"
+    (config,) = blocks(page, "toml")
+    (error,) = re.findall(r"^svcnode: .*$", page.read_text(), re.MULTILINE)
+    ended = check(config.replace('"critical"', '"critcal"'), config_folder, tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.replace(f"{tmp_path}/", "") == f"{error}\n"
+
+
+def test_the_wheel_in_the_docs_has_the_current_version() -> None:
+    assert re.findall(r"svcnode-([\d.]+)-py3", (ROOT / "docs" / "install.md").read_text()) == [__version__]
+
+
+# ---- links and sizes
 
 
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    of_headings = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return of_headings | set(re.findall(r'<a id="(.*?)">', page.read_text()))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_every_link_has_a_target(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", prose(page)):
         file, _, anchor = target.partition("#")
         linked = page.parent / file if file else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(
+        r"`((?:docs|tests|src|examples|deploy|benchmarks|scripts|requirements)/[\w./-]*)[`:]", page.read_text()
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_page_that_the_code_names_exists() -> None:
+    for folder in ("src", "tests", "benchmarks", "examples", "deploy"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.suffix in {".py", ".yml", ".toml", ".txt"}:
+                for path in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(errors="ignore")):
+                    assert (ROOT / path).exists(), f"{file}: {path}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, pending = set(), [ROOT / "README.md"]
+    while pending:
+        page = pending.pop()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose(page))
+        pending += [(page.parent / link).resolve() for link in links]
+    assert set(ALL_PAGES) - reached == {ROOT / "CHANGELOG.md"}
+
+
+def test_the_pages_for_users_stay_short() -> None:
+    internals = ROOT / "docs" / "internals"
+    sizes = {page: page.stat().st_size for page in (ROOT / "docs").rglob("*.md") if internals not in page.parents}
+    assert sum(sizes.values()) <= MAX_USER_DOCS, sizes
 
 
 def test_every_promise_of_the_security_page_names_tests_that_exist() -> None:
