@@ -7,7 +7,15 @@ import pytest
 from svcnode.client import BackingService, Health, Identity, Status
 from svcnode.core.errors import NodeFailedError, UnreachableError
 from svcnode.terminal.snapshot import NodeSnapshot
-from svcnode.terminal.watch.model import HISTORY_CELLS, Severity, Timeline, UnknownStatus, WatchedNode, WatchModel
+from svcnode.terminal.watch.model import (
+    HISTORY_CELLS,
+    Severity,
+    Timeline,
+    UnknownStatus,
+    WatchedNode,
+    WatchModel,
+    is_recently_changed,
+)
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
 OK, WARNING, CRITICAL, ERROR, NO_DATA = (
@@ -39,7 +47,7 @@ def unreachable(reason: str = "why") -> NodeSnapshot:
 def node(*watched: tuple[float, NodeSnapshot]) -> WatchedNode:
     model = WatchModel(["http://a"], 2.0)
     for at_s, snapshot_ in watched:
-        model.update(0, snapshot_, at_s)
+        model.nodes[0].update(snapshot_, at_s)
     return model.nodes[0]
 
 
@@ -105,8 +113,8 @@ def test_the_first_snapshot_is_not_a_change() -> None:
     watched = node((3, snapshot(Health.PARTIAL, *services(db=Status.DOWN))))
     assert watched.tracker is not None
     assert watched.changed_s is None
-    assert not watched.tracker.is_recently_changed(3)
-    assert not watched.services[0].tracker.is_recently_changed(3)
+    assert not is_recently_changed(watched.tracker.changed_s, 3)
+    assert not is_recently_changed(watched.services[0].tracker.changed_s, 3)
     assert watched.tracker.age_s(10) == 7
 
 
@@ -118,8 +126,8 @@ def test_a_change_is_recent_for_some_seconds_and_resets_the_age() -> None:
     for tracker in (watched.tracker, watched.services[0].tracker):
         assert tracker is not None
         assert tracker.changed_s == 60
-        assert tracker.is_recently_changed(65)
-        assert not tracker.is_recently_changed(66)
+        assert is_recently_changed(tracker.changed_s, 65)
+        assert not is_recently_changed(tracker.changed_s, 66)
         assert tracker.age_s(75) == 15
     assert watched.services_changed_s == 60
 
@@ -194,9 +202,9 @@ def test_another_type_of_error_is_a_change_and_another_text_is_not() -> None:
 
 def test_a_request_that_failed_fills_the_time_it_took() -> None:
     model = WatchModel(["http://a"], 2.0)
-    model.update(0, snapshot(Health.HEALTHY, *services(db=Status.UP)), 5)
-    model.mark_requested(0, 11)
-    model.update(0, unreachable(), 31)
+    model.nodes[0].update(snapshot(Health.HEALTHY, *services(db=Status.UP)), 5)
+    model.nodes[0].requested_s = 11
+    model.nodes[0].update(unreachable(), 31)
     watched = model.nodes[0]
     assert watched.tracker is not None
     for tracker in (watched.tracker, watched.services[0].tracker):
@@ -205,8 +213,8 @@ def test_a_request_that_failed_fills_the_time_it_took() -> None:
 
 def test_a_late_response_does_not_fill_the_time_before() -> None:
     model = WatchModel(["http://a"], 2.0)
-    model.mark_requested(0, 1)
-    model.update(0, snapshot(), 25)
+    model.nodes[0].requested_s = 1
+    model.nodes[0].update(snapshot(), 25)
     tracker = model.nodes[0].tracker
     assert tracker is not None
     assert tracker.timeline.last(3, 25) == [NO_DATA, NO_DATA, OK]
@@ -217,7 +225,7 @@ def test_a_request_that_is_pending_for_too_long_has_an_age(
     interval_s: float, at_s: float, waited_s: float | None
 ) -> None:
     model = WatchModel(["http://a"], interval_s)
-    model.mark_requested(0, 10)
+    model.nodes[0].requested_s = 10
     assert model.nodes[0].waiting_s(at_s, model.wait_notice_s) == waited_s
-    model.update(0, snapshot(), at_s)
+    model.nodes[0].update(snapshot(), at_s)
     assert model.nodes[0].waiting_s(at_s + 100, model.wait_notice_s) is None

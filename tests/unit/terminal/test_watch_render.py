@@ -44,7 +44,7 @@ class RenderHarness:
         self.now_s = 0.0
         for number, one in enumerate(snapshots):
             if not isinstance(one, str):
-                self.model.update(number, one, 0.0)
+                self.model.nodes[number].update(one, 0.0)
 
     def at(self, now_s: float) -> RenderHarness:
         self.now_s = now_s
@@ -77,9 +77,9 @@ def four_nodes() -> RenderHarness:
         "http://10.0.0.4:8420",
     )
     changed = node("validator-2", Health.PARTIAL, service("db", UP, "Ledger database"), service("indexer", DOWN))
-    screen.model.update(1, changed, 62.0)
-    screen.model.update(0, node("validator-1", Health.HEALTHY, service("db", UP), service("cache", UP)), 63.0)
-    screen.model.mark_requested(3, 60.0)
+    screen.model.nodes[1].update(changed, 62.0)
+    screen.model.nodes[0].update(node("validator-1", Health.HEALTHY, service("db", UP), service("cache", UP)), 63.0)
+    screen.model.nodes[3].requested_s = 60.0
     return screen.at(64)
 
 
@@ -206,7 +206,7 @@ def test_markup_in_responses_is_shown_as_text() -> None:
 def test_a_recent_change_is_marked_and_highlighted_with_its_age() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP))).at(1)
     assert screen.lines()[2].startswith("  ● healthy ")
-    screen.model.update(0, node("a", Health.UNHEALTHY, service("db", DOWN)), 10)
+    screen.model.nodes[0].update(node("a", Health.UNHEALTHY, service("db", DOWN)), 10)
     node_line, service_line = screen.at(10.4).lines()[2:4]
     assert node_line.startswith(" *✖ unhealthy ")
     assert service_line.startswith(" *  ✖ Down ")
@@ -221,14 +221,14 @@ def test_a_recent_change_is_marked_and_highlighted_with_its_age() -> None:
 
 def test_a_collapsed_node_shows_that_a_service_changed() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP)), node("b"))
-    screen.model.update(0, node("a", Health.HEALTHY, service("db", DOWN)), 10)
+    screen.model.nodes[0].update(node("a", Health.HEALTHY, service("db", DOWN)), 10)
     assert screen.at(11).lines()[2].startswith(" *● healthy ")
     assert [text for text, style in screen.styles(2) if style == "reverse"] == ["0/1"]
 
 
 def test_another_version_is_highlighted() -> None:
     screen = RenderHarness(node("a"), node("b"))
-    screen.model.update(0, node("a", version="v2"), 10)
+    screen.model.nodes[0].update(node("a", version="v2"), 10)
     assert screen.at(11).lines()[2].startswith(" *● healthy ")
     assert ("v2", "reverse") in screen.styles(2)
 
@@ -236,8 +236,8 @@ def test_another_version_is_highlighted() -> None:
 def test_every_severity_has_its_own_bar() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP)))
     for at_s, status in ((10, INITIALIZING), (20, DOWN), (30, None)):
-        screen.model.update(0, node("a", Health.PARTIAL, service("db", status)), at_s)
-    screen.model.update(0, unreachable("http://a:1"), 40)
+        screen.model.nodes[0].update(node("a", Health.PARTIAL, service("db", status)), at_s)
+    screen.model.nodes[0].update(unreachable("http://a:1"), 40)
     assert screen.at(41).lines()[4].endswith("▇▄▁?!")
     screen.symbols = Symbols(are_ascii=True)
     assert screen.lines()[4].endswith("#=_?!")
@@ -248,7 +248,7 @@ def test_every_severity_has_its_own_bar() -> None:
 
 def test_services_of_an_unreachable_node_are_unknown() -> None:
     screen = RenderHarness(node("a", Health.HEALTHY, service("db", UP)))
-    screen.model.update(0, unreachable("http://a:1"), 10)
+    screen.model.nodes[0].update(unreachable("http://a:1"), 10)
     assert [line[:60].rstrip() for line in screen.at(12).lines()[2:5]] == [
         " *! unreachable    a                  refused",
         "    refused: http://a:1",
@@ -266,7 +266,7 @@ def test_an_error_does_not_repeat_the_url_of_the_node() -> None:
 
 def test_a_pending_request_shows_its_age_before_the_timeout() -> None:
     screen = RenderHarness(node("a"), node("b"))
-    screen.model.mark_requested(0, 10)
+    screen.model.nodes[0].requested_s = 10
     assert " v1.4.2 " in screen.at(11.9).lines()[2]
     assert " waiting for 5s " in screen.at(15).lines()[2]
 

@@ -41,7 +41,7 @@ class ViewHarness:
         self.height = height
         self.now_s = 0.0
         for number, snapshot in enumerate(snapshots):
-            self.model.update(number, snapshot, 0.0)
+            self.model.nodes[number].update(snapshot, 0.0)
         self.view.page(WIDTH, height)
 
     @property
@@ -58,7 +58,7 @@ class ViewHarness:
 
     def update(self, number: int, snapshot: NodeSnapshot) -> None:
         self.now_s += 10
-        self.model.update(number, snapshot, self.now_s)
+        self.model.nodes[number].update(snapshot, self.now_s)
 
     def press(self, *keys: Key | str) -> list[str]:
         for key in keys:
@@ -175,7 +175,7 @@ def test_services_follow_the_same_order() -> None:
 
 def test_a_node_without_a_snapshot_is_last_by_health_and_sorted_by_its_address() -> None:
     model = WatchModel(["http://b:1", "http://a:1"], 2.0)
-    model.update(0, node("b"), 0.0)
+    model.nodes[0].update(node("b"), 0.0)
     view = WatchView(model)
     view.press("s", WIDTH)
     assert [row.node.url for row in view.page(WIDTH, 9).rows] == ["http://b:1", "http://a:1"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from svcnode.core.errors import InvalidValueError
 from svcnode.terminal.loop_lag import LoopLagMonitor
 from svcnode.terminal.snapshot import max_concurrent_nodes, take_snapshot
-from svcnode.terminal.watch.keys import Key, KeyReader
+from svcnode.terminal.watch.keys import KeyReader
 from svcnode.terminal.watch.model import WatchModel
 from svcnode.terminal.watch.render import FIXED_LINES, render_page
 from svcnode.terminal.watch.view import WatchView
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from svcnode.terminal.snapshot import NodeSnapshot, NodeSource
+    from svcnode.terminal.watch.keys import Key
+    from svcnode.terminal.watch.model import WatchedNode
     from svcnode.terminal.watch.screen import Screen
 
 MAX_POLLS_PER_S = 100.0  # a poll takes a few milliseconds; more of them would delay the reaction to keys
 MAX_INITIAL_POLLS_PER_S = 250.0  # about as fast as possible; all at once, polls with a short timeout would time out
-MIN_REDRAW_S = 0.25  # after a snapshot; after a key the screen is redrawn at once
-MAX_REDRAW_S = 1.0  # the ages on the screen are in seconds
+REDRAW_S = 0.25  # after a key the screen is redrawn at once
 ESCAPE_DELAY_S = 0.05  # the rest of an escape sequence arrives sooner
 
 
@@ -40,40 +41,32 @@ def effective_interval_s(interval_s: float, node_count: int) -> float:
 class Poller:
     """Polls all nodes one after another at first, then each at its own time within the interval."""
 
-    def __init__(
-        self,
-        model: WatchModel,
-        take_snapshot: Callable[[int], Awaitable[NodeSnapshot]],
-        on_snapshot: Callable[[], object],
-    ) -> None:
+    def __init__(self, model: WatchModel, take_snapshot: Callable[[int], Awaitable[NodeSnapshot]]) -> None:
         self._model = model
         self._take_snapshot = take_snapshot
-        self._on_snapshot = on_snapshot
         self._resumed_s = -math.inf
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number in range(len(self._model.nodes)):
-                group.create_task(self._poll(number))
+            for node in self._model.nodes:
+                group.create_task(self._poll(node))
 
     def mark_resumed(self) -> None:
         """The process was suspended: discard the polls that started before that, since they may have timed out."""
         self._resumed_s = asyncio.get_running_loop().time()
 
-    async def _poll(self, number: int) -> None:
+    async def _poll(self, node: WatchedNode) -> None:
         clock = asyncio.get_running_loop().time
         interval_s = self._model.interval_s
-        due_s = clock() + interval_s * number / len(self._model.nodes)
-        await asyncio.sleep(number / MAX_INITIAL_POLLS_PER_S)
+        due_s = clock() + interval_s * node.number / len(self._model.nodes)
+        await asyncio.sleep(node.number / MAX_INITIAL_POLLS_PER_S)
         while True:
-            started_s = clock()
-            self._model.mark_requested(number, started_s)
-            snapshot = await self._take_snapshot(number)
+            started_s = node.requested_s = clock()
+            snapshot = await self._take_snapshot(node.number)
             if started_s < self._resumed_s:
                 continue
-            self._model.update(number, snapshot, clock())
-            self._on_snapshot()
+            node.update(snapshot, clock())
             due_s += interval_s * max(1, math.ceil((clock() - due_s) / interval_s))
             await asyncio.sleep(due_s - clock())
 
@@ -91,10 +84,8 @@ class WatchApp:
         self._model = WatchModel(urls, effective_interval_s(interval_s, len(sources)))
         self._view = WatchView(self._model)
         self._keys = KeyReader()
-        self._poller = Poller(self._model, self._take_snapshot, self._mark_changed)
-        self._input = bytearray()
-        self._is_resized = False
-        self._has_changes = False
+        self._poller = Poller(self._model, self._take_snapshot)
+        self._input = b""
 
     async def run(self) -> int:
         """Returns the exit code."""
@@ -134,7 +125,7 @@ class WatchApp:
             self._exit_code.set_result(code)
 
     def _resize(self) -> None:
-        self._is_resized = True
+        self._screen.invalidate()
         self._wake.set()
 
     def _suspend(self) -> None:
@@ -145,7 +136,7 @@ class WatchApp:
         self._loop.add_signal_handler(signal.SIGTSTP, self._suspend)
         self._screen.enter()
         self._poller.mark_resumed()
-        self._resize()
+        self._wake.set()
 
     def _read_keys(self) -> None:
         try:
@@ -157,9 +148,6 @@ class WatchApp:
             self._loop.remove_reader(self._screen.keys_fd)
         self._input += data
         self._wake.set()
-
-    def _mark_changed(self) -> None:
-        self._has_changes = True
 
     async def _take_snapshot(self, number: int) -> NodeSnapshot:
         return await take_snapshot(self._sources[number], self._timeout_s, self._lag_monitor)
@@ -173,38 +161,23 @@ class WatchApp:
             except OSError:  # the terminal is closed
                 self._exit(128 + signal.SIGHUP)
                 return
-            drawn_s = self._loop.time()
-            while not await self._wait_for_input() and not self._is_redraw_due(drawn_s):
-                pass
+            for key in await self._wait_for_keys():
+                self._view.press(key, self._screen.size[0])
+            if self._view.is_quit:
+                self._exit(0)
 
-    async def _wait_for_input(self) -> bool:
-        """Whether a key was pressed or the terminal resized; waits for at most MIN_REDRAW_S."""
+    async def _wait_for_keys(self) -> list[Key | str]:
+        """Returns after REDRAW_S, or earlier if a key is pressed or the terminal resized."""
         try:
-            async with asyncio.timeout(ESCAPE_DELAY_S if self._keys.is_pending else MIN_REDRAW_S):
+            async with asyncio.timeout(ESCAPE_DELAY_S if self._keys.is_pending else REDRAW_S):
                 await self._wake.wait()
         except TimeoutError:
-            return self._press_keys(*self._keys.flush()) if self._keys.is_pending else False
+            return self._keys.flush()
         self._wake.clear()
-        data = bytes(self._input)
-        self._input.clear()
-        return self._press_keys(*self._keys.feed(data)) or self._is_resized
-
-    def _press_keys(self, *keys: Key | str) -> bool:
-        width, _ = self._screen.size
-        for key in keys:
-            self._view.press(key, width)
-        if self._view.is_quit:
-            self._exit(0)
-        return bool(keys)
-
-    def _is_redraw_due(self, drawn_s: float) -> bool:
-        age_s = self._loop.time() - drawn_s
-        return age_s >= (MIN_REDRAW_S if self._has_changes else MAX_REDRAW_S)
+        data, self._input = self._input, b""
+        return self._keys.feed(data)
 
     def _draw(self) -> None:
         width, height = self._screen.size
-        if self._is_resized:
-            self._screen.invalidate()
-        self._is_resized = self._has_changes = False
         page = self._view.page(width, height - FIXED_LINES)
         self._screen.show(render_page(page, self._loop.time(), width, height, self._screen.symbols), width)

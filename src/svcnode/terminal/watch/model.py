@@ -101,9 +101,6 @@ class StateTracker:
     def age_s(self, now_s: float) -> float:
         return max(0.0, now_s - (self.first_s if self.changed_s is None else self.changed_s))
 
-    def is_recently_changed(self, now_s: float) -> bool:
-        return is_recently_changed(self.changed_s, now_s)
-
 
 def is_recently_changed(changed_s: float | None, now_s: float) -> bool:
     return changed_s is not None and now_s - changed_s < HIGHLIGHT_S
@@ -215,9 +212,3 @@ class WatchModel:
         self.cell_s = max(MIN_CELL_S, 2 * interval_s)  # a node that responds leaves no cell empty
         self.wait_notice_s = max(MIN_WAIT_NOTICE_S, interval_s)
         self.nodes = [WatchedNode(number, url, self.cell_s) for number, url in enumerate(urls)]
-
-    def mark_requested(self, number: int, now_s: float) -> None:
-        self.nodes[number].requested_s = now_s
-
-    def update(self, number: int, snapshot: NodeSnapshot, now_s: float) -> None:
-        self.nodes[number].update(snapshot, now_s)

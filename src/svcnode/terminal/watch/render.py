@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import set_cell_size
 from rich.text import Text
 
+from svcnode.core.text import sanitize
 from svcnode.core.units import format_narrow_duration
 from svcnode.terminal.render import (
     CRITICAL,
@@ -20,7 +21,6 @@ from svcnode.terminal.render import (
     OK,
     WARNING,
     health_cell,
-    sanitize,
     sanitized_text,
     status_cell,
 )
@@ -98,7 +98,7 @@ def render_page(page: Page, now_s: float, width: int, height: int, symbols: Symb
     body_height = max(0, height - FIXED_LINES)
     body = [*body[:body_height], *(Text() for _ in range(body_height - len(body)))]
     lines = [renderer.summary(), renderer.header(), *body, renderer.details(), renderer.keys()]
-    return lines if height >= FIXED_LINES else lines[:height]
+    return [line if line.cell_len <= width else renderer.fit(line, width) for line in lines[:height]]
 
 
 class _Renderer:
@@ -139,9 +139,7 @@ class _Renderer:
             return Text()
         node = self._model.nodes[0] if row is None else row.node
         service = None if row is None else row.service
-        return self._truncate(
-            sanitized_text(_node_details(node) if service is None else _service_details(service), "dim")
-        )
+        return sanitized_text(_node_details(node) if service is None else _service_details(service), "dim")
 
     def keys(self) -> Text:
         page = self._page
@@ -179,12 +177,12 @@ class _Renderer:
         ]
         span = f"{self._model.cell_s:g} s"
         return [
-            *(self._truncate(line) for line in lines),
+            *lines,
             Text(),
-            self._truncate(Text(f"  Each bar shows the worst state within {span}; the newest is on the right.")),
-            self._truncate(Text("  * changed recently      >12s no change since the watch began")),
+            Text(f"  Each bar shows the worst state within {span}; the newest is on the right."),
+            Text("  * changed recently      >12s no change since the watch began"),
             Text(),
-            self._truncate(Text("  Press any key to return.", "dim")),
+            Text("  Press any key to return.", "dim"),
         ]
 
     # ---- rows
@@ -195,7 +193,7 @@ class _Renderer:
     def _row(self, row: Row) -> Text:
         is_selected = self._page.selected is not None and row.key == self._page.selected.key
         if row.note is not None:
-            line = self._truncate(Text(" " * NOTE_INDENT + row.note, "dim"))
+            line = Text(" " * NOTE_INDENT + row.note, "dim")
             return Text(">").append_text(line[1:]) if is_selected else line
         line = self._node(row.node) if row.service is None else self._service(row.service)
         if is_selected:
@@ -206,7 +204,7 @@ class _Renderer:
     def _node(self, node: WatchedNode) -> Text:
         columns, now_s = self._columns, self._now_s
         identity = node.identity
-        is_changed = node.tracker is not None and node.tracker.is_recently_changed(now_s)
+        is_changed = node.tracker is not None and is_recently_changed(node.tracker.changed_s, now_s)
         is_service_changed = is_recently_changed(node.services_changed_s, now_s)
         is_identity_changed = is_recently_changed(node.identity_changed_s, now_s)
         state = (
@@ -239,7 +237,7 @@ class _Renderer:
 
     def _service(self, watched: WatchedService) -> Text:
         columns, service = self._columns, watched.service
-        is_changed = watched.tracker.is_recently_changed(self._now_s)
+        is_changed = is_recently_changed(watched.tracker.changed_s, self._now_s)
         status = watched.status
         if isinstance(status, UnknownStatus):
             state = self._symbols.with_symbol(ERROR, status.value)
@@ -275,20 +273,17 @@ class _Renderer:
     def _line(self, mark: str, cells: Iterable[tuple[Text, int]]) -> Text:
         line = Text().append(f"{mark:>{_MARK_WIDTH}}", "bold")
         for number, (cell, width) in enumerate(cell for cell in cells if cell[1]):
-            line.append(" " * _GAP if number else "").append_text(self._fit(cell, width))
-        return self._truncate(line)
+            line.append(" " * _GAP if number else "").append_text(self.fit(cell, width))
+        return line
 
     def _justify(self, left: Text, right: Text) -> Text:
         """One text at each end of the line; only the left one is truncated."""
         left_width = self._width - right.cell_len - 2
         if left_width < 1:
-            return self._truncate(left)
-        return self._fit(left, left_width).append("  ").append_text(right)
+            return left
+        return self.fit(left, left_width).append("  ").append_text(right)
 
-    def _truncate(self, text: Text) -> Text:
-        return text if text.cell_len <= self._width else self._fit(text, self._width)
-
-    def _fit(self, text: Text, width: int) -> Text:
+    def fit(self, text: Text, width: int) -> Text:
         """Truncated or padded to this width."""
         missing = width - text.cell_len
         if missing >= 0:

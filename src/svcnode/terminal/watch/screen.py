@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import select
 import sys
 import termios
 from contextlib import suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Self
 
 from rich.cells import cell_len
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 # The alternate screen, no cursor, no line wrap.
-_ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
+_ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _RESTORE_SCREEN = "\x1b[0m\x1b[H\x1b[2J\x1b[?7h\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[H\x1b[2J"
 _MOVE_TO_LINE = "\x1b[{};1H"
@@ -42,7 +44,7 @@ class Screen:
             )
         self._fd = sys.stdout.fileno()
         self._encoding = sys.stdout.encoding
-        self.keys_fd, self._owns_keys_fd = _open_keys(self._fd)
+        self.keys_fd = _open_keys(self._fd)
         self.symbols = Symbols.for_stream(is_terminal=True, encoding=self._encoding)
         self._settings = termios.tcgetattr(self.keys_fd)
         self._drawn_lines: list[str] = []
@@ -58,8 +60,7 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         self.restore()
-        if self._owns_keys_fd:
-            os.close(self.keys_fd)
+        os.close(self.keys_fd)
 
     def enter(self) -> None:
         settings = termios.tcgetattr(self.keys_fd)
@@ -68,7 +69,7 @@ class Screen:
         settings[6][termios.VMIN], settings[6][termios.VTIME] = 1, 0
         termios.tcsetattr(self.keys_fd, termios.TCSANOW, settings)
         self._write(_ENTER_SCREEN)
-        self._drawn_lines = []
+        self.invalidate()
 
     def restore(self) -> None:
         """Works also if the terminal is closed."""
@@ -90,20 +91,18 @@ class Screen:
 
     def invalidate(self) -> None:
         """Draw all lines the next time: the content of the screen is unknown."""
-        self._write(_CLEAR)
         self._drawn_lines = []
 
     def show(self, lines: Sequence[Text], width: int) -> None:
         """Writes only the lines that changed, at once: no flicker, little traffic."""
         rendered = [self._render(line, width) for line in lines]
-        known = [*self._drawn_lines, *[""] * (len(rendered) - len(self._drawn_lines))]
         changed = [
             f"{_MOVE_TO_LINE.format(number)}{line}"
-            for number, (line, before) in enumerate(zip(rendered, known, strict=False), start=1)
+            for number, (line, before) in enumerate(zip_longest(rendered, self._drawn_lines, fillvalue=""), start=1)
             if line != before
         ]
         if changed:
-            self._write("".join(changed))
+            self._write(("" if self._drawn_lines else _CLEAR) + "".join(changed))
         self._drawn_lines = rendered
 
     def _render(self, line: Text, width: int) -> str:
@@ -113,33 +112,28 @@ class Screen:
         return captured.get() + (_CLEAR_TO_LINE_END if line.cell_len < width else "")
 
     def _write(self, text: str) -> None:
-        data = self._encode(text)
+        data = text.encode(self._encoding, "question_marks")
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
             except BlockingIOError:  # another program left the terminal in non-blocking mode
                 select.select([], [self._fd], [])
 
-    def _encode(self, text: str) -> bytes:
-        """A character that the encoding lacks becomes question marks of the same width."""
-        try:
-            return text.encode(self._encoding)
-        except UnicodeEncodeError:
-            return b"".join(_encode_char(char, self._encoding) for char in text)
+
+def _question_marks(exc: UnicodeError) -> tuple[bytes, int]:
+    """For characters that the encoding lacks: as many as the characters are wide."""
+    assert isinstance(exc, UnicodeEncodeError)
+    return b"?" * cell_len(exc.object[exc.start : exc.end]), exc.end
 
 
-def _encode_char(char: str, encoding: str) -> bytes:
+codecs.register_error("question_marks", _question_marks)
+
+
+def _open_keys(file: int) -> int:
+    """A new file descriptor for keys: stdin may be a pipe with a list of nodes."""
     try:
-        return char.encode(encoding)
-    except UnicodeEncodeError:
-        return b"?" * cell_len(char)
-
-
-def _open_keys(file: int) -> tuple[int, bool]:
-    """The file descriptor for keys, and whether it was opened here: stdin may be a pipe with a list of nodes."""
-    if sys.stdin is not None and sys.stdin.isatty():
-        return sys.stdin.fileno(), False
-    try:
-        return os.open(os.ttyname(file), os.O_RDONLY | os.O_NOCTTY), True
+        if sys.stdin is not None and sys.stdin.isatty():
+            return os.dup(sys.stdin.fileno())
+        return os.open(os.ttyname(file), os.O_RDONLY | os.O_NOCTTY)
     except OSError as exc:
         raise InvalidValueError(f"watch cannot read keys from this terminal: {os_error_text(exc)}") from exc
