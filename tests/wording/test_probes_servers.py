@@ -16,7 +16,7 @@ from pamqp import commands
 from pamqp.frame import marshal
 
 from svcnode.core.errors import ProbeError
-from svcnode.net.url import Url
+from svcnode.core.url import Url
 from svcnode.probes import make_probe, mysql, postgresql
 from svcnode.probes.mysql import MysqlProbe
 from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe

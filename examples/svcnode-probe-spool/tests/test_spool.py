@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode import OptionError, Outcome, ReasonCode, Verdict
-from svcnode.net.url import UrlError
+from svcnode.core.url import UrlError
 from svcnode.probes import make_probe
 
 if TYPE_CHECKING:

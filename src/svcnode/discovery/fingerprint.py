@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from svcnode.core.model import VERSION_PATTERN
+from svcnode.core.url import Url
 from svcnode.net.http1 import Http1Client
 from svcnode.net.streams import open_streams
 from svcnode.net.trace import step
-from svcnode.net.url import Url
 
 if TYPE_CHECKING:
     from svcnode.net.connect import TcpEndpoint

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import ModuleType
 
+    from svcnode.core.url import Url
     from svcnode.net.http_response import Needs
-    from svcnode.net.url import Url
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 

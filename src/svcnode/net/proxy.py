@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.text import excerpt
+from svcnode.core.url import Url
 from svcnode.net.connect import TcpEndpoint, transport_from_socket
 from svcnode.net.os_errors import CodedOSError, InconclusiveError, code_for_os_error, connection_error_text
 from svcnode.net.trace import step
-from svcnode.net.url import Url
 
 if TYPE_CHECKING:
     import socket

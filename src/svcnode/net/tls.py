@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 from svcnode.core.errors import OptionError
 from svcnode.core.text import os_error_text
+from svcnode.core.url import Url, is_valid_hostname
 from svcnode.net.files import MAX_PEM_BYTES, READ_TIMEOUT_S, file_version, read_small_file
 from svcnode.net.threads import DaemonCall, call_with_timeout
 from svcnode.net.trace import READ_FILES_STEP, interrupts, step
-from svcnode.net.url import Url, is_valid_hostname
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -20,10 +20,10 @@ from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.redaction import MASK, register_secret
 from svcnode.core.text import type_name
+from svcnode.core.url import Url
 from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
 from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
-from svcnode.net.url import Url
 from svcnode.notify.model import DeliveryError
 from svcnode.probes.interpolate import interpolate, interpolate_url
 from svcnode.probes.options import parse_options

@@ -20,7 +20,7 @@ from svcnode.probes.base import Probe
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from svcnode.net.url import Url
+    from svcnode.core.url import Url
 
 # scheme: "module:Class [extra]"; the extra of this package installs the driver of the kind
 KINDS = {
@@ -81,7 +81,7 @@ def make_probe(
 
     `${NAME}` and `{ file = "…" }` are replaced. A kind with a `permission`, such as exec, must be in `allowed`.
     """
-    from svcnode.net.url import Url
+    from svcnode.core.url import Url
     from svcnode.probes.interpolate import interpolate_url
 
     environ = os.environ if environ is None else environ

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
-from svcnode.net.url import Url  # noqa: TC001  options are parsed by the types of the fields
+from svcnode.core.url import Url  # noqa: TC001  options are parsed by the types of the fields
 
 if TYPE_CHECKING:
     from svcnode.core.codes import ReasonCode

@@ -22,10 +22,10 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import os_error_text, type_name
+from svcnode.core.url import UrlError
 from svcnode.net.os_errors import CodedOSError, code_for_os_error, verdict_for_file_error, verdict_for_os_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
-from svcnode.net.url import UrlError
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.file_system import has_no_inodes, read_only_cause
 from svcnode.probes.options import WriteTarget, size

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
+from svcnode.core.url import UrlError
 from svcnode.net.files import open_regular_file, read_at_most
 from svcnode.net.os_errors import CodedOSError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
-from svcnode.net.url import UrlError
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, UrlProbe
 from svcnode.probes.options import Seconds
 

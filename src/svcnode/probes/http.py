@@ -23,11 +23,11 @@ from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import truncate
+from svcnode.core.url import Url
 from svcnode.net.batch import BatchCheck
 from svcnode.net.http1 import DEFAULT_PORTS, PreparedRequest
 from svcnode.net.http_response import Http2ResponseError, HttpResponse, InvalidJson, StatusProtocol
 from svcnode.net.os_errors import CodedOSError, verdict_for_os_error
-from svcnode.net.url import Url
 from svcnode.probes.http_client import HttpClientProbe
 from svcnode.probes.json_pointer import Expectations, find_mismatch
 from svcnode.probes.options import Count, RawBytes

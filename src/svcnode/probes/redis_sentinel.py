@@ -21,9 +21,9 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.redaction import register_secret
+from svcnode.core.url import Url, is_valid_hostname
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import attach_detail
-from svcnode.net.url import Url, is_valid_hostname
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import one_of
 from svcnode.probes.redis import RedisConnection, RedisProbe, call, server_error

@@ -34,10 +34,10 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.units import iso_time
+from svcnode.core.url import Url, UrlError
 from svcnode.net.os_errors import CodedOSError, ThreadStartError, verdict_for_file_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
-from svcnode.net.url import Url, UrlError
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.file_system import has_no_inodes, read_only_cause
 from svcnode.probes.options import Seconds, WriteTarget

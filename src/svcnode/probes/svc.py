@@ -17,9 +17,9 @@ from urllib.parse import quote
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import DOT_SEGMENTS, Health, Verdict
+from svcnode.core.url import UrlError
 from svcnode.net.http1 import PreparedRequest
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.net.url import UrlError
 from svcnode.probes.http_client import HttpClientProbe
 
 READY = Verdict.ready()

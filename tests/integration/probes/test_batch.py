@@ -13,11 +13,11 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
+from svcnode.core.url import Url
 from svcnode.definition import define
 from svcnode.net.batch import BatchCheck, BatchPoller
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.http_response import MAX_HEAD_BYTES
-from svcnode.net.url import Url
 from svcnode.node import Node
 from svcnode.probes import make_probe
 from svcnode.probes.http import HttpProbe

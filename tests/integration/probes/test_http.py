@@ -17,8 +17,8 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import MAX_REASON_CHARS
+from svcnode.core.url import UrlError
 from svcnode.net.http_response import MAX_BODY_BYTES, MAX_HEAD_BYTES
-from svcnode.net.url import UrlError
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from tests.support.backends import (

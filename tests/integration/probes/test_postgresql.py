@@ -18,7 +18,7 @@ from psycopg import pq
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.url import Url
+from svcnode.core.url import Url
 from svcnode.probes import make_probe, postgresql
 from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
 from tests.support.backends import Backend, Peer, close, closed_port, full_backlog, reset, sending, unresponsive

@@ -13,7 +13,7 @@ from svcnode import Node, Status
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Health, Outcome
-from svcnode.net.url import UrlError
+from svcnode.core.url import UrlError
 from svcnode.probes import make_probe
 from svcnode.server.sockets import tls_context
 from tests.support.backends import Backend, HttpBackend, closed_port, http_response, reset, unresponsive

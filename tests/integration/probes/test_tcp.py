@@ -16,8 +16,8 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
+from svcnode.core.url import UrlError
 from svcnode.net.connect import reject_self_connect
-from svcnode.net.url import UrlError
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from svcnode.probes.tcp import MAX_RECEIVED_BYTES

@@ -8,7 +8,7 @@ import pytest
 from svcnode.cli._args import add_config_option, add_override_options, settings_reader
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import Status
-from svcnode.net.url import Url
+from svcnode.core.url import Url
 from svcnode.probes.file import FileProbe
 from svcnode.probes.tcp import TcpProbe
 

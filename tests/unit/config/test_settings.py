@@ -31,8 +31,8 @@ from svcnode.core.model import (
     Status,
 )
 from svcnode.core.redaction import redacted
+from svcnode.core.url import Url
 from svcnode.definition import ProbeConfig
-from svcnode.net.url import Url
 from svcnode.operator import ROUTES
 from svcnode.probes import _load_kind, make_probe
 from svcnode.probes.http import HttpProbe

@@ -12,10 +12,10 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome
+from svcnode.core.url import Url
 from svcnode.net import tls
 from svcnode.net.files import read_small_file
 from svcnode.net.tls import TlsOptions
-from svcnode.net.url import Url
 from svcnode.probes import make_probe
 from svcnode.probes.run import run_check
 from tests.support.certificates import make_certificate

@@ -10,7 +10,7 @@ import pytest
 
 from svcnode.core.errors import InvalidValueError, OptionError, SvcnodeError
 from svcnode.core.redaction import redacted
-from svcnode.net.url import UrlError
+from svcnode.core.url import UrlError
 from svcnode.notify.targets import AppriseTarget, Webhook, apprise_from, webhook_from
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
-from svcnode.net.url import UrlError
+from svcnode.core.url import UrlError
 from svcnode.probes import file_system, make_probe
 from svcnode.probes.disk import DiskSpace, disk_space
 from svcnode.probes.file_system import error_state

@@ -15,7 +15,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
-from svcnode.net.url import UrlError
+from svcnode.core.url import UrlError
 from svcnode.probes import make_probe
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from svcnode.probes.file import MAX_READ_BYTES, FileProbe

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.model import Verdict
-from svcnode.net.url import Url
+from svcnode.core.url import Url
 from svcnode.probes import KINDS, make_probe
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.options import (

@@ -16,9 +16,9 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
+from svcnode.core.url import Url
 from svcnode.net.connect import REUSE_STEP_DETAIL
 from svcnode.net.trace import record_steps
-from svcnode.net.url import Url
 from svcnode.probes.base import CheckError
 from svcnode.probes.session import LoginProbe, driver_error_text
 from tests.support.verdicts import (

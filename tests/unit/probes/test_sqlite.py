@@ -19,7 +19,7 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.url import UrlError
+from svcnode.core.url import UrlError
 from svcnode.probes import make_probe, sqlite
 from svcnode.probes.run import run_check
 from svcnode.probes.sqlite import STORE_APPLICATION_ID, SqliteProbe

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from svcnode import OptionError, ReasonCode, Verdict
+from svcnode.core.url import UrlError
 from svcnode.net.os_errors import verdict_for_file_error
 from svcnode.net.threads import DaemonCall
-from svcnode.net.url import UrlError
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.options import Count
 

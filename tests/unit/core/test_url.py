@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.redaction import redacted
-from svcnode.net.url import Url, UrlError, UrlPart
+from svcnode.core.url import Url, UrlError, UrlPart
 from svcnode.probes.interpolate import interpolate_url
 
 if TYPE_CHECKING:
