@@ -64,7 +64,7 @@ async def write_forever(path: Path) -> None:
                 made += 1
                 if made % MINUTE_EVERY == 0:  # as at the end of a minute
                     begin_s += 60
-                    history._on_minute_closed(
+                    history._backlog.add_minute(
                         begin_s, {one.id: Bucket(begin_s, up_s=60.0, checks=6) for one in handles}
                     )
             is_ahead = made - acknowledged > MAX_PENDING

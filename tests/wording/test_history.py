@@ -153,8 +153,8 @@ def test_error_without_a_thread(snapshot: Callable[[str, str], None], monkeypatc
     history = History(Node("node", version="v1"), PATH)
     writer = history._writer
     assert isinstance(writer, Writer)
-    monkeypatch.setattr(history, "_call_on_loop", lambda *_: None)
-    writer.start()
+    with closing(asyncio.new_event_loop()) as loop:
+        writer.start(loop)
     assert history.problem_code == HistoryProblem.NO_THREAD
     snapshot("no-thread", str(history.problem))
 

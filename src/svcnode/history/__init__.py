@@ -3,9 +3,11 @@
 records.py     transitions, buckets, resolutions
 aggregator.py  the current minute
 backlog.py     records that are not written or not published yet
-writer.py      the thread that writes; errors.py: its errors
-database.py    the file; schema.py: its tables; retention.py: deletes old records; files.py: owner, lock, quarantine
-query.py       the thread that reads, and its queries
+writer.py      the thread that writes, and its states
+database.py    the tables, writing and deleting
+files.py       the file on disk: owner, lock, quarantine
+errors.py      what can be wrong with it
+query.py       reads the file and the memory
 
 No problem with the file affects the event loop, the checks or the responses.
 """
@@ -14,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
@@ -27,9 +28,9 @@ from svcnode.core.text import encodable
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
 from svcnode.history.errors import HistoryError, HistoryProblem
-from svcnode.history.query import HistoryQuery, QueryThread
+from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
-from svcnode.history.writer import HistoryFile, Writer, WriterCallbacks
+from svcnode.history.writer import Writer, WriterConfig
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
@@ -72,28 +73,19 @@ class History:
         self._to_wall = node.wall_time_s if wall_clock is time.time else WallTimes(node.now_s, wall_clock).wall_s
         self._listeners: tuple[Callable[[Transition], None], ...] = ()
         self._loop: asyncio.AbstractEventLoop
-        self._opened, self._closed = asyncio.Event(), asyncio.Event()
-        self._saved_state: str | None = None  # of the previous process
-        self._saved_state_loaded = asyncio.Event()
-        self._is_subscribed = False
         self._timer: asyncio.TimerHandle | None = None
         self._backlog = Backlog()
-        self._aggregator = MinuteAggregator(wall_clock(), self._on_minute_closed)
-        self._aggregator_lock = threading.Lock()
+        self._aggregator = MinuteAggregator(wall_clock(), self._backlog)
         self._writer: Writer | None = None
         if path is not None:
-            callbacks = WriterCallbacks(
-                on_acknowledged=lambda up_to_id: self._call_on_loop(self._on_acknowledged, up_to_id),
-                on_opened=lambda: self._call_on_loop(self._opened.set),
-                on_state_loaded=lambda text: self._call_on_loop(self._on_state_loaded, text),
-                on_closed=lambda: self._call_on_loop(self._closed.set),
+            self._writer = Writer(
+                WriterConfig(path, node.identity.node_name, RetentionLimits(max_age_s, max_bytes)),
+                self._backlog,
+                wall_clock,
+                ExpiryClock(wall_clock, node.now_s),
+                self._on_acknowledged,
             )
-            limits = RetentionLimits(max_age_s, max_bytes)
-            file = HistoryFile(path, node.identity.node_name)
-            expiry_clock = ExpiryClock(wall_clock, node.now_s)
-            self._writer = Writer(file, self._backlog, limits, wall_clock, callbacks, expiry_clock=expiry_clock)
-        self._query_thread = QueryThread()
-        self._query = HistoryQuery(self._backlog, self._aggregator, self._aggregator_lock, self._writer)
+        self._query = HistoryQuery(self._backlog, self._aggregator, self._writer)
         self._publish_to_id = 0
         self._is_publishing = False
         self._previous_last_ids = (0, 0)  # at the tick before the last one, and at the last tick
@@ -105,40 +97,37 @@ class History:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self.last_id = int(self._wall_clock() * 1e6)
-        if self._writer is not None:
-            self._writer.start()
+        if self._writer is None:
+            self._backlog.pruned_to = self.last_id
+        else:
+            self._writer.start(self._loop)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._opened.wait(), OPEN_TIMEOUT_S)
+                await asyncio.wait_for(self._writer.opened.wait(), OPEN_TIMEOUT_S)
         if self._writer is not None and self._writer.is_readable:
             self.last_id = self._writer.last_id
         else:
             self._backlog.continue_after(self.last_id)
-        if self._writer is None:
-            self._backlog.pruned_to = self.last_id
-        self._record(self._start_transition())
+        self._record_start()
         self._subscribe_to_node()
         self._tick()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._is_subscribed = False
         self._unsubscribe()
         if self._timer is not None:
             self._timer.cancel()
-        with self._aggregator_lock:
-            self._aggregator.finish(self._wall_clock())
-        self._record(self._process_transition("stopped", f"svcnode {__version__}", None))
+        self._aggregator.finish(self._wall_clock())
+        self._record_process("stopped", f"svcnode {__version__}")
         if self._writer is not None:
             self._writer.close()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closed.wait(), CLOSE_TIMEOUT_S)
+                await asyncio.wait_for(self._writer.closed.wait(), CLOSE_TIMEOUT_S)
             if len(self._backlog) and not self._writer.has_never_written:
                 extra = {"event": "history_incomplete", "records": len(self._backlog)}
                 log.warning("shutdown: records of the history not written: %d", len(self._backlog), extra=extra)
         self._publish(self._backlog.last_id)
         while self._is_publishing:
             self._publish_some()
-        self._query_thread.close()
 
     def reconfigure(
         self,
@@ -155,12 +144,12 @@ class History:
         """
         current = None
         if self._writer is not None:
-            current = self._writer.configured_file.path
+            current, _, limits = self._writer.config
             if path is not None and current == moved_from:
                 current = path
-            self._writer.set_file(HistoryFile(current, self._node.identity.node_name))
             if path == current:
-                self._writer.set_limits(RetentionLimits(max_age_s, max_bytes))
+                limits = RetentionLimits(max_age_s, max_bytes)
+            self._writer.configure(WriterConfig(current, self._node.identity.node_name, limits))
         self._restart_needed = None if path == current else _restart_error(current, path)
         _log_warning(self._restart_needed)
 
@@ -215,24 +204,21 @@ class History:
 
     async def after(self, transition_id: int, limit: int = 500) -> list[Transition]:
         """The oldest published transitions after this one."""
-        up_to = self.last_id
-        return await self._query_thread.run(lambda: self._query.after(transition_id, up_to, limit))
+        return await self._query.after(transition_id, self.last_id, limit)
 
     async def latest(self, service_id: str | None = None, limit: int = 20) -> list[Transition]:
         """The newest transitions first, of one service or of all services and the node."""
-        up_to = self.last_id
-        return await self._query_thread.run(lambda: self._query.latest(service_id, up_to, limit))
+        return await self._query.latest(service_id, self.last_id, limit)
 
     async def buckets(self, service_ids: Sequence[str], resolution: Resolution) -> dict[str, list[Bucket]]:
         """`resolution.bucket_count` buckets per service, without gaps, the oldest first; the last one is incomplete."""
         now_s = self._wall_clock()
-        with self._aggregator_lock:
-            self._aggregator.tick(now_s)
-        return await self._query_thread.run(lambda: self._query.buckets(service_ids, resolution, now_s))
+        self._aggregator.tick(now_s)
+        return await self._query.buckets(service_ids, resolution, now_s)
 
     async def known_ids(self, service_ids: Sequence[str]) -> set[str]:
         """The ids that the history has records of."""
-        return await self._query_thread.run(lambda: self._query.known_ids(service_ids))
+        return await self._query.known_ids(service_ids)
 
     # ---- the saved state of the notifier
 
@@ -240,36 +226,23 @@ class History:
         """Replace the saved state. Without a file, it is not saved."""
         if self._writer is not None:
             self._backlog.set_saved_state(text)
-            self._writer.wake()
 
     async def load_state(self) -> str | None:
         """The state that the previous process saved. Waits until the file can be opened."""
-        if self._writer is not None:
-            await self._saved_state_loaded.wait()
-        return self._saved_state
-
-    def _on_state_loaded(self, text: str | None) -> None:
-        if not self._saved_state_loaded.is_set():
-            self._saved_state = text
-            self._saved_state_loaded.set()
+        return None if self._writer is None else await asyncio.shield(self._writer.saved_state)
 
     # ---- recording, in any thread
 
     def _subscribe_to_node(self) -> None:
-        self._is_subscribed = True
         self._unsubscribe = self._node.subscribe(self._on_change, on_evidence=self._on_evidence)
-        services = list(self._node)  # before taking the lock: reading a node may expire evidence and call _on_change
-        now_s = self._wall_clock()
-        with self._aggregator_lock:
-            for service, state in services:
-                self._aggregator.set_status(service.id, state.status, now_s, now_s)
+        for service, state in self._node:
+            now_s = self._wall_clock()
+            self._aggregator.set_status(service.id, state.status, now_s, now_s)
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         outcome = evidence.verdict.outcome
         # A reported status is not a check, and `unknown` says nothing about the service.
-        if outcome is Outcome.UNKNOWN or self._node.probe_config(service_id) is None or not self._is_subscribed:
-            return
-        with self._aggregator_lock:
+        if outcome is not Outcome.UNKNOWN and self._node.probe_config(service_id) is not None:
             self._aggregator.add_check(service_id, evidence.duration_s, is_failure=outcome is Outcome.FAILED)
 
     def _on_change(self, change: Change) -> None:
@@ -278,9 +251,8 @@ class History:
         changed_at_s = change.after.since_s if change.kind is ChangeKind.STATUS and change.after else change.at_s
         at_s = self._to_wall(changed_at_s)
         if change.service_id is not None:
-            with self._aggregator_lock:
-                status = None if change.after is None else change.after.status
-                self._aggregator.set_status(change.service_id, status, at_s, now_s)
+            status = None if change.after is None else change.after.status
+            self._aggregator.set_status(change.service_id, status, at_s, now_s)
         self._record(
             Transition(
                 id=int(now_s * 1e6),
@@ -296,45 +268,25 @@ class History:
             )
         )
 
+    def _record_start(self) -> None:
+        text = f"svcnode {__version__}"
+        if self._writer is None or self._writer.last_kind in (None, "stopped"):
+            self._record_process("started", text)
+        else:
+            text += "; the previous process did not shut down cleanly"
+            self._record_process("started", text, ReasonCode.UNCLEAN_SHUTDOWN.value)
+
+    def _record_process(self, kind: str, reason: str, code: str | None = None) -> None:
+        now_us, health = int(self._wall_clock() * 1e6), int(self._node.health)
+        self._record(Transition(now_us, now_us / 1e6, kind, None, None, None, reason, code, health, health))
+
     def _record(self, draft: Transition) -> None:
         transition = self._backlog.add(draft)
         if self._writer is None:
-            self._call_on_loop(self._publish, transition.id)
-        else:
-            self._writer.wake()
-
-    def _on_minute_closed(self, begin_s: int, buckets: dict[str, Bucket]) -> None:
-        self._backlog.add_minute(begin_s, buckets)
-        if self._writer is not None:
-            self._writer.wake()
-
-    def _start_transition(self) -> Transition:
-        text = f"svcnode {__version__}"
-        if self._writer is None or self._writer.last_kind in (None, "stopped"):
-            return self._process_transition("started", text, None)
-        text += "; the previous process did not shut down cleanly"
-        return self._process_transition("started", text, ReasonCode.UNCLEAN_SHUTDOWN.value)
-
-    def _process_transition(self, kind: str, reason: str, code: str | None) -> Transition:
-        now_us, health = int(self._wall_clock() * 1e6), int(self._node.health)
-        return Transition(
-            id=now_us,
-            at_s=now_us / 1e6,
-            kind=kind,
-            service_id=None,
-            before=None,
-            after=None,
-            reason=reason,
-            code=code,
-            health_before=health,
-            health=health,
-        )
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._publish, transition.id)
 
     # ---- on the event loop
-
-    def _call_on_loop(self, function: Callable[..., object], *args: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(function, *args)
 
     def _publish(self, up_to_id: int) -> None:
         self._publish_to_id = max(self._publish_to_id, up_to_id)
@@ -359,15 +311,12 @@ class History:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_at(next_tick_s(self._loop.time(), TICK_S), self._tick)
-        with self._aggregator_lock:
-            self._aggregator.tick(self._wall_clock())
+        self._aggregator.tick(self._wall_clock())
         self._close_minute()
         self._publish_overdue()
 
     def _close_minute(self) -> None:
-        with self._aggregator_lock:
-            has_more = self._aggregator.close_some(SERVICES_CLOSED_PER_STEP)
-        if has_more:
+        if self._aggregator.close_some(SERVICES_CLOSED_PER_STEP):
             self._loop.call_soon(self._close_minute)
 
     def _publish_overdue(self) -> None:

@@ -1,8 +1,8 @@
 """Aggregates the current minute: per service the time in each status, and its checks.
 
 The caller passes the time in. A change updates one accumulator; only the end of a minute iterates over all of them, in
-steps of a few hundred. An accumulator that is used between two steps is closed first, so every change counts in its own
-minute.
+steps of a few hundred, and adds the minute to the backlog. An accumulator that is used between two steps is closed
+first, so every change counts in its own minute.
 
 Time counts only while this process runs. `tick` is called about once per second; if the calls stop for longer (the
 process was stopped, the machine slept) or the clock was set, the time in between counts for no status.
@@ -10,6 +10,7 @@ process was stopped, the machine slept) or the clock was set, the time in betwee
 
 from __future__ import annotations
 
+import threading
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,13 @@ from svcnode.core.model import Status
 from svcnode.history.records import MINUTES, Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
+
+    from svcnode.history.backlog import Backlog
 
 MAX_GAP_S = 5.0
 MAX_SLEW_S = 1.0  # a clock under adjustment may go back by this much; the aggregator waits until it has caught up
+SERVICES_PER_LOCK = 200  # limits how long a query holds the lock, to less than a millisecond
 
 _STATUS_INDEX = {Status.UP: 0, Status.INITIALIZING: 1, Status.DOWN: 2}  # as in a bucket
 
@@ -80,75 +84,92 @@ class _Accumulator:
 
 
 class MinuteAggregator:
-    """Not thread-safe."""
+    """Thread-safe. A closed minute moves to the backlog."""
 
-    def __init__(self, now_s: float, on_minute_closed: Callable[[int, dict[str, Bucket]], None]) -> None:
-        """`on_minute_closed` gets the start of each finished minute, and its buckets."""
-        self.now_s = now_s  # the time of the last tick
-        self._on_minute_closed = on_minute_closed
+    def __init__(self, now_s: float, backlog: Backlog) -> None:
+        self._backlog = backlog
+        self._lock = threading.RLock()
+        self._now_s = now_s  # the time of the last tick
         self._accumulators: dict[str, _Accumulator] = {}
         self._window = _Window(now_s)
         self._closing: _Window | None = None  # the previous window, while some accumulators are still in it
         self._unclosed_ids: Iterator[str] = iter(())
 
     def tick(self, now_s: float) -> None:
-        elapsed_s = now_s - self.now_s
-        if -MAX_SLEW_S < elapsed_s < 0:
-            return
-        if not 0 <= elapsed_s <= MAX_GAP_S:
-            self._roll_window(end_s=self.now_s, begin_s=now_s)
-        elif now_s >= self._window.end_s:
-            self._roll_window(end_s=self._window.end_s, begin_s=self._window.end_s)
-        self.now_s = now_s
+        with self._lock:
+            elapsed_s = now_s - self._now_s
+            if -MAX_SLEW_S < elapsed_s < 0:
+                return
+            if not 0 <= elapsed_s <= MAX_GAP_S:
+                self._roll_window(end_s=self._now_s, begin_s=now_s)
+            elif now_s >= self._window.end_s:
+                self._roll_window(end_s=self._window.end_s, begin_s=self._window.end_s)
+            self._now_s = now_s
 
     def set_status(self, service_id: str, status: Status | None, since_s: float, now_s: float) -> None:
         """`since_s` may be in the past; closed buckets do not change."""
-        self.tick(now_s)
-        accumulator = self._accumulator(service_id)
-        if accumulator is None:
-            if status is None:
-                return
-            accumulator = self._accumulators[service_id] = _Accumulator(self._window)
-        accumulator.count_to(min(max(since_s, accumulator.since_s), self.now_s))
-        accumulator.status = status
+        with self._lock:
+            self.tick(now_s)
+            accumulator = self._accumulator(service_id)
+            if accumulator is None:
+                if status is None:
+                    return
+                accumulator = self._accumulators[service_id] = _Accumulator(self._window)
+            accumulator.count_to(min(max(since_s, accumulator.since_s), self._now_s))
+            accumulator.status = status
 
     def add_check(self, service_id: str, duration_s: float, *, is_failure: bool) -> None:
-        accumulator = self._accumulator(service_id)
-        if accumulator is None:
-            return
-        accumulator.checks += 1
-        accumulator.failures += is_failure
-        accumulator.latency_sum_s += duration_s
-        accumulator.latency_max_s = max(accumulator.latency_max_s, duration_s)
+        with self._lock:
+            accumulator = self._accumulator(service_id)
+            if accumulator is None:
+                return
+            accumulator.checks += 1
+            accumulator.failures += is_failure
+            accumulator.latency_sum_s += duration_s
+            accumulator.latency_max_s = max(accumulator.latency_max_s, duration_s)
 
     def close_some(self, count: int) -> bool:
         """Close up to `count` accumulators of the finished minute; returns whether to call again."""
-        if self._closing is None:
+        with self._lock:
+            if self._closing is None:
+                return False
+            service_ids = list(islice(self._unclosed_ids, count))
+            for service_id in service_ids:
+                self._accumulator(service_id)
+            if service_ids:
+                return True
+            closed, self._closing = self._closing, None
+            if closed.buckets:
+                self._backlog.add_minute(closed.minute_s, closed.buckets)
             return False
-        service_ids = list(islice(self._unclosed_ids, count))
-        for service_id in service_ids:
-            self._accumulator(service_id)
-        if service_ids:
-            return True
-        closed, self._closing = self._closing, None
-        if closed.buckets:
-            self._on_minute_closed(closed.minute_s, closed.buckets)
-        return False
 
     def finish(self, now_s: float) -> None:
         """Close the current minute before its end, because the process stops."""
-        self.tick(now_s)
-        self._roll_window(end_s=self.now_s, begin_s=self.now_s)
-        self._close_all()
+        with self._lock:
+            self.tick(now_s)
+            self._roll_window(end_s=self._now_s, begin_s=self._now_s)
+            self._close_all()
 
-    def open_buckets(self, service_id: str) -> list[Bucket]:
-        """The buckets of a service up to now that `on_minute_closed` has not received."""
+    def unwritten_buckets(self, service_ids: Sequence[str]) -> dict[str, list[Bucket]]:
+        """The buckets of each service, up to now, that are in the backlog or not closed yet."""
+        buckets = {}
+        for first in range(0, len(service_ids), SERVICES_PER_LOCK):
+            with self._lock:
+                minutes = self._backlog.minutes()
+                for service_id in service_ids[first : first + SERVICES_PER_LOCK]:
+                    closed = [minute.buckets[service_id] for minute in minutes if service_id in minute.buckets]
+                    buckets[service_id] = [*closed, *self._open_buckets(service_id)]
+        return buckets
+
+    # ---- private; the caller holds the lock
+
+    def _open_buckets(self, service_id: str) -> list[Bucket]:
         accumulator = self._accumulator(service_id)
         buckets = []
         if self._closing is not None and service_id in self._closing.buckets:
             buckets.append(self._closing.buckets[service_id])
         if accumulator is not None:
-            accumulator.count_to(max(self.now_s, accumulator.since_s))
+            accumulator.count_to(max(self._now_s, accumulator.since_s))
             buckets.append(accumulator.bucket)
         return buckets
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from svcnode.history.records import Bucket, ClosedMinute, Transition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # 10,000 services that go down at the same time and recover; at most about 10 MB.
 MAX_TRANSITIONS = 20_000
@@ -40,6 +37,7 @@ class Batch(NamedTuple):
 class Backlog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.wake_writer = threading.Event()  # set if there is something to write
         # Held while a batch moves into the file, so that a reader finds each record in one of them, not in both.
         self.handover_lock = threading.Lock()
         self._last_sequence = 0
@@ -61,6 +59,7 @@ class Backlog:
             self._unpublished.append(transition)
             if len(self._transitions) > MAX_TRANSITIONS:
                 self.pruned_to = self._transitions.popleft().id
+        self.wake_writer.set()
         return transition
 
     def add_minute(self, begin_s: int, buckets: dict[str, Bucket]) -> None:
@@ -72,12 +71,14 @@ class Backlog:
             self._bucket_count += len(buckets)
             while self._bucket_count > MAX_BUCKETS and len(self._minutes) > 1:
                 self._bucket_count -= len(self._minutes.popleft().buckets)
+        self.wake_writer.set()
 
     def set_saved_state(self, text: str) -> None:
         """Replace the state to save."""
         with self._lock:
             if text != self._saved_state:
                 self._saved_state, self._is_saved_state_written = text, False
+        self.wake_writer.set()
 
     def continue_after(self, sequence: int) -> None:
         """Number all present and future records above this sequence number."""
@@ -100,18 +101,16 @@ class Backlog:
 
     def take_unpublished(self, up_to_id: int, limit: int) -> list[Transition]:
         """Remove and return the oldest unpublished transitions."""
+        taken: list[Transition] = []
         with self._lock:
-            return list(self._pop_unpublished(up_to_id, limit))
+            while len(taken) < limit and self._unpublished and self._unpublished[0].id <= up_to_id:
+                taken.append(self._unpublished.popleft())
+        return taken
 
     def is_unpublished(self, transition_id: int) -> bool:
         """Whether this transition, or an older one, is not published yet."""
         with self._lock:
             return bool(self._unpublished) and self._unpublished[0].id <= transition_id
-
-    def _pop_unpublished(self, up_to_id: int, limit: int) -> Iterator[Transition]:
-        while limit and self._unpublished and self._unpublished[0].id <= up_to_id:
-            limit -= 1
-            yield self._unpublished.popleft()
 
     # ---- writing
 
@@ -161,3 +160,9 @@ class Backlog:
     def minutes(self) -> list[ClosedMinute]:
         with self._lock:
             return list(self._minutes)
+
+    def service_ids(self) -> set[str]:
+        """The services that have records here."""
+        with self._lock:
+            ids = {transition.service_id for transition in self._transitions if transition.service_id is not None}
+            return ids.union(*(minute.buckets for minute in self._minutes))

@@ -7,14 +7,15 @@ events are not delayed by a full disk.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
 import time
 from contextlib import suppress
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.clock import ExpiryClock
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
 from svcnode.history.files import FileLock, check_owner, create_file, make_directory, move, quarantine
 from svcnode.net.threads import ThreadRefusedError, start_thread
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from svcnode.clock import ExpiryClock
     from svcnode.history.backlog import Backlog
     from svcnode.history.database import Database
     from svcnode.history.records import RetentionLimits
@@ -39,18 +41,40 @@ MIN_QUARANTINE_INTERVAL_S = 60.0  # a second corrupt file within this time is no
 log = logging.getLogger("svcnode.history")
 
 
+class WriterState(Enum):
+    """What the writer does.
+
+        OPENING ──success──► WRITING ◄──stable──┐
+           │                    │               │
+           │                 failure            │
+           │                    ▼               │
+           └─────failure───► RETRYING       RECOVERING
+                              │  ▲           ▲    │
+                              │  └──failure──┼────┘
+                              └────success───┘
+
+    RECOVERING is stable at once, unless the writer had failed shortly before: then only after 90 s of successes.
+    """
+
+    OPENING = "opening"  # the first attempt has not ended
+    WRITING = "writing"
+    RETRYING = "retrying"  # the last attempt failed, the next one follows after a delay
+    RECOVERING = "recovering"  # the last attempt succeeded, but the problem is still reported
+
+
 class WriterStatus:
-    """Whether writing fails, and why. Only the writer thread changes it; any thread may read it."""
+    """The state of the writer and its problem. Only the writer thread changes it; any thread may read it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._error: HistoryError | None = None
+        self.state = WriterState.OPENING
+        self._error: HistoryError | None = None  # while the writer retries or recovers
         self._logged_errors: set[str] = set()  # since writing started to fail, so that each is logged once
-        self._recovered_at_s = -math.inf
-        self._succeeding_since_s: float | None = None
-        self._is_relapse = False
         self._backoff_s = 0.0
         self._retry_at_s = 0.0
+        self._stable_after_s = 0.0
+        self._recovering_since_s = 0.0
+        self._recovered_at_s = -math.inf
         self._notice: HistoryError | None = None
         self._notice_until_s = 0.0
 
@@ -66,32 +90,33 @@ class WriterStatus:
 
     @property
     def retry_in_s(self) -> float:
-        is_failing = self.is_failing and self._succeeding_since_s is None
-        return max(0.0, self._retry_at_s - self._clock()) if is_failing else 0.0
+        return max(0.0, self._retry_at_s - self._clock()) if self.state is WriterState.RETRYING else 0.0
 
     def record_failure(self, error: HistoryError, cause: Exception) -> None:
+        now_s = self._clock()
         if not self.is_failing:
-            self._is_relapse = self._clock() - self._recovered_at_s < STABLE_AFTER_S
+            self._stable_after_s = STABLE_AFTER_S if now_s - self._recovered_at_s < STABLE_AFTER_S else 0.0
         if str(error) not in self._logged_errors:
             is_bug = not (isinstance(cause, OSError | HistoryError) or hasattr(cause, "sqlite_errorcode"))
             extra = {"event": "history_failed", "code": error.code, "reason": str(error)}
             log.error("writing history failed: %s", error, exc_info=cause if is_bug else None, extra=extra)
-        self._error, self._succeeding_since_s = error, None
+        self._error = error
         self._logged_errors.add(str(error))
         self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s or MIN_BACKOFF_S)
-        self._retry_at_s = self._clock() + self._backoff_s
+        self._retry_at_s = now_s + self._backoff_s
+        self.state = WriterState.RETRYING
 
     def record_success(self) -> None:
-        if not self.is_failing:
-            return
         now_s = self._clock()
-        if self._succeeding_since_s is None:
-            self._succeeding_since_s = now_s
-        if self._is_relapse and now_s - self._succeeding_since_s < STABLE_AFTER_S:
-            return
-        log.info("writing history succeeds again", extra={"event": "history_recovered"})
-        self._error, self._backoff_s, self._recovered_at_s = None, 0.0, now_s
-        self._logged_errors.clear()
+        if self.state is WriterState.OPENING:
+            self.state = WriterState.WRITING
+        elif self.state is WriterState.RETRYING:
+            self.state, self._recovering_since_s = WriterState.RECOVERING, now_s
+        if self.state is WriterState.RECOVERING and now_s - self._recovering_since_s >= self._stable_after_s:
+            log.info("writing history succeeds again", extra={"event": "history_recovered"})
+            self._error, self._backoff_s, self._recovered_at_s = None, 0.0, now_s
+            self._logged_errors.clear()
+            self.state = WriterState.WRITING
 
     def set_notice(self, notice: HistoryError) -> None:
         extra = {"event": "history_quarantined", "code": notice.code, "reason": str(notice)}
@@ -99,40 +124,33 @@ class WriterStatus:
         self._notice, self._notice_until_s = notice, self._clock() + QUARANTINE_NOTICE_S
 
 
-class WriterCallbacks(NamedTuple):
-    """Called in the writer thread."""
-
-    on_acknowledged: Callable[[int], None]  # all transitions up to this id are written, or cannot be written now
-    on_opened: Callable[[], None]  # the first attempt to open the file has ended
-    on_state_loaded: Callable[[str | None], None]  # the saved state, once the file is open
-    on_closed: Callable[[], None]
-
-
-class HistoryFile(NamedTuple):
+class WriterConfig(NamedTuple):
     path: Path
-    node_name: str  # of the node that it belongs to
+    node_name: str  # of the node that the file belongs to
+    limits: RetentionLimits
 
 
 class Writer:
-    def __init__(  # noqa: PLR0913  a writer has these parts
+    """Writes the backlog into the file.
+
+    `on_acknowledged` is called on the event loop: all transitions up to this id are written, or cannot be written now.
+    """
+
+    def __init__(
         self,
-        file: HistoryFile,
+        config: WriterConfig,
         backlog: Backlog,
-        limits: RetentionLimits,
         wall_clock: Callable[[], float],
-        callbacks: WriterCallbacks,
-        *,
-        expiry_clock: ExpiryClock | None = None,
+        expiry_clock: ExpiryClock,
+        on_acknowledged: Callable[[int], None],
     ) -> None:
-        self._file = file
-        self.configured_file = file  # another one after the node was renamed
+        self.config = config  # the wanted one
+        self._config = config  # the one in use
         self._former_name: str | None = None
         self._backlog = backlog
-        self._limits = limits
         self._wall_clock = wall_clock
-        self._expiry_clock = expiry_clock or ExpiryClock(wall_clock)
-        self._callbacks = callbacks
-        self._wake = threading.Event()
+        self._expiry_clock = expiry_clock
+        self._on_acknowledged = on_acknowledged
         self._is_closing = False
         self._file_lock: FileLock | None = None
         self._database: Database | None = None
@@ -141,84 +159,86 @@ class Writer:
         self._reported_corruption: tuple[int, CorruptionError] | None = None  # with the generation of the file
         self._written_to = 0  # the newest transition that was written
         self.status = WriterStatus()
+        # For the event loop.
+        self.opened = asyncio.Event()  # the first attempt to open the file has ended
+        self.closed = asyncio.Event()  # the thread has ended
+        self.saved_state: asyncio.Future[str | None]  # of the previous process; done once the file is open
         # Read by other threads.
         self.generation = 0  # increases whenever the file is replaced
         self.is_readable = False
         self.last_id = 0  # when the file was first opened
         self.last_kind: str | None = None
         self.pruned_to = 0
-        self._thread = threading.Thread(target=self._run, name="svcnode history", daemon=True)
-
-    def start(self) -> None:
-        try:
-            start_thread(self._thread)
-        except (ThreadRefusedError, MemoryError) as exc:
-            text = "cannot start the writer thread; no history is written; raise the limit of threads"
-            self.status.record_failure(HistoryError(text, HistoryProblem.NO_THREAD), exc)
-            self._callbacks.on_opened()
-            self._callbacks.on_closed()
-
-    def wake(self) -> None:
-        """Write the backlog now."""
-        self._wake.set()
-
-    def set_limits(self, limits: RetentionLimits) -> None:
-        self._limits = limits
-        self._wake.set()
 
     @property
     def path(self) -> Path:
-        return self._file.path
-
-    def set_file(self, file: HistoryFile) -> None:
-        """After the node was renamed: the file belongs to the new name, and moves to the path."""
-        self.configured_file = file
-        self._wake.set()
-
-    def close(self) -> None:
-        """Write the backlog and end the thread, without waiting for it."""
-        self._is_closing = True
-        self._wake.set()
+        return self._config.path
 
     @property
     def has_never_written(self) -> bool:
         return self.status.is_failing and not self._written_to
 
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self.saved_state = loop, loop.create_future()
+        try:
+            start_thread(threading.Thread(target=self._run, name="svcnode history", daemon=True))
+        except (ThreadRefusedError, MemoryError) as exc:
+            text = "cannot start the writer thread; no history is written; raise the limit of threads"
+            self.status.record_failure(HistoryError(text, HistoryProblem.NO_THREAD), exc)
+            self.opened.set()
+            self.closed.set()
+
+    def configure(self, config: WriterConfig) -> None:
+        """With another name of the node, the file belongs to the new name. With another path, it is moved."""
+        self.config = config
+        self._backlog.wake_writer.set()
+
+    def close(self) -> None:
+        """Write the backlog and end the thread, without waiting for it."""
+        self._is_closing = True
+        self._backlog.wake_writer.set()
+
     def report_corruption(self, error: CorruptionError, generation: int) -> None:
         """A query found the file corrupt."""
         if generation == self.generation:
             self._reported_corruption = generation, error
-            self._wake.set()
+            self._backlog.wake_writer.set()
+
+    def _set_saved_state(self, text: str | None) -> None:
+        if not self.saved_state.done():  # the file may be opened again
+            self.saved_state.set_result(text)
 
     # ---- in the writer thread
 
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, *args)
+
     def _run(self) -> None:
         self._work()
-        self._callbacks.on_opened()
+        self._call(self.opened.set)
         while not self._is_closing:
-            self._wake.wait(self._idle_s())
-            self._wake.clear()
+            self._backlog.wake_writer.wait(self._idle_s())
+            self._backlog.wake_writer.clear()
             self._work()
         self._work()  # records that were added just before `close`
         self._close_database()
         self._release_lock()
-        self._callbacks.on_closed()
+        self._call(self.closed.set)
 
     def _idle_s(self) -> float:
-        if self.status.retry_in_s:
-            return self.status.retry_in_s
-        return PRUNE_PAUSE_S if self._is_pruning else LOCK_CHECK_INTERVAL_S
+        return self.status.retry_in_s or (PRUNE_PAUSE_S if self._is_pruning else LOCK_CHECK_INTERVAL_S)
 
     def _work(self) -> None:
         if self.status.retry_in_s and not self._is_closing:
-            self._callbacks.on_acknowledged(self._backlog.last_id)
+            self._call(self._on_acknowledged, self._backlog.last_id)
             return
         try:
             self._write_or_recreate()
         except Exception as exc:  # noqa: BLE001  an error of the history must not stop the node
             self._close_database()
             self.status.record_failure(history_error_from(exc, self.path), exc)
-            self._callbacks.on_acknowledged(self._backlog.last_id)
+            self._call(self._on_acknowledged, self._backlog.last_id)
         else:
             self.status.record_success()
 
@@ -243,10 +263,10 @@ class Writer:
                     self._backlog.mark_written(batch)
             if is_written:
                 self._written_to = max(self._written_to, batch.last_id)
-                self._callbacks.on_acknowledged(batch.last_id)
+                self._call(self._on_acknowledged, batch.last_id)
             database = self._current_database()
             self._is_pruning = True
-        if database.set_limits(self._limits) or self._is_pruning:
+        if database.set_limits(self._config.limits) or self._is_pruning:
             self._is_pruning = database.prune_some(self._expiry_clock.now_s())
         self.pruned_to = database.pruned_to
 
@@ -258,8 +278,8 @@ class Writer:
     # ---- the file
 
     def _current_database(self) -> Database:
-        if self.configured_file != self._file:
-            self._move_to(self.configured_file)
+        if self._config != self.config:
+            self._apply(self.config)
         if self._database is not None and not self._database.is_at_path:
             extra = {"event": "history_file_removed"}
             log.warning("history file was removed or replaced while in use: %s", self.path, extra=extra)
@@ -275,16 +295,18 @@ class Writer:
             self._database = self._open()
         return self._database
 
-    def _move_to(self, file: HistoryFile) -> None:
-        self._close_database()
-        if file.path != self.path:
+    def _apply(self, config: WriterConfig) -> None:
+        if config.path != self.path:
+            self._close_database()
             if self.is_readable and self._file_lock is not None:
-                self._file_lock = move(self._file_lock, self.path, file.path)
+                self._file_lock = move(self._file_lock, self.path, config.path)
             else:  # it is not ours
                 self._release_lock()
-        if self.is_readable:
-            self._former_name = self._file.node_name
-        self._file = file
+        if config.node_name != self._config.node_name:
+            self._close_database()  # opening it again claims it for the new name
+            if self.is_readable:
+                self._former_name = self._config.node_name
+        self._config = config
 
     def _open(self) -> Database:
         make_directory(self.path.parent)
@@ -295,9 +317,9 @@ class Writer:
         from svcnode.history.database import Database  # loads sqlite3, in this thread, to not delay the start
 
         is_first = not self.is_readable
-        database = Database(self.path, self._limits, verify=is_first)
+        database = Database(self.path, self._config.limits, verify=is_first)
         try:
-            database.claim(self._file.node_name, self._former_name)
+            database.claim(self._config.node_name, self._former_name)
         except Exception as exc:
             database.close()
             if isinstance(exc, HistoryError):  # it belongs to another node, which may start
@@ -305,13 +327,13 @@ class Writer:
                 self._release_lock()
             raise
         if database.last_sequence < self._written_to:
-            self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
+            self._mark_file_lost()
         self._backlog.continue_after(database.last_sequence)
         if is_first:
             self.last_id, self.last_kind = database.last_id, database.last_kind
             if database.last_sequence:
                 self._expiry_clock.continue_from(database.last_sequence / 1e6)
-            self._callbacks.on_state_loaded(database.saved_state)
+            self._call(self._set_saved_state, database.saved_state)
         self.pruned_to = database.pruned_to
         self.is_readable = self._is_pruning = True
         return database
@@ -328,7 +350,10 @@ class Writer:
         if self.is_readable:
             self.is_readable = False
             self.generation += 1
-            self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
+            self._mark_file_lost()
+
+    def _mark_file_lost(self) -> None:
+        self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
 
     def _release_lock(self) -> None:
         if self._file_lock is not None:
@@ -353,7 +378,6 @@ class Writer:
         quarantined = quarantine(self.path, self._wall_clock())
         self._quarantined_at_s = now_s
         self.generation += 1
-        # The records of previous processes, whose newest id is not known, are lost, too.
-        self._backlog.mark_file_lost(int(self._wall_clock() * 1e6))
+        self._mark_file_lost()  # also the records of previous processes, whose newest id is not known
         notice = f"{error}; moved to {quarantined.name}; new records go to a new file"
         self.status.set_notice(HistoryError(notice, error.code))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from svcnode.core.model import Status
 from svcnode.history.aggregator import MAX_GAP_S, MinuteAggregator
-from svcnode.history.records import Bucket
+from svcnode.history.backlog import Backlog
+from svcnode.history.records import Bucket, ClosedMinute
 
 UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
 NOON = 1_767_268_800.0
@@ -21,9 +22,13 @@ class Harness:
     """An aggregator that starts at noon and gets a tick per second."""
 
     def __init__(self) -> None:
-        self.closed: list[tuple[int, dict[str, Bucket]]] = []
-        self.aggregator = MinuteAggregator(NOON, lambda begin_s, buckets: self.closed.append((begin_s, buckets)))
+        self.backlog = Backlog()
+        self.aggregator = MinuteAggregator(NOON, self.backlog)
         self.now_s = NOON
+
+    @property
+    def minutes(self) -> list[ClosedMinute]:
+        return self.backlog.minutes()
 
     def status(self, status: Status | None, service_id: str = "db", since_s: float | None = None) -> None:
         self.aggregator.set_status(service_id, status, self.now_s if since_s is None else since_s, self.now_s)
@@ -41,7 +46,10 @@ class Harness:
 
     def buckets(self, service_id: str = "db") -> list[Bucket]:
         self.close()
-        return [buckets[service_id] for _, buckets in self.closed if service_id in buckets]
+        return [minute.buckets[service_id] for minute in self.minutes if service_id in minute.buckets]
+
+    def unwritten(self, service_id: str = "db") -> list[Bucket]:
+        return self.aggregator.unwritten_buckets([service_id])[service_id]
 
 
 def test_a_service_that_is_always_up_is_up_for_every_second() -> None:
@@ -112,17 +120,17 @@ def test_a_minute_that_is_closed_in_steps_is_passed_on_once() -> None:
     harness.wait(60)
     steps = 0
     while harness.aggregator.close_some(2):
-        assert not harness.closed
+        assert not harness.minutes
         steps += 1
     assert steps == 4
-    assert [sorted(buckets) for _, buckets in harness.closed] == [list("abcdefg")]
+    assert [sorted(minute.buckets) for minute in harness.minutes] == [list("abcdefg")]
 
 
 def test_an_unclosed_minute_is_closed_before_the_next_one() -> None:
     harness = Harness()
     harness.status(UP)
     harness.wait(180)
-    assert [begin_s for begin_s, _ in harness.closed] == [int(NOON), int(NOON) + 60]
+    assert [minute.begin_s for minute in harness.minutes] == [int(NOON), int(NOON) + 60]
 
 
 def test_checks_and_their_latency_are_counted() -> None:
@@ -234,19 +242,24 @@ def test_an_open_bucket_counts_up_to_now() -> None:
     harness = Harness()
     harness.status(UP)
     harness.wait(12)
-    assert harness.aggregator.open_buckets("db") == [Bucket(int(NOON), up_s=12.0)]
+    assert harness.unwritten() == [Bucket(int(NOON), up_s=12.0)]
     harness.wait(3)
-    assert harness.aggregator.open_buckets("db") == [Bucket(int(NOON), up_s=15.0)]
-    assert harness.aggregator.open_buckets("unknown") == []
+    assert harness.unwritten() == [Bucket(int(NOON), up_s=15.0)]
+    assert harness.unwritten("unknown") == []
 
 
-def test_open_buckets_include_the_minute_that_is_being_closed() -> None:
+def test_unwritten_buckets_include_the_minute_that_is_being_closed_and_the_backlog() -> None:
     harness = Harness()
     harness.status(UP)
     harness.wait(62)
-    assert harness.aggregator.open_buckets("db") == [Bucket(int(NOON), up_s=60.0), Bucket(int(NOON) + 60, up_s=2.0)]
+    both = [Bucket(int(NOON), up_s=60.0), Bucket(int(NOON) + 60, up_s=2.0)]
+    assert harness.unwritten() == both
     harness.close()
-    assert harness.aggregator.open_buckets("db") == [Bucket(int(NOON) + 60, up_s=2.0)]
+    assert harness.unwritten() == both
+    batch = harness.backlog.next_batch()
+    assert batch is not None
+    harness.backlog.mark_written(batch)
+    assert harness.unwritten() == both[1:]
 
 
 def test_finish_closes_the_current_minute() -> None:
@@ -254,7 +267,7 @@ def test_finish_closes_the_current_minute() -> None:
     harness.status(UP)
     harness.wait(60.5)
     harness.aggregator.finish(harness.now_s + 0.5)
-    assert harness.closed == [
+    assert [(minute.begin_s, minute.buckets) for minute in harness.minutes] == [
         (int(NOON), {"db": Bucket(int(NOON), up_s=60.0)}),
         (int(NOON) + 60, {"db": Bucket(int(NOON) + 60, up_s=1.0)}),
     ]
@@ -286,7 +299,7 @@ def run_steps(harness: Harness, steps: list[tuple[Any, ...]], *, jumps: bool) ->
             case ("close", count):
                 harness.aggregator.close_some(count)
             case ("open", service_id):
-                harness.aggregator.open_buckets(service_id)
+                harness.unwritten(service_id)
             case _:
                 pass
     harness.aggregator.finish(harness.now_s)
@@ -296,8 +309,8 @@ def run_steps(harness: Harness, steps: list[tuple[Any, ...]], *, jumps: bool) ->
 def test_no_bucket_exceeds_a_minute(steps: list[tuple[Any, ...]]) -> None:
     harness = Harness()
     run_steps(harness, steps, jumps=True)
-    for _, buckets in harness.closed:
-        for bucket in buckets.values():
+    for minute in harness.minutes:
+        for bucket in minute.buckets.values():
             assert 0 <= bucket.known_s <= 60 + 1e-6
             assert min(bucket.up_s, bucket.initializing_s, bucket.down_s) >= 0
 
@@ -307,9 +320,9 @@ def test_no_second_is_counted_twice_if_the_clock_is_not_set(steps: list[tuple[An
     harness = Harness()
     run_steps(harness, steps, jumps=False)
     known_s: dict[tuple[str, int], float] = defaultdict(float)
-    for begin_s, buckets in harness.closed:
-        for service_id, bucket in buckets.items():
-            known_s[service_id, begin_s] += bucket.known_s
+    for minute in harness.minutes:
+        for service_id, bucket in minute.buckets.items():
+            known_s[service_id, minute.begin_s] += bucket.known_s
     assert all(seconds <= 60 + 1e-6 for seconds in known_s.values())
 
 
@@ -318,5 +331,5 @@ def test_a_registered_service_has_a_status_for_all_the_time(steps: list[tuple[An
     harness = Harness()
     harness.status(UP, "a")
     run_steps(harness, steps, jumps=False)
-    known_s = sum(buckets["a"].known_s for _, buckets in harness.closed if "a" in buckets)
+    known_s = sum(minute.buckets["a"].known_s for minute in harness.minutes if "a" in minute.buckets)
     assert known_s == pytest.approx(harness.now_s - NOON, abs=1e-4)

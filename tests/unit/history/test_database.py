@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.history import database as module
-from svcnode.history import schema
 from svcnode.history.backlog import Batch
 from svcnode.history.database import Database
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem, history_error_from
 from svcnode.history.files import APPLICATION_ID
-from svcnode.history.query import latest_transitions, open_read_only, read_buckets, transitions_after
 from svcnode.history.records import (
     DAYS,
     HOURS,
@@ -70,12 +68,9 @@ def scalar(path: Path, statement: str) -> Any:
 
 
 def buckets(path: Path, resolution: Resolution, service_id: str = "db") -> dict[int, Bucket]:
-    begin_times_s = [int(value) for (value,) in rows(path, f"SELECT DISTINCT begin_s FROM {resolution.name}")]
-    with closing(open_read_only(path)) as reader:
-        return {
-            bucket.begin_s: bucket
-            for bucket in read_buckets(reader, [service_id], resolution, begin_times_s or [0])[service_id]
-        }
+    columns = ", ".join(Bucket._fields)
+    statement = f"SELECT {columns} FROM {resolution.name} JOIN services ON number = service WHERE id = '{service_id}'"
+    return {row[0]: Bucket._make(row) for row in rows(path, statement)}
 
 
 def rows(path: Path, statement: str) -> list[Any]:
@@ -89,7 +84,7 @@ def rows(path: Path, statement: str) -> list[Any]:
 def test_a_new_file_has_the_application_id_and_the_schema_version_in_its_header(path: Path, database: Database) -> None:
     beginning = path.read_bytes()[:100]
     assert int.from_bytes(beginning[68:72]) == APPLICATION_ID
-    assert scalar(path, "PRAGMA user_version") == schema.VERSION
+    assert scalar(path, "PRAGMA user_version") == module.VERSION
 
 
 def test_the_database_uses_wal_full_sync_and_incremental_vacuum(path: Path, database: Database) -> None:
@@ -119,7 +114,7 @@ def test_an_empty_file_is_initialized(path: Path) -> None:
 
 def test_a_file_of_a_newer_schema_is_rejected_and_not_changed(path: Path) -> None:
     Database(path, LIMITS).close()
-    scalar(path, f"PRAGMA user_version = {schema.VERSION + 1}")
+    scalar(path, f"PRAGMA user_version = {module.VERSION + 1}")
     before = path.read_bytes()
     with pytest.raises(HistoryError) as caught:
         Database(path, LIMITS)
@@ -177,39 +172,6 @@ def test_a_slow_quick_check_is_interrupted_and_the_file_is_used(path: Path, monk
 # ---- transitions
 
 
-def test_transitions_are_read_as_they_were_written(path: Path, database: Database) -> None:
-    written = [
-        transition(1_767_268_800_123_456, "<script>alert('ü')</script>", 'it said "no"\n\t\u2028'),
-        transition(1_767_268_800_123_457, None, ""),
-        Transition(
-            1_767_268_800_123_458,
-            1_767_268_799.5,
-            "registered",
-            "a b",
-            None,
-            "Initializing",
-            "?",
-            "no_evidence",
-            200,
-            206,
-        ),
-    ]
-    database.write(Batch(written, [], 0))
-    with closing(open_read_only(path)) as reader:
-        assert transitions_after(reader, 0, 2**62, 10) == written
-        assert latest_transitions(reader, None, 2**62, 2) == [written[2], written[1]]
-        assert latest_transitions(reader, "a b", 2**62, 10) == [written[2]]
-        assert latest_transitions(reader, "unknown", 2**62, 10) == []
-
-
-def test_transitions_after_an_id_come_oldest_first(path: Path, database: Database) -> None:
-    database.write(transitions(*range(1, 1501)))
-    with closing(open_read_only(path)) as reader:
-        assert [one.id for one in transitions_after(reader, 700, 2**62, 3)] == [701, 702, 703]
-        assert [one.id for one in transitions_after(reader, 1498, 1499, 3)] == [1499]
-        assert transitions_after(reader, 1500, 2**62, 3) == []
-
-
 def test_a_batch_that_is_written_twice_counts_once(path: Path, database: Database) -> None:
     batch = Batch([transition(1), transition(2)], [ClosedMinute(3, NOON, {"db": Bucket(NOON, up_s=20.0, checks=1)})], 0)
     database.write(batch)
@@ -250,15 +212,6 @@ def test_a_minute_that_is_repeated_because_the_clock_was_set_back_counts_once(pa
     database.write(minute(1, NOON, db=Bucket(NOON, up_s=60.0)))
     database.write(minute(2, NOON, db=Bucket(NOON, down_s=60.0)))
     assert buckets(path, MINUTES) == {NOON: Bucket(NOON, up_s=60.0)}
-
-
-def test_buckets_of_many_services_are_returned_by_service_id(path: Path, database: Database) -> None:
-    many = {f"s{number}": Bucket(NOON, up_s=float(number % 60)) for number in range(1200)}
-    database.write(Batch([], [ClosedMinute(1, NOON, many)], 0))
-    ids = [*many, "unknown"]
-    with closing(open_read_only(path)) as reader:
-        found = read_buckets(reader, ids, MINUTES, [NOON - 60, NOON])
-    assert found == {**{service_id: [bucket] for service_id, bucket in many.items()}, "unknown": []}
 
 
 seconds = st.floats(0, 20)

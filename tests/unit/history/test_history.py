@@ -227,10 +227,10 @@ def test_a_new_path_is_a_problem_until_it_is_reverted(
 
     async def scenario() -> None:
         async with harness.history(has_file=has_file) as (history, _):
-            limits = history._writer and history._writer._limits
+            limits = history._writer and history._writer.config.limits
             history.reconfigure(configured, max_age_s=3600.0)
             assert (history.problem_code, history.is_healthy) == (HistoryProblem.RESTART_REQUIRED, True)
-            assert (history._writer and history._writer._limits) == limits, "the new limits are for another file"
+            assert (history._writer and history._writer.config.limits) == limits, "the new limits are for another file"
             history.reconfigure(current)
             assert history.problem is None
 
@@ -278,7 +278,8 @@ def test_the_file_of_another_node_is_not_used_until_it_is_given_up(harness: Harn
             assert not await history.known_ids(["db"])
             assert harness.path.read_bytes() == before
             await eventually(lambda: is_unlocked(harness.path))
-            assert not history._saved_state_loaded.is_set()
+            assert history._writer is not None
+            assert not history._writer.saved_state.done()
             with closing(sqlite3.connect(harness.path)) as database, database:
                 database.execute(FORGET_NODE_NAME)
             await eventually(lambda: history.problem is None)

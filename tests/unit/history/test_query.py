@@ -1,0 +1,94 @@
+"""Queries of a file that a database has written, and of the records in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from svcnode.history.aggregator import MinuteAggregator
+from svcnode.history.backlog import Backlog, Batch
+from svcnode.history.database import Database
+from svcnode.history.query import HistoryQuery
+from svcnode.history.records import MINUTES, Bucket, ClosedMinute, Transition
+from tests.unit.history.test_database import LIMITS, NOON, transition, transitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NEWEST = 2**62
+
+
+class Harness:
+    """A query of a file, without a writer thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = Database(path, LIMITS)
+        self.backlog = Backlog()
+        writer: Any = SimpleNamespace(path=path, is_readable=True, generation=0)
+        self.query = HistoryQuery(self.backlog, MinuteAggregator(NOON, self.backlog), writer)
+
+    def after(self, after_id: int, up_to: int = NEWEST, limit: int = 10) -> list[Transition]:
+        return asyncio.run(self.query.after(after_id, up_to, limit))
+
+    def latest(self, service_id: str | None = None, up_to: int = NEWEST, limit: int = 10) -> list[Transition]:
+        return asyncio.run(self.query.latest(service_id, up_to, limit))
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    made = Harness(tmp_path / "history.db")
+    with closing(made.database):
+        yield made
+
+
+def test_transitions_are_read_as_they_were_written(harness: Harness) -> None:
+    written = [
+        transition(1_767_268_800_123_456, "<script>alert('ü')</script>", 'it said "no"\n\t\u2028'),
+        transition(1_767_268_800_123_457, None, ""),
+        Transition(
+            1_767_268_800_123_458,
+            1_767_268_799.5,
+            "registered",
+            "a b",
+            None,
+            "Initializing",
+            "?",
+            "no_evidence",
+            200,
+            206,
+        ),
+    ]
+    harness.database.write(Batch(written, [], 0))
+    assert harness.after(0) == written
+    assert harness.latest(limit=2) == [written[2], written[1]]
+    assert harness.latest("a b") == [written[2]]
+    assert harness.latest("unknown") == []
+
+
+def test_transitions_after_an_id_come_oldest_first(harness: Harness) -> None:
+    harness.database.write(transitions(*range(1, 1501)))
+    assert [one.id for one in harness.after(700, limit=3)] == [701, 702, 703]
+    assert [one.id for one in harness.after(1498, 1499)] == [1499]
+    assert harness.after(1500) == []
+
+
+def test_transitions_of_the_file_and_of_the_backlog_are_returned_together(harness: Harness) -> None:
+    harness.database.write(transitions(1, 2, 3))
+    for number in (3, 4, 5):  # the third one was written a moment ago
+        harness.backlog.add(transition(number))
+    assert [one.id for one in harness.after(1, limit=3)] == [2, 3, 4]
+    assert [one.id for one in harness.latest(limit=3)] == [5, 4, 3]
+    assert [one.id for one in harness.latest("db", up_to=4, limit=2)] == [4, 3]
+
+
+def test_buckets_of_many_services_are_returned_by_service_id(harness: Harness) -> None:
+    many = {f"s{number}": Bucket(NOON, up_s=float(number % 60)) for number in range(1200)}
+    harness.database.write(Batch([], [ClosedMinute(1, NOON, many)], 0))
+    found = asyncio.run(harness.query.buckets([*many, "unknown"], MINUTES, NOON))
+    assert {service_id: buckets[-1] for service_id, buckets in found.items()} == {**many, "unknown": Bucket(NOON)}
+    assert {len(buckets) for buckets in found.values()} == {MINUTES.bucket_count}
