@@ -23,7 +23,7 @@ from svcnode.discovery.catalog import CATALOG
 from svcnode.probes import KINDS
 from svcnode.version import __version__
 from tests.support.certificates import make_certificate
-from tests.support.processes import DEADLINE_S
+from tests.support.processes import DEADLINE_S, Agent
 from tests.truth import timing
 from tests.truth.faults import FAULT_NAMES
 
@@ -389,6 +389,17 @@ def test_the_example_of_a_configuration_error_is_the_printed_one(config_folder: 
     ended = check(config.replace('"critical"', '"critcal"'), config_folder, tmp_path)
     assert ended.returncode == 2
     assert ended.stderr.replace(f"{tmp_path}/", "") == f"{error}\n"
+
+
+def test_the_first_node_answers_as_printed(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "install.md").read_text()
+    printed = dict(re.findall(r"^\$ curl .*http://127\.0\.0\.1:8420(\S+)\n(.*)$", text, re.MULTILINE))
+    assert len(printed) == 3
+    with Agent(tmp_path, "--listen", "127.0.0.1:0", "--name", "my-host") as agent:
+        agent.wait_for_event("node_health", node_health=200)
+        for path, answer in printed.items():
+            response = agent.request(path)
+            assert (response.body.decode() or str(response.code)) == answer
 
 
 def test_the_wheel_in_the_docs_has_the_current_version() -> None:
