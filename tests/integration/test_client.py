@@ -870,8 +870,7 @@ def documented_programs() -> list[str]:
             documented_programs(),
             [
                 "validator-7\nPARTIAL\ndb Status.UP 200\nindexer Status.DOWN 503\nstorage Status.INITIALIZING 206\n",
-                "['PARTIAL', 'connection_refused']\n",
-                "",
+                "connection_refused\n",
             ],
             strict=True,
         )

@@ -160,9 +160,9 @@ def test_requests_succeed_while_reloads_add_and_remove_services(tmp_path: Path) 
 
 
 def test_a_proxy_can_add_the_token_for_badges_and_nothing_else(tmp_path: Path) -> None:
-    """The example of docs/explain.md."""
+    """The example of docs/see.md."""
     token = "the-token-of-the-node"
-    page = Path(__file__).parents[2] / "docs" / "explain.md"
+    page = Path(__file__).parents[2] / "docs" / "see.md"
     (location,) = re.findall(r"^```nginx\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     security = f'[security]\noperator_token = "{token}"\n'
     everywhere = config(security, fixed("ledger")).replace("127.0.0.1:0", "0.0.0.0:0")

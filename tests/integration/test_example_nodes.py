@@ -1,4 +1,4 @@
-"""Every recipe of docs/recipes.md with real services, and every event of its table."""
+"""Every configuration in examples/nodes with real services, and every event of its table."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tests.support.servers.redis import RedisSentinel, RedisServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
-TITLES = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted((EXAMPLES / "nodes").glob("*.toml"))
 PASSWORD = "the-password-of-monitor"
 # Frequent checks. A check that times out on a busy machine only delays a test: it waits for the expected statuses.
 QUICK = {
@@ -45,26 +45,21 @@ QUICK = {
 }
 
 
-class Recipe:
-    """The section of one recipe."""
+class Example:
+    """One configuration with the table of events and the indented commands in its comments."""
 
-    def __init__(self, title: str) -> None:
-        match = re.search(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-        assert match, f"no recipe {title!r}"
-        self._text = match[1]
-        head, _, *rows = re.findall(r"^\| (.*) \|$", self._text.replace("---|", " --- |"), re.MULTILINE)
+    def __init__(self, name: str) -> None:
+        self._text = (EXAMPLES / "nodes" / name).read_text()
+        head, _, *rows = re.findall(r"^# \|(.*)\|$", self._text, re.MULTILINE)
         self._ids = re.findall(r"`([^`]+)`", head)
-        self.rows = {event: rest for event, *rest in (row.split(" | ") for row in rows)}
+        self.rows = {event: rest for event, *rest in (row.strip().split(" | ") for row in rows)}
         self._untested = set(self.rows)
 
-    def block(self, language: str, changes: Mapping[str, str] | None = None) -> str:
-        """The block of the recipe with these replacements."""
-        block: str
-        (block,) = re.findall(rf"^```{language}\n(.*?)^```$", self._text, re.DOTALL | re.MULTILINE)
-        for old, new in (changes or {}).items():
-            assert old in block, f"{old!r} is not in the recipe"
-            block = block.replace(old, new)
-        return block
+    def config(self, changes: Mapping[str, str]) -> str:
+        return replaced(self._text, changes)
+
+    def commands(self, changes: Mapping[str, str]) -> str:
+        return replaced("\n".join(re.findall(r"^#     (.*)$", self._text, re.MULTILINE)), changes)
 
     def expect(self, agent: Agent, event: str, other_statuses: Callable[[], Mapping[str, str]] = dict) -> None:
         """Wait until the statuses and the health are those in the row of the event."""
@@ -75,11 +70,17 @@ class Recipe:
 
     @contextmanager
     def served(self, folder: Path, changes: Mapping[str, str]) -> Iterator[Agent]:
-        """Serves the recipe; at the end, every row of its table has been tested."""
-        config = self.block("toml", changes)
-        with Agent(folder, "--listen", "127.0.0.1:0", config=config, environ=QUICK) as agent:
+        """Serves the example; at the end, every row of its table has been tested."""
+        with Agent(folder, "--listen", "127.0.0.1:0", config=self.config(changes), environ=QUICK) as agent:
             yield agent
         assert not self._untested, f"not tested: {self._untested}"
+
+
+def replaced(text: str, changes: Mapping[str, str]) -> str:
+    for old, new in changes.items():
+        assert old in text, f"{old!r} is not in the example"
+        text = text.replace(old, new)
+    return text
 
 
 def node_folder(folder: Path) -> Path:
@@ -88,50 +89,50 @@ def node_folder(folder: Path) -> Path:
     return node
 
 
-def test_every_recipe_has_a_test() -> None:
-    assert re.findall(r'Recipe\("(.*)"\)', Path(__file__).read_text()) == TITLES
+def test_every_example_has_a_test() -> None:
+    assert sorted(re.findall(r'Example\("(.*)"\)', Path(__file__).read_text())) == [file.name for file in FILES]
 
 
-@pytest.mark.parametrize("title", TITLES)
-def test_every_recipe_has_a_healthy_and_an_unhealthy_event(title: str) -> None:
-    codes = {row[-1] for row in Recipe(title).rows.values()}
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_example_has_a_healthy_and_an_unhealthy_event(file: Path) -> None:
+    codes = {row[-1] for row in Example(file.name).rows.values()}
     assert {"200", "503"} <= codes
 
 
 def test_a_primary_and_its_replica(tmp_path: Path) -> None:
-    recipe = Recipe("A PostgreSQL primary with a replica")
+    example = Example("postgresql.toml")
     with PostgresServer(tmp_path / "primary") as primary:
         primary.psql("REVOKE ALL ON DATABASE ledger FROM PUBLIC")
         primary.psql("DROP TABLE svcnode_write", database="ledger")
-        primary.psql(recipe.block("sql", {"…": PASSWORD}), database="ledger")
+        primary.psql(example.commands({"…": PASSWORD}), database="ledger")
         with primary.replica(tmp_path / "replica") as replica:
             addresses = {"10.0.0.5:5432": f"127.0.0.1:{primary.port}", "10.0.0.6:5432": f"127.0.0.1:{replica.port}"}
-            with recipe.served(node_folder(tmp_path), addresses) as agent:
-                recipe.expect(agent, "both run")
+            with example.served(node_folder(tmp_path), addresses) as agent:
+                example.expect(agent, "both run")
                 replica.kill()
-                recipe.expect(agent, "the replica is killed")
+                example.expect(agent, "the replica is killed")
                 replica.start()
                 replica.wait_until_ready()
-                recipe.expect(agent, "both run")
+                example.expect(agent, "both run")
                 with primary.read_only():
-                    recipe.expect(agent, "the primary is set to read-only")
+                    example.expect(agent, "the primary is set to read-only")
                 with primary.write_lock():
-                    recipe.expect(agent, "the table of `write` is locked")
-                recipe.expect(agent, "both run")
+                    example.expect(agent, "the table of `write` is locked")
+                example.expect(agent, "both run")
                 primary.kill()
-                recipe.expect(agent, "the primary is killed")
+                example.expect(agent, "the primary is killed")
                 replica.psql("SELECT pg_promote()")
-                recipe.expect(agent, "then the replica is promoted")
+                example.expect(agent, "then the replica is promoted")
 
                 roles_changed = dict(zip(addresses, reversed(addresses.values()), strict=True))
-                agent.reload(recipe.block("toml", roles_changed))
+                agent.reload(example.config(roles_changed))
                 agent.wait_until(lambda: agent.statuses() == {"ledger": "Up", "ledger-replica": "Down"})
                 assert agent.health() == 206
 
 
 def test_a_master_and_a_cache(tmp_path: Path) -> None:
-    recipe = Recipe("Redis behind a Sentinel, with a cache")
-    _, *create_user = shlex.split(recipe.block("sh", {"…": PASSWORD}))
+    example = Example("redis_sentinel.toml")
+    _, *create_user = shlex.split(example.commands({"…": PASSWORD}))
     with (
         RedisServer(tmp_path / "master") as master,
         RedisSentinel(tmp_path / "sentinel", master) as sentinel,
@@ -139,28 +140,28 @@ def test_a_master_and_a_cache(tmp_path: Path) -> None:
     ):
         assert master.cli(*create_user) == "OK"
         addresses = {"10.0.0.7:26379": f"127.0.0.1:{sentinel.port}", "10.0.0.8:11211": f"127.0.0.1:{cache.port}"}
-        with recipe.served(node_folder(tmp_path), addresses) as agent:
-            recipe.expect(agent, "both run")
+        with example.served(node_folder(tmp_path), addresses) as agent:
+            example.expect(agent, "both run")
             cache.kill()
-            recipe.expect(agent, "the cache is killed")
+            example.expect(agent, "the cache is killed")
             cache.start()
             with master.out_of_memory():
-                recipe.expect(agent, "the master reaches `maxmemory` and evicts nothing")
+                example.expect(agent, "the master reaches `maxmemory` and evicts nothing")
             with master.writes_paused():
-                recipe.expect(agent, "`CLIENT PAUSE … WRITE` on the master")
-            recipe.expect(agent, "both run")
+                example.expect(agent, "`CLIENT PAUSE … WRITE` on the master")
+            example.expect(agent, "both run")
             sentinel.kill()
-            recipe.expect(agent, "the Sentinel is killed")
+            example.expect(agent, "the Sentinel is killed")
             sentinel.start()
-            recipe.expect(agent, "both run")
+            example.expect(agent, "both run")
             with master.replica(tmp_path / "replica") as replica:
                 assert replica.cli(*create_user) == "OK"
                 wait_until(sentinel.knows_replicas, "the replica is known")
                 sentinel.set_failure_timeout(600.0)
                 master.kill()
-                recipe.expect(agent, "the master is killed")
+                example.expect(agent, "the master is killed")
                 sentinel.set_failure_timeout(0.5)
-                recipe.expect(agent, "the Sentinel has promoted a replica")
+                example.expect(agent, "the Sentinel has promoted a replica")
 
 
 class Indexer:
@@ -179,7 +180,7 @@ class Indexer:
 
 
 def test_an_indexer_behind_tls(tmp_path: Path) -> None:
-    recipe = Recipe("An indexer behind TLS")
+    example = Example("indexer.toml")
     made = make_certificate(tmp_path, "indexer")
     other = make_certificate(tmp_path, "other")
     ca = tmp_path / "ca.pem"
@@ -187,60 +188,60 @@ def test_an_indexer_behind_tls(tmp_path: Path) -> None:
     indexer = Indexer()
     with HttpBackend(indexer, tls=server_tls(made)) as server:
         replacements = {"indexer.internal:8030": f"localhost:{server.port}", "/etc/svcnode/ca.pem": str(ca)}
-        with recipe.served(node_folder(tmp_path), replacements) as agent:
+        with example.served(node_folder(tmp_path), replacements) as agent:
             synced = '`synced` is true and `health` is "healthy"'
-            recipe.expect(agent, synced)
+            example.expect(agent, synced)
             indexer.statuses = [{"synced": False, "health": "healthy"}]
-            recipe.expect(agent, '`synced` is false and `health` is "healthy"')
+            example.expect(agent, '`synced` is false and `health` is "healthy"')
             indexer.code = 503
-            recipe.expect(agent, "the reverse proxy answers 503, for example during a restart")
+            example.expect(agent, "the reverse proxy answers 503, for example during a restart")
             indexer.code, indexer.statuses = 200, [{"synced": True, "health": "failed"}]
-            recipe.expect(agent, '`health` is "failed"')
+            example.expect(agent, '`health` is "failed"')
             indexer.statuses = [{"synced": True, "health": "healthy"}]
-            recipe.expect(agent, synced)
+            example.expect(agent, synced)
             indexer.statuses = []
-            recipe.expect(agent, "the list is empty: nothing is deployed")
+            example.expect(agent, "the list is empty: nothing is deployed")
             indexer.statuses = [{"synced": True, "health": "healthy"}]
-            recipe.expect(agent, synced)
+            example.expect(agent, synced)
             ca.write_bytes(other.certificate.read_bytes())
-            recipe.expect(agent, "`ca` did not sign its certificate")
+            example.expect(agent, "`ca` did not sign its certificate")
 
 
 def test_an_execution_client_and_its_beacon_node(tmp_path: Path) -> None:
-    recipe = Recipe("An execution client with its beacon node")
+    example = Example("ethereum.toml")
     with GanacheServer(tmp_path / "execution") as execution, BeaconServer(tmp_path / "beacon") as beacon:
         replacements = {"127.0.0.1:8545": f"127.0.0.1:{execution.port}", "127.0.0.1:5052": f"127.0.0.1:{beacon.port}"}
-        with recipe.served(node_folder(tmp_path), replacements) as agent:
-            recipe.expect(agent, "the execution client follows another chain")
+        with example.served(node_folder(tmp_path), replacements) as agent:
+            example.expect(agent, "the execution client follows another chain")
             execution.mine()
-            agent.reload(recipe.block("toml", {**replacements, "chain_id = 1": f"chain_id = {CHAIN_ID}"}))
-            recipe.expect(agent, "both follow their chain")
+            agent.reload(example.config({**replacements, "chain_id = 1": f"chain_id = {CHAIN_ID}"}))
+            example.expect(agent, "both follow their chain")
             beacon.set(is_syncing=True, sync_distance=300)
-            recipe.expect(agent, "the beacon node is syncing")
+            example.expect(agent, "the beacon node is syncing")
             beacon.reset()
-            recipe.expect(agent, "both follow their chain")
+            example.expect(agent, "both follow their chain")
             beacon.set(el_offline=True)
-            recipe.expect(agent, "the beacon node cannot reach its execution client and reports that it is healthy")
+            example.expect(agent, "the beacon node cannot reach its execution client and reports that it is healthy")
             beacon.reset()
-            recipe.expect(agent, "both follow their chain")
+            example.expect(agent, "both follow their chain")
             beacon.set(sync_distance=3)
-            recipe.expect(agent, "the beacon node is three slots behind and reports that it is synced")
+            example.expect(agent, "the beacon node is three slots behind and reports that it is synced")
             beacon.set(sync_distance=2)
-            recipe.expect(agent, "both follow their chain")
+            example.expect(agent, "both follow their chain")
             execution.mine(age_s=3600)
-            recipe.expect(agent, "the newest block is older than 60 s")
+            example.expect(agent, "the newest block is older than 60 s")
             execution.mine()
-            recipe.expect(agent, "both follow their chain")
+            example.expect(agent, "both follow their chain")
             execution.freeze()
-            recipe.expect(agent, "the execution client is frozen")
+            example.expect(agent, "the execution client is frozen")
             execution.thaw()
-            recipe.expect(agent, "both follow their chain")
+            example.expect(agent, "both follow their chain")
             execution.kill()
-            recipe.expect(agent, "the execution client is killed")
+            example.expect(agent, "the execution client is killed")
 
 
 def test_a_storage_daemon(tmp_path: Path) -> None:
-    recipe = Recipe("A storage daemon")
+    example = Example("ipfs.toml")
     verified = tmp_path / "verified"
     verified.touch()
     with IpfsServer(tmp_path / "daemon") as daemon:
@@ -251,34 +252,33 @@ def test_a_storage_daemon(tmp_path: Path) -> None:
         }
         # The test cannot fill the disk, so it changes the limits.
         enough_space = {**replacements, '"5GiB"': '"1B"', '"50GiB"': '"2B"'}
-        with recipe.served(node_folder(tmp_path), enough_space) as agent:
-            recipe.expect(agent, "no fault")
+        with example.served(node_folder(tmp_path), enough_space) as agent:
+            example.expect(agent, "no fault")
             daemon.set(peers=0)
-            recipe.expect(agent, "the daemon has no peers")
+            example.expect(agent, "the daemon has no peers")
             daemon.reset()
-            recipe.expect(agent, "no fault")
+            example.expect(agent, "no fault")
             old_s = time.time() - 27 * 3600
             os.utime(verified, (old_s, old_s))
-            recipe.expect(agent, "the last verification is older than 26 h")
+            example.expect(agent, "the last verification is older than 26 h")
             verified.touch()
-            recipe.expect(agent, "no fault")
-            agent.reload(recipe.block("toml", {**replacements, '"5GiB"': '"1B"', '"50GiB"': '"9000TiB"'}))
-            recipe.expect(agent, "less than 50 GiB is free")
-            agent.reload(recipe.block("toml", {**replacements, '"5GiB"': '"9000TiB"', '"50GiB"': '"9001TiB"'}))
-            recipe.expect(agent, "less than 5 GiB is free")
-            agent.reload(recipe.block("toml", enough_space))
-            recipe.expect(agent, "no fault")
+            example.expect(agent, "no fault")
+            agent.reload(example.config({**replacements, '"5GiB"': '"1B"', '"50GiB"': '"9000TiB"'}))
+            example.expect(agent, "less than 50 GiB is free")
+            agent.reload(example.config({**replacements, '"5GiB"': '"9000TiB"', '"50GiB"': '"9001TiB"'}))
+            example.expect(agent, "less than 5 GiB is free")
+            agent.reload(example.config(enough_space))
+            example.expect(agent, "no fault")
             daemon.kill()
-            recipe.expect(agent, "the daemon is killed")
+            example.expect(agent, "the daemon is killed")
 
 
 @contextmanager
-def program(text: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    file = folder / "settler.py"
-    file.write_text(text)
-    environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+def worker(folder: Path, ledger: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "LEDGER": str(ledger), "PORT": str(port)}
+    command = [sys.executable, str(EXAMPLES / "worker.py")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, str(file)], cwd=folder, env=environ, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
     try:
         yield process
     finally:
@@ -291,29 +291,25 @@ def worker_status(port: int) -> dict[str, str]:
     try:
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)) as connection:
             connection.request("GET", "/svc/node/services")
-            (service,) = json.loads(connection.getresponse().read())["services"]
-            return {service["id"]: service["status"]}
+            services = json.loads(connection.getresponse().read())["services"]
+            return {service["id"]: service["status"] for service in services if service["id"] == "replay/main"}
     except ConnectionError:
-        return {"settle": "unreachable"}
+        return {"replay/main": "unreachable"}
 
 
 def test_a_worker_with_heartbeats(tmp_path: Path) -> None:
-    recipe = Recipe("A worker with heartbeats")
-    port = free_port()
-    with closing(sqlite3.connect(tmp_path / "batches.db", isolation_level=None)) as database:
-        with (
-            program(recipe.block("python", {"8421": str(port)}), tmp_path) as worker,
-            recipe.served(node_folder(tmp_path), {"127.0.0.1:8421": f"127.0.0.1:{port}"}) as agent,
-        ):
-            recipe.expect(agent, "the worker settles batches", lambda: worker_status(port))
+    example = Example("worker.toml")
+    port, ledger = free_port(), tmp_path / "ledger.db"
+    with (
+        worker(tmp_path, ledger, port) as process,
+        example.served(node_folder(tmp_path), {"127.0.0.1:8000": f"127.0.0.1:{port}"}) as agent,
+    ):
+        example.expect(agent, "the worker writes blocks", lambda: worker_status(port))
+        with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
             database.execute("BEGIN EXCLUSIVE")
-            recipe.expect(
-                agent,
-                "another process locks the database, and the worker waits",
-                lambda: worker_status(port),
-            )
+            event = "another process locks its ledger, and the worker waits"
+            example.expect(agent, event, lambda: worker_status(port))
             database.execute("ROLLBACK")
-            recipe.expect(agent, "the lock is released", lambda: worker_status(port))
-            worker.kill()
-            recipe.expect(agent, "the worker is killed", lambda: worker_status(port))
-        assert database.execute("SELECT count(*) FROM batches").fetchone()[0] > 1
+        example.expect(agent, "the lock is released", lambda: worker_status(port))
+        process.kill()
+        example.expect(agent, "the worker is killed", lambda: worker_status(port))
