@@ -834,9 +834,13 @@ def test_with_a_token_every_path_needs_it_and_a_browser_can_send_it(tmp_path: Pa
 
 
 def test_behind_a_proxy_the_page_works_below_another_path(tmp_path: Path, open_page: OpenPage) -> None:
-    """The example of docs/page.md."""
-    text = (Path(__file__).parents[2] / "docs" / "page.md").read_text()
-    (location,) = re.findall(r"^```nginx\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    """The example of docs/operate.md."""
+    text = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
+    _, location = re.findall(r"^```nginx\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    for old, new in (("location /", "location /validator-7/"), ("127.0.0.1:8420;", "127.0.0.1:8420/;")):
+        assert old in location
+        assert new in text
+        location = location.replace(old, new)
     token = "a-token-of-some-length"
     security = f'[security]\noperator_token = "{token}"\n'
     with Agent(tmp_path, config=fixed_service() + security) as agent:

@@ -7,7 +7,7 @@ TIMEOUT_S = 0.8
 FALL = 3
 RISE = 2
 START_PERIOD_S = 2.0
-# Defaults that docs/probes/README.md documents under "Timing".
+# Defaults that docs/operate.md documents under "Timing".
 TRANSITION_INTERVAL_S = INTERVAL_S / 5
 JITTER = 0.05
 
