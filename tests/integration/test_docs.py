@@ -406,6 +406,20 @@ def test_the_wheel_in_the_docs_has_the_current_version() -> None:
     assert re.findall(r"svcnode-([\d.]+)-py3", (ROOT / "docs" / "install.md").read_text()) == [__version__]
 
 
+# ---- architecture.md
+
+
+def test_every_hop_of_the_architecture_exists() -> None:
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text()
+    hops = re.findall(r"`([\w/]+\.py)` `([\w.]+)`", page)
+    assert len(hops) > 15
+    for file, name in hops:
+        module = import_module("svcnode." + file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part)  # raises AttributeError if the page is out of date
+
+
 # ---- links and sizes
 
 
