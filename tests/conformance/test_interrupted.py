@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.conformance.checks import CHECKS
-from svcnode.conformance.run import STOPPED_REASON, CheckOutcome, Report, RunOptions, run_checks
+from svcnode.conformance.run import STOPPED_REASON, CheckOutcome, Report, run_checks
 from svcnode.conformance.target import parse_target
 from tests.conformance.conforming_node import ConformingNode, NodeServer
 from tests.support.http_server import becomes_true
@@ -38,7 +38,7 @@ def stopped_at(name: str, server: NodeServer) -> Report:
             if check.name == name:
                 stopped.set_result(None)
 
-        return await run_checks(RunOptions(target=parse_target(server.url), progress=stop), stopped=stopped)
+        return await run_checks(parse_target(server.url), timeout_s=5.0, on_check=stop, stopped=stopped)
 
     return asyncio.run(run())
 
@@ -75,7 +75,7 @@ def test_a_stop_before_the_first_response_leaves_no_results(server: NodeServer) 
     async def run() -> Report:
         stopped = asyncio.get_running_loop().create_future()
         stopped.set_result(None)
-        return await run_checks(RunOptions(target=parse_target(server.url)), stopped=stopped)
+        return await run_checks(parse_target(server.url), timeout_s=5.0, stopped=stopped)
 
     report = asyncio.run(run())
     assert (report.results, report.unreachable) == ((), "")
@@ -85,7 +85,7 @@ def test_a_stop_before_the_first_response_leaves_no_results(server: NodeServer) 
 def test_a_stop_that_never_comes_changes_nothing(server: NodeServer) -> None:
     async def run() -> Report:
         return await run_checks(
-            RunOptions(target=parse_target(server.url)), stopped=asyncio.get_running_loop().create_future()
+            parse_target(server.url), timeout_s=5.0, stopped=asyncio.get_running_loop().create_future()
         )
 
     report = asyncio.run(run())

@@ -7,7 +7,6 @@ import asyncio
 import signal
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from svcnode.cli.output import show, show_bytes
 from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.report import as_json, as_junit, plain_text, report_lines
-from svcnode.conformance.run import RunOptions, run_checks
+from svcnode.conformance.run import run_checks
 from svcnode.conformance.target import parse_target
 from svcnode.core.errors import InvalidValueError, SvcnodeError
 from svcnode.core.text import os_error_text
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from svcnode.cli._args import CommandParser
+    from svcnode.conformance.check import Check
     from svcnode.conformance.report import Line
     from svcnode.conformance.run import Report
 
@@ -100,9 +100,12 @@ def configure(parser: CommandParser) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    options = _run_options(arguments)
+    if arguments.json and arguments.junit == STDOUT:
+        arguments.parser.error("--json and --junit - cannot both write to stdout; give --junit a file")
+    if arguments.ca == "":
+        raise InvalidValueError("--ca: empty file name")
     level = Level(arguments.level)
-    report = asyncio.run(_run_with_progress(options))
+    report = asyncio.run(_run_checks(arguments))
     if arguments.junit and arguments.junit != STDOUT:
         _write_file(Path(arguments.junit), as_junit(report, level))
     with suppress(BrokenPipeError):
@@ -110,28 +113,26 @@ def run_command(arguments: argparse.Namespace) -> int:
     return _exit_code(report, level)
 
 
-def _run_options(arguments: argparse.Namespace) -> RunOptions:
-    if arguments.json and arguments.junit == STDOUT:
-        arguments.parser.error("--json and --junit - cannot both write to stdout; give --junit a file")
-    if arguments.ca == "":
-        raise InvalidValueError("--ca: empty file name")
+async def _run_checks(arguments: argparse.Namespace) -> Report:
+    """The whole report, or the results so far after Ctrl-C."""
     ca = Path(arguments.ca) if arguments.ca else None
     target = parse_target(arguments.url, prefix=arguments.prefix, ca=ca)
     timeout_s = positive_duration_s("--timeout", arguments.timeout)
-    return RunOptions(target=target, timeout_s=timeout_s, other_methods=not arguments.read_only)
-
-
-async def _run_with_progress(options: RunOptions) -> Report:
-    """The whole report, or the results so far after Ctrl-C."""
-    with _progress(options) as (options_with_progress, hide_progress), handle_sigint(hide_progress) as interrupted:
-        return await run_checks(options_with_progress, stopped=interrupted)
+    with _progress_bar() as (advance, hide), handle_sigint(hide) as interrupted:
+        return await run_checks(
+            target,
+            timeout_s=timeout_s,
+            other_methods=not arguments.read_only,
+            on_check=advance,
+            stopped=interrupted,
+        )
 
 
 @contextmanager
-def _progress(options: RunOptions) -> Iterator[tuple[RunOptions, Callable[[], None]]]:
-    """Options that update a progress bar if stderr is a terminal, and the function that removes the bar."""
+def _progress_bar() -> Iterator[tuple[Callable[[Check], None], Callable[[], None]]]:
+    """The functions that advance and remove a progress bar; without a terminal as stderr, they do nothing."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield options, lambda: None
+        yield lambda _: None, lambda: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -139,7 +140,7 @@ def _progress(options: RunOptions) -> Iterator[tuple[RunOptions, Callable[[], No
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=len(CHECKS))
-        yield replace(options, progress=lambda check: bar.update(task, advance=1, description=check.name)), bar.stop
+        yield lambda check: bar.update(task, advance=1, description=check.name), bar.stop
 
 
 def _exit_code(report: Report, level: Level) -> int:

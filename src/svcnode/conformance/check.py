@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from functools import partial
 
 from svcnode.conformance.node_under_test import Finding, NodeUnderTest
 
@@ -34,16 +35,17 @@ Findings = AsyncGenerator[Finding, None]
 CheckFunction = Callable[[NodeUnderTest], Findings]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """`needs` names checks: if one of them fails, this check would only report the same defect again."""
 
+    function: CheckFunction
+    _: KW_ONLY
     name: str
     clause: str
     level: Level
     requirement: str
     fix: str
-    function: CheckFunction
     needs: tuple[str, ...] = ()
     uses_other_methods: bool = False
 
@@ -63,16 +65,13 @@ def check(  # noqa: PLR0913  each is a field of Check
     needs: tuple[str, ...] = (),
     uses_other_methods: bool = False,
 ) -> Callable[[CheckFunction], Check]:
-    def decorate(function: CheckFunction) -> Check:
-        return Check(
-            name=name,
-            clause=clause,
-            level=level,
-            requirement=requirement,
-            fix=fix,
-            function=function,
-            needs=needs,
-            uses_other_methods=uses_other_methods,
-        )
-
-    return decorate
+    return partial(
+        Check,
+        name=name,
+        clause=clause,
+        level=level,
+        requirement=requirement,
+        fix=fix,
+        needs=needs,
+        uses_other_methods=uses_other_methods,
+    )

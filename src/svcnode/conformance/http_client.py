@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.text import safe_text
+from svcnode.conformance.parse import safe_text
 from svcnode.core.text import os_error_text
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from svcnode.conformance.target import TargetUrl
 
@@ -101,7 +101,7 @@ class HttpClient:
     async def connect(self, request: RequestLine) -> AsyncIterator[RawConnection]:
         """A connection for this request and for others after it, while the server keeps it open."""
         target = self._target
-        with _ErrorTranslator(request, self._timeout_s, target):
+        with _translate_errors(request, self._timeout_s, target):
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await asyncio.open_connection(
                     target.host, target.port, limit=MAX_HEAD_BYTES, ssl=target.tls, **_race_options()
@@ -130,7 +130,7 @@ class RawConnection:
 
     async def send(self, request: RequestLine, *, is_last: bool) -> RawResponse:
         started_s = asyncio.get_running_loop().time()
-        with _ErrorTranslator(request, self._timeout_s):
+        with _translate_errors(request, self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
                 self._writer.write(self._encode_head(request, is_last=is_last))
                 await self._writer.drain()
@@ -160,56 +160,51 @@ class RawConnection:
         return excess
 
 
-class _ErrorTranslator:
-    """Translates OS, TLS and protocol errors into `NoResponseError`."""
-
-    def __init__(self, request: RequestLine, timeout_s: float, connecting_to: TargetUrl | None = None) -> None:
-        self._request = request
-        self._timeout_s = timeout_s
-        is_handshake = connecting_to is not None and connecting_to.tls is not None
-        self._hint = "; if it does not speak TLS, use http://" if is_handshake else ""
-        self._is_connecting = connecting_to is not None
-        self._has_custom_ca = connecting_to is not None and connecting_to.has_custom_ca
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, traceback: object) -> None:
-        if isinstance(exc, OSError | _ProtocolError):  # TimeoutError and ssl.SSLError are OSErrors
-            raise NoResponseError(
-                self._request,
-                self._error_text(exc),
-                is_timeout=isinstance(exc, TimeoutError),
-                is_connected=not (self._is_connecting or isinstance(exc, ConnectionResetError | BrokenPipeError)),
-            ) from exc
-
-    def _error_text(self, exc: OSError | _ProtocolError) -> str:
-        match exc:
-            case TimeoutError():
-                return f"timeout: no complete response within {self._timeout_s:g} s"
-            case ssl.SSLCertVerificationError():
-                return f"untrusted certificate: {exc.verify_message.rstrip('.')}{self._ca_hint(exc)}"
-            case ssl.SSLError():
-                return f"TLS error: {exc.reason}{self._hint}"
-            case ConnectionResetError() | BrokenPipeError():
-                return f"{CONNECTION_RESET}{self._hint}"
-            case OSError():
-                return os_error_text(exc)
-            case _:
-                return str(exc)
-
-    def _ca_hint(self, exc: ssl.SSLCertVerificationError) -> str:
-        if exc.verify_code not in _UNTRUSTED_ISSUER_CODES:
-            return ""
-        return "; the file in --ca did not issue it" if self._has_custom_ca else "; name the issuing CA with --ca"
-
-
 class _ProtocolError(Exception):
     pass
 
 
 class _UndelimitedError(_ProtocolError):
     pass
+
+
+@contextmanager
+def _translate_errors(request: RequestLine, timeout_s: float, connecting_to: TargetUrl | None = None) -> Iterator[None]:
+    """OS, TLS and protocol errors become a `NoResponseError`."""
+    try:
+        yield
+    except (OSError, _ProtocolError) as exc:  # TimeoutError and ssl.SSLError are OSErrors
+        is_refused = connecting_to is not None or isinstance(exc, ConnectionResetError | BrokenPipeError)
+        raise NoResponseError(
+            request,
+            _error_text(exc, timeout_s, connecting_to),
+            is_timeout=isinstance(exc, TimeoutError),
+            is_connected=not is_refused,
+        ) from exc
+
+
+def _error_text(exc: OSError | _ProtocolError, timeout_s: float, connecting_to: TargetUrl | None) -> str:
+    hint = "; if it does not speak TLS, use http://" if connecting_to is not None and connecting_to.tls else ""
+    match exc:
+        case TimeoutError():
+            return f"timeout: no complete response within {timeout_s:g} s"
+        case ssl.SSLCertVerificationError():
+            return f"untrusted certificate: {exc.verify_message.rstrip('.')}{_ca_hint(exc, connecting_to)}"
+        case ssl.SSLError():
+            return f"TLS error: {exc.reason}{hint}"
+        case ConnectionResetError() | BrokenPipeError():
+            return f"{CONNECTION_RESET}{hint}"
+        case OSError():
+            return os_error_text(exc)
+        case _:
+            return str(exc)
+
+
+def _ca_hint(exc: ssl.SSLCertVerificationError, connecting_to: TargetUrl | None) -> str:
+    if exc.verify_code not in _UNTRUSTED_ISSUER_CODES:
+        return ""
+    has_custom_ca = connecting_to is not None and connecting_to.has_custom_ca
+    return "; the file in --ca did not issue it" if has_custom_ca else "; name the issuing CA with --ca"
 
 
 def _not_http_text(line: bytes) -> str:

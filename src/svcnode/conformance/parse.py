@@ -1,4 +1,7 @@
-"""Parses response bodies. Pure; a wrong body is not an error here but a finding of a check."""
+"""Responses as values and as text. Pure; a wrong body is not an error here but a finding of a check.
+
+All text of the node, which is not trusted, becomes one line: truncated, without secrets and control characters.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.conformance.interface import DOT_IDS
-from svcnode.conformance.text import safe_text
+from svcnode.core.redaction import redacted
+from svcnode.core.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from svcnode.conformance.http_client import RawResponse
+
+
+MAX_SHOWN_CHARS = 200
 
 
 class ParsedBody(NamedTuple):
@@ -106,3 +113,27 @@ def error_body_problem(response: RawResponse) -> str:
     if not isinstance(value.get("message"), str):
         return f"{format_response(response)}, without a string field message"
     return ""
+
+
+# ---- text
+
+
+def safe_text(text: str | bytes) -> str:
+    """Line breaks, terminal control characters and characters that XML cannot hold are escaped."""
+    decoded = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
+    # Redact more than is shown: the end may cut a secret in half.
+    visible = one_line(redacted(decoded[: 8 * MAX_SHOWN_CHARS])[:MAX_SHOWN_CHARS])
+    unit = "bytes" if isinstance(text, bytes) else "characters"
+    return visible if len(decoded) <= MAX_SHOWN_CHARS else f"{visible}… ({len(text)} {unit} total)"
+
+
+def json_text(value: object) -> str:
+    """Compact JSON, as the server may have sent it."""
+    return safe_text(json.dumps(value, ensure_ascii=False))
+
+
+def join_items(items: list[str], limit: int | None = None) -> str:
+    """Joined with commas and "and"; beyond `limit`, the rest is counted."""
+    if limit is not None and len(items) > limit:
+        items = [*items[:limit], f"{len(items) - limit} more"]
+    return ", ".join(items[:-1]) + f" and {items[-1]}" if len(items) > 1 else "".join(items)

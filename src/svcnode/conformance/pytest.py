@@ -52,7 +52,7 @@ class ReportCache:
         level = Level(options.get("level", "should"))
         key = repr((url, sorted(options.items())))
         if key not in self._reports:
-            self._reports[key] = _run_or_error(url, options)
+            self._reports[key] = _run(url, options)
         report = self._reports[key]
         if report.unreachable:
             self._fail_once(key, f"cannot check {report.url}: {report.unreachable}")
@@ -70,21 +70,17 @@ class ReportCache:
         pytest.fail(reason, pytrace=False)
 
 
-def _run_or_error(url: str, options: ConformOptions) -> Report:
+def _run(url: str, options: ConformOptions) -> Report:
     try:
-        return _run(url, options)
+        return check_node(
+            url,
+            prefix=options.get("prefix", "/svc"),
+            timeout_s=parse_duration_s(options.get("timeout", "5s")),
+            ca=Path(options["ca"]) if "ca" in options else None,
+            other_methods=options.get("other_methods", True),
+        )
     except InvalidValueError as exc:
         return Report(url="the node", unreachable=str(exc))
-
-
-def _run(url: str, options: ConformOptions) -> Report:
-    return check_node(
-        url,
-        prefix=options.get("prefix", "/svc"),
-        timeout_s=parse_duration_s(options.get("timeout", "5s")),
-        ca=Path(options["ca"]) if "ca" in options else None,
-        other_methods=options.get("other_methods", True),
-    )
 
 
 def conform(url: str | Callable[[], str], **options: Unpack[ConformOptions]) -> Callable[[str], None]:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -72,14 +72,6 @@ class Report:
         return not (self.unreachable or self.aborted or self.interrupted or self.failed(level))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    target: TargetUrl
-    timeout_s: float = 5.0
-    other_methods: bool = True
-    progress: Callable[[Check], None] = field(default=lambda _: None, repr=False)
-
-
 def check_node(
     url: str,
     *,
@@ -90,14 +82,21 @@ def check_node(
 ) -> Report:
     """Run all checks from a thread without an event loop. Raises `InvalidValueError` for a wrong URL."""
     target = parse_target(url, prefix=prefix, ca=ca)
-    return asyncio.run(run_checks(RunOptions(target=target, timeout_s=timeout_s, other_methods=other_methods)))
+    return asyncio.run(run_checks(target, timeout_s=timeout_s, other_methods=other_methods))
 
 
-async def run_checks(options: RunOptions, *, stopped: asyncio.Future[None] | None = None) -> Report:
-    """When `stopped` is done, the run ends and the results so far are reported."""
-    run = _Run(options)
+async def run_checks(
+    target: TargetUrl,
+    *,
+    timeout_s: float,
+    other_methods: bool = True,
+    on_check: Callable[[Check], None] = lambda _: None,
+    stopped: asyncio.Future[None] | None = None,
+) -> Report:
+    """`on_check` is called before each check. When `stopped` is done, the results so far are reported."""
+    run = _Run(target, timeout_s, other_methods=other_methods)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(run.run())
+        task = group.create_task(run.run(on_check))
         if stopped is not None:
             stopped.add_done_callback(lambda _: task.cancel())
     return run.report()
@@ -133,9 +132,10 @@ async def _collect_remarks(node: NodeUnderTest, target: TargetUrl) -> AsyncItera
 class _Run:
     """Holds the results so far; it may be cancelled at any time."""
 
-    def __init__(self, options: RunOptions) -> None:
-        self._options = options
-        self._node = NodeUnderTest(options.target, options.timeout_s, other_methods=options.other_methods)
+    def __init__(self, target: TargetUrl, timeout_s: float, *, other_methods: bool) -> None:
+        self._target = target
+        self._timeout_s = timeout_s
+        self._node = NodeUnderTest(target, timeout_s, other_methods=other_methods)
         self._results: dict[str, Result] = {}  # by the name of the check
         self._unreachable = ""
         self._aborted = ""
@@ -144,16 +144,15 @@ class _Run:
         self._timeout_reporters: dict[tuple[str, str], str] = {}  # the check that reported each timeout
         self._deadline_s = math.inf
 
-    async def run(self) -> None:
-        target = self._options.target
+    async def run(self, on_check: Callable[[Check], None]) -> None:
         reasons = await asyncio.gather(*(_connect_error(self._node, endpoint) for endpoint in STATIC_ENDPOINTS))
         if all(reasons):
-            self._unreachable = f"{reasons[0]}{_tls_hint(reasons[0], target)}"
+            self._unreachable = f"{reasons[0]}{_tls_hint(reasons[0], self._target)}"
             return
-        self._remarks = tuple([remark async for remark in _collect_remarks(self._node, target)])
-        self._deadline_s = time.monotonic() + MAX_TIMEOUTS * self._options.timeout_s
+        self._remarks = tuple([remark async for remark in _collect_remarks(self._node, self._target)])
+        self._deadline_s = time.monotonic() + MAX_TIMEOUTS * self._timeout_s
         for check in CHECKS:
-            self._options.progress(check)
+            on_check(check)
             started_s = time.monotonic()
             result = await self._run_check(check)
             self._results[check.name] = replace(result, duration_s=time.monotonic() - started_s)
@@ -167,7 +166,7 @@ class _Run:
             else []
         )
         return Report(
-            url=str(self._options.target),
+            url=str(self._target),
             results=(*self._results.values(), *remaining),
             unreachable=self._unreachable,
             aborted=self._aborted,
@@ -211,7 +210,7 @@ class _Run:
                     return
 
     def _skip_reason(self, check: Check) -> str:
-        if check.uses_other_methods and not self._options.other_methods:
+        if check.uses_other_methods and not self._node.other_methods:
             return "other methods are disabled"
         if self._aborted:
             return self._aborted

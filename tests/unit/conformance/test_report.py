@@ -14,9 +14,9 @@ from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.http_client import RequestLine
 from svcnode.conformance.node_under_test import Finding
+from svcnode.conformance.parse import safe_text
 from svcnode.conformance.report import as_json, as_junit, plain_text, report_lines
 from svcnode.conformance.run import STOPPED_REASON, CheckOutcome, Report, Result
-from svcnode.conformance.text import safe_text
 
 # All that XML 1.0 can hold.
 XML = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")

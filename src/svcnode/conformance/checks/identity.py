@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.interface import IDENTITY
 from svcnode.conformance.node_under_test import Skip
-from svcnode.conformance.parse import format_content_type, format_response, parse_body
-from svcnode.conformance.text import join_items, json_text, safe_text
+from svcnode.conformance.parse import (
+    format_content_type,
+    format_response,
+    join_items,
+    json_text,
+    parse_body,
+    safe_text,
+)
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings

@@ -22,10 +22,10 @@ from svcnode.conformance.parse import (
     format_content_type,
     format_response,
     is_success_code,
+    safe_text,
     service_items,
     services_by_id,
 )
-from svcnode.conformance.text import safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
@@ -92,42 +92,50 @@ def _wrong_code_findings(exchanges: dict[str, Exchange]) -> list[Finding]:
 
 
 async def _decoding_findings(node: NodeUnderTest, ids: list[str]) -> list[Finding]:
-    """A node that does not decode ids may answer an encoded id like an unknown service_id.
+    """A node that does not decode ids may answer an encoded id like an unknown one.
 
     This shows only if the status in the list requires another code.
     """
     unknown = (await node.send(node.health_request(node.unknown_id))).response
-    before = await _statuses(node)
-    exchanges = dict(zip(ids, await node.send_all(map(node.health_request, ids)), strict=True))
-    after = await _statuses(node)
-    alike = {
-        service_id: exchange
-        for service_id, exchange in exchanges.items()
-        if _is_same_response(exchange.response, unknown)
-    }
-    mistaken = {
-        service_id: before[service_id]
+    exchanges, statuses = await _healths_and_statuses(node, ids)
+    alike = [service_id for service_id in ids if _is_same_response(exchanges[service_id].response, unknown)]
+    mistaken = [
+        service_id
         for service_id in alike
-        if service_id in before
-        and before[service_id] == after.get(service_id)
-        and HEALTH_CODES[before[service_id]] != unknown.code
-    }
-    plain = [
-        exchange for service_id, exchange in (await node.service_healths()).items() if not needs_encoding(service_id)
+        if service_id in statuses and HEALTH_CODES[statuses[service_id]] != unknown.code
     ]
-    if mistaken and any(not _is_same_response(exchange.response, unknown) for exchange in plain):
+    if mistaken and await _answers_known_ids_otherwise(node, unknown):
         actual = f"{format_response(unknown)}, as for an unknown id"
         return [
-            exchanges[service_id].finding(_expected_text(service_id, status), actual)
-            for service_id, status in mistaken.items()
+            exchanges[service_id].finding(_expected_text(service_id, statuses[service_id]), actual)
+            for service_id in mistaken
         ]
-    if len(alike) == len(exchanges):
+    if alike == ids:
         hint = f"; set that service to {'Down' if unknown.code == 200 else 'Up'} to check it"
         raise Skip(
             f'an unknown id gets the same response as "{safe_text(ids[0])}" ({unknown.code})'
             f"{'' if ids[0] in mistaken else hint}"
         )
     return []
+
+
+async def _answers_known_ids_otherwise(node: NodeUnderTest, unknown: RawResponse) -> bool:
+    """Whether an id that needs no decoding gets another response than an unknown one."""
+    return any(
+        not needs_encoding(service_id) and not _is_same_response(exchange.response, unknown)
+        for service_id, exchange in (await node.service_healths()).items()
+    )
+
+
+async def _healths_and_statuses(node: NodeUnderTest, ids: list[str]) -> tuple[dict[str, Exchange], dict[str, str]]:
+    """The health of services, and the status in the list where it is equal before and after.
+
+    A status may change between two requests.
+    """
+    before = await _statuses(node)
+    exchanges = dict(zip(ids, await node.send_all(map(node.health_request, ids)), strict=True))
+    after = await _statuses(node)
+    return exchanges, {service_id: status for service_id, status in before.items() if status == after.get(service_id)}
 
 
 def _is_same_response(response: RawResponse, other: RawResponse) -> bool:
@@ -172,24 +180,19 @@ async def _answered_services(node: NodeUnderTest) -> dict[str, Exchange]:
     needs=("services-answers",),
 )
 async def service_health_agrees(node: NodeUnderTest) -> Findings:
-    """A status may change between two requests, so only statuses that are equal before and after count."""
     answered = list(await _answered_services(node))
-    compared: Counter[str] = Counter()
+    is_compared = False
     wrong: Counter[str] = Counter()
     last: dict[str, tuple[Exchange, str]] = {}
     for _ in range(ROUNDS):
-        before = await _statuses(node)
-        exchanges = await node.send_all(map(node.health_request, answered))
-        after = await _statuses(node)
-        for service_id, exchange in zip(answered, exchanges, strict=True):
-            status = before.get(service_id)
-            if status is None or status != after.get(service_id):
-                continue
-            compared[service_id] += 1
+        exchanges, statuses = await _healths_and_statuses(node, answered)
+        for service_id in filter(statuses.__contains__, answered):
+            is_compared = True
+            exchange, status = exchanges[service_id], statuses[service_id]
             if exchange.response.code != HEALTH_CODES[status]:
                 wrong[service_id] += 1
                 last[service_id] = exchange, status
-    if not compared:
+    if not is_compared:
         raise Skip("no service has a stable status in the list")
     for service_id, (exchange, status) in last.items():
         if is_persistent(wrong[service_id]):

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.interface import DOT_IDS, HEALTH_CODES, SERVICES
-from svcnode.conformance.parse import format_content_type, format_response, parse_body, service_items
-from svcnode.conformance.text import join_items, json_text, safe_text
+from svcnode.conformance.parse import (
+    format_content_type,
+    format_response,
+    join_items,
+    json_text,
+    parse_body,
+    safe_text,
+    service_items,
+)
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings

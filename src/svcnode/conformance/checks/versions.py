@@ -16,8 +16,15 @@ from svcnode.conformance.interface import (
     VERSION_NOT_FOUND,
 )
 from svcnode.conformance.node_under_test import Skip
-from svcnode.conformance.parse import body_field, error_body_problem, format_content_type, format_response, parse_body
-from svcnode.conformance.text import join_items, safe_text
+from svcnode.conformance.parse import (
+    body_field,
+    error_body_problem,
+    format_content_type,
+    format_response,
+    join_items,
+    parse_body,
+    safe_text,
+)
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
