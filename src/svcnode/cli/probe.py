@@ -7,10 +7,9 @@ import json
 import sys
 import time
 import tomllib
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from svcnode.cli._args import positive_duration_s
 from svcnode.cli.output import show
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from svcnode.cli._args import CommandParser
-
-T = TypeVar("T")
 
 EXIT_UNKNOWN = 3
 DEFAULT_INTERVAL = "1s"
@@ -52,10 +49,6 @@ def configure(parser: CommandParser) -> None:
     add("--interval", metavar="DURATION", help="with --watch, time between checks (default: 1s)")
 
 
-def run_command(arguments: argparse.Namespace) -> int:
-    return check_repeatedly(arguments) if arguments.watch else check_once(arguments)
-
-
 EXIT_CODES = {Outcome.READY: 0, Outcome.NOT_READY: 1, Outcome.FAILED: 2, Outcome.UNKNOWN: 3}
 
 
@@ -72,7 +65,7 @@ class _ProbeRun:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         allowed = {"allow_exec"} if arguments.allow_exec else ()
-        self._probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
+        self.probe = make_probe({**_options(arguments.option), "url": arguments.url}, allowed=allowed)
         self._timeout_s = positive_duration_s("--timeout", arguments.timeout)
         latency = arguments.max_latency
         self._max_latency_s = None if latency is None else positive_duration_s("--max-latency", latency)
@@ -81,59 +74,43 @@ class _ProbeRun:
             raise InvalidValueError("--interval: only with --watch")
         self.interval_s = positive_duration_s("--interval", DEFAULT_INTERVAL if interval is None else interval)
 
-    @property
-    def display_url(self) -> str:
-        return self._probe.display_url or ""
-
     async def check(self) -> _ProbeResult:
         at, started_s = datetime.now().astimezone(), time.perf_counter()
         with record_steps() as steps:
-            verdict, _ = await run_check(self._probe, self._timeout_s, self._max_latency_s)
+            verdict, _ = await run_check(self.probe, self._timeout_s, self._max_latency_s)
         return _ProbeResult(at=at, verdict=verdict, duration_s=time.perf_counter() - started_s, steps=steps)
 
-    async def check_and_close(self) -> _ProbeResult:
-        async with self:
-            return await self.check()
 
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *_: object) -> None:
-        close_probe(self._probe)
-
-
-def check_once(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
+    """Checks once, or until Ctrl-C or until the reader of the output is gone; returns the code of the last check."""
     run = _ProbeRun(arguments)
-    result = _run(run.check_and_close())
-    with suppress(BrokenPipeError):
-        show(
-            _format_json(run.display_url, result) if arguments.json else _format_full(run.display_url, result),
-            sys.stdout,
-        )
-    return EXIT_CODES[result.verdict.outcome]
-
-
-def check_repeatedly(arguments: argparse.Namespace) -> int:
-    """Checks until Ctrl-C or until the reader of the output is gone; returns the exit code of the last check."""
-    run = _ProbeRun(arguments)
-    format_result = _format_json if arguments.json else _format_line
+    format_result = _format_json if arguments.json else _format_line if arguments.watch else _format_full
     code = EXIT_CODES[Outcome.UNKNOWN]
 
-    async def repeat() -> None:
+    async def check() -> None:
         nonlocal code
-        async with run:
+        try:
             while True:
                 result = await run.check()
                 code = EXIT_CODES[result.verdict.outcome]
-                show(format_result(run.display_url, result), sys.stdout)
+                show(format_result(run.probe.display_url or "", result), sys.stdout)
+                if not arguments.watch:
+                    return
                 await asyncio.sleep(max(0.0, run.interval_s - result.duration_s))
+        finally:
+            close_probe(run.probe)
 
-    with suppress(KeyboardInterrupt, BrokenPipeError):
-        _run(repeat())
+    try:
+        _run(check())
+    except BrokenPipeError:
+        pass
+    except KeyboardInterrupt:
+        if not arguments.watch:
+            raise
     return code
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run(work: Coroutine[Any, Any, None]) -> None:
     """Like `asyncio.run`, but without the tracebacks of drivers, also of their tasks that end with the loop.
 
     The verdict reports the same failure.
@@ -141,7 +118,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     silence_drivers()
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(lambda *_: None)
-        return runner.run(work)
+        runner.run(work)
 
 
 def _options(texts: list[str]) -> dict[str, Any]:

@@ -136,11 +136,7 @@ def is_amqp(received: bytes) -> bool | None:
 
 
 def is_etcd(document: object) -> bool:
-    match document:
-        case {"etcdserver": str()}:
-            return True
-        case _:
-            return False
+    return isinstance(document, dict) and isinstance(document.get("etcdserver"), str)
 
 
 def is_execution_client(document: object) -> bool:
@@ -152,19 +148,12 @@ def is_execution_client(document: object) -> bool:
 
 
 def is_beacon_node(document: object) -> bool:
-    match document:
-        case {"data": {"version": str()}}:
-            return True
-        case _:
-            return False
+    data = document.get("data") if isinstance(document, dict) else None
+    return isinstance(data, dict) and isinstance(data.get("version"), str)
 
 
 def is_ipfs(document: object) -> bool:
-    match document:
-        case {"Version": str()}:
-            return True
-        case _:
-            return False
+    return isinstance(document, dict) and isinstance(document.get("Version"), str)
 
 
 def is_node(document: object) -> bool:
