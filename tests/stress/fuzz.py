@@ -28,7 +28,7 @@ from svcnode.api.spec import Response, make_response
 from svcnode.core.address import Address
 from svcnode.operator import OperatorApp
 from svcnode.operator.auth import OperatorAuth
-from svcnode.server.connection import Connection
+from svcnode.server.connection import Connection, Phase
 from svcnode.server.response_cache import ResponseCache
 from svcnode.server.state import ServerLimits, ServerState
 from tests.stress.http_corpus import CORPUS
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from svcnode import Node
-    from svcnode.api.app import OperatorRequest
+    from svcnode.api.spec import Request
 
 TOKEN = "0123456789abcdef"
 SERVICES = {"db": "Up", "cache": "Initializing", "old": "Down"}
@@ -394,7 +394,7 @@ class NoCache(ResponseCache):
 class FuzzedOperatorApp(OperatorApp):
     """The real handlers; the body is replaced, because it changes from one response to the next."""
 
-    async def handle(self, request: OperatorRequest) -> Response | StreamingResponse:
+    async def handle(self, request: Request) -> Response | StreamingResponse:
         if _AGENT_PATH.fullmatch(request.path) is not None:
             return make_response(200, b"{}")
         response = await super().handle(request)
@@ -444,7 +444,7 @@ class ServerInProcess:
 
     @staticmethod
     def _is_settled(connection: Connection, transport: FuzzedTransport) -> bool:
-        is_waiting = connection._is_queued or connection._handler_task is not None
+        is_waiting = connection.phase in (Phase.QUEUED, Phase.HANDLING)
         return transport.is_reading and not is_waiting and not transport.is_write_paused
 
     @staticmethod

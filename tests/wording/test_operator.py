@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from svcnode.api.app import OperatorRequest
+from svcnode.api.spec import Request
 from svcnode.core.address import Address
 from svcnode.operator import OVERLOADED
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, OperatorAuth
@@ -50,12 +50,12 @@ def test_error_responses(snapshot: Snapshot) -> None:
     rows = [(name, error_text(response)) for name, response in RESPONSES.items()]
     context: Any = None  # an invalid query is rejected before the context is used
     for query in BAD_HISTORY_QUERIES:
-        request = OperatorRequest("GET", b"/history", query.encode())
+        request = Request("GET", b"/history", query.encode())
         rows.append((f"/history?{query}", error_text(asyncio.run(_get_history(context, request)))))
     snapshot("errors", table(rows))
 
 
-async def _get_history(context: Any, request: OperatorRequest) -> Response:
+async def _get_history(context: Any, request: Request) -> Response:
     return await history(context, request, "")
 
 

@@ -6,14 +6,13 @@ A connection parses the next request when the response to the current one is com
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable
 
-    from svcnode.api.spec import Response
+    from svcnode.api.spec import Request, Response
 
 PROXY_HEADERS = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
@@ -31,19 +30,6 @@ RETAINED_HEADERS = (
         b"origin",
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorRequest:
-    """A request to an application. Path and query are raw; header names are lowercase.
-
-    Repeated headers are joined with commas. If the target is in absolute form, its authority replaces `host`.
-    """
-
-    method: str
-    path: bytes
-    query: bytes = b""
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
 class StreamWriter(Protocol):
@@ -71,10 +57,10 @@ class App(Protocol):
     def matches(self, path: bytes) -> bool:
         """True if this application handles the path."""
 
-    def rejection(self, request: OperatorRequest) -> Response | None:
+    def rejection(self, request: Request) -> Response | None:
         """The response to a request that is not allowed; None if it is allowed."""
 
-    async def handle(self, request: OperatorRequest) -> Response | StreamingResponse: ...
+    async def handle(self, request: Request) -> Response | StreamingResponse: ...
 
 
 class Closable(Protocol):
@@ -86,18 +72,10 @@ class Mount:
     """The application mounted on one listener. It can be replaced while the listener is open."""
 
     app: App | None = None
-    _streams: set[Closable] = field(default_factory=set, repr=False)
+    open_streams: set[Closable] = field(default_factory=set, repr=False)
 
     def set_app(self, app: App | None) -> None:
         """Replace the application and close the open streams: clients reconnect under the new access rules."""
         self.app = app
-        for stream in tuple(self._streams):
+        for stream in tuple(self.open_streams):
             stream.close()
-
-    @contextmanager
-    def track_stream(self, stream: Closable) -> Iterator[None]:
-        self._streams.add(stream)
-        try:
-            yield
-        finally:
-            self._streams.discard(stream)

@@ -20,7 +20,7 @@ from svcnode.core.state_machine import service_health
 from svcnode.core.strict_json import compact_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from svcnode.core.model import Identity, Service, ServiceState, Status
 
@@ -47,11 +47,16 @@ class NodeView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The parts of a request that a response depends on. Path and query are raw."""
+    """The parts of a request that a response depends on. Path and query are raw.
+
+    Header names are lowercase, repeated headers are joined with commas, and `host` is the authority of a target in
+    absolute form. The interface reads no header.
+    """
 
     method: str
     path: bytes
     query: bytes = b""
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
 Headers = tuple[tuple[str, str], ...]

@@ -20,11 +20,11 @@ from svcnode.operator.single_flight import OverloadedError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from svcnode.api.app import OperatorRequest
+    from svcnode.api.spec import Request
     from svcnode.operator.auth import OperatorAuth
     from svcnode.operator.context import OperatorContext
 
-    RouteHandler = Callable[[OperatorContext, OperatorRequest, str], Awaitable[Response | StreamingResponse]]
+    RouteHandler = Callable[[OperatorContext, Request, str], Awaitable[Response | StreamingResponse]]
 
 log = logging.getLogger("svcnode.operator")
 
@@ -60,7 +60,7 @@ class OperatorApp:
         segments = split_path(path)
         return segments == _ROOT or (len(segments) > 1 and not segments[0] and segments[1] in _FIRST_SEGMENTS)
 
-    def rejection(self, request: OperatorRequest) -> Response | None:
+    def rejection(self, request: Request) -> Response | None:
         if self.auth.is_open and not self._has_logged_proxy:
             self._log_proxy(request)
         rejection = self.auth.rejection(request.headers)
@@ -68,7 +68,7 @@ class OperatorApp:
             rejection = METHOD_NOT_ALLOWED
         return rejection and _with_same_origin_policy(rejection)
 
-    def _log_proxy(self, request: OperatorRequest) -> None:
+    def _log_proxy(self, request: Request) -> None:
         """Once: a proxy in front of a trusted listener may open it to every client that sends `Host: localhost`."""
         sign = self.auth.proxy_sign(request.headers)
         if sign is None:
@@ -82,7 +82,7 @@ class OperatorApp:
             extra={"event": "proxy_on_trusted_listener", "sign": sign},
         )
 
-    async def handle(self, request: OperatorRequest) -> Response | StreamingResponse:
+    async def handle(self, request: Request) -> Response | StreamingResponse:
         match = _match_route(request.path)
         if match is None:
             return _with_same_origin_policy(NOT_FOUND)

@@ -15,7 +15,7 @@ from svcnode.core.text import one_line, truncate
 from svcnode.operator.responses import typed_response
 
 if TYPE_CHECKING:
-    from svcnode.api.app import OperatorRequest
+    from svcnode.api.spec import Request
     from svcnode.operator.context import OperatorContext
 
 NODE = "node"
@@ -36,7 +36,7 @@ _HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partial", Health.UNH
 _NARROW, _WIDE = "ijl|!.,:;'`()[]/\\ ftrI", "mwMW@%"
 
 
-async def badge(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+async def badge(context: OperatorContext, request: Request, name: str) -> Response:
     if not name.endswith(SUFFIX):
         return NOT_FOUND
     service_id = name.removesuffix(SUFFIX)

@@ -23,7 +23,7 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from svcnode.api.app import OperatorRequest
+    from svcnode.api.spec import Request
     from svcnode.core.model import Evidence, Policy, Service, ServiceState
     from svcnode.definition import ProbeConfig
     from svcnode.node import Node
@@ -91,7 +91,7 @@ class Now(NamedTuple):
 # ---- the handlers
 
 
-async def all_details(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+async def all_details(context: OperatorContext, request: Request, name: str) -> Response:
     query = parse_query(request.query)
     with_recent_checks = _parse_flag(query.get("recent_checks", ["0"]))
     if "id" not in query:
@@ -107,7 +107,7 @@ async def all_details(context: OperatorContext, request: OperatorRequest, name: 
     return await asyncio.to_thread(lambda: _make_response(context, node, ids, with_recent_checks=with_recent_checks))
 
 
-async def details_of_one(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+async def details_of_one(context: OperatorContext, request: Request, name: str) -> Response:
     details = service_details(context.node, context.check_stats, name, Now.of(context.node))
     return SERVICE_NOT_FOUND if details is None else json_response(details)
 

@@ -8,7 +8,7 @@ from svcnode.api.app import StreamingResponse
 from svcnode.api.spec import Response, error_response, parse_query
 
 if TYPE_CHECKING:
-    from svcnode.api.app import OperatorRequest
+    from svcnode.api.spec import Request
     from svcnode.operator.context import OperatorContext
 
 TOO_MANY_STREAMS = error_response(503, "Too many event streams; retry in 10 seconds", ("Retry-After", "10"))
@@ -25,7 +25,7 @@ _HEAD = Response(
 )
 
 
-async def events(context: OperatorContext, request: OperatorRequest, name: str) -> Response | StreamingResponse:
+async def events(context: OperatorContext, request: Request, name: str) -> Response | StreamingResponse:
     after = _last_event_id(request)
     if not (after is None or (after.isascii() and after.isdigit() and len(after) < 20)):
         return INVALID_EVENT_ID
@@ -36,7 +36,7 @@ async def events(context: OperatorContext, request: OperatorRequest, name: str) 
     )
 
 
-def _last_event_id(request: OperatorRequest) -> str | None:
+def _last_event_id(request: Request) -> str | None:
     if b"last-event-id" in request.headers:
         return request.headers[b"last-event-id"].decode("latin-1")
     # A browser cannot set the header on its first connection, so the page uses the query.

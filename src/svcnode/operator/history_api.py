@@ -16,8 +16,7 @@ from svcnode.operator.responses import transition_document
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from svcnode.api.app import OperatorRequest
-    from svcnode.api.spec import Response
+    from svcnode.api.spec import Request, Response
     from svcnode.history import Bucket, Resolution, Transition
     from svcnode.operator.context import OperatorContext
 
@@ -31,7 +30,7 @@ class HistoryParams(NamedTuple):
     transitions: int  # how many of the latest
 
 
-async def history(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+async def history(context: OperatorContext, request: Request, name: str) -> Response:
     try:
         _check_utf8(request.query)
         params = parse_history_query(parse_query(request.query))

@@ -31,7 +31,7 @@ from svcnode.stats import FIXED_KIND
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from svcnode.api.app import OperatorRequest
+    from svcnode.api.spec import Request
     from svcnode.history.records import Bucket
     from svcnode.operator.context import OperatorContext
     from svcnode.operator.details import ServiceDetails
@@ -86,7 +86,7 @@ _PRELOADS = "\n".join(
 )
 
 
-async def page(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+async def page(context: OperatorContext, request: Request, name: str) -> Response:
     loop = asyncio.get_running_loop()
     body = await context.single_flight.get("page", lambda: _render_page(context, loop))
     return typed_response(body, "text/html; charset=utf-8", *_HEADERS)
@@ -235,7 +235,7 @@ def availability(buckets: Iterable[Bucket]) -> float | None:
 # ---- static files; only the listed ones, so no path leads outside the folder
 
 
-async def static_file(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+async def static_file(context: OperatorContext, request: Request, name: str) -> Response:
     return await asyncio.to_thread(_file_response, name) if name in STATIC_FILES else NOT_FOUND
 
 

@@ -1,10 +1,21 @@
 """The agent's HTTP/1.1 server, on uvloop and httptools.
 
+server.py          listeners, shutdown
+connection.py      one connection: its phases, and the path of a request from the received bytes to the response
+parser.py          the bytes of a connection -> requests, within the limits
+response_cache.py  request -> handler -> response -> encoded response, cached by the raw bytes of the request
+streams.py         event streams
+state.py           what all connections share: limits, time limits, turns, eviction
+timeouts.py        the connections with the same time limit
+sockets.py         binds addresses, loads certificates
+
 The first GET of a path:
-  1. `Connection.data_received` finds no entry for the request's raw bytes in the `ResponseCache`.
-  2. `RequestParser.feed` parses the bytes and checks the limits. `ResponseCache.resolve` returns the handler of the
-     path, from `api.routing.route`, unless the path belongs to the mounted application.
-  3. `Connection._cache_request` stores the raw bytes with the handler.
-  4. `Connection._send_pending` writes `ResponseCache.encoded_response`, which calls the handler with the node.
-The same bytes again, from any connection: step 1 finds the encoded response and writes it.
+  receive  `Connection.data_received` finds no response to these bytes in the cache
+  parse    `RequestParser.next_request`
+  route    `ResponseCache.resolve`, which calls `api.routing.route`, unless the path belongs to the mounted application
+  handle   `ResponseCache.current_response` calls the handler with the node
+  encode   `ResponseCache.encoded_response`
+  send     `Connection._respond`
+  cache    `ResponseCache.put`
+The same bytes again, from any connection: `data_received` gets the encoded response and writes it.
 """

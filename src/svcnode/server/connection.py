@@ -1,10 +1,24 @@
-"""One client connection: parses requests and sends the responses in order.
+"""One client connection: receives requests and sends the responses in order.
+
+                   ┌──────────────── requests are answered ────────────────┐
+    HANDSHAKE ───► │ IDLE              RECEIVING            QUEUED         │
+    (TLS only)     │ nothing is here   part of a request    more than one  │
+                   └──┬────────▲──────────────┬────────────────┬───────────┘
+         a request to │        │ response     │ invalid, or    │ last response, idle for too long,
+      the application ▼        │ sent         ▼ not complete   │ end of input, shutdown
+                   HANDLING ───┘          LINGERING in time    │
+                      │ it is an event stream │                │
+                      ▼                       │                ▼
+                   STREAMING ─────────────────┼───────────► CLOSING
+                                              │                │
+                                              └──► CLOSED ◄────┘
+
+The path of a request: `data_received`, `_receive`, `_answer_next` (parse), `_respond` (route, handle, encode, send,
+cache), `_proceed`. A request to the application continues in `_run_handler`, and then in `_proceed`.
 
 The raw bytes of a request are cached, because a load balancer sends the same bytes every time. The cache is used only
 between requests, and it stores only bytes that were parsed as exactly one request, without a body, on a connection
 that stays open. So the cache never answers bytes that the parser would reject.
-
-The connection stops reading from a client that does not read its responses, and while a handler task runs.
 """
 
 from __future__ import annotations
@@ -12,16 +26,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
-from collections import deque
+from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, assert_never, cast
 
 from svcnode.api import routing
-from svcnode.api.app import OperatorRequest
-from svcnode.api.spec import INTERNAL_ERROR, NOT_FOUND, Response, error_response
+from svcnode.api.app import StreamingResponse
+from svcnode.api.spec import INTERNAL_ERROR, METHOD_NOT_ALLOWED, Response, error_response
 from svcnode.clock import monotonic_s
-from svcnode.server.parser import METHOD_CHAR, ParsedRequest, RequestParser
+from svcnode.server.parser import END_OF_HEAD, ParsedRequest, RequestParser
+from svcnode.server.streams import EventStream
 from svcnode.server.timeouts import TimeoutList
 
 if TYPE_CHECKING:
@@ -29,7 +43,8 @@ if TYPE_CHECKING:
     import ssl
 
     from svcnode.api.app import App, Mount
-    from svcnode.server.response_cache import MemfdResponse, ResolvedRequest
+    from svcnode.api.spec import Request
+    from svcnode.server.response_cache import MemfdResponse
     from svcnode.server.state import ServerState
 
 log = logging.getLogger("svcnode.server")
@@ -41,142 +56,158 @@ HANDLER_TIMEOUT_S = 30.0
 LARGE_BODY_BYTES = 16 * 1024  # is sent without copying it
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_END_OF_HEAD = b"\r\n\r\n"
-_END_OF_LINES = re.compile(rb"\n\r?\n")
-_EMPTY_LINE = re.compile(rb"\r?\n")
-_EMPTY_LINES = re.compile(rb"(?:\r?\n)*")
 _UNLISTED = TimeoutList(0.0)
+
+
+class Phase(Enum):
+    HANDSHAKE = auto()  # there is no transport yet
+    IDLE = auto()  # every request is answered; only here the next bytes may be in the cache
+    RECEIVING = auto()  # part of a request is here
+    QUEUED = auto()  # pipelined requests wait for the turn of this connection; reading is paused
+    HANDLING = auto()  # the application makes the response; further requests wait
+    STREAMING = auto()  # the application writes an event stream; input is discarded
+    LINGERING = auto()  # an error response is sent, and the client may still read it; input is discarded
+    CLOSING = auto()  # closes when everything is sent
+    CLOSED = auto()
+
+
+_IDLE = Phase.IDLE  # in Python 3.11 it takes a tenth of the time to look up this name, for every cached request
+_ANSWERING = (Phase.IDLE, Phase.RECEIVING, Phase.QUEUED)
+_DISCARDING = (Phase.STREAMING, Phase.LINGERING, Phase.CLOSING, Phase.CLOSED)
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
-        "_can_use_cache",
-        "_drain_waiter",
         "_fd",
-        "_final_response",
-        "_handler_task",
-        "_handshake",
-        "_is_input_closed",
-        "_is_queued",
-        "_is_reading",
-        "_is_refused",
-        "_is_streaming",
+        "_has_eof",
         "_is_write_paused",
         "_mount",
-        "_parsed_to",
         "_parser",
-        "_pending",
         "_state",
+        "_stream",
+        "_task",
         "_transport",
-        "_unparsed",
         "_unread_bytes",
         "active_at_s",
+        "phase",
         "timeout_list",
     )
 
     def __init__(self, state: ServerState, mount: Mount) -> None:
+        self.phase = Phase.IDLE
         self.timeout_list = _UNLISTED
-        self.active_at_s = monotonic_s()
+        self.active_at_s = monotonic_s()  # when the client last sent or read, or the application responded
         self._state = state
         self._mount = mount
-        self._handshake: asyncio.Task[None] | None = None  # until the TLS handshake is done
         self._transport: asyncio.Transport
         self._fd: int | None = None  # of a connection without TLS
-        self._parser: RequestParser | None = None  # from the first request that is not cached
-        self._pending: deque[ParsedRequest] = deque()
-        self._can_use_cache = True  # between requests, and the input is open
-        self._is_input_closed = False  # no further request is parsed
-        self._final_response: Response | None = None
-        self._is_refused = False  # the final response is sent; further input is read and discarded
-        self._is_write_paused = False
-        self._is_reading = True
-        self._unparsed = b""  # received; from `_parsed_to` on not yet parsed
-        self._parsed_to = 0
-        self._is_queued = False  # in the backlog of the server
+        self._parser = RequestParser(state.limits)
+        self._task: asyncio.Task[None] | None = None  # the TLS handshake, or the handler of the application
+        self._stream: EventStream | None = None
+        # Not phases: the transport reports both in several phases, which go on.
+        self._is_write_paused = False  # the client does not read its responses; until it does, no request is answered
+        self._has_eof = False  # the client has closed its sending side, and waits for the response of the application
         self._unread_bytes = 0  # when the client was last seen reading
-        self._handler_task: asyncio.Task[None] | None = None  # for a request to the application
-        self._is_streaming = False
-        self._drain_waiter: asyncio.Future[None] | None = None  # set while a stream waits for the client
 
     # ---- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transport is not a subclass
-        if self._handshake is None:
+        if self.phase is Phase.HANDSHAKE:
+            self.phase, self._task = Phase.IDLE, None
+        else:
             self._fd = transport.get_extra_info("socket").fileno()
             self._state.add_connection(self)
-        self._handshake = None
 
     def data_received(self, data: bytes) -> None:
         self.active_at_s = now_s = monotonic_s()
-        if self._can_use_cache:
+        if self.phase is _IDLE:
             response = self._state.cache.get(data, now_s)
             if response is not None:
                 if type(response) is bytes:
                     self._transport.write(response)
                 else:
                     self._send_memfd(cast("MemfdResponse", response))
-                if self.timeout_list is not self._state.idle and not self._is_write_paused:
-                    self._become_idle()
+                if self.timeout_list is not self._state.idle:
+                    self._enter(Phase.IDLE)
                 return
-        if not self._is_input_closed:  # input after an error response is discarded
+        if self.phase not in _DISCARDING:
             self._receive(data)
 
     def eof_received(self) -> bool:
-        # A client may close its sending side and still read: the pending requests are answered first.
-        self._close_input()
-        return bool(self._pending) or (self._handler_task is not None and not self._is_streaming)
+        """A client may close its sending side and still read. True keeps the transport open."""
+        if self.phase is Phase.HANDLING:
+            self._has_eof = True
+            return True
+        self.phase = Phase.CLOSING  # the transport closes when everything is sent
+        return False
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        self._update_read_flow()
         self._unread_bytes = self.buffered_bytes
-        self._state.sending.add(self, monotonic_s())
+        self._enter(self.phase)
+        if self._stream is not None:
+            self._stream.pause()
         if self._unread_bytes >= LARGE_BODY_BYTES * 16:
             self._state.enforce_unread_limit()
 
     def resume_writing(self) -> None:
-        if self._handler_task is not None:
-            self._resume_stream()
+        if self.phase in (Phase.HANDLING, Phase.STREAMING):
+            self._resume()
         else:
             # Not synchronously: asyncio's transport calls connection_lost twice if it is closed inside this callback.
-            self._state.loop.call_soon(self._resume_sending)
+            self._state.loop.call_soon(self._resume)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pending.clear()
-        self._unparsed, self._parsed_to = b"", 0
+        self.phase = Phase.CLOSED
         self._state.remove_connection(self)
-        if self._handler_task is not None:
-            self._handler_task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     # ---- called by the server
 
     def start_tls(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
         """Start the TLS handshake. The connection counts from now on."""
-        self._handshake = self._state.loop.create_task(self._run_handshake(sock, tls))
-        self._handshake.add_done_callback(partial(self._on_handshake_done, sock))
+        self.phase = Phase.HANDSHAKE
+        self._task = self._state.start_task(self._run_handshake(sock, tls))
+        self._task.add_done_callback(partial(self._on_handshake_done, sock))
         self._state.add_connection(self)
+
+    def answer_queued(self, deadline_s: float) -> bool:
+        """Answer pipelined requests until the deadline; whether more are left. Connections take turns."""
+        while self.phase is Phase.QUEUED and not self._is_write_paused:
+            self._answer_next()
+            if monotonic_s() >= deadline_s:
+                break
+        if self.phase is Phase.QUEUED and self._is_write_paused:
+            self._enter(Phase.RECEIVING)  # queued again when the client reads
+        return self.phase is Phase.QUEUED
 
     def shutdown(self) -> None:
         """Close, unless a request is in progress; then close after its response."""
-        if self._is_streaming or (self._can_use_cache and not self._is_write_paused):
+        is_idle = self.phase is Phase.IDLE and not self._is_write_paused
+        if is_idle or self.phase in (Phase.HANDSHAKE, Phase.STREAMING):
             self.close()
 
     def close(self) -> None:
         """Close when everything is sent; abort if the client does not read it within `send_s`."""
-        if self._handler_task is not None:
-            self._handler_task.cancel()
-        if self._handshake is None:
-            self._state.sending.add(self, monotonic_s())
-            self._transport.close()
-        else:
+        if self.phase is Phase.HANDSHAKE:
             self.abort()
+        elif self.phase is not Phase.CLOSED:
+            if self._task is not None:
+                self._task.cancel()
+            self._enter(Phase.CLOSING)
+            self._transport.close()
 
     def abort(self) -> None:
-        if self._handshake is None:
-            self._transport.abort()
+        if self.phase is Phase.HANDSHAKE and self._task is not None:
+            self._task.cancel()
         else:
-            self._handshake.cancel()
+            self._transport.abort()
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
 
     def is_reading_slowly(self) -> bool:
         """Whether the client has read something since it was last asked."""
@@ -187,14 +218,12 @@ class Connection(asyncio.Protocol):
 
     def handle_timeout(self) -> None:
         """Answer an incomplete request with 408 and close. If no request was started, only close."""
-        if self._can_use_cache or self._is_input_closed:
-            self.close()
+        if self.phase is Phase.RECEIVING:
+            self._refuse(REQUEST_TIMEOUT)
         else:
-            self._close_input()
-            self._final_response = REQUEST_TIMEOUT
-            self._send_pending()
+            self.close()
 
-    # ---- reading
+    # ---- TLS
 
     async def _run_handshake(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
         try:
@@ -205,219 +234,72 @@ class Connection(asyncio.Protocol):
             log.debug("TLS handshake failed: %s", exc)
 
     def _on_handshake_done(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
-        if self._handshake is not None:  # failed: connection_lost will not be called
+        if self.phase is Phase.HANDSHAKE:  # failed: connection_lost will not be called
             sock.close()
             self._state.remove_connection(self)
 
+    # ---- one request, from the received bytes to the response
+
     def _receive(self, data: bytes) -> None:
         """Answer a single request at once. Pipelined requests wait for the turn of this connection."""
-        self._unparsed = self._unparsed[self._parsed_to :] + data if self._unparsed else data
-        self._parsed_to = 0
-        self._can_use_cache = False
-        if self.timeout_list is self._state.silent:
-            self._state.receiving.add(self, self.active_at_s)
-        if self._can_parse and not self._is_queued:
-            is_pipelined = self._is_between_requests and 0 <= data.find(_END_OF_HEAD) < len(data) - len(_END_OF_HEAD)
-            if is_pipelined or self._parse_next():
-                self._resume_parsing()
-        self._update_read_flow()
+        end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+        is_pipelined = self._parser.is_between_requests and len(END_OF_HEAD) <= end < len(data)
+        self._parser.add(data)
+        if self.phase in (Phase.QUEUED, Phase.HANDLING) or self._is_write_paused:
+            self._transport.pause_reading()
+        elif is_pipelined or self._answer_next():
+            self._proceed()
 
-    def parse_backlog(self, deadline_s: float) -> bool:
-        """Called by the server, in turn with other connections."""
-        while self._can_parse and self._parse_next():
-            if monotonic_s() >= deadline_s:
-                break
-        self._is_queued = self._can_parse and self._has_unparsed and self._has_next()
-        self._update_read_flow()
-        return self._is_queued
-
-    def _queue(self) -> None:
-        if not self._is_queued:
-            self._is_queued = True
-            self._state.enqueue(self)
-
-    def _resume_parsing(self) -> None:
-        if self._can_parse and self._has_unparsed:  # otherwise it is called again after that
-            self._queue()
-        self._update_read_flow()
-
-    @property
-    def _can_parse(self) -> bool:
-        return not (self._is_write_paused or self._is_input_closed or self._handler_task is not None)
-
-    @property
-    def _has_unparsed(self) -> bool:
-        return self._parsed_to < len(self._unparsed)
-
-    @property
-    def _is_between_requests(self) -> bool:
-        return self._parser is None or self._parser.is_between_requests
-
-    def _update_read_flow(self) -> None:
-        is_waiting = self._is_queued or (self._handler_task is not None and self._has_unparsed)
-        should_read = self._is_refused or not (self._is_write_paused or is_waiting)
-        if should_read != self._is_reading:
-            self._is_reading = should_read
-            if should_read:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
-
-    def _parse_next(self) -> bool:
-        """Parse the next request, or as much of it as is here; False if more bytes must arrive first."""
-        if self._is_between_requests and self._respond_from_cache():
+    def _answer_next(self) -> bool:
+        """Parse and answer the next request; False if more bytes must arrive first."""
+        if self.phase is Phase.QUEUED and self._answer_from_cache():
             return True
-        end = self._next_end()
-        if end is None:
+        parsed = self._parser.next_request()
+        if parsed is None:
+            self._wait()
             return False
-        piece = self._unparsed[self._parsed_to : end]
-        self._skip_to(end)
-        self._parse(piece)
-        return True
-
-    def _skip_to(self, end: int) -> None:
-        self._parsed_to = end
-        if not self._has_unparsed:
-            self._unparsed, self._parsed_to = b"", 0
-
-    def _has_next(self) -> bool:
-        return self._next_end() is not None
-
-    def _respond_from_cache(self) -> bool:
-        """Answer a pipelined request whose bytes are cached."""
-        data, start = self._unparsed, self._parsed_to
-        end = data.find(_END_OF_HEAD, start) + len(_END_OF_HEAD)
-        is_single = not start and end == len(data)  # it was looked up already
-        if is_single or end < len(_END_OF_HEAD) or self._state.is_closing:
-            return False
-        response = self._state.cache.get(data[start:end], monotonic_s())
-        if response is None:
-            return False
-        self._skip_to(end)
-        self._can_use_cache = not self._has_unparsed
-        self._transport.write(response)
-        if not self._is_write_paused:
-            self._become_idle()
-        return True
-
-    def _next_end(self) -> int | None:
-        """The end of the bytes to parse next: whole lines of one head, or bytes of one body.
-
-        So the response does not depend on how the bytes were divided into segments.
-        """
-        parser = self._parser
-        if parser is None or parser.is_between_requests:
-            return self._end_of_new_head()
-        if parser.is_receiving_head:
-            empty_line = _EMPTY_LINE.match(self._unparsed, self._parsed_to)
-            return self._end_of_lines(parser.allowed_bytes) if empty_line is None else empty_line.end()
-        missing_bytes = parser.missing_body_bytes
-        end = len(self._unparsed)
-        return end if missing_bytes is None else min(end, self._parsed_to + missing_bytes)
-
-    def _end_of_new_head(self) -> int | None:
-        self._skip_to(_EMPTY_LINES.match(self._unparsed, self._parsed_to).end())  # type: ignore[union-attr]  # always matches
-        if not self._has_unparsed:
-            self._can_use_cache = True
-            return None
-        data, start = self._unparsed, self._parsed_to
-        max_bytes = self._state.limits.request_line_bytes + len("\r")
-        is_empty_line = data[start:] == b"\r"  # its second half has not arrived
-        is_rejected_at_once = len(data) - start > max_bytes or not (is_empty_line or METHOD_CHAR.match(data, start))
-        if data.find(b"\n", start) >= 0:
-            return self._end_of_lines(len(data))
-        if is_rejected_at_once:
-            return len(data)
-        if self.timeout_list is self._state.idle:
-            self._state.receiving.add(self, self.active_at_s)
-        return None
-
-    def _end_of_lines(self, allowed_bytes: int) -> int | None:
-        """The end of the head, or of its last whole line; the end of the data if it is larger than allowed."""
-        data, start = self._unparsed, self._parsed_to
-        if (found := _END_OF_LINES.search(data, start)) is not None:
-            return found.end()
-        if (end := data.rfind(b"\n", start) + 1) > 0:
-            return end
-        return len(data) if len(data) - start > allowed_bytes else None
-
-    def _parse(self, data: bytes) -> None:
-        if self._parser is None:
-            self._parser = RequestParser(self._state.limits, self._state.cache, self._mount)
-        parser, was_between_requests = self._parser, self._parser.is_between_requests
-        requests = parser.feed(data)
-        self._pending.extend(requests)
-        self._final_response = parser.error_response
-        if parser.is_done:
-            self._close_input()
+        if isinstance(parsed, Response):
+            self._refuse(parsed)
         else:
-            self._can_use_cache = parser.is_between_requests and not self._has_unparsed
-        if parser.is_mid_request and (requests or self.timeout_list is self._state.idle):
-            self._state.receiving.add(self, self.active_at_s)
-        elif len(requests) == 1 and was_between_requests and parser.is_between_requests and not parser.is_done:
-            self._cache_request(data, requests[0])
-        self._send_pending()
+            self._respond(parsed)
+        return True
 
-    def _cache_request(self, raw_request: bytes, parsed: ParsedRequest) -> None:
-        if (
-            parsed.has_body
-            or parsed.is_http_1_0
-            or self._state.is_closing
-            or isinstance(parsed.target, OperatorRequest)
-        ):
+    def _answer_from_cache(self) -> bool:
+        """Answer a pipelined request whose bytes are cached."""
+        head = None if self._state.is_closing else self._parser.next_head()
+        response = None if head is None else self._state.cache.get(head, monotonic_s())
+        if head is None or response is None:
+            return False
+        self._parser.skip(len(head))
+        self._transport.write(response)
+        return True
+
+    def _respond(self, parsed: ParsedRequest) -> None:
+        app, cache = self._mount.app, self._state.cache
+        if app is not None and app.matches(parsed.request.path):
+            self._respond_from_app(app, parsed)
             return
-        # A path that is not found may exist in the application of another listener.
-        if parsed.target.handler != routing.NOT_FOUND_HANDLER:
-            self._state.cache.put(raw_request, parsed.target)
-
-    def _close_input(self) -> None:
-        self._is_input_closed = True
-        self._can_use_cache = False
-        self._unparsed, self._parsed_to = b"", 0
-
-    # ---- writing
-
-    def _send_pending(self) -> None:
-        """Send the responses in order, until the client stops reading or a handler task starts."""
-        while self._pending and not self._is_write_paused and self._handler_task is None:
-            parsed = self._pending.popleft()
-            if isinstance(parsed.target, OperatorRequest):
-                self._dispatch(parsed, parsed.target)
-            else:
-                self._respond(parsed, parsed.target)
-        if self._is_write_paused or self._handler_task is not None:
-            return  # called again when the client has read, or the task is done
-        if self._final_response is not None:
-            self._send_final(self._final_response)
-        elif self._is_refused:
-            self._linger()
-        elif self._is_input_closed or (self._can_use_cache and self._state.is_closing):
-            self.close()
-        elif self._is_between_requests:
-            self._become_idle()
-        elif self._parser is not None and not self._has_unparsed and self._parser.take_continue():
-            self._transport.write(_CONTINUE)
-
-    def _respond(self, parsed: ParsedRequest, target: ResolvedRequest) -> None:
-        cache, connection = self._state.cache, self._connection_header(parsed)
-        if connection:
-            self._write_response(cache.current_response(target), is_head=target.is_head, connection=connection)
+        target = cache.resolve(parsed.request)
+        if not parsed.has_known_method:
+            self._refuse(cache.current_response(target))
+        elif parsed.connection or self._state.is_closing:
+            self._send(cache.current_response(target), parsed)
         else:
             self._transport.write(cache.encoded_response(target))
+            # A path that is not found may exist in the application of another listener.
+            if parsed.cacheable_bytes is not None and target.handler != routing.NOT_FOUND_HANDLER:
+                cache.put(parsed.cacheable_bytes, target)
 
-    def _write_response(self, response: Response, *, is_head: bool, connection: str) -> None:
+    def _send(self, response: Response, parsed: ParsedRequest) -> None:
         """A large body is written apart from its head, so that clients that do not read share one copy of it."""
+        connection = "close" if self._state.is_closing else parsed.connection
+        is_head = parsed.request.method == "HEAD"
         is_large = len(response.body) >= LARGE_BODY_BYTES and not is_head
         self._transport.write(self._state.cache.encode(response, is_head=is_head or is_large, connection=connection))
         if is_large:
             self._transport.write(response.body)
-
-    def _resume_sending(self) -> None:
-        self._is_write_paused = False
-        if not self._transport.is_closing():
-            self._state.receiving.add(self, monotonic_s())
-            self._send_pending()
-            self._resume_parsing()
+        if connection == "close":
+            self.close()
 
     def _send_memfd(self, response: MemfdResponse) -> None:
         """Send from the memory file if the transport's buffer is empty; the transport sends the rest."""
@@ -430,97 +312,119 @@ class Connection(asyncio.Protocol):
         if sent_bytes < len(response):
             self._transport.write(memoryview(response)[sent_bytes:])
 
-    def _connection_header(self, parsed: ParsedRequest) -> str:
-        """The value of the Connection header; empty for keep-alive in HTTP/1.1, where it is the default."""
-        if parsed.keep_alive and not self._state.is_closing:
-            return "keep-alive" if parsed.is_http_1_0 else ""
-        self._close_input()
-        self._pending.clear()
-        self._final_response = None
-        return "close"
-
-    def _send_final(self, response: Response) -> None:
+    def _refuse(self, response: Response) -> None:
         """Send an error response and keep the connection open: a reset would discard what the client has not read."""
-        self._final_response = None
-        self._is_refused = True
-        is_head = self._parser is not None and self._parser.is_head_request
+        is_head = self._parser.is_head_method
         self._transport.write(self._state.cache.encode(response, is_head=is_head, connection="close"))
         if self._transport.can_write_eof():  # TLS connections cannot be half-closed
             self._transport.write_eof()
-        self._linger()
-
-    def _linger(self) -> None:
-        if not self._is_write_paused:  # otherwise it is called again when the client has read
-            self._state.lingering.add(self, monotonic_s())
-        self._update_read_flow()
-
-    def _become_idle(self) -> None:
-        self._state.idle.add(self, self.active_at_s)
+        self._enter(Phase.LINGERING)
 
     # ---- requests to the application
 
-    def _dispatch(self, parsed: ParsedRequest, request: OperatorRequest) -> None:
-        app = self._mount.app  # it may have been replaced since the request was parsed
-        rejection = NOT_FOUND if app is None else app.rejection(request)
-        if app is None or rejection is not None:
-            self._send_response(rejection or NOT_FOUND, parsed, request)
-            return
-        self._can_use_cache = False
-        self._handler_task = self._state.start_handler(self._run_handler(app, parsed, request))
-        self._handler_task.add_done_callback(self._on_handler_done)
-        self._state.handling.add(self, monotonic_s())
+    def _respond_from_app(self, app: App, parsed: ParsedRequest) -> None:
+        if not parsed.has_known_method:
+            self._refuse(METHOD_NOT_ALLOWED)  # before its headers are here, which may be needed for access
+        elif (rejection := app.rejection(parsed.request)) is not None:
+            self._send(rejection, parsed)
+        else:
+            self._task = self._state.start_task(self._run_handler(app, parsed))
+            self._enter(Phase.HANDLING)
 
-    async def _run_handler(self, app: App, parsed: ParsedRequest, request: OperatorRequest) -> None:
-        try:
-            async with asyncio.timeout(HANDLER_TIMEOUT_S) as deadline:
-                response = await app.handle(request)
-        except Exception as exc:  # noqa: BLE001  the cause goes to the log, not to the client
-            failure = HANDLER_TIMED_OUT if deadline.expired() else INTERNAL_ERROR
-            response = Response(failure.code, failure.body, failure.headers, cause=exc)
-        if isinstance(response, Response):
-            self._send_response(routing.log_failure(response), parsed, request)
-            return
-        self._close_input()
-        self._pending.clear()
-        self._is_streaming = True
-        self._update_read_flow()  # to notice that the client disconnects
+    async def _run_handler(self, app: App, parsed: ParsedRequest) -> None:
+        response = await _call_handler(app, parsed.request)
+        if isinstance(response, StreamingResponse):
+            await self._run_stream(response, app, parsed.request)
+            self._task = None
+            self.close()
+        elif not self._transport.is_closing():
+            self._task = None
+            self.active_at_s = monotonic_s()
+            self._enter(Phase.RECEIVING)
+            self._send(response, parsed)
+            self._proceed()
+
+    async def _run_stream(self, response: StreamingResponse, app: App, request: Request) -> None:
+        self._stream = EventStream(self._transport, self.close)
+        self._enter(Phase.STREAMING)
         self._transport.write(self._state.cache.encode(response.head, connection="close"))
         if request.method != "HEAD" and app is self._mount.app and not self._state.is_closing:
-            with self._mount.track_stream(self):
-                await response.write_body(self)
+            await self._stream.run(response, self._mount)
 
-    def _send_response(self, response: Response, parsed: ParsedRequest, request: OperatorRequest) -> None:
-        connection = self._connection_header(parsed)
-        self._write_response(response, is_head=request.method == "HEAD", connection=connection)
+    # ---- from one phase to the next
 
-    def _on_handler_done(self, task: asyncio.Task[None]) -> None:
-        self._handler_task = None
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            extra = {"event": "internal_error"}
-            log.error("internal error in an event stream; connection closed", exc_info=exc, extra=extra)
-        if task.cancelled() or self._transport.is_closing():  # the client has closed, or close() was called
-            return
-        if not self._is_write_paused:
-            self._state.receiving.add(self, monotonic_s())  # part of the next request may be here
-        self._can_use_cache = not self._is_input_closed and self._is_between_requests and not self._has_unparsed
-        self._send_pending()
-        self._resume_parsing()
+    def _proceed(self) -> None:
+        """After a response: queue the next requests, or wait for them."""
+        if self._is_write_paused or self.phase not in _ANSWERING:
+            return  # called again when the client has read, or the application has responded
+        if self._has_eof:
+            self.close()
+        elif not self._parser.unparsed_bytes:
+            self._wait()
+        elif self.phase is not Phase.QUEUED:
+            self._enter(Phase.QUEUED)
+            self._state.enqueue(self)
 
-    @property
-    def buffered_bytes(self) -> int:
-        return self._transport.get_write_buffer_size()
+    def _wait(self) -> None:
+        """Wait for the next request, or for the rest of one."""
+        if self._parser.is_mid_request:
+            if self.phase is not Phase.RECEIVING:  # otherwise each part would extend its time limit
+                self._enter(Phase.RECEIVING)
+            if self._parser.take_continue():
+                self._transport.write(_CONTINUE)
+        elif self._state.is_closing:
+            self.close()
+        elif self.phase is not Phase.IDLE or self.timeout_list is not self._state.idle:
+            self._enter(Phase.IDLE)
 
-    def write(self, data: bytes) -> None:
-        self._transport.write(data)
-
-    async def drain(self) -> None:
-        await asyncio.sleep(0)  # let other tasks run, and let the transport report a closed connection
-        if self._is_write_paused:
-            self._drain_waiter = self._state.loop.create_future()
-            await self._drain_waiter
-
-    def _resume_stream(self) -> None:
+    def _resume(self) -> None:
         self._is_write_paused = False
-        self._state.handling.add(self, monotonic_s())
-        if self._drain_waiter is not None and not self._drain_waiter.done():
-            self._drain_waiter.set_result(None)
+        if self._transport.is_closing():
+            return
+        self.active_at_s = monotonic_s()
+        self._enter(self.phase)
+        if self._stream is not None:
+            self._stream.resume()
+        self._proceed()
+
+    def _enter(self, phase: Phase) -> None:
+        """The only place that changes the time limit of the connection, and whether it reads from the client."""
+        self.phase = phase
+        self._timeout_list_of_phase().add(self, monotonic_s())
+        is_waiting = phase is Phase.QUEUED or (phase is Phase.HANDLING and self._parser.unparsed_bytes)
+        # The input of a client that was refused is read and discarded: left unread, it would cause a reset.
+        if phase is Phase.LINGERING or not (self._is_write_paused or is_waiting):
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _timeout_list_of_phase(self) -> TimeoutList:  # noqa: PLR0911  one per list
+        state = self._state
+        if self._is_write_paused:
+            return state.sending
+        match self.phase:
+            case Phase.HANDSHAKE:
+                return state.silent
+            case Phase.IDLE | Phase.QUEUED:
+                return state.idle
+            case Phase.RECEIVING:
+                return state.receiving
+            case Phase.HANDLING | Phase.STREAMING:
+                return state.handling
+            case Phase.LINGERING:
+                return state.lingering
+            case Phase.CLOSING | Phase.CLOSED:
+                return state.sending
+            case _:
+                assert_never(self.phase)
+
+
+async def _call_handler(app: App, request: Request) -> Response | StreamingResponse:
+    """Every failure is a response. The cause goes to the log, not to the client."""
+    try:
+        async with asyncio.timeout(HANDLER_TIMEOUT_S) as deadline:
+            response = await app.handle(request)
+    except Exception as exc:  # noqa: BLE001  as the docstring says
+        failure = HANDLER_TIMED_OUT if deadline.expired() else INTERNAL_ERROR
+        response = Response(failure.code, failure.body, failure.headers, cause=exc)
+    return routing.log_failure(response) if isinstance(response, Response) else response

@@ -1,20 +1,22 @@
-"""Parses requests with httptools and enforces the limits."""
+"""Parses requests with httptools and enforces the limits.
+
+The parser buffers the received bytes and passes them on in pieces that do not depend on how they were divided into
+segments: whole lines of one head, or bytes of one body. So neither does the response.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import httptools
 
-from svcnode.api.app import RETAINED_HEADERS, OperatorRequest
-from svcnode.api.spec import INTERNAL_ERROR, METHOD_NOT_ALLOWED, Response, error_response
+from svcnode.api.app import RETAINED_HEADERS
+from svcnode.api.spec import INTERNAL_ERROR, Request, Response, error_response
 
 if TYPE_CHECKING:
-    from svcnode.api.app import Mount
-    from svcnode.server.response_cache import ResolvedRequest, ResponseCache
     from svcnode.server.state import ServerLimits
 
 log = logging.getLogger("svcnode.server")
@@ -27,258 +29,262 @@ URI_TOO_LONG = error_response(414, "URI too long")
 HEADERS_TOO_LARGE = error_response(431, "Request header fields too large")
 VERSION_NOT_SUPPORTED = error_response(505, "HTTP version not supported; use HTTP/1.1 or HTTP/1.0")
 
+END_OF_HEAD = b"\r\n\r\n"
+_END_OF_LINES = re.compile(rb"\n\r?\n")
+_EMPTY_LINE = re.compile(rb"\r?\n")
+_EMPTY_LINES = re.compile(rb"(?:\r?\n)*")
 _MAX_RAW_BYTES_PER_BODY_BYTE = 8  # enough for chunks of one byte; a client that sends more only fills memory
 # RFC 3986, 3.2.2 and 3.2.3; empty if the target has no authority.
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]*\]|[0-9A-Za-z._~%!$&'()*+,;=-]*)(:[0-9]*)?")
 _AUTHORITY_END = re.compile(rb"[/?#]")
-METHOD_CHAR = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")  # RFC 9110, 5.6.2
-_REQUEST_LINE = re.compile(METHOD_CHAR.pattern.join((b"(", b"+)")) + rb" (\S+) HTTP/([0-9]\.[0-9])\r?\n")
+_METHOD_CHAR = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")  # RFC 9110, 5.6.2
+_REQUEST_LINE = re.compile(_METHOD_CHAR.pattern.join((b"(", b"+)")) + rb" (\S+) HTTP/([0-9]\.[0-9])\r?\n")
 _SUPPORTED_VERSIONS = (b"1.1", b"1.0")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ParsedRequest:
-    """A complete request."""
+    """A complete request, or the line of a request with an unknown method, whose headers are not parsed."""
 
-    target: ResolvedRequest | OperatorRequest
-    keep_alive: bool
-    is_http_1_0: bool
-    has_body: bool
+    request: Request
+    connection: str  # the Connection header of the response; empty for keep-alive in HTTP/1.1, where it is the default
+    has_known_method: bool = True
+    cacheable_bytes: bytes | None = None  # the same bytes, between two requests, are always this request
 
 
 class _RequestError(Exception):
-    """Raised in a parser callback to stop parsing."""
+    """Raised in a callback of httptools to stop parsing."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.code)
         self.response = response
 
 
-class _RequestHead:
+@dataclass(slots=True)
+class _IncomingRequest:
     """The request that is being received."""
 
-    __slots__ = (
-        "body_bytes",
-        "byte_count",
-        "has_body",
-        "header_count",
-        "headers",
-        "host_count",
-        "is_chunked",
-        "is_complete",
-        "is_head_method",
-        "url",
-        "wants_continue",
-    )
+    method: bytes
+    target: bytes
+    version: bytes
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    head_bytes: int = 0
+    header_count: int = 0
+    host_count: int = 0
+    is_head_complete: bool = False
+    content_length: int = 0
+    is_chunked: bool = False
+    wants_continue: bool = False
+    body_bytes: int = 0  # without the sizes of chunks
+    received_bytes: int = 0  # in all
+    piece_count: int = 0
 
-    def __init__(self) -> None:
-        self.url = b""
-        self.headers: dict[bytes, bytes] = {}
-        self.byte_count = 0
-        self.header_count = 0
-        self.host_count = 0
-        self.has_body = False
-        self.body_bytes = 0  # as Content-Length says
-        self.is_chunked = False
-        self.wants_continue = False
-        self.is_head_method = False  # the method is HEAD
-        self.is_complete = False
+
+_NO_REQUEST = _IncomingRequest(b"", b"", b"")
 
 
 class RequestParser:
     """Turns the bytes of one connection into requests. httptools calls the `on_…` methods."""
 
-    __slots__ = (
-        "_body_bytes",
-        "_cache",
-        "_completed",
-        "_head",
-        "_limits",
-        "_mount",
-        "_parser",
-        "_received_bytes",
-        "error_response",
-        "is_between_requests",
-        "is_done",
-    )
+    __slots__ = ("_complete", "_data", "_incoming", "_limits", "_parsed_to", "_parser", "is_between_requests")
 
-    def __init__(self, limits: ServerLimits, cache: ResponseCache, mount: Mount) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
-        self._cache = cache
-        self._mount = mount
-        self._parser = httptools.HttpRequestParser(self)
-        self._head = _RequestHead()
-        self._body_bytes = 0
-        self._received_bytes = 0  # of the request that is being received
-        self._completed: list[ParsedRequest] = []
+        self._parser: httptools.HttpRequestParser | None = None  # many connections only send requests that are cached
+        self._data = b""  # received; from `_parsed_to` on not yet parsed
+        self._parsed_to = 0
         self.is_between_requests = True
-        self.is_done = False  # no further request is parsed
-        self.error_response: Response | None = None  # set if a request is rejected
+        self._incoming = _NO_REQUEST
+        self._complete: ParsedRequest | None = None
 
-    def feed(self, data: bytes) -> list[ParsedRequest]:
-        """The requests that these bytes complete.
-
-        Between requests, the data must begin with a whole request line. It must end with the head, or with a line of
-        the head: in the middle of a line, httptools calls `on_header` at different times.
-        """
-        self._completed = []
-        if self.is_between_requests and (error := self._request_line_error(data)) is not None:
-            self.reject(error)
-            return []
-        # The bytes beyond the limit are not parsed: the response must not depend on how the bytes arrive.
-        allowed_bytes = self.allowed_bytes
-        self._received_bytes += len(data)
-        self._feed_parser(data if len(data) <= allowed_bytes else data[:allowed_bytes])
-        if len(data) > allowed_bytes and self.is_mid_request:
-            self.reject(BODY_TOO_LARGE if self._head.is_complete else HEADERS_TOO_LARGE)
-        return self._completed
-
-    def _feed_parser(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.is_done = True  # answer the request, ignore the upgrade
-        except httptools.HttpParserCallbackError as exc:
-            self.reject(_error_response_from(exc))
-        except httptools.HttpParserInvalidMethodError:
-            self.reject(self._response_to_unknown_method(data))
-        except httptools.HttpParserError:
-            if not self.is_done:  # bytes after "Connection: close" are ignored
-                self.reject(BAD_REQUEST)
-
-    def _request_line_error(self, data: bytes) -> Response | None:
-        line, limit = _REQUEST_LINE.match(data), self._limits.request_line_bytes
-        self._head = _RequestHead()
-        self._head.is_head_method = data.startswith(b"HEAD ")
-        self._received_bytes = 0
-        if line is None:
-            is_too_long = b"\n" not in data[: limit + len("\r\n")] and len(data) > limit
-            return URI_TOO_LONG if is_too_long and METHOD_CHAR.match(data) else BAD_REQUEST
-        if len(line[0].rstrip()) > limit:
-            return URI_TOO_LONG
-        return None if line[3] in _SUPPORTED_VERSIONS else VERSION_NOT_SUPPORTED
+    def add(self, data: bytes) -> None:
+        self._data = self._data[self._parsed_to :] + data if self._data else data
+        self._parsed_to = 0
 
     @property
-    def allowed_bytes(self) -> int:
-        """How many more bytes the request that is being received may have, whatever they are."""
-        limits = self._limits
-        body_bytes = _MAX_RAW_BYTES_PER_BODY_BYTE * limits.body_bytes if self._head.is_complete else 0
-        return limits.head_bytes + body_bytes - self._received_bytes
+    def unparsed_bytes(self) -> int:
+        return len(self._data) - self._parsed_to
 
     @property
     def is_mid_request(self) -> bool:
-        return not (self.is_between_requests or self.is_done)
+        return self.unparsed_bytes > 0 or not self.is_between_requests
 
     @property
-    def is_head_request(self) -> bool:
+    def is_head_method(self) -> bool:
         """True if the method is HEAD, so that an error response has no body."""
-        return self._head.is_head_method
+        return self._incoming.method == b"HEAD"
 
-    @property
-    def is_receiving_head(self) -> bool:
-        return self.is_mid_request and not self._head.is_complete
+    def next_head(self) -> bytes | None:
+        """The bytes of the next head, if it is here and no other request is being received."""
+        end = self._data.find(END_OF_HEAD, self._parsed_to)
+        return self._data[self._parsed_to : end + len(END_OF_HEAD)] if self.is_between_requests and end >= 0 else None
 
-    @property
-    def missing_body_bytes(self) -> int | None:
-        """Of the request that is being received; None if they are not known."""
-        return None if self._head.is_chunked else self._head.body_bytes - self._body_bytes
+    def skip(self, byte_count: int) -> None:
+        self._parsed_to += byte_count
+        if not self.unparsed_bytes:
+            self._data, self._parsed_to = b"", 0
+
+    def next_request(self) -> ParsedRequest | Response | None:
+        """The next request; the error response if it is invalid; None if more bytes must arrive first."""
+        result = None
+        while result is None and (end := self._end_of_next_piece()) is not None:
+            piece = self._data[self._parsed_to : end]
+            self.skip(len(piece))
+            result = self._feed(piece)
+        return result
 
     def take_continue(self) -> bool:
         """True once per request, if the client waits for `100 Continue` before it sends the body."""
-        is_waiting = self._head.is_complete and self._head.wants_continue and self.is_mid_request
+        is_waiting = self._incoming.wants_continue and self._incoming.is_head_complete and not self.unparsed_bytes
         if is_waiting:
-            self._head.wants_continue = False
+            self._incoming.wants_continue = False
         return is_waiting
 
-    def reject(self, response: Response) -> None:
-        self.is_done = True
-        self.error_response = response
+    # ---- pieces
 
-    def _response_to_unknown_method(self, data: bytes) -> Response:
-        """By the request line alone: the headers may not be here yet."""
-        line = _REQUEST_LINE.match(data)
+    def _end_of_next_piece(self) -> int | None:
+        if self.is_between_requests:
+            return self._end_of_new_head()
+        data, start, incoming = self._data, self._parsed_to, self._incoming
+        if not self.unparsed_bytes:
+            return None
+        if not incoming.is_head_complete:
+            empty_line = _EMPTY_LINE.match(data, start)
+            return self._end_of_lines() if empty_line is None else empty_line.end()
+        missing_bytes = len(data) if incoming.is_chunked else incoming.content_length - incoming.body_bytes
+        return min(len(data), start + missing_bytes)
+
+    def _end_of_new_head(self) -> int | None:
+        self.skip(len(_EMPTY_LINES.match(self._data, self._parsed_to)[0]))  # type: ignore[index]  # always matches
+        data, start = self._data, self._parsed_to
+        if data.find(b"\n", start) >= 0:
+            return self._end_of_lines()
+        is_too_long = len(data) - start > self._limits.request_line_bytes + len("\r")
+        can_be_valid = data[start:] in (b"", b"\r") or _METHOD_CHAR.match(data, start)
+        return len(data) if is_too_long or not can_be_valid else None
+
+    def _end_of_lines(self) -> int | None:
+        """The end of the head, or of its last whole line; the end of the data if the line is longer than allowed."""
+        data, start = self._data, self._parsed_to
+        if (found := _END_OF_LINES.search(data, start)) is not None:
+            return found.end()
+        if (end := data.rfind(b"\n", start) + 1) > 0:
+            return end
+        return len(data) if len(data) - start > self._allowed_bytes else None
+
+    @property
+    def _allowed_bytes(self) -> int:
+        """How many more bytes the request that is being received may have, whatever they are."""
+        limits, incoming = self._limits, self._incoming
+        body_bytes = _MAX_RAW_BYTES_PER_BODY_BYTE * limits.body_bytes if incoming.is_head_complete else 0
+        return limits.head_bytes + body_bytes - incoming.received_bytes
+
+    def _start(self, data: bytes) -> Response | None:
+        """Check the request line, which begins the data."""
+        self._complete = None
+        line, limit = _REQUEST_LINE.match(data), self._limits.request_line_bytes
         if line is None:
-            return BAD_REQUEST
-        target = self._resolve(line[1].decode("ascii"), line[2])
-        return METHOD_NOT_ALLOWED if isinstance(target, OperatorRequest) else self._cache.current_response(target)
+            self._incoming = _IncomingRequest(data.split(b" ", 1)[0], b"", b"")
+            is_too_long = b"\n" not in data[: limit + len("\r\n")] and len(data) > limit
+            return URI_TOO_LONG if is_too_long and _METHOD_CHAR.match(data) else BAD_REQUEST
+        line_bytes = len(line[0].rstrip())
+        self._incoming = _IncomingRequest(line[1], line[2], line[3], head_bytes=line_bytes + len("\r\n\r\n"))
+        self.is_between_requests = False
+        if line_bytes > limit:
+            return URI_TOO_LONG
+        return None if line[3] in _SUPPORTED_VERSIONS else VERSION_NOT_SUPPORTED
 
-    def _resolve(self, method: str, raw_target: bytes) -> ResolvedRequest | OperatorRequest:
-        authority, origin_form = _split_target(raw_target)
+    def _feed(self, data: bytes) -> ParsedRequest | Response | None:
+        if self.is_between_requests and (line_error := self._start(data)) is not None:
+            return line_error
+        # The bytes beyond the limit are not parsed: the response must not depend on how the bytes arrive.
+        allowed_bytes = self._allowed_bytes
+        self._incoming.received_bytes += len(data)
+        self._incoming.piece_count += 1
+        error = self._feed_httptools(data[:allowed_bytes])
+        if self._complete is not None:
+            # What follows in the data is ignored: it is after chunks or an upgrade, where the connection closes.
+            if self._is_cacheable(self._complete):
+                self._complete.cacheable_bytes = data
+            return self._complete
+        if error is None and len(data) > allowed_bytes:
+            return BODY_TOO_LARGE if self._incoming.is_head_complete else HEADERS_TOO_LARGE
+        return error
+
+    def _is_cacheable(self, parsed: ParsedRequest) -> bool:
+        has_body = self._incoming.is_chunked or self._incoming.content_length > 0
+        return self._incoming.piece_count == 1 and not has_body and not parsed.connection
+
+    def _feed_httptools(self, data: bytes) -> ParsedRequest | Response | None:
+        """The error response, or a request with an unknown method."""
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as exc:
+            return _error_response_from(exc)
+        except httptools.HttpParserInvalidMethodError:
+            return ParsedRequest(self._request(), "close", has_known_method=False)
+        except (httptools.HttpParserUpgrade, httptools.HttpParserError):
+            return BAD_REQUEST  # an upgrade is ignored: its request is complete
+        return None
+
+    def _request(self) -> Request:
+        incoming = self._incoming
+        authority, origin_form = _split_target(incoming.target)
         path, _, query = origin_form.partition(b"?")
-        if self._mount.app is not None and self._mount.app.matches(path):
-            headers = self._head.headers if authority is None else {**self._head.headers, b"host": authority}
-            return OperatorRequest(method, path, query, headers)
-        return self._cache.resolve(method, path, query, self._head.headers.get(b"origin", b""))
+        headers = incoming.headers if authority is None else {**incoming.headers, b"host": authority}
+        return Request(incoming.method.decode("ascii"), path, query, headers)
 
     # ---- called by httptools
 
-    def on_message_begin(self) -> None:
-        self.is_between_requests = False
-        self._head = _RequestHead()
-        self._body_bytes = 0
-
-    def on_url(self, part: bytes) -> None:
-        head, method = self._head, self._parser.get_method()
-        head.url += part
-        head.is_head_method = method == b"HEAD"
-        line_bytes = len(method) + len(head.url) + len("  HTTP/1.1")
-        if line_bytes > self._limits.request_line_bytes:
-            raise _RequestError(URI_TOO_LONG)
-        head.byte_count = line_bytes + len("\r\n\r\n")  # the ends of the line and of the head
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        head, limits = self._head, self._limits
-        head.header_count += 1
-        head.byte_count += len(name) + len(value) + len(": \r\n")
-        if head.header_count > limits.headers or head.byte_count > limits.head_bytes:
+        incoming, limits = self._incoming, self._limits
+        incoming.header_count += 1
+        incoming.head_bytes += len(name) + len(value) + len(": \r\n")
+        if incoming.header_count > limits.headers or incoming.head_bytes > limits.head_bytes:
             raise _RequestError(HEADERS_TOO_LARGE)
-        if head.is_complete:
+        if incoming.is_head_complete:
             return  # a trailer
-        name = name.lower()
+        name, headers = name.lower(), incoming.headers
         if name in RETAINED_HEADERS:
-            head.headers[name] = b"%s, %s" % (head.headers[name], value) if name in head.headers else value
+            headers[name] = b"%s, %s" % (headers[name], value) if name in headers else value
         match name:
             case b"host":
-                head.host_count += 1
+                incoming.host_count += 1
                 if _HOST.fullmatch(value) is None:
                     raise _RequestError(INVALID_HOST)
             case b"content-length":  # httptools accepts only digits, and spaces after them
-                length = head.body_bytes = int(value.rstrip().lstrip(b"0") or b"0")
-                head.has_body = length > 0
-                if length > limits.body_bytes:
+                incoming.content_length = int(value.rstrip().lstrip(b"0") or b"0")
+                if incoming.content_length > limits.body_bytes:
                     raise _RequestError(BODY_TOO_LARGE)
             case b"transfer-encoding":
-                head.has_body = head.is_chunked = True
+                incoming.is_chunked = True
             case b"expect":
-                head.wants_continue = value.lower() == b"100-continue"
+                # HTTP/1.0 has no interim responses.
+                incoming.wants_continue = value.lower() == b"100-continue" and incoming.version == b"1.1"
             case _:
                 pass
 
     def on_headers_complete(self) -> None:
-        self._head.is_complete = True
-        version = self._parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            raise _RequestError(VERSION_NOT_SUPPORTED)
-        if version == "1.0":
-            self._head.wants_continue = False  # HTTP/1.0 has no interim responses
-        elif self._head.host_count != 1:
+        self._incoming.is_head_complete = True
+        if self._incoming.version == b"1.1" and self._incoming.host_count != 1:
             raise _RequestError(HOST_REQUIRED)
 
     def on_body(self, part: bytes) -> None:
-        self._body_bytes += len(part)
-        if self._body_bytes > self._limits.body_bytes:
+        self._incoming.body_bytes += len(part)
+        if self._incoming.body_bytes > self._limits.body_bytes:
             raise _RequestError(BODY_TOO_LARGE)
 
     def on_message_complete(self) -> None:
-        parser = self._parser
+        parser, incoming = self._parser, self._incoming
+        if self._complete is not None or parser is None:
+            return
         # After chunks the connection closes: where they end is the most frequent disagreement between proxy and server.
-        keep_alive = parser.should_keep_alive() and not parser.should_upgrade() and not self._head.is_chunked
-        target = self._resolve(parser.get_method().decode("ascii"), self._head.url)
-        self._completed.append(
-            ParsedRequest(target, keep_alive, parser.get_http_version() == "1.0", self._head.has_body)
-        )
+        keep_alive = parser.should_keep_alive() and not parser.should_upgrade() and not incoming.is_chunked
+        connection = "close" if not keep_alive else "" if incoming.version == b"1.1" else "keep-alive"
+        self._complete = ParsedRequest(self._request(), connection)
         self.is_between_requests = True
-        self.is_done = not keep_alive
 
 
 def _error_response_from(exc: BaseException) -> Response:

@@ -16,14 +16,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
-from svcnode.api.spec import Handler, Request, Response
 from svcnode.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.api.cors import CorsPolicy
-    from svcnode.api.spec import Headers
+    from svcnode.api.spec import Handler, Headers, Request, Response
     from svcnode.node import Node
 
 MAX_ENTRIES = 1024  # in each dictionary
@@ -67,7 +66,7 @@ class ResponseCache:
         self._cors = cors
         self._clock = clock
         self._wall_clock = wall_clock
-        self._resolved: dict[tuple[str, bytes, Headers], ResolvedRequest] = {}
+        self._resolved: dict[tuple[str, bytes, bytes, Headers], ResolvedRequest] = {}
         self._requests: dict[bytes, ResolvedRequest] = {}
         self._by_handler: dict[Handler, Response] = {}  # valid until the node changes
         self._by_request: dict[ResolvedRequest, bytes] = {}  # valid until the node or the second changes
@@ -105,15 +104,14 @@ class ResponseCache:
                 self._by_raw.clear()
             self._requests[raw_request] = request
 
-    def resolve(self, method: str, path: bytes, query: bytes, origin: bytes = b"") -> ResolvedRequest:
-        """`origin` is the header of that name."""
-        cors_headers = () if self._cors is None else self._cors.headers_for(origin)
-        key = (method, path + b"?" + query, cors_headers)
+    def resolve(self, request: Request) -> ResolvedRequest:
+        cors_headers = () if self._cors is None else self._cors.headers_for(request.headers.get(b"origin", b""))
+        key = (request.method, request.path, request.query, cors_headers)
         resolved = self._resolved.get(key)
         if resolved is None:
             _clear_if_full(self._resolved)
-            handler = routing.route(Request(method, path, query), self._prefixes, cors_headers)
-            resolved = self._resolved[key] = ResolvedRequest(handler, is_head=method == "HEAD")
+            handler = routing.route(request, self._prefixes, cors_headers)
+            resolved = self._resolved[key] = ResolvedRequest(handler, is_head=request.method == "HEAD")
         return resolved
 
     def encoded_response(self, request: ResolvedRequest) -> bytes:

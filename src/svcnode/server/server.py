@@ -77,7 +77,7 @@ class HttpServer:
             for connection in state.connections():
                 connection.abort()
             await state.wait_all_closed()
-        await state.wait_handlers_done()
+        await state.wait_tasks_done()
         state.cancel_tick()
 
 

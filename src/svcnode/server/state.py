@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from svcnode.clock import monotonic_s, next_tick_s
 from svcnode.server.timeouts import TimeoutList
@@ -22,11 +22,6 @@ TICK_S = 1.0  # between two checks of the time limits
 SILENT_GRACE_S = 1.0
 BACKLOG_BUDGET_S = 0.002  # for pipelined requests, per turn of the event loop
 BACKLOG_SLICE_S = 0.0002  # of it, per connection
-
-
-class PipeliningConnection(Protocol):
-    def parse_backlog(self, deadline_s: float) -> bool:
-        """Parse and answer requests until the deadline; whether more are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +59,8 @@ class ServerState:
             self.sending,
             self.handling,
         )
-        self._backlog: deque[PipeliningConnection] = deque()
-        self._handler_tasks: set[asyncio.Task[None]] = set()
+        self._backlog: deque[TimedConnection] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()
         self._next_tick: asyncio.TimerHandle | None = None  # None without connections
 
@@ -138,8 +133,8 @@ class ServerState:
 
     # ---- pipelined requests
 
-    def enqueue(self, connection: PipeliningConnection) -> None:
-        """Parse more requests of this connection later, in turn with others."""
+    def enqueue(self, connection: TimedConnection) -> None:
+        """Answer more requests of this connection later, in turn with others."""
         if not self._backlog:
             self.loop.call_soon(self._run_backlog)
         self._backlog.append(connection)
@@ -149,7 +144,7 @@ class ServerState:
         deadline_s = monotonic_s() + BACKLOG_BUDGET_S
         for _ in range(len(self._backlog)):
             connection = self._backlog.popleft()
-            if connection.parse_backlog(min(deadline_s, monotonic_s() + BACKLOG_SLICE_S)):
+            if connection.answer_queued(min(deadline_s, monotonic_s() + BACKLOG_SLICE_S)):
                 self._backlog.append(connection)
             if monotonic_s() >= deadline_s:
                 break
@@ -168,11 +163,11 @@ class ServerState:
             total_bytes -= debts[connection]
             connection.abort()
 
-    def start_handler(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Start a handler task. The connection that starts it also cancels it."""
+    def start_task(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Start a task of a connection, which also cancels it."""
         task = self.loop.create_task(coroutine)
-        self._handler_tasks.add(task)
-        task.add_done_callback(self._handler_tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
     async def wait_all_closed(self) -> None:
@@ -180,5 +175,5 @@ class ServerState:
             self._all_closed.clear()
             await self._all_closed.wait()
 
-    async def wait_handlers_done(self) -> None:
-        await asyncio.gather(*self._handler_tasks, return_exceptions=True)
+    async def wait_tasks_done(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)

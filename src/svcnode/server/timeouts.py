@@ -27,6 +27,8 @@ class TimedConnection(Protocol):
 
     def handle_timeout(self) -> None: ...
 
+    def answer_queued(self, deadline_s: float) -> bool: ...
+
 
 class TimeoutList:
     """The connections in one phase, oldest entry first."""

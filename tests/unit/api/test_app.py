@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 from svcnode.api.app import Mount
@@ -25,31 +24,19 @@ def test_a_new_mount_has_no_application() -> None:
 
 def test_replacing_the_application_closes_every_open_stream() -> None:
     mount, streams = Mount(APP), [FakeStream(), FakeStream()]
-    with ExitStack() as stack:
-        for stream in streams:
-            stack.enter_context(mount.track_stream(stream))
-        mount.set_app(OTHER_APP)
-        assert mount.app is OTHER_APP
-        assert all(stream.is_closed for stream in streams)
-
-
-def test_a_stream_that_has_ended_is_not_closed() -> None:
-    mount, stream = Mount(APP), FakeStream()
-    with mount.track_stream(stream):
-        pass
-    mount.set_app(None)
-    assert mount.app is None
-    assert not stream.is_closed
+    mount.open_streams.update(streams)
+    mount.set_app(OTHER_APP)
+    assert mount.app is OTHER_APP
+    assert all(stream.is_closed for stream in streams)
 
 
 def test_a_stream_that_ends_inside_close_does_not_keep_others_from_closing() -> None:
-    mount, stack, second = Mount(APP), ExitStack(), FakeStream()
+    mount, stream = Mount(APP), FakeStream()
 
     class EndsAtOnce(FakeStream):
         def close(self) -> None:
-            stack.close()
+            mount.open_streams.discard(self)
 
-    stack.enter_context(mount.track_stream(EndsAtOnce()))
-    with mount.track_stream(second):
-        mount.set_app(None)
-    assert second.is_closed
+    mount.open_streams.update((EndsAtOnce(), stream, EndsAtOnce()))
+    mount.set_app(None)
+    assert stream.is_closed

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.api.app import OperatorRequest
-from svcnode.api.spec import SERVICE_NOT_FOUND
+from svcnode.api.spec import SERVICE_NOT_FOUND, Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
@@ -270,7 +269,7 @@ def test_problems_of_history_and_reload_are_published(harness: OperatorHarness) 
 @pytest.mark.parametrize("query", [b"", b"id=db"])
 def test_a_failed_reload_is_published_at_once(harness: OperatorHarness, query: bytes) -> None:
     async def scenario() -> list[str | None]:
-        request = OperatorRequest("GET", b"/details", query)
+        request = Request("GET", b"/details", query)
         result = [await all_details(harness.context, request, "")]
         for problem in ("services.db: what?", ""):
             harness.process_stats.record_reload(problem)
@@ -307,7 +306,7 @@ def test_selected_services_come_with_the_current_health(harness: OperatorHarness
     """A client that received an event must not get an older health."""
 
     async def scenario() -> list[int]:
-        request = OperatorRequest("GET", b"/details", b"id=db")
+        request = Request("GET", b"/details", b"id=db")
         result = [await all_details(harness.context, request, "")]
         harness.node.set_issue("no key")
         result.append(await all_details(harness.context, request, ""))
@@ -318,7 +317,7 @@ def test_selected_services_come_with_the_current_health(harness: OperatorHarness
 
 def test_requests_within_a_second_share_one_response(harness: OperatorHarness) -> None:
     async def scenario() -> tuple[Response, Response]:
-        request = OperatorRequest("GET", b"/details")
+        request = Request("GET", b"/details")
         return await all_details(harness.context, request, ""), await all_details(harness.context, request, "")
 
     first, second = asyncio.run(scenario())

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.api.app import OperatorRequest, StreamingResponse
+from svcnode.api.app import StreamingResponse
+from svcnode.api.spec import Request
 from svcnode.operator.events import INVALID_EVENT_ID, TOO_MANY_STREAMS, events
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class FakeHub:
 def get(hub: FakeHub, query: bytes = b"", **headers: bytes) -> Response | StreamingResponse:
     context: Any = type("Context", (), {"events": hub})
     encoded = {name.replace("_", "-").encode(): value for name, value in headers.items()}
-    request = OperatorRequest("GET", b"/events", query, encoded)
+    request = Request("GET", b"/events", query, encoded)
 
     async def scenario() -> Response | StreamingResponse:
         return await events(context, request, "")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from svcnode.api.app import OperatorRequest
+from svcnode.api.spec import Request
 from svcnode.core.address import Address
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket, Resolution, Transition
 from svcnode.operator import OperatorApp, single_flight
@@ -84,7 +84,7 @@ class FakeContext:
 
 async def get(query: str, context: FakeContext | None = None) -> Response:
     return await history(
-        cast("OperatorContext", context or FakeContext()), OperatorRequest("GET", b"/history", query.encode()), ""
+        cast("OperatorContext", context or FakeContext()), Request("GET", b"/history", query.encode()), ""
     )
 
 
@@ -275,13 +275,13 @@ def test_at_the_limit_a_request_is_rejected_at_once() -> None:
             cast("OperatorContext", context),
             OperatorAuth(Address(scheme="http", host="127.0.0.1", port=8420), None, trusts_loopback=True),
         )
-        await app.handle(OperatorRequest("GET", b"/history", b"id=db&resolution=none"))  # loads the handler
+        await app.handle(Request("GET", b"/history", b"id=db&resolution=none"))  # loads the handler
         for number in range(MAX_IN_FLIGHT):
             caller = asyncio.create_task(get(f"id=s{number}", context))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             caller.cancel()  # as the server does after 30 s
-        one_more = asyncio.ensure_future(app.handle(OperatorRequest("GET", b"/history", b"id=one-more")))
+        one_more = asyncio.ensure_future(app.handle(Request("GET", b"/history", b"id=one-more")))
         await asyncio.sleep(0)
         assert one_more.done()
         response = cast("Response", one_more.result())

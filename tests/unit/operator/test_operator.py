@@ -14,8 +14,8 @@ from typing import Any, cast
 import pytest
 
 from svcnode import operator
-from svcnode.api.app import OperatorRequest, StreamingResponse
-from svcnode.api.spec import METHOD_NOT_ALLOWED, NOT_FOUND, Response
+from svcnode.api.app import StreamingResponse
+from svcnode.api.spec import METHOD_NOT_ALLOWED, NOT_FOUND, Request, Response
 from svcnode.core.address import Address
 from svcnode.operator import ROUTES, OperatorApp
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, OperatorAuth
@@ -31,7 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     calls: list[tuple[str, str]] = []
 
     def handler_of(path: str) -> Any:
-        async def handler(context: object, request: OperatorRequest, name: str) -> Response:
+        async def handler(context: object, request: Request, name: str) -> Response:
             assert context is CONTEXT
             calls.append((path, name))
             return Response(200)
@@ -53,7 +53,7 @@ def same_origin(response: Response) -> Response:
 
 def get(path: str | bytes) -> Response:
     raw = path.encode() if isinstance(path, str) else path
-    return cast("Response", asyncio.run(cast("Any", app().handle(OperatorRequest("GET", raw)))))
+    return cast("Response", asyncio.run(cast("Any", app().handle(Request("GET", raw)))))
 
 
 # ---- paths of the app and of the interface
@@ -126,7 +126,7 @@ def test_every_route_names_a_handler_with_the_three_parameters(target: str) -> N
 
 
 def test_a_handler_is_loaded_on_the_first_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def page(context: object, request: OperatorRequest, name: str) -> Response:
+    async def page(context: object, request: Request, name: str) -> Response:
         return Response(200)
 
     loaded: list[str] = []
@@ -153,21 +153,21 @@ def test_importing_the_agent_loads_no_handler() -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW", "get"])
 def test_other_methods_are_not_allowed(method: str) -> None:
-    assert app().rejection(OperatorRequest(method, b"/")) == same_origin(METHOD_NOT_ALLOWED)
+    assert app().rejection(Request(method, b"/")) == same_origin(METHOD_NOT_ALLOWED)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_get_and_head_are_allowed(method: str) -> None:
-    assert app().rejection(OperatorRequest(method, b"/")) is None
+    assert app().rejection(Request(method, b"/")) is None
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "BREW"])
 @pytest.mark.parametrize("path", [*ROUTES, "/details/", "/static/none.js", "//"])
 def test_without_the_token_every_path_and_method_gets_the_same_response(method: str, path: str) -> None:
-    assert app(ELSEWHERE, "a-token-of-some-length").rejection(OperatorRequest(method, path.encode())) == same_origin(
+    assert app(ELSEWHERE, "a-token-of-some-length").rejection(Request(method, path.encode())) == same_origin(
         TOKEN_REQUIRED
     )
-    assert app(ELSEWHERE).rejection(OperatorRequest(method, path.encode())) == same_origin(TOKEN_NOT_CONFIGURED)
+    assert app(ELSEWHERE).rejection(Request(method, path.encode())) == same_origin(TOKEN_NOT_CONFIGURED)
 
 
 # ---- headers of every response
@@ -178,7 +178,7 @@ def test_every_response_forbids_embedding_by_other_sites(
 ) -> None:
     assert all(get(path.format(name="x")) == same_origin(Response(200)) for path in ROUTES)
 
-    async def stream(context: object, request: OperatorRequest, name: str) -> StreamingResponse:
+    async def stream(context: object, request: Request, name: str) -> StreamingResponse:
         return StreamingResponse(Response(200), cast("Any", None))
 
     monkeypatch.setattr(operator, "_handlers", {"/events": stream})

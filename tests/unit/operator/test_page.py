@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from svcnode.api.app import OperatorRequest
+from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Verdict
 from svcnode.core.state_machine import initial_state
@@ -324,9 +324,7 @@ def test_requests_within_a_second_share_one_page(harness: PageHarness) -> None:
     harness.node.register("db")
 
     async def request_often() -> set[bytes]:
-        responses = await asyncio.gather(
-            *(page.page(harness.context, OperatorRequest("GET", b"/"), "") for _ in range(50))
-        )
+        responses = await asyncio.gather(*(page.page(harness.context, Request("GET", b"/"), "") for _ in range(50)))
         return {response.body for response in responses}
 
     assert len(asyncio.run(request_often())) == 1

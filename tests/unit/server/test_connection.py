@@ -1,4 +1,7 @@
-"""A refused client gets the refusal, also if it has not read earlier responses: the connection is not reset."""
+"""The phases of a connection.
+
+A refused client gets the refusal, also if it has not read earlier responses: the connection is not reset.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,29 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from svcnode.api.app import Mount
+from svcnode.api.app import Mount, StreamingResponse
+from svcnode.api.spec import Response, make_response
 from svcnode.node import Node
-from svcnode.server.connection import Connection
+from svcnode.server.connection import Connection, Phase
 from svcnode.server.server import HttpServer
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
+    from svcnode.api.app import StreamWriter
+    from svcnode.api.spec import Request
     from svcnode.server.timeouts import TimeoutList
 
+HEALTH = b"GET /svc/node/health HTTP/1.1\r\nHost: a\r\n\r\n"
+OWN = b"GET /own HTTP/1.1\r\nHost: a\r\n\r\n"
 INVALID_REQUEST = b"\0invalid\r\n\r\n"
 
 
 class FakeTransport:
-    """Its buffer is full from the first write on, until the client reads."""
+    """Unless the client reads at once, the buffer is full from the first write on."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, client_reads_at_once: bool = False) -> None:
         self._connection = connection
+        self._client_reads_at_once = client_reads_at_once
         self.buffer = b""
         self.has_eof = self.is_closed = False
         self.is_reading = True
@@ -36,7 +45,8 @@ class FakeTransport:
 
     def write(self, data: bytes) -> None:
         self.buffer += data
-        self._connection.pause_writing()
+        if not self._client_reads_at_once:
+            self._connection.pause_writing()
 
     def get_write_buffer_size(self) -> int:
         return len(self.buffer)
@@ -69,6 +79,125 @@ class FakeTransport:
         return received
 
 
+class FakeApp:
+    """Handles all paths below /own, each of which waits for `release`."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+
+    def matches(self, path: bytes) -> bool:
+        return path.startswith(b"/own")
+
+    def rejection(self, request: Request) -> Response | None:
+        return None
+
+    async def handle(self, request: Request) -> Response | StreamingResponse:
+        if request.path == b"/own/stream":
+            return StreamingResponse(Response(200), self._write_body)
+        await self.release.wait()
+        return make_response(200)
+
+    async def _write_body(self, writer: StreamWriter) -> None:
+        await self.release.wait()
+
+
+class PhaseSetup:
+    def __init__(self) -> None:
+        self.app = FakeApp()
+        self.server = HttpServer(Node("node", version="v1"), ("/svc",))
+        self.connection = Connection(self.server.state, Mount(self.app))
+        self.transport = FakeTransport(self.connection, client_reads_at_once=True)
+        self.connection.connection_made(cast("asyncio.Transport", self.transport))
+
+    def phase_after(self, data: bytes) -> Phase:
+        self.connection.data_received(data)
+        return self.connection.phase
+
+    def is_reading(self) -> bool:
+        return self.transport.is_reading
+
+    async def settled_phase(self) -> Phase:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return self.connection.phase
+
+
+@pytest.fixture
+def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svcnode.server.state.ServerState._schedule_tick", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_ticks")
+@in_virtual_time
+async def test_a_connection_is_idle_between_requests_and_receiving_within_one() -> None:
+    setup = PhaseSetup()
+    assert setup.connection.phase is Phase.IDLE
+    assert setup.phase_after(HEALTH) is Phase.IDLE
+    assert setup.phase_after(HEALTH[:30]) is Phase.RECEIVING
+    assert setup.phase_after(HEALTH[30:]) is Phase.IDLE
+    assert setup.phase_after(b"\r\n") is Phase.IDLE
+    assert setup.phase_after(b"POST /svc/node HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n") is Phase.RECEIVING
+    assert setup.phase_after(b"abc") is Phase.IDLE
+
+
+@pytest.mark.usefixtures("no_ticks")
+@in_virtual_time
+async def test_pipelined_requests_are_queued_and_not_read_further() -> None:
+    setup = PhaseSetup()
+    assert setup.phase_after(HEALTH + HEALTH + HEALTH[:30]) is Phase.QUEUED
+    assert not setup.is_reading()
+    assert await setup.settled_phase() is Phase.RECEIVING
+    assert setup.is_reading()
+    assert setup.transport.buffer.count(b"HTTP/1.1 200") == 2
+
+
+@pytest.mark.usefixtures("no_ticks")
+@in_virtual_time
+async def test_a_request_to_the_application_is_handled_and_then_the_next_one_is_answered() -> None:
+    setup = PhaseSetup()
+    assert setup.phase_after(OWN) is Phase.HANDLING
+    assert setup.is_reading()
+    assert setup.phase_after(HEALTH) is Phase.HANDLING
+    assert not setup.is_reading()
+    setup.app.release.set()
+    assert await setup.settled_phase() is Phase.IDLE
+    assert setup.is_reading()
+
+
+@pytest.mark.usefixtures("no_ticks")
+@in_virtual_time
+async def test_a_client_that_closed_its_sending_side_gets_the_response_of_the_application() -> None:
+    setup = PhaseSetup()
+    assert setup.phase_after(OWN) is Phase.HANDLING
+    assert setup.connection.eof_received()
+    setup.app.release.set()
+    assert await setup.settled_phase() is Phase.CLOSING
+    assert (setup.transport.buffer.count(b"HTTP/1.1 200"), setup.transport.is_closed) == (1, True)
+
+
+@pytest.mark.usefixtures("no_ticks")
+@in_virtual_time
+async def test_a_connection_closes_when_its_stream_ends() -> None:
+    setup = PhaseSetup()
+    assert setup.phase_after(OWN.replace(b"/own", b"/own/stream")) is Phase.HANDLING
+    assert await setup.settled_phase() is Phase.STREAMING
+    setup.app.release.set()
+    assert await setup.settled_phase() is Phase.CLOSING
+    setup.connection.connection_lost(None)
+    setup.connection.close()
+    assert setup.connection.phase is Phase.CLOSED
+    assert setup.server.state.connection_count == 0
+
+
+@pytest.mark.usefixtures("no_ticks")
+@in_virtual_time
+async def test_the_last_response_closes_the_connection() -> None:
+    setup = PhaseSetup()
+    assert setup.phase_after(HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + HEALTH) is Phase.QUEUED
+    assert await setup.settled_phase() is Phase.CLOSING
+    assert setup.transport.buffer.count(b"HTTP/1.1 200") == 1
+
+
 class Setup:
     def __init__(self) -> None:
         self.server = HttpServer(Node("node", version="v1"), ("/svc",))
@@ -82,11 +211,6 @@ class Setup:
     def pass_time(self, phase: TimeoutList) -> None:
         self.now_s += 2 * phase.timeout_s
         self.state._enforce_time_limits(self.now_s)
-
-
-@pytest.fixture
-def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svcnode.server.state.ServerState._schedule_tick", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_ticks")

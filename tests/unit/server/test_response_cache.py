@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcnode.api.spec import NOT_FOUND, Response, make_response
+from svcnode.api.spec import NOT_FOUND, Request, Response, make_response
 from svcnode.node import Node
 from svcnode.server import response_cache
 from svcnode.server.response_cache import MEMFD_MIN_BYTES, MemfdResponse, ResolvedRequest, ResponseCache, http_date
@@ -81,7 +81,7 @@ def date_of(response: bytes) -> str:
 
 @pytest.fixture
 def warm_cache(cache: ResponseCache) -> ResponseCache:
-    cache.put(RAW, cache.resolve("GET", b"/svc/node/health", b""))
+    cache.put(RAW, cache.resolve(Request("GET", b"/svc/node/health")))
     return cache
 
 
@@ -155,7 +155,7 @@ def test_a_change_between_a_response_and_its_encoding_expires_it(clocks: Clocks)
 
     node = DrainsAfterRead("validator-7", version="v1", clock=clocks.monotonic)
     cache = ResponseCache(node, ("/svc",), clocks.monotonic, clocks.wall)
-    cache.put(RAW, cache.resolve("GET", b"/svc/node/health", b""))
+    cache.put(RAW, cache.resolve(Request("GET", b"/svc/node/health")))
     assert code_of(get(cache, clocks)) == 200
     assert code_of(get(cache, clocks)) == 503
 
@@ -178,13 +178,13 @@ def test_a_date_has_the_format_of_http(wall_s: float) -> None:
 
 
 def test_storing_a_request_again_replaces_it(warm_cache: ResponseCache, clocks: Clocks) -> None:
-    another = warm_cache.resolve("GET", b"/svc/nowhere", b"")
+    another = warm_cache.resolve(Request("GET", b"/svc/nowhere"))
     warm_cache.put(RAW, another)
     assert code_of(get(warm_cache, clocks)) == 404
 
 
 def test_a_long_request_is_not_stored(cache: ResponseCache, clocks: Clocks) -> None:
-    request = cache.resolve("GET", b"/svc/node", b"")
+    request = cache.resolve(Request("GET", b"/svc/node"))
     longest = b"x" * response_cache.MAX_CACHED_REQUEST_BYTES
     cache.put(longest, request)
     cache.put(longest + b"x", request)
@@ -195,7 +195,7 @@ def test_a_long_request_is_not_stored(cache: ResponseCache, clocks: Clocks) -> N
 def test_ever_new_requests_do_not_fill_the_memory(cache: ResponseCache, clocks: Clocks) -> None:
     for number in range(3 * response_cache.MAX_ENTRIES + 5):
         raw = b"request %d" % number
-        cache.put(raw, cache.resolve("GET", b"/svc/node/services/%d/health" % number, b""))
+        cache.put(raw, cache.resolve(Request("GET", b"/svc/node/services/%d/health" % number)))
         assert cache.get(raw, clocks.monotonic()) is not None
     for entries in (cache._requests, cache._by_raw, cache._resolved, cache._by_handler, cache._by_request):
         assert 0 < len(entries) <= response_cache.MAX_ENTRIES
@@ -203,7 +203,7 @@ def test_ever_new_requests_do_not_fill_the_memory(cache: ResponseCache, clocks: 
 
 def test_equal_requests_share_one_response(cache: ResponseCache, node: CountingNode, clocks: Clocks) -> None:
     for raw, query in ((b"first", b""), (b"second", b"version=v0.0.1"), (b"third", b"version=0.0.1&n=3")):
-        cache.put(raw, cache.resolve("GET", b"/svc/node/health", query))
+        cache.put(raw, cache.resolve(Request("GET", b"/svc/node/health", query)))
     responses = [cache.get(raw, clocks.monotonic()) for raw in (b"first", b"second", b"third")]
     assert responses[0] is responses[1] is responses[2]
     assert node.reads == 1
@@ -212,12 +212,12 @@ def test_equal_requests_share_one_response(cache: ResponseCache, node: CountingN
 def test_a_large_response_has_a_memory_file_that_closes_with_it(cache: ResponseCache, node: Node) -> None:
     for number in range(1000):
         node.register(f"svc-{number}", description="x" * 64)
-    response = cache.encoded_response(cache.resolve("GET", b"/svc/node/services", b""))
+    response = cache.encoded_response(cache.resolve(Request("GET", b"/svc/node/services")))
     assert isinstance(response, MemfdResponse)
     fd = response.fd
     assert os.pread(fd, 2 * len(response), 0) == response
     node.drain()
-    cache.current_response(cache.resolve("GET", b"/svc/node/health", b""))
+    cache.current_response(cache.resolve(Request("GET", b"/svc/node/health")))
     del response
     with pytest.raises(OSError) as raised:
         os.fstat(fd)
@@ -232,7 +232,7 @@ def test_a_large_response_works_without_a_memory_file(
 
     monkeypatch.setattr(os, "memfd_create", no_file)
     node.register("db-1", description="x" * MEMFD_MIN_BYTES)
-    response = cache.encoded_response(cache.resolve("GET", b"/svc/node/services", b""))
+    response = cache.encoded_response(cache.resolve(Request("GET", b"/svc/node/services")))
     assert type(response) is bytes
     assert b"x" * MEMFD_MIN_BYTES in response
 
@@ -245,14 +245,14 @@ def test_a_large_response_is_complete_if_its_memory_file_is_not(
 
     monkeypatch.setattr(os, "write", disk_full)
     node.register("db-1", description="x" * MEMFD_MIN_BYTES)
-    response = cache.encoded_response(cache.resolve("GET", b"/svc/node/services", b""))
+    response = cache.encoded_response(cache.resolve(Request("GET", b"/svc/node/services")))
     monkeypatch.undo()
     assert b"x" * MEMFD_MIN_BYTES in response
 
 
 def test_equal_requests_resolve_to_the_same_object(cache: ResponseCache) -> None:
-    assert cache.resolve("GET", b"/svc/node", b"") is cache.resolve("GET", b"/svc/node", b"")
-    assert cache.resolve("GET", b"/svc/node", b"") is not cache.resolve("HEAD", b"/svc/node", b"")
+    assert cache.resolve(Request("GET", b"/svc/node")) is cache.resolve(Request("GET", b"/svc/node"))
+    assert cache.resolve(Request("GET", b"/svc/node")) is not cache.resolve(Request("HEAD", b"/svc/node"))
 
 
 def test_new_prefixes_replace_everything_stored(warm_cache: ResponseCache, clocks: Clocks) -> None:
@@ -260,19 +260,19 @@ def test_new_prefixes_replace_everything_stored(warm_cache: ResponseCache, clock
     warm_cache.set_routing(("/eigen",), None)
     assert warm_cache.get(RAW, clocks.monotonic()) is None
     for prefix, code in ((b"/svc", 404), (b"/eigen", 200)):
-        assert warm_cache.current_response(warm_cache.resolve("GET", prefix + b"/node/health", b"")).code == code
+        assert warm_cache.current_response(warm_cache.resolve(Request("GET", prefix + b"/node/health"))).code == code
 
 
 def test_the_query_is_part_of_the_request(cache: ResponseCache) -> None:
-    assert cache.current_response(cache.resolve("GET", b"/svc/node", b"version=v9")).code == 404
-    assert cache.current_response(cache.resolve("GET", b"/svc/node", b"")).code == 200
+    assert cache.current_response(cache.resolve(Request("GET", b"/svc/node", b"version=v9"))).code == 404
+    assert cache.current_response(cache.resolve(Request("GET", b"/svc/node"))).code == 200
 
 
 # ---- encoding
 
 
 def test_a_response_is_a_status_line_headers_and_a_body(cache: ResponseCache) -> None:
-    assert cache.encoded_response(cache.resolve("GET", b"/nowhere", b"")) == (
+    assert cache.encoded_response(cache.resolve(Request("GET", b"/nowhere"))) == (
         b"HTTP/1.1 404 Not Found\r\n"
         b"Content-Type: application/json\r\n"
         b"Cache-Control: no-store\r\n"
@@ -285,14 +285,14 @@ def test_a_response_is_a_status_line_headers_and_a_body(cache: ResponseCache) ->
 
 
 def test_head_gets_the_head_of_the_get_response(cache: ResponseCache) -> None:
-    head = cache.encoded_response(cache.resolve("HEAD", b"/svc/node", b""))
+    head = cache.encoded_response(cache.resolve(Request("HEAD", b"/svc/node")))
     assert head.endswith(b"\r\n\r\n")
-    assert cache.encoded_response(cache.resolve("GET", b"/svc/node", b"")).startswith(head)
+    assert cache.encoded_response(cache.resolve(Request("GET", b"/svc/node"))).startswith(head)
 
 
 @pytest.mark.parametrize("connection", ["close", "keep-alive"])
 def test_the_connection_header_is_sent_only_if_needed(cache: ResponseCache, connection: str) -> None:
-    request = cache.resolve("GET", b"/svc/node", b"")
+    request = cache.resolve(Request("GET", b"/svc/node"))
     response = cache.current_response(request)
     assert f"\r\nConnection: {connection}\r\n".encode() in cache.encode(response, connection=connection)
     assert b"Connection" not in cache.encoded_response(request)

@@ -25,16 +25,17 @@ class Clock:
         return self.now_s
 
 
-class FakePipelining:
+class FakePipelining(FakeConnection):
     """Each request takes the same time."""
 
     def __init__(self, name: str, requests: int, clock: Clock, log: list[str]) -> None:
+        super().__init__()
         self.name = name
         self.requests = requests
         self._clock = clock
         self._log = log
 
-    def parse_backlog(self, deadline_s: float) -> bool:
+    def answer_queued(self, deadline_s: float) -> bool:
         self._log.append(self.name)
         while self.requests:
             self.requests -= 1

@@ -30,6 +30,9 @@ class FakeConnection:
 
     def handle_timeout(self) -> None: ...
 
+    def answer_queued(self, deadline_s: float) -> bool:
+        return False
+
 
 def test_a_connection_expires_when_the_limit_is_reached_and_not_before() -> None:
     receiving, connection = TimeoutList(10.0), FakeConnection()
