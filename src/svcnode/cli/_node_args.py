@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import positive_duration_s
 from svcnode.client import AsyncClient
-from svcnode.client.address import DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX
+from svcnode.core.address import DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.text import os_error_text
 from svcnode.terminal.loop_lag import MAX_EXTENSION_S

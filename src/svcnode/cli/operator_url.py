@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svcnode.client.address import parse_node_address
 from svcnode.config import find_file
 from svcnode.config.settings import DEFAULT_LISTEN
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_keys
-from svcnode.core.address import UNIX_PREFIX, Address, parse_address
+from svcnode.core.address import UNIX_PREFIX, Address, parse_address, parse_node_address
 from svcnode.core.errors import ConfigError, InvalidValueError
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import os_error_text
@@ -50,8 +49,8 @@ def operator_url_from(arguments: argparse.Namespace) -> OperatorUrl:
     if arguments.url.startswith(UNIX_PREFIX):
         return _from_address(parse_address(arguments.url, has_tls=False), token)
     address = parse_node_address(arguments.url)
-    authorization = _bearer(token) or address.authorization
-    url = OperatorUrl(origin=f"{address.origin}{address.base}", display=str(address), authorization=authorization)
+    authorization = _bearer(token) or address.url.basic_authorization
+    url = OperatorUrl(origin=f"{address.origin}{address.url.path}", display=str(address), authorization=authorization)
     return replace(url, tls=_tls_context("--ca", arguments.ca)) if address.uses_tls else url
 
 

@@ -16,20 +16,20 @@ import httpcore2  # noqa: F401  otherwise httpx loads it with the first request,
 import httpx2
 
 from svcnode.client import parse
-from svcnode.client.address import DEFAULT_PREFIX, parse_node_address, require_str
 from svcnode.client.errors import translate_http_error
 from svcnode.client.parse import NodeResponse
 from svcnode.client.response_guard import ResponseGuard
+from svcnode.core.address import DEFAULT_PREFIX, parse_node_address
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, UnreachableError, VersionIgnoredError
-from svcnode.core.model import Identity
+from svcnode.core.model import Identity, require_str
 from svcnode.core.text import excerpt, os_error_text
 from svcnode.core.units import parse_duration_s
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from svcnode.client.address import NodeAddress
     from svcnode.client.parse import BackingService, Operation
+    from svcnode.core.address import NodeAddress
     from svcnode.core.errors import ClientError
     from svcnode.core.model import Health
 
@@ -146,7 +146,8 @@ class AsyncClient:
 
     def _create_http_client(self) -> httpx2.AsyncClient:
         """Called with the first request: creating clients for many nodes would delay the first request to any."""
-        login = {"Authorization": self._address.authorization} if self._address.authorization else {}
+        authorization = self._address.url.basic_authorization
+        login = {"Authorization": authorization} if authorization else {}
         path, limits = self._address.socket_path, httpx2.Limits(keepalive_expiry=_KEEPALIVE_EXPIRY_S)
         return httpx2.AsyncClient(
             verify=self._ssl_context,

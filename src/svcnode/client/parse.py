@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
-from svcnode.client.address import redact_url, require_str
 from svcnode.core.codes import ReasonCode, code_for_http_status
 from svcnode.core.errors import (
     InvalidValueError,
@@ -21,10 +20,11 @@ from svcnode.core.errors import (
     UnexpectedResponseError,
     VersionNotFoundError,
 )
-from svcnode.core.model import VERSION_PATTERN, Health, Identity, Status
+from svcnode.core.model import VERSION_PATTERN, Health, Identity, Status, require_str
 from svcnode.core.redaction import redacted
 from svcnode.core.strict_json import json_error_detail, parse_strict_json
 from svcnode.core.text import excerpt
+from svcnode.core.url import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -311,6 +311,11 @@ def validate_service_id(service_id: str) -> None:
         )
 
 
+def require_str(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidValueError(f"{name}: must be a string, not {type(value).__name__}")
+
+
 def validate_text(name: str, text: str) -> None:
     if not text:
         raise InvalidValueError(f"{name} must not be empty")

@@ -1,4 +1,4 @@
-"""Probe URLs. Passwords and keys in a URL are registered as secrets and never shown."""
+"""URLs. Passwords and keys in the URL of a probe are registered as secrets and never shown."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.redaction import MASK, redacted, register_likely_keys, register_secret
+from svcnode.core.text import has_control_chars
 
 UrlPart = Literal["url", "scheme", "credentials", "host", "port", "path", "query"]
 
@@ -25,6 +26,7 @@ _AUTHORITY_PATTERN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _SEVERAL_PORTS = re.compile("[0-9]*,")
+_NOT_IN_HOST = {*map(chr, range(0x21)), *"/?#@\\[]"}
 _PLAIN_HOST = re.compile(r"(?:[A-Za-z0-9_:-]{1,63}(?:\.|\Z))+")
 
 
@@ -54,7 +56,7 @@ class Url:
     @classmethod
     def parse(cls, text: str, *, register_secrets: bool = True) -> Url:
         """`register_secrets` is False for a URL that a server sent, such as a redirect."""
-        if any(char < " " or char == "\x7f" or "\ud800" <= char < "\ue000" for char in text):
+        if has_control_chars(text):
             raise UrlError("url", "invalid URL: it must be UTF-8 text without control characters")
         found = _URL_PATTERN.fullmatch(text)
         if found is None:
@@ -62,25 +64,20 @@ class Url:
         scheme, rest = found["scheme"].lower(), found["rest"]
         if not rest.startswith("//"):
             return cls(scheme=scheme, path=rest)
-        parts = _AUTHORITY_PATTERN.fullmatch(rest)
-        if parts is None:
+        found = _AUTHORITY_PATTERN.fullmatch(rest)
+        if found is None:
             raise UrlError("url", f"invalid URL: expected {scheme}://host:port/path; percent-encode special characters")
-        if "," in parts["host"] or _SEVERAL_PORTS.match(parts["port"] or ""):
+        parts = found.groupdict(default="")
+        if "," in parts["host"] or _SEVERAL_PORTS.match(parts["port"]):
             raise UrlError("host", "several hosts in the URL; a URL has one, so add a service for each of them")
+        username, password = unquote(parts["username"]), unquote(parts["password"])
+        path, query = parts["path"], parts["query"]
         if register_secrets:
-            register_secret(unquote(parts["password"] or ""))
+            register_secret(password)
             if parts["host"]:  # without a host, the path is a file
-                key_candidates = (parts["username"], parts["path"], parts["query"])
-                register_likely_keys(unquote("/".join(part or "" for part in key_candidates)))
-        return cls(
-            scheme=scheme,
-            host=_host(parts["host"]),
-            port=_port(parts["port"]),
-            path=parts["path"] or "",
-            query=parts["query"] or "",
-            username=unquote(parts["username"] or ""),
-            password=unquote(parts["password"] or ""),
-        )
+                register_likely_keys("/".join((username, unquote(path), unquote(query))))
+        host, port = parse_host(parts["host"]), _port(parts["port"])
+        return cls(scheme=scheme, host=host, port=port, path=path, query=query, username=username, password=password)
 
     def __str__(self) -> str:
         """Without secrets: the password, and the query, which often contains a key."""
@@ -96,8 +93,7 @@ class Url:
     @property
     def host_port(self) -> str:
         """host:port, as in a Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port is None else f"{host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
     @property
     def target(self) -> str:
@@ -128,8 +124,8 @@ class Url:
     def require_host(self) -> str:
         if not self.host:
             raise UrlError("host", f"the URL has no host; write {self.scheme}://host:port")
-        if (ascii_host := _to_ascii(self.host)) != self.host:
-            hint = f'; write "{ascii_host}"' if ascii_host else ""
+        if (valid := ascii_host(self.host)) != self.host:
+            hint = f'; write "{valid}"' if valid else ""
             raise UrlError("host", f"invalid host name in the URL{hint}")
         return self.host
 
@@ -155,7 +151,13 @@ class Url:
             raise UrlError("credentials", f"{self.scheme} URLs have no user name and no password")
 
 
-def _host(text: str) -> str:
+def join_host_port(host: str, port: int | None) -> str:
+    """As in a URL: an IPv6 address is in brackets."""
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"
+
+
+def parse_host(text: str) -> str:
     if not text.startswith("["):
         return unquote(text)
     try:
@@ -164,20 +166,30 @@ def _host(text: str) -> str:
         raise UrlError("host", f"invalid IPv6 address: {text}") from None
 
 
+def redact_url(text: str) -> str:
+    """Without login and query, which may hold a secret. Accepts also a text that is not a URL."""
+    address, *query = re.split("[?#]", text, maxsplit=1)
+    if "@" in "".join(query):  # the end of the login is ambiguous
+        return "…"
+    _, at, address = address.rpartition("@")
+    return f"{'…@' if at else ''}{address}{'?…' if query else ''}"
+
+
 def is_valid_hostname(text: str) -> bool:
-    return _to_ascii(text) == text
+    return ascii_host(text) == text
 
 
-def _to_ascii(host: str) -> str | None:
+def ascii_host(host: str) -> str | None:
+    """The host with a name outside of ASCII encoded as in DNS; None if it is not a host."""
     if _PLAIN_HOST.fullmatch(host):  # the common case; the idna codec is loaded only for other names
         return host
     try:
-        return None if any(char <= " " for char in host) else host.encode("idna").decode()
+        return None if set(host) & _NOT_IN_HOST else host.encode("idna").decode()
     except UnicodeError:
         return None
 
 
-def _port(text: str | None) -> int | None:
+def _port(text: str) -> int | None:
     if not text:
         return None
     if not (re.fullmatch("[0-9]{1,5}", text) and 0 < int(text) <= 65535):

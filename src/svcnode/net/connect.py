@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.text import one_line, os_error_text, truncate
+from svcnode.core.url import join_host_port
 from svcnode.net.dns import is_ip_address, pending_lookup, resolve_host
 from svcnode.net.os_errors import InconclusiveError, code_for_os_error
 from svcnode.net.trace import attach_detail, interrupts, step
@@ -49,7 +50,7 @@ class TcpEndpoint:
         return cls(host, port, is_ip_address(host))
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
     async def connect(self, protocol: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         """A new connection and its protocol. The caller aborts it."""

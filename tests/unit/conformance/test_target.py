@@ -6,9 +6,9 @@ import base64
 
 import pytest
 
-from svcnode.client.address import parse_node_address
+from svcnode.conformance.parse import safe_text
 from svcnode.conformance.target import parse_target
-from svcnode.conformance.text import safe_text
+from svcnode.core.address import parse_node_address
 from svcnode.core.errors import InvalidValueError
 
 
@@ -60,7 +60,7 @@ def test_a_prefix_is_appended(prefix: str, shown: str) -> None:
     ],
 )
 def test_an_unusable_url_is_rejected_with_an_example(url: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"http://127\.0\.0\.1:8420"):
+    with pytest.raises(InvalidValueError, match="write host:port or https://host:port"):
         parse_target(url)
 
 
@@ -85,7 +85,7 @@ def test_the_client_and_the_checker_read_a_url_alike(url: str) -> None:
         assert str(parse_target(url, prefix=prefix)) == parse_node_address(url, prefix).root
 
 
-@pytest.mark.parametrize("prefix", ["svc", "/svc?x", "/s vc", "//svc"])
+@pytest.mark.parametrize("prefix", ["svc", "/svc?x", "//svc"])
 def test_an_invalid_prefix_is_rejected(prefix: str) -> None:
     with pytest.raises(InvalidValueError, match="/svc"):
         parse_target("http://node.example", prefix=prefix)
