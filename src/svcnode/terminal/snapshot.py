@@ -116,15 +116,12 @@ class NodeSource:
         self.other = other
         self.prefix_remark = ""
 
-    def swap(self) -> None:
+    async def use_other(self) -> None:
+        """From now on, request only the other prefix."""
         assert self.other is not None
-        self.client, self.other = self.other, self.client
-
-    def keep_other(self) -> None:
-        """After `swap`: from now on only the other prefix is requested."""
-        assert self.other is not None
-        self.prefix_remark = f"no endpoint exists at {self.other.root}; the node answers at {self.client.root}"
-        self.other = None
+        unused, self.client, self.other = self.client, self.other, None
+        self.prefix_remark = f"no endpoint exists at {unused.root}; the node answers at {self.client.root}"
+        await unused.aclose()
 
     async def aclose(self) -> None:
         for client in (self.client, self.other):
@@ -135,7 +132,6 @@ class NodeSource:
 async def take_snapshot(source: NodeSource, timeout_s: float, lag_monitor: LoopLagMonitor) -> NodeSnapshot:
     """An error of the node is in the snapshot; it is never raised."""
     task = _SnapshotTask(source, timeout_s, lag_monitor)
-    task.start()
     await task.run()
     return task.snapshot()
 
@@ -148,6 +144,7 @@ class _SnapshotTask:
 
     def __init__(self, source: NodeSource, timeout_s: float, lag_monitor: LoopLagMonitor) -> None:
         self.source = source
+        self._client = source.client
         self._timeout_s = timeout_s
         self._lag_monitor = lag_monitor
         self._clock = asyncio.get_running_loop().time
@@ -156,26 +153,22 @@ class _SnapshotTask:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._unanswered: set[str] = set()
 
-    def start(self) -> None:
-        """Start the timeout."""
-        self._started_s = self._clock()
-
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
+        self._started_s = self._clock()
+        await asyncio.sleep(0)  # of several snapshots, all start before the first one works
         try:
-            await self._request_all(loop)
+            await self._request_all()
             if self.source.other is not None and self._has_no_endpoints():
-                await self._try_other_prefix(loop)
+                await self._try_other_prefix(self.source.other)
             self._is_complete = True
         finally:
-            self._unanswered = {name for name, task in self._tasks.items() if task.cancel() or task.cancelled()}
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._unanswered = await self._cancel_requests()
             self._ended_s = self._clock()
 
-    async def _request_all(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _request_all(self) -> None:
         for name in _PATHS:
-            task = self._tasks[name] = loop.create_task(getattr(self.source.client, name)())
-            await self._wait([task], loop.time() + self._timeout_s * _EXCLUSIVE_TIMEOUT_SHARE)
+            task = self._tasks[name] = asyncio.create_task(getattr(self._client, name)())
+            await self._wait([task], self._clock() + self._timeout_s * _EXCLUSIVE_TIMEOUT_SHARE)
             if task.done() and not task.cancelled() and isinstance(task.exception(), _NODE_WIDE_ERRORS):
                 return  # the other requests would fail with the same error
         await self._wait(self._tasks.values(), math.inf)
@@ -184,24 +177,26 @@ class _SnapshotTask:
         tasks = self._tasks.values()
         return len(tasks) == len(_PATHS) and all(task.done() and _is_not_found(task.exception()) for task in tasks)
 
-    async def _try_other_prefix(self, loop: asyncio.AbstractEventLoop) -> None:
-        first_tasks, self._tasks = self._tasks, {}
-        self.source.swap()
-        await self._request_all(loop)
+    async def _try_other_prefix(self, other: AsyncClient) -> None:
+        first_tasks, self._tasks, self._client = self._tasks, {}, other
+        await self._request_all()
         if any(task.done() and _is_from_node(task.exception()) for task in self._tasks.values()):
-            self.source.keep_other()
+            await self.source.use_other()
             return
-        for task in self._tasks.values():
-            task.cancel()
+        await self._cancel_requests()
+        self._tasks, self._client = first_tasks, self.source.client
+
+    async def _cancel_requests(self) -> set[str]:
+        """The names of the requests without a response."""
+        unanswered = {name for name, task in self._tasks.items() if task.cancel() or task.cancelled()}
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        self.source.swap()
-        self._tasks = first_tasks
+        return unanswered
 
     async def _wait(self, tasks: Collection[asyncio.Task[Any]], until_s: float) -> None:
         await self._lag_monitor.wait(tasks, min(until_s, self._started_s + self._timeout_s))
 
     def snapshot(self) -> NodeSnapshot:
-        client = self.source.client
+        client = self._client
         data: dict[str, Any] = {}
         errors: list[ClientError] = []
         for name, task in self._tasks.items():
@@ -279,8 +274,6 @@ async def take_snapshots(
 
     async def run(task: _SnapshotTask) -> None:
         async with slots, aclosing(task.source):
-            task.start()
-            await asyncio.sleep(0)  # all tasks with a slot start before the first one works
             await task.run()
         on_snapshot()
 
