@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from svcnode.core.model import Identity
-from svcnode.notify import DeliveryStats
+from svcnode.notify import NotifyStatus
 from svcnode.notify.dispatcher import MAX_QUEUED, Dispatcher
 from svcnode.notify.message import build_test_message
 from svcnode.notify.targets import webhook_from
@@ -431,7 +431,7 @@ def test_a_queue_is_bounded_and_counts_the_lost_messages() -> None:
     with closed_port() as port:
         target = webhook_from(f"http://127.0.0.1:{port}/", {})
     identity = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1")
-    stats = DeliveryStats()
+    stats = NotifyStatus()
 
     async def scenario() -> list[dict[str, Any]]:
         dispatcher = Dispatcher(stats)

@@ -175,7 +175,7 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_LOADED
     assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
-    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.notify.model", "hmac"}
+    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.notify.alert", "hmac"}
     assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()
 

@@ -7,9 +7,9 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from svcnode.api.app import OperatorRequest
+from svcnode.api.spec import Request
 from svcnode.node import Node
-from svcnode.notify import DeliveryStats
+from svcnode.notify import NotifyStatus
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.details import Now, service_details
 from svcnode.stats import CheckStats
@@ -47,7 +47,7 @@ class OperatorHarness:
             history=self.history,
             events=no_events,
             process_stats=self.process_stats,
-            delivery_stats=DeliveryStats(),
+            notify_status=NotifyStatus(),
         )
 
     def record(self, service_id: str, *verdicts: Verdict, interval_s: float = 0.0, duration_s: float = 0.0) -> None:
@@ -65,5 +65,5 @@ class OperatorHarness:
         return json.loads(json.dumps(service_details(self.node, self.check_stats, service_id, self.now)))
 
     def request(self, handler: Callable[..., Any], name: str = "", query: str = "") -> Response:
-        request = OperatorRequest("GET", b"/", query.encode())
+        request = Request("GET", b"/", query.encode())
         return cast("Response", asyncio.run(handler(self.context, request, name)))

@@ -11,13 +11,12 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import SvcnodeError
 from svcnode.node import Node
-from svcnode.notify import DeliveryStats, dispatcher
+from svcnode.notify import NotifyStatus, dispatcher
+from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.dispatcher import MAX_MESSAGE_AGE_S, MAX_QUEUED, Dispatcher, try_deliver
-from svcnode.notify.model import DeliveryError
-from svcnode.notify.notifier import Notifier
-from svcnode.notify.persistence import from_json
-from svcnode.notify.settings import AlertPolicy, NotifySettings
-from svcnode.notify.targets import apprise_from, webhook_from
+from svcnode.notify.incidents import from_json
+from svcnode.notify.notifier import Notifier, NotifySettings
+from svcnode.notify.targets import DeliveryError, apprise_from, webhook_from
 from tests.support.backends import HttpBackend, closed_port, http_response
 from tests.support.virtual_time import in_virtual_time
 from tests.unit.notify.test_message import MESSAGES
@@ -106,7 +105,7 @@ def test_log_lines(snapshot: Callable[[str, str], None], caplog: pytest.LogCaptu
     @in_virtual_time
     async def scenario() -> None:
         target = Target(FAILING)
-        queues = Dispatcher(DeliveryStats())
+        queues = Dispatcher(NotifyStatus())
         queues.set_targets([target])
         queues.dispatch(message(), {})
         await asyncio.sleep(60)
@@ -121,7 +120,7 @@ def test_log_lines(snapshot: Callable[[str, str], None], caplog: pytest.LogCaptu
         queues.set_targets([Target(FAILING)])
         queues.dispatch(message(), {})
         await queues.close()
-        async with Notifier(Node("node", version="v1"), None, DeliveryStats()) as notifier:
+        async with Notifier(Node("node", version="v1"), None, NotifyStatus()) as notifier:
             notifier.apply(NotifySettings(targets=(Target(), Target()), policy=AlertPolicy()))
             notifier.apply(None)
 

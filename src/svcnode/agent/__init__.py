@@ -29,7 +29,7 @@ from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
-from svcnode.notify import DeliveryStats
+from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
 from svcnode.server.server import HttpServer
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from svcnode.agent.services import ConfigDiff
     from svcnode.config import HistorySettings, Settings
     from svcnode.core.redaction import SecretScope
-    from svcnode.notify.notifier import Notifier
-    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify.notifier import Notifier, NotifySettings
 
 DRAIN_S = 5.0  # the default if the log does not go to a terminal
 # How long a thread that renders a page or a scrape may hold the interpreter lock while the event loop waits.
@@ -98,7 +97,7 @@ class Agent:
         self._watchdog = Watchdog()
         self._node = Node(settings.node_name, version=settings.node_version, starting=True)
         self._process_stats = ProcessStats(started_monotonic_s=self._node.now_s())
-        self._delivery_stats = DeliveryStats()
+        self._notify_status = NotifyStatus()
         self._notifier: Notifier | None = None
         self._has_store = False
         self._old_secrets: list[SecretScope] = []
@@ -141,7 +140,7 @@ class Agent:
             history=history,
             events=EventHub(history),
             process_stats=self._process_stats,
-            delivery_stats=self._delivery_stats,
+            notify_status=self._notify_status,
         )
 
     async def _prepare_store(self, settings: Settings) -> None:
@@ -185,7 +184,7 @@ class Agent:
         elif settings is not None:
             from svcnode.notify.notifier import Notifier
 
-            notifier = Notifier(self._node, settings, self._delivery_stats, storage=self._context.history)
+            notifier = Notifier(self._node, settings, self._notify_status, storage=self._context.history)
             self._notifier = await self._probing_stack.enter_async_context(notifier)
 
     # ---- reloading

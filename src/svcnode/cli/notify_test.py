@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
     from svcnode.core.model import Identity
-    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
 
 

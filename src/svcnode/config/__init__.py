@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from svcnode.core.model import Identity
-    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify.notifier import NotifySettings
 
 __all__ = [
     "HistorySettings",

@@ -9,7 +9,7 @@ KeyPath = tuple[str | int, ...]  # ("services", 0, "probe")
 THRESHOLD_KEYS, WINDOW_KEYS = ("rise", "fall"), ("window", "max_failures", "recovery_failures")
 DURATION_KEYS = ("interval", "transition_interval", "timeout", "max_latency", "start_period", "stale_after")
 # With the unit that an error message suggests for a number without one.
-OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m"}
+OTHER_DURATION_KEYS = {"drain": "s", "max_age": "d", "group_wait": "s", "resolve_delay": "m", "repeat_interval": "h"}
 
 
 class NodeTable(TypedDict, total=False):
@@ -62,6 +62,7 @@ class NotifyTable(TypedDict, total=False):
     services: Literal["critical", "all", "none"]
     group_wait: str
     resolve_delay: str
+    repeat_interval: str
 
 
 class DefaultsTable(TypedDict, total=False):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from svcnode.config.schema import FileTable, HistoryTable, KeyPath, NodeTable, NotifyTable, ServiceTable, TlsTable
     from svcnode.config.sources import Source
-    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.probes.base import Probe
 
@@ -53,6 +53,7 @@ DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
 DEFAULT_GROUP_WAIT, MAX_GROUP_WAIT_S = "5s", 300.0
 DEFAULT_RESOLVE_DELAY, MAX_RESOLVE_DELAY_S = "5m", 86_400.0
+DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60.0, 30 * 86_400.0  # 0s: no reminders
 MIN_TOKEN_CHARS = 16  # a shorter token can be guessed
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -283,7 +284,8 @@ def _history(
 
 
 def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> NotifySettings:
-    from svcnode.notify.settings import AlertPolicy, NotifySettings
+    from svcnode.notify.alert import AlertPolicy
+    from svcnode.notify.notifier import NotifySettings
 
     if "webhook" not in notify and "apprise" not in notify:
         raise source.error(("notify",), 'no notification targets; set webhook = "https://…" or apprise = ["…"]')
@@ -295,10 +297,17 @@ def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> 
         resolve_delay_s = parse_duration_s(notify.get("resolve_delay", DEFAULT_RESOLVE_DELAY))
         if resolve_delay_s > MAX_RESOLVE_DELAY_S:
             raise InvalidValueError("must be at most 24h")
+    with source.error_context("notify", "repeat_interval"):
+        repeat_interval_s = parse_duration_s(notify.get("repeat_interval", DEFAULT_REPEAT_INTERVAL))
+        if repeat_interval_s and not MIN_REPEAT_INTERVAL_S <= repeat_interval_s <= MAX_REPEAT_INTERVAL_S:
+            raise InvalidValueError("must be 0s for no reminders, or from 1m to 30d")
     return NotifySettings(
         targets=tuple(_targets(notify, source, environ)),
         policy=AlertPolicy(
-            services=notify.get("services", "critical"), group_wait_s=group_wait_s, resolve_delay_s=resolve_delay_s
+            services=notify.get("services", "critical"),
+            group_wait_s=group_wait_s,
+            resolve_delay_s=resolve_delay_s,
+            repeat_interval_s=repeat_interval_s,
         ),
     )
 

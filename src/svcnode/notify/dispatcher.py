@@ -16,15 +16,15 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.redaction import redacted
 from svcnode.core.text import error_text
 from svcnode.net.tasks import log_failure
-from svcnode.notify.model import DeliveryError, open_incidents
-from svcnode.notify.persistence import LostMessages, NotifyState
+from svcnode.notify.incidents import LostMessages, SavedState, open_incidents
+from svcnode.notify.targets import DeliveryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from svcnode.notify import DeliveryStats
+    from svcnode.notify import NotifyStatus
+    from svcnode.notify.incidents import Incidents
     from svcnode.notify.message import Message
-    from svcnode.notify.model import Incidents
     from svcnode.notify.targets import NotificationTarget
 
 MAX_QUEUED = 100
@@ -57,11 +57,11 @@ class DeliveryQueue:
     """The messages for one target, and the task that delivers them."""
 
     def __init__(
-        self, target: NotificationTarget, stats: DeliveryStats, on_delivery: Callable[[], None], incidents: Incidents
+        self, target: NotificationTarget, status: NotifyStatus, on_delivery: Callable[[], None], incidents: Incidents
     ) -> None:
         self.target = target
         self.delivered_incidents = incidents  # with the last delivered message, or at the start
-        self._stats = stats
+        self._status = status
         self._on_delivery = on_delivery
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_QueuedMessage] = deque()
@@ -89,7 +89,7 @@ class DeliveryQueue:
 
     def enqueue(self, message: Message, incidents: Incidents) -> None:
         self._queue.append(_QueuedMessage(self._loop.time(), message, incidents))
-        self._stats.queued += 1
+        self._status.queued += 1
         if len(self._queue) > MAX_QUEUED:
             self._drop(1 if self._is_sending else 0, f"queue full ({MAX_QUEUED} messages)")
         self._wake.set()
@@ -140,7 +140,7 @@ class DeliveryQueue:
             await self._back_off()
 
     def _record_delivery(self, lost: int) -> None:
-        self._stats.sent += 1
+        self._status.sent += 1
         self._lost -= lost
         if self._failures:
             text = "notifications to %s are delivered again after %d failed attempts"
@@ -149,7 +149,7 @@ class DeliveryQueue:
         self._on_delivery()
 
     def _record_failure(self, error: DeliveryError) -> None:
-        self._stats.failed += 1
+        self._status.failed += 1
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         extra = _extra("notification_failed", self.target, code=error.code, reason=error.reason)
@@ -166,16 +166,16 @@ class DeliveryQueue:
     def _discard_oldest(self) -> None:
         self._remove(0)
         self._undelivered += 1
-        self._stats.dropped += 1
+        self._status.dropped += 1
 
     def _remove(self, index: int) -> None:
         del self._queue[index]
-        self._stats.queued -= 1
+        self._status.queued -= 1
 
     def _drop(self, index: int, reason: str) -> None:
         self._remove(index)
         self._lost += 1
-        self._stats.dropped += 1
+        self._status.dropped += 1
         extra = _extra("notification_dropped", self.target, reason=reason)
         log.warning("notification to %s dropped: %s", self.target.name, reason, extra=extra)
 
@@ -183,16 +183,16 @@ class DeliveryQueue:
 class Dispatcher:
     """The queues of all targets."""
 
-    def __init__(self, stats: DeliveryStats, on_delivery: Callable[[], None] = lambda: None) -> None:
-        self._stats = stats
+    def __init__(self, status: NotifyStatus, on_delivery: Callable[[], None] = lambda: None) -> None:
+        self._status = status
         self._on_delivery = on_delivery
         self._queues: list[DeliveryQueue] = []
         self._last_incidents: Incidents = {}  # with the last dispatched message, or restored since
 
     @property
-    def state(self) -> NotifyState:
+    def state(self) -> SavedState:
         """The state to save."""
-        return NotifyState(
+        return SavedState(
             incidents=open_incidents(self._last_incidents, [queue.delivered_incidents for queue in self._queues]),
             lost=[queue.lost_messages for queue in self._queues],
         )
@@ -204,20 +204,11 @@ class Dispatcher:
         for queue in self._queues:
             queue.restore_incidents(before)
         self._last_incidents = incidents
-        self._restore_lost(lost)
-
-    def clear_incidents(self) -> None:
-        """There are no targets any more, so no incident has to be resolved."""
-        self._last_incidents = {}
-
-    def _restore_lost(self, lost: Iterable[LostMessages]) -> None:
-        """Targets with the same name are matched in their order."""
         remaining = list(self._queues)
-        for name, messages in lost:
-            queue = next((queue for queue in remaining if queue.target.name == name), None)
-            if queue is not None:
-                remaining.remove(queue)
-                queue.add_lost(messages)
+        for name, messages in lost:  # targets with the same name are matched in their order
+            if same_name := [queue for queue in remaining if queue.target.name == name]:
+                remaining.remove(same_name[0])
+                same_name[0].add_lost(messages)
 
     def dispatch(self, message: Message, incidents: Incidents) -> None:
         self._last_incidents = incidents
@@ -236,11 +227,9 @@ class Dispatcher:
         unchanged = {target: old.pop(target) for target in targets if target in old}
         unused = list(old.values())
         self._queues = [unchanged.get(target) or self._queue_for(target, unused) for target in targets]
-        for queue in unused:
-            if undelivered := queue.abandon():
-                extra = _extra("notifications_undelivered", queue.target, count=undelivered)
-                text = "target removed: %s; undelivered notifications: %d"
-                log.warning(text, queue.target.name, undelivered, extra=extra)
+        if not targets:
+            self._last_incidents = {}  # nothing has to be resolved any more
+        _abandon(unused, "target removed: %s; undelivered notifications: %d")
         return True
 
     def _queue_for(self, target: NotificationTarget, unused: list[DeliveryQueue]) -> DeliveryQueue:
@@ -249,7 +238,7 @@ class Dispatcher:
                 unused.remove(queue)
                 queue.set_target(target)
                 return queue
-        return DeliveryQueue(target, self._stats, self._on_delivery, self._last_incidents)
+        return DeliveryQueue(target, self._status, self._on_delivery, self._last_incidents)
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         for queue in self._queues:
@@ -261,12 +250,15 @@ class Dispatcher:
             self.abandon()
 
     def abandon(self) -> None:
-        for queue in self._queues:
-            if undelivered := queue.abandon():
-                extra = _extra("notifications_undelivered", queue.target, count=undelivered)
-                text = "shutdown: undelivered notifications to %s: %d"
-                log.warning(text, queue.target.name, undelivered, extra=extra)
+        _abandon(self._queues, "shutdown: undelivered notifications to %s: %d")
         self._queues = []
+
+
+def _abandon(queues: Iterable[DeliveryQueue], text: str) -> None:
+    for queue in queues:
+        if undelivered := queue.abandon():
+            extra = _extra("notifications_undelivered", queue.target, count=undelivered)
+            log.warning(text, queue.target.name, undelivered, extra=extra)
 
 
 def _extra(event: str, target: NotificationTarget, **fields: object) -> dict[str, object]:

@@ -1,39 +1,56 @@
-"""The alert engine: changes of a node in, notifications out. The caller passes the time in; there is no I/O.
+"""The alerts of a node, grouped into notifications. The caller passes changes and the time in; there is no I/O.
 
-The first change that causes a notification starts a group. At the end of the group, one notification contains every
-difference from the last notified state, so after each notification the notified state is the true state.
+The node is one group in the sense of Alertmanager. The first change that causes a notification starts the group wait;
+at its end, one notification contains every difference from the last notified state, so after each notification the
+notified state is the true state. A reminder contains every alert that is firing, one repeat interval after the last
+notification.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from svcnode.core.model import ChangeKind, Impact, Status
+from svcnode.core.model import ChangeKind, Health, Impact, Status
 from svcnode.core.state_machine import service_health
-from svcnode.notify.alert_state import AlertState
-from svcnode.notify.model import MAX_INCIDENTS, MAX_LISTED_SERVICES, Notification
+from svcnode.notify.alert import Alert, AlertState, Observation
+from svcnode.notify.incidents import MAX_INCIDENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from svcnode.core.model import Change, Health, Service, ServiceState
-    from svcnode.notify.model import Incident
-    from svcnode.notify.settings import AlertPolicy
+    from svcnode.core.model import Change, Service, ServiceState
+    from svcnode.notify.alert import AlertChange, AlertPolicy
+    from svcnode.notify.incidents import Incident
+
+MAX_LISTED_SERVICES = 20  # per notification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    at_s: float
+    health: Health
+    node: AlertChange | None  # None: the health of the node has not changed
+    services: tuple[AlertChange, ...]  # the most severe first
+    truncated_services: int = 0  # changed services that are not listed
+    issues: tuple[str, ...]
+    not_up: tuple[Service, ...]  # counted services that are not Up and have not changed
 
 
 class AlertEngine:
     def __init__(self, policy: AlertPolicy, now_s: float) -> None:
         self._policy = policy
-        self._node = AlertState(None, now_s)
-        self._services: dict[str, AlertState] = {}
+        self._node = Alert(None, now_s)
+        self._services: dict[str, Alert] = {}
         self._issues: tuple[str, ...] = ()
         # The counted services that are not Up, and of these the ones that are not starting.
-        self._not_up: dict[str, AlertState] = {}
+        self._not_up: dict[str, Alert] = {}
         self._failing: set[str] = set()
-        self._pending: dict[str | None, AlertState] = {}
+        self._waiting: dict[str | None, Alert] = {}  # for the next notification, or to settle
+        self._notified_at_s = now_s
         self.due_at_s = math.inf  # no notification is due before this time
 
     def start(
@@ -62,19 +79,25 @@ class AlertEngine:
         self._update_node(change.health, change.at_s)
 
     def set_policy(self, policy: AlertPolicy, now_s: float) -> None:
-        """Apply a new policy, also to pending changes."""
+        """Apply a new policy, also to waiting alerts."""
         self._policy = policy
         for alert in (*self._services.values(), self._node):
-            if alert.is_pending and not alert.is_settling:
+            if alert.is_waiting:
                 self._schedule(alert, now_s)
+        self._update_due()
+
+    def find(self, key: str | None) -> Alert | None:
+        """The alert of a service, or of the node if `key` is None."""
+        return self._node if key is None else self._services.get(key)
 
     def take_due(self, now_s: float) -> Notification | None:
         """The notification that is due, if any; its changes are then marked as notified."""
-        return self._take(now_s, is_due=any(alert.due_at_s <= now_s for alert in self._pending.values()))
+        is_due = self._remind(now_s) or any(alert.due_at_s <= now_s for alert in self._waiting.values())
+        return self._take(now_s, is_due=is_due)
 
     def take_all(self, now_s: float) -> Notification | None:
         """The last notification before shutdown: also the changes that are not due yet."""
-        waiting = (alert for alert in self._pending.values() if not alert.is_settling)
+        waiting = (alert for alert in self._waiting.values() if not alert.is_settling)
         return self._take(now_s, is_due=any(alert.due_at_s < math.inf for alert in waiting))
 
     # ---- across a restart
@@ -94,22 +117,22 @@ class AlertEngine:
 
     def incidents(self) -> dict[str | None, Incident]:
         """The open incidents, at most MAX_INCIDENTS: they are saved after every notification."""
-        alerts = chain([self._node], self._services.values())
-        incidents = ((alert.key, incident) for alert in alerts if (incident := alert.incident) is not None)
+        incidents = ((alert.key, incident) for alert in self._alerts() if (incident := alert.incident) is not None)
         return dict(islice(incidents, MAX_INCIDENTS))
 
     # ---- changes in
 
-    def _alert_for(self, service: Service, now_s: float) -> AlertState:
+    def _alerts(self) -> Iterator[Alert]:
+        return chain([self._node], self._services.values())
+
+    def _alert_for(self, service: Service, now_s: float) -> Alert:
         if service.id not in self._services:
-            self._services[service.id] = AlertState(service, now_s)
+            self._services[service.id] = Alert(service, now_s)
         return self._services[service.id]
 
     def _register(self, service: Service, state: ServiceState, now_s: float) -> None:
         alert = self._alert_for(service, now_s)
-        alert.service, alert.is_removed = service, False
-        if state.last_evidence_at_s is None:  # no check has finished since the registration or the new probe
-            alert.is_starting = True
+        alert.service = service
         self._update_service(alert, state, now_s)
 
     def _deregister(self, service_id: str, now_s: float) -> None:
@@ -120,81 +143,101 @@ class AlertEngine:
         if alert.incident is None:
             self._discard(service_id)
             return
-        alert.remove(now_s)
+        alert.observe(Observation(Health.HEALTHY, now_s, is_starting=True, is_removed=True))
         self._schedule(alert, now_s)
 
     def _discard(self, service_id: str) -> None:
         del self._services[service_id]
-        self._pending.pop(service_id, None)
+        self._waiting.pop(service_id, None)
 
-    def _update_service(self, alert: AlertState, state: ServiceState, now_s: float) -> None:
+    def _update_service(self, alert: Alert, state: ServiceState, now_s: float) -> None:
         assert alert.service is not None, "_update_node updates the node"
-        service = alert.service
-        alert.is_starting = alert.is_starting and state.status is Status.INITIALIZING
-        is_counted = service.impact is not Impact.NONE and state.status is not Status.UP
-        self._track_not_up(service.id, alert if is_counted else None)
-        alert.update(
-            service_health(state.status),
-            state.reason,
-            str(state.code),
-            state.since_s,
-            now_s,
-            first_failure_at_s=state.first_failure_at_s,
+        # Without evidence, no check has finished since the registration or the new probe.
+        was_starting = alert.observed.is_starting or state.last_evidence_at_s is None
+        alert.observe(
+            Observation(
+                service_health(state.status),
+                state.since_s,
+                state.reason,
+                str(state.code),
+                state.first_failure_at_s,
+                is_starting=was_starting and state.status is Status.INITIALIZING,
+            )
         )
+        is_counted = alert.service.impact is not Impact.NONE and state.status is not Status.UP
+        self._track_not_up(alert.service.id, alert if is_counted else None)
         self._schedule(alert, now_s)
 
-    def _track_not_up(self, service_id: str, alert: AlertState | None) -> None:
+    def _track_not_up(self, service_id: str, alert: Alert | None) -> None:
         """`alert` is None if the service is Up, not counted or removed."""
         self._not_up.pop(service_id, None)
         self._failing.discard(service_id)
         if alert is not None:
             self._not_up[service_id] = alert
-            if not alert.is_starting:
+            if not alert.observed.is_starting:
                 self._failing.add(service_id)
 
     def _update_node(self, health: Health, now_s: float) -> None:
-        self._node.is_starting = not (self._failing or self._issues)
-        if self._node.update(health, "", None, now_s, now_s) or self._node.is_unconfirmed:
-            self._schedule(self._node, now_s)
+        self._node.observe(Observation(health, now_s, is_starting=not (self._failing or self._issues)))
+        self._schedule(self._node, now_s)
 
-    def _schedule(self, alert: AlertState, now_s: float) -> None:
-        if self._policy.has_own_alert(alert.service):
-            alert.schedule(self._policy, now_s)
+    def _schedule(self, alert: Alert, now_s: float) -> None:
+        alert.update_state(self._policy, now_s, is_other_due=self._node.due_at_s < math.inf)
+        if alert.is_settling or (alert.is_waiting and self._policy.is_reported(alert.service)):
+            self._waiting[alert.key] = alert
         else:
-            alert.schedule_with_others(is_any_due=self._node.due_at_s < math.inf)
-        if alert.is_pending and self._policy.is_reported(alert.service):
-            self._pending[alert.key] = alert
-        else:
-            self._pending.pop(alert.key, None)
-        self.due_at_s = min(self.due_at_s, alert.due_at_s)
+            self._waiting.pop(alert.key, None)
+        self.due_at_s = min(self.due_at_s, alert.due_at_s, self._remind_at_s if self._is_reminded(alert) else math.inf)
 
     # ---- notifications out
 
+    @property
+    def _remind_at_s(self) -> float:
+        return self._notified_at_s + self._policy.repeat_interval_s if self._policy.repeat_interval_s else math.inf
+
+    def _is_reminded(self, alert: Alert) -> bool:
+        is_firing = alert.state is AlertState.FIRING and not alert.observed.is_starting
+        return is_firing and self._policy.is_reported(alert.service)
+
+    def _remind(self, now_s: float) -> bool:
+        """Whether a reminder is due. The alerts that it contains are then waiting."""
+        reminded = [alert for alert in self._alerts() if self._is_reminded(alert)] if now_s >= self._remind_at_s else []
+        for alert in reminded:
+            alert.remind()
+            self._schedule(alert, now_s)
+        return bool(reminded)
+
     def _take(self, now_s: float, *, is_due: bool) -> Notification | None:
-        notification = self._notify_pending(now_s) if is_due else None
-        self.due_at_s = min((alert.due_at_s for alert in self._pending.values()), default=math.inf)
+        notification = self._notify_waiting(now_s) if is_due else None
+        self._update_due()
         return notification
 
-    def _notify_pending(self, now_s: float) -> Notification:
+    def _update_due(self) -> None:
+        dues_s = (alert.due_at_s for alert in self._waiting.values())
+        reminders_s = (self._remind_at_s for alert in self._alerts() if self._is_reminded(alert))
+        self.due_at_s = min(chain(dues_s, reminders_s), default=math.inf)
+
+    def _notify_waiting(self, now_s: float) -> Notification:
         # Every notification contains the health of the node, so it must not show the health from before a restart.
-        if self._node.update_to_published(now_s):
-            self._pending[None] = self._node
+        self._node.end_start_after_restart()
+        self._schedule(self._node, now_s)
         notified = {
-            key: alert for key, alert in self._pending.items() if not alert.is_settling or alert.due_at_s <= now_s
+            key: alert for key, alert in self._waiting.items() if not alert.is_settling or alert.due_at_s <= now_s
         }
         notification = self._build_notification(notified, now_s)
         for key, alert in notified.items():
             self._mark_notified(key, alert, now_s)
         self._node.mark_start_notified()
+        self._notified_at_s = now_s
         return notification
 
-    def _build_notification(self, notified: dict[str | None, AlertState], now_s: float) -> Notification:
+    def _build_notification(self, notified: dict[str | None, Alert], now_s: float) -> Notification:
         """Build changes only for the listed services, since thousands may have changed."""
         services = [alert for key, alert in notified.items() if key is not None]
         listed = heapq.nsmallest(MAX_LISTED_SERVICES, services, key=_by_severity)
         return Notification(
             at_s=now_s,
-            health=self._node.health,
+            health=self._node.observed.health,
             node=self._node.to_change(now_s) if None in notified else None,
             services=tuple(alert.to_change(now_s) for alert in listed),
             truncated_services=len(services) - len(listed),
@@ -202,14 +245,14 @@ class AlertEngine:
             not_up=tuple(alert.service for key, alert in self._not_up.items() if alert.service and key not in notified),
         )
 
-    def _mark_notified(self, key: str | None, alert: AlertState, now_s: float) -> None:
+    def _mark_notified(self, key: str | None, alert: Alert, now_s: float) -> None:
         alert.mark_notified(now_s)
-        if alert.is_removed and key is not None:
+        if alert.observed.is_removed and key is not None:
             self._discard(key)
         elif not alert.is_settling:
-            del self._pending[key]
+            del self._waiting[key]
 
 
-def _by_severity(alert: AlertState) -> tuple[int, bool, str]:
+def _by_severity(alert: Alert) -> tuple[int, bool, str]:
     assert alert.service is not None, "the node is not in the list"
-    return -alert.effective_health, alert.service.impact is not Impact.CRITICAL, alert.service.id
+    return -alert.health, alert.service.impact is not Impact.CRITICAL, alert.service.id

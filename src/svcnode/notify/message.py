@@ -1,4 +1,4 @@
-"""A notification as a message: text for people, and fields for programs. docs/notify.md documents the fields."""
+"""A notification as a message: text for people, and fields for programs. docs/alerts.md documents the fields."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 from svcnode.core.model import Health, Status
 from svcnode.core.text import sanitize, truncate
 from svcnode.core.units import format_short_duration, iso_time
-from svcnode.notify.flapping import SETTLED_AFTER_S
-from svcnode.notify.model import MAX_LISTED_SERVICES, ChangeType
+from svcnode.notify.alert import SETTLED_AFTER_S, ChangeType
+from svcnode.notify.engine import MAX_LISTED_SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from svcnode.core.model import Identity, Service
-    from svcnode.notify.model import AlertChange, Notification
+    from svcnode.notify.alert import AlertChange
+    from svcnode.notify.engine import Notification
 
 MAX_NAMES = 10  # of unchanged services that are not Up
 MAX_REASON_CHARS = 300
@@ -24,7 +25,14 @@ NotifyType = Literal["failure", "warning", "success", "info"]  # the types of Ap
 
 _HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partially healthy", Health.UNHEALTHY: "unhealthy"}
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
-_FIRING = (ChangeType.WORSE, ChangeType.FLAPPING, ChangeType.ONGOING, ChangeType.RECURRED)
+_NEW_HEALTH = (ChangeType.WORSE, ChangeType.BETTER)
+_FIRING = (
+    ChangeType.WORSE,
+    ChangeType.FLAPPING,
+    ChangeType.ONGOING,
+    ChangeType.RECURRED,
+    ChangeType.REMINDER,
+)
 _RESOLVED = (ChangeType.RECOVERED, ChangeType.SETTLED, ChangeType.REMOVED)
 
 
@@ -67,7 +75,7 @@ def build_message(
             "id": message_id,
             "kind": "change",
             "at": iso_time(to_wall(notification.at_s)),
-            "node": _node_fields(notification, identity),
+            "node": _node_fields(identity, notification.health, notification.node, notification.issues),
             "services": [_service_fields(change, to_wall) for change in notification.services],
             "truncated_services": notification.truncated_services,
             "not_up": [service.id for service in notification.not_up[:MAX_LISTED_SERVICES]],
@@ -85,16 +93,7 @@ def build_test_message(identity: Identity, message_id: str, at_s: float) -> Mess
             "id": message_id,
             "kind": "test",
             "at": iso_time(at_s),
-            "node": {
-                "name": identity.node_name,
-                "version": identity.node_version,
-                "health": None,
-                "health_before": None,
-                "change": None,
-                "duration_s": None,
-                "duration_is_upper_bound": False,
-                "issues": [],
-            },
+            "node": _node_fields(identity, None, None, ()),
             "services": [],
             "truncated_services": 0,
             "not_up": [],
@@ -108,20 +107,9 @@ def build_test_message(identity: Identity, message_id: str, at_s: float) -> Mess
 def _title(name: str, notification: Notification) -> str:
     if notification.node is None:
         return f"{name}: {len(notification.services) + notification.truncated_services} services changed"
-    node, now, before = notification.node, _health_text(notification.health), _health_text(notification.node.before)
-    match node.change_type:
-        case ChangeType.WORSE | ChangeType.BETTER | ChangeType.REMOVED:
-            return f"{name} is {now}" + (f", was {before}" if before else "")
-        case ChangeType.RECOVERED:
-            return f"{name} has recovered: {now} after {_duration_text(node)}{_change_count_text(node)}"
-        case ChangeType.TRANSIENT:
-            return f"{name} was {_health_text(node.worst)} for {format_short_duration(node.duration_s)}, now {now}"
-        case ChangeType.FLAPPING:
-            return f"{name} is flapping: {node.changes} changes in {format_short_duration(node.duration_s)}, now {now}"
-        case ChangeType.SETTLED | ChangeType.ONGOING | ChangeType.RECURRED:
-            return f"{name} {_unchanged_text(node, now)}"
-        case _:
-            assert_never(node.change_type)
+    before = notification.node.before
+    was = "" if before is None else f", was {_health_text(before)}"
+    return _change_text(notification.node, name, _health_text, now=notification.health, was=was)
 
 
 def _lines(notification: Notification, service_lines: Sequence[str]) -> Iterator[str]:
@@ -148,26 +136,37 @@ def _all_changes(notification: Notification) -> list[AlertChange]:
 
 def _service_line(change: AlertChange, to_wall: Callable[[float], float]) -> str:
     assert change.service is not None, "the node is in the title"
-    label, now = _service_label(change.service), _STATUS_BY_HEALTH[change.health].value
-    reason = f": {_shown(change.reason)}" if change.reason and change.health is not Health.HEALTHY else ""
+    was = " and was never Up" if change.before is None else f", was {_status_text(change.before)}"
+    text = _change_text(change, _service_label(change.service), _status_text, now=change.health, was=was)
+    return text + (_first_failure_text(change, to_wall) if change.change_type in _NEW_HEALTH else "")
+
+
+def _change_text(  # noqa: PLR0911  one for each type
+    change: AlertChange, label: str, health_text: Callable[[Health], str], *, now: Health, was: str
+) -> str:
+    now_text, duration = health_text(now), format_short_duration(change.duration_s)
+    has_reason = change.reason and (now is not Health.HEALTHY or change.change_type is ChangeType.TRANSIENT)
+    reason = f": {_shown(change.reason)}" if has_reason else ""
     match change.change_type:
         case ChangeType.WORSE | ChangeType.BETTER:
-            before = " and was never Up" if change.before is None else f", was {_STATUS_BY_HEALTH[change.before].value}"
-            return f"{label} is {now}{before}{reason}{_first_failure_text(change, to_wall)}"
+            return f"{label} is {now_text}{was}{reason}"
         case ChangeType.RECOVERED:
-            return f"{label} has recovered: {now} after {_duration_text(change)}{_change_count_text(change)}"
+            at_most = "at most " if change.duration_is_upper_bound else ""
+            # Two changes, down and up, are the normal case.
+            count = f", with {change.changes} changes" if change.changes > 2 else ""
+            return f"{label} has recovered: {now_text} after {at_most}{duration}{count}"
         case ChangeType.TRANSIENT:
-            reason = f": {_shown(change.reason)}" if change.reason else ""
-            worst = _STATUS_BY_HEALTH[change.worst].value
-            return f"{label} was {worst} for {format_short_duration(change.duration_s)}, now {now}{reason}"
+            return f"{label} was {health_text(change.worst)} for {duration}, now {now_text}{reason}"
         case ChangeType.FLAPPING:
-            duration = format_short_duration(change.duration_s)
-            return f"{label} is flapping: {change.changes} changes in {duration}, now {now}{reason}"
-        case ChangeType.SETTLED | ChangeType.ONGOING | ChangeType.RECURRED:
-            return f"{label} {_unchanged_text(change, now)}{reason}"
+            return f"{label} is flapping: {change.changes} changes in {duration}, now {now_text}{reason}"
+        case ChangeType.SETTLED:
+            return f"{label} stopped flapping: {now_text} for {duration}{reason}"
+        case ChangeType.ONGOING | ChangeType.REMINDER:
+            return f"{label} is still {now_text} after {duration}{reason}"
+        case ChangeType.RECURRED:
+            return f"{label} is {now_text} again for {duration}{reason}"
         case ChangeType.REMOVED:
-            last = _STATUS_BY_HEALTH[change.before or Health.HEALTHY].value
-            return f"{label} is no longer monitored; last notified as {last}"
+            return f"{label} is no longer monitored; last notified as {health_text(change.before or Health.HEALTHY)}"
         case _:
             assert_never(change.change_type)
 
@@ -178,24 +177,6 @@ def _first_failure_text(change: AlertChange, to_wall: Callable[[float], float]) 
         return ""
     times = iso_time(to_wall(change.first_failure_at_s)), iso_time(to_wall(change.since_s))
     return f" (first failure at {times[0]}, Down at {times[1]})"
-
-
-def _unchanged_text(change: AlertChange, now: str) -> str:
-    duration = format_short_duration(change.duration_s)
-    if change.change_type is ChangeType.RECURRED:
-        return f"is {now} again for {duration}"
-    if change.change_type is ChangeType.ONGOING:
-        return f"is still {now} after {duration}"
-    return f"stopped flapping: {now} for {duration}"
-
-
-def _duration_text(change: AlertChange) -> str:
-    return ("at most " if change.duration_is_upper_bound else "") + format_short_duration(change.duration_s)
-
-
-def _change_count_text(change: AlertChange) -> str:
-    """Two changes, down and up, are the normal case."""
-    return f", with {change.changes} changes" if change.changes > 2 else ""
 
 
 def _service_label(service: Service) -> str:
@@ -210,8 +191,13 @@ def _service_list(services: Sequence[Service]) -> str:
     return ", ".join(names)
 
 
-def _health_text(health: Health | None) -> str:
-    return "" if health is None else f"{_HEALTH_TEXT[health]} ({health.value})"
+def _health_text(health: Health) -> str:
+    return f"{_HEALTH_TEXT[health]} ({health.value})"
+
+
+def _status_text(health: Health) -> str:
+    """The health of a service as its status."""
+    return _STATUS_BY_HEALTH[health].value
 
 
 def _shown(text: str) -> str:
@@ -222,17 +208,18 @@ def _shown(text: str) -> str:
 # ---- fields for programs
 
 
-def _node_fields(notification: Notification, identity: Identity) -> dict[str, Any]:
-    node = notification.node
+def _node_fields(
+    identity: Identity, health: Health | None, change: AlertChange | None, issues: Sequence[str]
+) -> dict[str, Any]:
     return {
         "name": identity.node_name,
         "version": identity.node_version,
-        "health": int(notification.health),
-        "health_before": None if node is None or node.before is None else int(node.before),
-        "change": None if node is None else node.change_type.value,
-        "duration_s": None if node is None else _duration_field(node),
-        "duration_is_upper_bound": node is not None and node.duration_is_upper_bound,
-        "issues": [_shown(issue) for issue in notification.issues],
+        "health": health and int(health),
+        "health_before": change and change.before and int(change.before),
+        "change": change and change.change_type.value,
+        "duration_s": change and _duration_field(change),
+        "duration_is_upper_bound": change is not None and change.duration_is_upper_bound,
+        "issues": [_shown(issue) for issue in issues],
     }
 
 
@@ -243,8 +230,8 @@ def _service_fields(change: AlertChange, to_wall: Callable[[float], float]) -> d
         "name": _shown(change.service.name),
         "impact": change.service.impact.value,
         "change": change.change_type.value,
-        "status": None if change.change_type is ChangeType.REMOVED else _STATUS_BY_HEALTH[change.health].value,
-        "status_before": None if change.before is None else _STATUS_BY_HEALTH[change.before].value,
+        "status": None if change.change_type is ChangeType.REMOVED else _status_text(change.health),
+        "status_before": None if change.before is None else _status_text(change.before),
         "reason": _shown(change.reason),
         "code": change.code,
         "since": iso_time(to_wall(change.since_s)),
@@ -256,7 +243,7 @@ def _service_fields(change: AlertChange, to_wall: Callable[[float], float]) -> d
 
 
 def _duration_field(change: AlertChange) -> float | None:
-    return None if change.change_type in (ChangeType.WORSE, ChangeType.BETTER) else round(change.duration_s, 3)
+    return None if change.change_type in _NEW_HEALTH else round(change.duration_s, 3)
 
 
 def _notify_type(notification: Notification) -> NotifyType:

@@ -6,15 +6,14 @@ import asyncio
 import logging
 import math
 import os
-import time
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, Self
 
-from svcnode.clock import WallTimes
 from svcnode.core.model import ChangeKind
 from svcnode.notify.dispatcher import Dispatcher
 from svcnode.notify.engine import AlertEngine
+from svcnode.notify.incidents import from_json, to_json
 from svcnode.notify.message import build_message
-from svcnode.notify.persistence import from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,13 +21,30 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Service
     from svcnode.node import Node
-    from svcnode.notify import DeliveryStats
-    from svcnode.notify.persistence import StateStorage
-    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify import NotifyStatus
+    from svcnode.notify.alert import AlertPolicy
+    from svcnode.notify.targets import NotificationTarget
 
 log = logging.getLogger("svcnode.notify")
 
 _DEFINITION_CHANGES = (ChangeKind.REGISTERED, ChangeKind.REPLACED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySettings:
+    """The [notify] section of the configuration."""
+
+    targets: tuple[NotificationTarget, ...] = field(repr=False)  # their URLs may contain secrets
+    policy: AlertPolicy
+
+
+class StateStorage(Protocol):
+    """Stores one text; svcnode.history.History implements it."""
+
+    def save_state(self, text: str) -> None: ...
+
+    async def load_state(self) -> str | None:
+        """The text of the previous process. Waits until the storage is open."""
 
 
 class Notifier:
@@ -38,23 +54,24 @@ class Notifier:
         self,
         node: Node,
         settings: NotifySettings | None,
-        stats: DeliveryStats,
+        status: NotifyStatus,
         *,
         storage: StateStorage | None = None,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._node = node
         self._initial_settings = settings
+        self._status = status
         self._storage = storage
-        self._wall_clock = wall_clock
-        # As everywhere else; with another clock, its own conversion.
-        self._to_wall = node.wall_time_s if wall_clock is time.time else WallTimes(node.now_s, wall_clock).wall_s
-        self._dispatcher = Dispatcher(stats, self._save_state)
+        self._dispatcher = Dispatcher(status, self._save_state)
         self._restore_task: asyncio.Task[None] | None = None
-        self._engine: AlertEngine | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf  # when the timer asks the engine for the next notification
+
+    @property
+    def _engine(self) -> AlertEngine | None:
+        """None while there are no targets, and after the stop."""
+        return self._status.engine
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -87,9 +104,9 @@ class Notifier:
             self._stop_following()
             self._clear_state()
         elif self._engine is None:
-            self._engine = AlertEngine(settings.policy, self._node.now_s())
+            engine = self._status.engine = AlertEngine(settings.policy, self._node.now_s())
             self._unsubscribe = self._node.subscribe(self._on_change)
-            self._engine.start(self._node, self._node.health, self._node.condition.issues, self._node.now_s())
+            engine.start(self._node, self._node.health, self._node.condition.issues, self._node.now_s())
         else:
             self._engine.set_policy(settings.policy, self._node.now_s())
         self._set_timer()
@@ -101,7 +118,7 @@ class Notifier:
 
     def _stop_following(self) -> None:
         self._unsubscribe()
-        self._engine = None
+        self._status.engine = None
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_at_s = None, math.inf
@@ -140,7 +157,7 @@ class Notifier:
         notification = self._engine.take_all(now_s) if is_final else self._engine.take_due(now_s)
         if notification is not None:
             message_id = os.urandom(8).hex()
-            message = build_message(notification, self._node.identity, message_id, self._to_wall)
+            message = build_message(notification, self._node.identity, message_id, self._node.wall_time_s)
             self._dispatcher.dispatch(message, self._engine.incidents())
             self._save_state()
 
@@ -152,7 +169,8 @@ class Notifier:
         if self._engine is None:
             return  # stopped
         self._restore_task = None
-        now_s, wall_s = self._node.now_s(), self._wall_clock()
+        now_s = self._node.now_s()
+        wall_s = self._node.wall_time_s(now_s)
         saved = from_json(text, lambda at_s: now_s - max(0.0, wall_s - at_s))
         self._engine.restore(saved.incidents, now_s)
         self._set_timer()
@@ -163,10 +181,9 @@ class Notifier:
         if self._restore_task is not None:
             self._restore_task.cancel()
             self._restore_task = None
-        self._dispatcher.clear_incidents()
         self._save_state()
 
     def _save_state(self) -> None:
         if self._storage is None or self._restore_task is not None:
             return  # do not overwrite the state before it is loaded
-        self._storage.save_state(to_json(self._dispatcher.state, self._to_wall))
+        self._storage.save_state(to_json(self._dispatcher.state, self._node.wall_time_s))

@@ -13,7 +13,7 @@ import threading
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
@@ -24,7 +24,6 @@ from svcnode.core.url import Url
 from svcnode.net.http1 import DEFAULT_PORTS, Http1Client
 from svcnode.net.os_errors import code_for_os_error, connection_error_text
 from svcnode.net.threads import DaemonCall
-from svcnode.notify.model import DeliveryError
 from svcnode.probes.interpolate import interpolate, interpolate_url
 from svcnode.probes.options import parse_options
 
@@ -39,6 +38,13 @@ MIN_KEY_CHARS = 16  # a shorter segment of a webhook's path is more often a name
 MIN_PART_CHARS = 8  # of an Apprise URL
 
 _PROBE_ONLY_OPTIONS = ("min_cert_days", "reuse")
+
+
+class DeliveryError(NamedTuple):
+    """Why a message was not delivered."""
+
+    reason: str
+    code: ReasonCode
 
 
 class NotificationTarget(Protocol):

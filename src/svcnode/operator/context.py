@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from svcnode.history import History
     from svcnode.node import Node
-    from svcnode.notify import DeliveryStats
+    from svcnode.notify import NotifyStatus
     from svcnode.operator.event_hub import EventHub
     from svcnode.stats import CheckStats
 
@@ -63,7 +63,7 @@ class OperatorContext:
     history: History
     events: EventHub
     process_stats: ProcessStats
-    delivery_stats: DeliveryStats
+    notify_status: NotifyStatus
     single_flight: SingleFlight = field(default_factory=SingleFlight)
     # Separate, so that requests that wait for a hanging disk do not use up the limit of the others.
     history_single_flight: SingleFlight = field(default_factory=SingleFlight)

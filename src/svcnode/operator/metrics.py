@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from svcnode.api.app import OperatorRequest
-    from svcnode.api.spec import Response
+    from svcnode.api.spec import Request, Response
     from svcnode.operator.context import OperatorContext
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
@@ -47,7 +46,7 @@ BUCKET_LABELS = (*map(str, DURATION_BUCKETS_S), "+Inf")
 # ---- the handler
 
 
-async def metrics(context: OperatorContext, request: OperatorRequest, name: str) -> Response:
+async def metrics(context: OperatorContext, request: Request, name: str) -> Response:
     is_open = accepts_openmetrics(request.headers.get(b"accept", b"").decode("latin-1"))
     return await context.single_flight.get(("metrics", is_open), lambda: _make_response(context, is_open=is_open))
 
@@ -182,7 +181,7 @@ class NodeCollector(Collector):
         )
 
     def _notification_metrics(self) -> Iterator[Metric]:
-        delivery = self._context.delivery_stats
+        delivery = self._context.notify_status
         notifications = CounterMetricFamily(
             "svcnode_notifications", "Notifications, counted per target, by result.", labels=["result"]
         )

@@ -33,6 +33,7 @@ SETTABLE: list[tuple[str, str, tuple[str, ...], object]] = [
     ("SVCNODE_NOTIFY_SERVICES", "all", ("notify", "services"), "all"),
     ("SVCNODE_NOTIFY_GROUP_WAIT", "1s", ("notify", "group_wait"), "1s"),
     ("SVCNODE_NOTIFY_RESOLVE_DELAY", "10m", ("notify", "resolve_delay"), "10m"),
+    ("SVCNODE_NOTIFY_REPEAT_INTERVAL", "4h", ("notify", "repeat_interval"), "4h"),
     ("SVCNODE_LOG_LEVEL", "debug", ("log", "level"), "debug"),
     ("SVCNODE_LOG_FORMAT", "json", ("log", "format"), "json"),
     ("SVCNODE_DEFAULTS_INTERVAL", "10s", ("defaults", "interval"), "10s"),

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Literal
 from svcnode.core.model import Verdict
 from svcnode.definition import define
 from svcnode.node import Node
+from svcnode.notify.alert import AlertPolicy
 from svcnode.notify.engine import AlertEngine
-from svcnode.notify.settings import AlertPolicy
 from svcnode.probes.function import FunctionProbe
 from tests.support.virtual_time import VirtualClock
 
 if TYPE_CHECKING:
     from svcnode.core.model import Change
     from svcnode.definition import Definition
-    from svcnode.notify.model import AlertChange, ChangeType, Notification
+    from svcnode.notify.alert import AlertChange, ChangeType
+    from svcnode.notify.engine import Notification
 
 ImpactName = Literal["critical", "partial", "none"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Service
-from svcnode.notify import DeliveryStats
+from svcnode.notify import NotifyStatus
 from svcnode.notify.dispatcher import (
     CLOSE_TIMEOUT_S,
     DELIVERY_TIMEOUT_S,
@@ -21,8 +21,9 @@ from svcnode.notify.dispatcher import (
     Dispatcher,
     try_deliver,
 )
+from svcnode.notify.incidents import Incident
 from svcnode.notify.message import Message
-from svcnode.notify.model import DeliveryError, Incident
+from svcnode.notify.targets import DeliveryError
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def message(title: str) -> Message:
     return Message(title=title, lines=(), notify_type="info")
 
 
-def dispatcher_to(*targets: Receiver) -> tuple[Dispatcher, DeliveryStats]:
-    stats = DeliveryStats()
+def dispatcher_to(*targets: Receiver) -> tuple[Dispatcher, NotifyStatus]:
+    stats = NotifyStatus()
     dispatcher = Dispatcher(stats)
     dispatcher.set_targets(targets)
     return dispatcher, stats
@@ -93,7 +94,7 @@ async def test_messages_arrive_in_order() -> None:
     dispatch_all(dispatcher, "abc")
     await asyncio.sleep(1)
     assert receiver.received == ["a", "b", "c"]
-    assert stats == DeliveryStats(sent=3)
+    assert stats == NotifyStatus(sent=3)
     await dispatcher.close()
 
 

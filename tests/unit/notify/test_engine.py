@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Status
 from svcnode.core.state_machine import service_health
-from svcnode.notify.flapping import SETTLED_AFTER_S
-from svcnode.notify.model import MAX_LISTED_SERVICES, ChangeType, Notification
-from svcnode.notify.settings import AlertPolicy
+from svcnode.notify.alert import SETTLED_AFTER_S, AlertPolicy, ChangeType
+from svcnode.notify.engine import MAX_LISTED_SERVICES, Notification
 from tests.unit.notify.harness import (
     GROUP_WAIT_S,
     RESOLVE_DELAY_S,
@@ -271,6 +270,118 @@ def test_a_removed_service_without_an_incident_is_not_notified() -> None:
     assert [change_types(notification) for notification in harness.notifications] == [{None: ChangeType.TRANSIENT}]
 
 
+# ---- reminders
+
+
+REMINDING = AlertPolicy(repeat_interval_s=3600)
+
+
+def test_without_a_repeat_interval_there_are_no_reminders() -> None:
+    harness = Harness()
+    harness.add("db")
+    harness.down("db")
+    harness.wait(30 * 86_400)
+    assert len(harness.notifications) == 1
+    assert harness.engine.due_at_s == math.inf
+
+
+def test_a_problem_is_repeated_after_each_repeat_interval_until_it_ends() -> None:
+    harness = Harness(REMINDING)
+    harness.add("db")
+    harness.down("db", reason="refused")
+    harness.wait(GROUP_WAIT_S + 2 * 3600)
+    assert [change_types(notification)["db"] for notification in harness.notifications] == [
+        ChangeType.WORSE,
+        ChangeType.REMINDER,
+        ChangeType.REMINDER,
+    ]
+    assert change_types(harness.last) == {None: ChangeType.REMINDER, "db": ChangeType.REMINDER}
+    change = change_of(harness.last, "db")
+    assert (change.health, change.before, change.reason) == (Health.UNHEALTHY, Health.UNHEALTHY, "refused")
+    assert change.duration_s == GROUP_WAIT_S + 2 * 3600
+    harness.up("db")
+    harness.wait(86_400)
+    assert change_types(harness.last) == {None: ChangeType.RECOVERED, "db": ChangeType.RECOVERED}
+    assert len(harness.notifications) == 4
+
+
+def test_every_notification_restarts_the_repeat_interval_and_one_reminder_has_all_problems() -> None:
+    harness = Harness(REMINDING)
+    harness.add("db", "queue")
+    harness.add("cache", impact="partial")
+    harness.down("db", "cache")
+    harness.wait(1800)
+    harness.down("queue")
+    harness.wait(3000)
+    assert len(harness.notifications) == 2
+    harness.wait(1000)
+    assert change_types(harness.last) == dict.fromkeys([None, "db", "queue", "cache"], ChangeType.REMINDER)
+    assert not harness.last.not_up
+
+
+def test_a_reminder_contains_changes_that_wait() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=60, resolve_delay_s=3600))
+    harness.add("db", "queue")
+    harness.down("db", "queue")
+    harness.wait(30)
+    harness.up("db")
+    harness.wait(60)
+    assert change_types(harness.last) == {
+        None: ChangeType.REMINDER,
+        "queue": ChangeType.REMINDER,
+        "db": ChangeType.RECOVERED,
+    }
+
+
+def test_a_problem_that_returns_while_its_end_waits_is_repeated_at_once() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=60))
+    harness.add("db")
+    harness.down("db")
+    harness.wait(10)
+    harness.up("db")
+    harness.wait(100)
+    assert len(harness.notifications) == 1
+    harness.down("db")
+    harness.wait(0)
+    assert change_types(harness.last)["db"] is ChangeType.REMINDER
+
+
+def test_a_flapping_service_is_not_repeated() -> None:
+    harness = Harness(AlertPolicy(repeat_interval_s=60))
+    harness.add("db")
+    flap(harness, times=20)
+    assert change_types(harness.last)["db"] is ChangeType.FLAPPING
+
+
+def test_after_a_restart_the_repeat_interval_starts_again_and_waits_for_the_first_check() -> None:
+    harness = Harness(REMINDING)
+    harness.add("db")
+    harness.down("db")
+    harness.wait(60)
+    incidents = harness.engine.incidents().values()
+    harness = Harness(REMINDING)
+    harness.add("db", up=False)
+    harness.engine.restore(incidents, harness.clock.now_s)
+    harness.wait(7200)
+    assert not harness.notifications
+    harness.down("db")
+    harness.wait(0)
+    assert change_types(harness.last) == {None: ChangeType.REMINDER, "db": ChangeType.REMINDER}
+
+
+def test_a_new_policy_can_start_and_stop_reminders() -> None:
+    harness = Harness()
+    harness.add("db")
+    harness.down("db")
+    harness.wait(7200)
+    harness.engine.set_policy(REMINDING, harness.clock.now_s)
+    harness.wait(0)
+    assert change_types(harness.last)["db"] is ChangeType.REMINDER
+    harness.engine.set_policy(AlertPolicy(), harness.clock.now_s)
+    harness.wait(86_400)
+    assert len(harness.notifications) == 2
+
+
 # ---- new policies
 
 
@@ -303,6 +414,7 @@ ANY_POLICY = st.builds(
     services=st.sampled_from(["critical", "all", "none"]),
     group_wait_s=st.sampled_from([0.0, GROUP_WAIT_S, 60.0]),
     resolve_delay_s=st.sampled_from([0.0, 60.0, RESOLVE_DELAY_S, 3600.0]),
+    repeat_interval_s=st.sampled_from([0.0, 0.0, 600.0]),
 )
 
 
@@ -367,7 +479,7 @@ def test_after_everything_has_settled_the_notified_state_is_the_true_state(
     harness, fresh = run_steps(steps, policy)
     harness.wait(2 * (policy.resolve_delay_s + SETTLED_AFTER_S + policy.group_wait_s))
     notified = NotifiedState(harness.notifications)
-    assert harness.engine.due_at_s == math.inf
+    assert harness.engine.due_at_s == math.inf or policy.repeat_interval_s
     assert not notified.flapping
     for service, state in harness.node:
         has_own_alert = policy.services == "all" or (

@@ -10,8 +10,9 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Identity, Impact, Service
 from svcnode.core.redaction import register_secret
+from svcnode.notify.alert import AlertChange, ChangeType
+from svcnode.notify.engine import MAX_LISTED_SERVICES, Notification
 from svcnode.notify.message import MAX_REASON_CHARS, Message, build_message, build_test_message
-from svcnode.notify.model import MAX_LISTED_SERVICES, AlertChange, ChangeType, Notification
 
 IDENTITY = Identity(node_name="validator-7", spec_version="v0.0.1", node_version="v1.4.2")
 WALL_S = 1_767_225_600.0  # 2026-01-01
@@ -71,6 +72,7 @@ MESSAGES: dict[str, tuple[Message, str]] = {
         message(DOWN, *changes(ChangeType.RECURRED, DOWN, DOWN, duration_s=14, **REFUSED)),
         "failure",
     ),
+    "reminder": (message(DOWN, *changes(ChangeType.REMINDER, DOWN, DOWN, duration_s=14_400, **REFUSED)), "failure"),
     "service removed": (
         message(
             UP,

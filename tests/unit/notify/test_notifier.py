@@ -10,10 +10,10 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.node import Node
-from svcnode.notify import DeliveryStats
-from svcnode.notify.model import DeliveryError
-from svcnode.notify.notifier import Notifier
-from svcnode.notify.settings import AlertPolicy, NotifySettings
+from svcnode.notify import NotifyStatus
+from svcnode.notify.alert import AlertPolicy
+from svcnode.notify.notifier import Notifier, NotifySettings
+from svcnode.notify.targets import DeliveryError
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
@@ -67,8 +67,14 @@ def settings_for(*targets: Receiver, policy: AlertPolicy | None = None) -> Notif
     return NotifySettings(targets=targets, policy=policy or AlertPolicy())
 
 
+def empty_node() -> Node:
+    """Its wall clock shows the start of 2026 at the virtual time 0."""
+    clock = asyncio.get_running_loop().time
+    return Node("validator-7", version="v1.4.2", clock=clock, wall_clock=lambda: clock() + 1_767_225_600.0)
+
+
 def node_and_db() -> tuple[Node, Handle]:
-    node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
+    node = empty_node()
     db = node.register("db", name="Ledger", description="", impact="critical")
     db.up()
     return node, db
@@ -77,8 +83,8 @@ def node_and_db() -> tuple[Node, Handle]:
 @in_virtual_time
 async def test_a_change_is_delivered_at_the_end_of_group_wait() -> None:
     node, db = node_and_db()
-    receiver, stats = Receiver(), DeliveryStats()
-    async with Notifier(node, settings_for(receiver), stats, wall_clock=lambda: 1_767_225_600.0) as _:
+    receiver, stats = Receiver(), NotifyStatus()
+    async with Notifier(node, settings_for(receiver), stats) as _:
         await asyncio.sleep(100)
         db.down("refused")
         await asyncio.sleep(400)
@@ -87,7 +93,10 @@ async def test_a_change_is_delivered_at_the_end_of_group_wait() -> None:
     assert receiver.attempts == [(105.0, IS_DOWN), (505.0, RECOVERED)]
     assert receiver.messages[1].fields["node"]["duration_s"] == 400
     assert stats.sent == 2
-    assert [message.fields["at"] for message in receiver.messages] == ["2026-01-01T00:00:00.000Z"] * 2
+    assert [message.fields["at"] for message in receiver.messages] == [
+        "2026-01-01T00:01:45.000Z",
+        "2026-01-01T00:08:25.000Z",
+    ]
     first, second = (message.fields["id"] for message in receiver.messages)
     assert first != second
 
@@ -96,7 +105,7 @@ async def test_a_change_is_delivered_at_the_end_of_group_wait() -> None:
 async def test_changes_from_other_threads_are_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), DeliveryStats()):
+    async with Notifier(node, settings_for(receiver), NotifyStatus()):
         await asyncio.to_thread(db.down, "refused")
         await asyncio.sleep(10)
     assert receiver.changes == [IS_DOWN]
@@ -106,7 +115,7 @@ async def test_changes_from_other_threads_are_notified() -> None:
 async def test_a_planned_stop_is_not_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), DeliveryStats()) as notifier:
+    async with Notifier(node, settings_for(receiver), NotifyStatus()) as notifier:
         await asyncio.sleep(10)
         notifier.flush()
         node.drain()
@@ -119,7 +128,7 @@ async def test_a_planned_stop_is_not_notified() -> None:
 async def test_draining_is_not_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), DeliveryStats()):
+    async with Notifier(node, settings_for(receiver), NotifyStatus()):
         node.drain()
         db.down("stopped")
         await asyncio.sleep(1000)
@@ -130,7 +139,7 @@ async def test_draining_is_not_notified() -> None:
 async def test_flush_sends_pending_changes() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), DeliveryStats()) as notifier:
+    async with Notifier(node, settings_for(receiver), NotifyStatus()) as notifier:
         db.down("refused")
         await asyncio.sleep(2)
         notifier.flush()
@@ -140,7 +149,7 @@ async def test_flush_sends_pending_changes() -> None:
 @in_virtual_time
 async def test_a_cancelled_notifier_ends_at_once() -> None:
     node, db = node_and_db()
-    stats = DeliveryStats()
+    stats = NotifyStatus()
 
     class HangingReceiver(Receiver):
         async def deliver(self, message: Message, lost: int) -> DeliveryError | None:
@@ -165,7 +174,7 @@ async def test_a_cancelled_notifier_ends_at_once() -> None:
 async def test_settings_can_be_added_changed_and_removed() -> None:
     node, db = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, None, DeliveryStats()) as notifier:
+    async with Notifier(node, None, NotifyStatus()) as notifier:
         db.down("refused")
         await asyncio.sleep(1000)
         notifier.apply(settings_for(receiver))
@@ -188,7 +197,7 @@ async def test_settings_can_be_added_changed_and_removed() -> None:
 async def test_a_service_registered_later_is_notified_with_its_definition() -> None:
     node, _ = node_and_db()
     receiver = Receiver()
-    async with Notifier(node, settings_for(receiver), DeliveryStats()):
+    async with Notifier(node, settings_for(receiver), NotifyStatus()):
         node.register("queue", name="Queue", description="", impact="critical").down("gone")
         node.register("extra", name="Extra", description="", impact="none").down("gone")
         await asyncio.sleep(10)
@@ -250,7 +259,7 @@ class UnreliableReceiver(FailingReceiver):
 async def notify_down(storage: FakeStorage, *receivers: Receiver, is_killed: bool = False) -> None:
     """A process whose service goes down, and which stops after that."""
     node, db = node_and_db()
-    async with Notifier(node, settings_for(*receivers), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(*receivers), NotifyStatus(), storage=storage):
         db.down("refused")
         await asyncio.sleep(10)
         text = storage.text
@@ -262,10 +271,10 @@ async def changes_after_restart(storage: FakeStorage, status: str | None, *other
     """The notifications of the next process, which starts an hour later."""
     await asyncio.sleep(3590)
     receiver = Receiver()
-    node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
+    node = empty_node()
     if status is not None:
         node.register("db", name="Ledger", description="", impact="critical")
-    async with Notifier(node, settings_for(receiver, *others), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver, *others), NotifyStatus(), storage=storage):
         await asyncio.sleep(1)
         if status == "Up":
             node.handle("db").up()
@@ -310,7 +319,7 @@ async def test_an_undelivered_recovery_is_notified_once_more_after_a_restart() -
     storage, receiver = FakeStorage(), FailingReceiver()
     await notify_down(storage, Receiver())
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), NotifyStatus(), storage=storage):
         await asyncio.sleep(10)
     assert receiver.attempts
     assert await changes_after_restart(storage, "Up") == [RECOVERED_DURING_RESTART]
@@ -321,7 +330,7 @@ async def test_an_undelivered_recovery_is_notified_after_two_restarts() -> None:
     storage = FakeStorage()
     await notify_down(storage, Receiver(), FailingReceiver())
     node, _ = node_and_db()
-    async with Notifier(node, settings_for(FailingReceiver()), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(FailingReceiver()), NotifyStatus(), storage=storage):
         await asyncio.sleep(10)
     assert await changes_after_restart(storage, "Up") == [RECOVERED_DURING_RESTART]
 
@@ -346,7 +355,7 @@ def test_an_undelivered_recovery_is_notified_beside_a_target_that_always_fails(
         storage, receiver = FakeStorage(), UnreliableReceiver()
         node, db = node_and_db()
         settings = settings_for(receiver, FailingReceiver())
-        async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
+        async with Notifier(node, settings, NotifyStatus(), storage=storage):
             db.down("refused")
             await asyncio.sleep(400)
             receiver.is_failing = True
@@ -365,7 +374,7 @@ async def test_a_recovery_queued_behind_its_problem_is_notified_after_a_restart(
     receiver.is_failing = True
     node, db = node_and_db()
     settings = settings_for(receiver, policy=AlertPolicy(resolve_delay_s=0))
-    async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings, NotifyStatus(), storage=storage):
         db.down("refused")
         await asyncio.sleep(10)
         db.up()
@@ -380,7 +389,7 @@ async def test_an_incident_that_a_target_never_received_is_not_resolved_for_it()
     storage = FakeStorage()
     node, db = node_and_db()
     settings = settings_for(Receiver(), FailingReceiver(), policy=AlertPolicy(resolve_delay_s=0))
-    async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings, NotifyStatus(), storage=storage):
         db.down("refused")
         await asyncio.sleep(10)
         db.up()
@@ -392,9 +401,7 @@ async def test_an_incident_that_a_target_never_received_is_not_resolved_for_it()
 async def test_an_open_incident_is_not_notified_again_for_a_new_target() -> None:
     storage, receiver = FakeStorage(), Receiver()
     node, db = node_and_db()
-    async with Notifier(
-        node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s
-    ) as notifier:
+    async with Notifier(node, settings_for(receiver), NotifyStatus(), storage=storage) as notifier:
         db.down("refused")
         await asyncio.sleep(10)
         notifier.apply(settings_for(receiver, Receiver()))
@@ -406,7 +413,7 @@ async def test_an_open_incident_is_not_notified_again_for_a_new_target() -> None
 async def test_a_problem_after_an_undelivered_recovery_is_notified_as_recurred() -> None:
     storage, receiver = FakeStorage(), UnreliableReceiver()
     node, db = node_and_db()
-    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), NotifyStatus(), storage=storage):
         db.down("refused")
         await asyncio.sleep(400)
         receiver.is_failing = True
@@ -415,9 +422,9 @@ async def test_a_problem_after_an_undelivered_recovery_is_notified_as_recurred()
         db.down("refused")
         await asyncio.sleep(10)
     await asyncio.sleep(7 * 3600)
-    node = Node("validator-7", version="v1.4.2", clock=asyncio.get_running_loop().time)
+    node = empty_node()
     db = node.register("db", name="Ledger", description="", impact="critical")
-    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), NotifyStatus(), storage=storage):
         await asyncio.sleep(1)
         db.down("refused")
         await asyncio.sleep(10)
@@ -435,7 +442,7 @@ def test_lost_messages_are_counted_per_target_across_a_restart(is_killed: bool) 
         same_name.is_failing = True
         node, db = node_and_db()
         settings = settings_for(first, other, same_name, policy=AlertPolicy(resolve_delay_s=0))
-        async with Notifier(node, settings, DeliveryStats(), storage=storage, wall_clock=node.now_s):
+        async with Notifier(node, settings, NotifyStatus(), storage=storage):
             db.down("refused")
             await asyncio.sleep(10)
             first.is_failing = True
@@ -450,7 +457,7 @@ def test_lost_messages_are_counted_per_target_across_a_restart(is_killed: bool) 
             UnreliableReceiver("new"),
         )
         node, _ = node_and_db()
-        async with Notifier(node, settings_for(*targets), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+        async with Notifier(node, settings_for(*targets), NotifyStatus(), storage=storage):
             await asyncio.sleep(60)
         assert [one.lost for one in targets] == [[0], [1], [2], [0]]
         text = storage.text
@@ -477,7 +484,7 @@ async def test_slow_storage_delays_no_notification_and_is_not_overwritten() -> N
     node, _ = node_and_db()
     queue = node.register("queue", name="", description="", impact="critical")
     queue.down("refused")
-    async with Notifier(node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s):
+    async with Notifier(node, settings_for(receiver), NotifyStatus(), storage=storage):
         await asyncio.sleep(60)
         assert receiver.changes == [IS_DOWN_AT_START]
         assert storage.text == before
@@ -493,9 +500,7 @@ async def test_slow_storage_delays_no_notification_and_is_not_overwritten() -> N
 async def test_without_targets_the_saved_state_is_cleared() -> None:
     storage, receiver = FakeStorage(), Receiver()
     node, db = node_and_db()
-    async with Notifier(
-        node, settings_for(receiver), DeliveryStats(), storage=storage, wall_clock=node.now_s
-    ) as notifier:
+    async with Notifier(node, settings_for(receiver), NotifyStatus(), storage=storage) as notifier:
         db.down("refused")
         await asyncio.sleep(10)
         assert "db" in str(storage.text)
@@ -509,9 +514,7 @@ async def test_a_stop_before_the_state_is_loaded_keeps_the_saved_state() -> None
     await notify_down(storage, Receiver())
     storage.is_open.clear()
     node, _ = node_and_db()
-    async with Notifier(
-        node, settings_for(Receiver()), DeliveryStats(), storage=storage, wall_clock=node.now_s
-    ) as notifier:
+    async with Notifier(node, settings_for(Receiver()), NotifyStatus(), storage=storage) as notifier:
         notifier.flush()
         storage.is_open.set()
         await asyncio.sleep(1)
@@ -524,9 +527,7 @@ async def test_a_state_cleared_before_it_is_loaded_stays_cleared() -> None:
     await notify_down(storage, Receiver())
     storage.is_open.clear()
     node, _ = node_and_db()
-    async with Notifier(
-        node, settings_for(Receiver()), DeliveryStats(), storage=storage, wall_clock=node.now_s
-    ) as notifier:
+    async with Notifier(node, settings_for(Receiver()), NotifyStatus(), storage=storage) as notifier:
         await asyncio.sleep(1)
         notifier.apply(None)
         storage.is_open.set()

@@ -14,9 +14,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families_in
 
 from svcnode import Node, Verdict
-from svcnode.api.app import OperatorRequest
+from svcnode.api.spec import Request
 from svcnode.core.codes import ReasonCode
-from svcnode.notify import DeliveryStats
+from svcnode.notify import NotifyStatus
 from svcnode.operator import metrics
 from svcnode.operator.context import OperatorContext, ProcessStats
 from svcnode.operator.metrics import NodeCollector, build_registry
@@ -44,7 +44,7 @@ class MetricsHarness:
             history=SimpleNamespace(is_healthy=True),
             events=SimpleNamespace(stream_count=0),
             process_stats=ProcessStats(),
-            delivery_stats=DeliveryStats(),
+            notify_status=NotifyStatus(),
         )
         self.context = OperatorContext(node=self.node, check_stats=CheckStats(self.node), **vars(self.parts))
 
@@ -64,7 +64,7 @@ class MetricsHarness:
         return list(self.values(name, "service_id"))
 
     async def get(self, accept: bytes = b"") -> Response:
-        return await metrics.metrics(self.context, OperatorRequest("GET", b"/metrics", headers={b"accept": accept}), "")
+        return await metrics.metrics(self.context, Request("GET", b"/metrics", headers={b"accept": accept}), "")
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_lag_streams_and_history_have_metrics(harness: MetricsHarness) -> None:
 
 
 def test_notifications_are_counted_by_result(harness: MetricsHarness) -> None:
-    delivery = harness.context.delivery_stats
+    delivery = harness.context.notify_status
     delivery.sent, delivery.failed, delivery.dropped, delivery.queued = 5, 40, 2, 3
     assert harness.values("svcnode_notifications_total", "result") == {"delivered": 5, "dropped": 2}
     assert harness.value("svcnode_notification_requests_failed_total") == 40

@@ -1,16 +1,23 @@
-"""Open incidents, also across a restart."""
+"""Open incidents, also across a restart, and as JSON."""
 
 from __future__ import annotations
 
 import pytest
 
 from svcnode.core.model import Health, Impact, Service
-from svcnode.notify.flapping import FLAP_THRESHOLD
-from svcnode.notify.model import MAX_INCIDENTS, ChangeType, Incident, open_incidents
-from svcnode.notify.settings import AlertPolicy
+from svcnode.notify.alert import FLAP_THRESHOLD, AlertPolicy, ChangeType
+from svcnode.notify.incidents import (
+    MAX_INCIDENTS,
+    Incident,
+    LostMessages,
+    SavedState,
+    from_json,
+    open_incidents,
+    to_json,
+)
 from tests.unit.notify.harness import GROUP_WAIT_S, Harness, change_of, change_types
 
-DB = Service(id="db", name="Ledger", description="", impact=Impact.CRITICAL)
+DB = Service(id="db", name="Ledger \N{BLACK STAR}", description="", impact=Impact.CRITICAL)
 
 
 def incident_before(
@@ -282,3 +289,38 @@ def test_a_later_problem_is_a_recurrence_until_every_target_received_it() -> Non
     unsure = incident(DB, since_s=200.0, is_confirmed=False, is_recurrence=True)
     assert is_recurrence(unsure, unsure)
     assert is_recurrence(later, unsure), "the notification has not arrived"
+
+
+# ---- as JSON
+
+
+def test_the_saved_state_is_loaded_unchanged() -> None:
+    known = SavedState(
+        incidents=[incident(None), incident(DB, is_confirmed=False, is_recurrence=True)],
+        lost=[LostMessages("https://hooks.example.com", 2), LostMessages("https://hooks.example.com", 0)],
+    )
+    text = to_json(known, lambda at_s: at_s + 1_767_225_600.0)
+    assert from_json(text, lambda at_s: at_s - 1_767_225_600.0) == known
+
+
+def test_without_a_saved_state_the_state_is_empty() -> None:
+    assert from_json(None, lambda at_s: at_s) == SavedState()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not JSON",
+        "1",
+        "[1]",
+        "{}",
+        '{"incidents": [["db"]], "lost": []}',
+        '{"incidents": [["db", "", "dire", 503, 1.0, true, false]], "lost": []}',
+        '{"incidents": [["", "", "none", 9, 1, 1, 1]], "lost": []}',
+        '{"incidents": [], "lost": [["https://hooks.example.com", "many"]]}',
+    ],
+)
+def test_an_invalid_saved_state_is_logged_and_ignored(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert from_json(text, lambda at_s: at_s) == SavedState()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

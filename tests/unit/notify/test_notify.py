@@ -8,13 +8,13 @@ import pytest
 
 from svcnode.config import load
 from svcnode.core.errors import ConfigError
-from svcnode.notify.settings import AlertPolicy
+from svcnode.notify.alert import AlertPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from svcnode.notify.settings import NotifySettings
+    from svcnode.notify.notifier import NotifySettings
 
 
 def load_settings(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> NotifySettings | None:
@@ -36,7 +36,7 @@ def test_one_webhook_is_enough(tmp_path: Path) -> None:
     settings = load_settings(tmp_path, '[notify]\nwebhook = "https://a.example.com/x"')
     assert names(settings) == ["https://a.example.com"]
     assert settings
-    assert settings.policy == AlertPolicy(services="critical", group_wait_s=5, resolve_delay_s=300)
+    assert settings.policy == AlertPolicy(services="critical", group_wait_s=5, resolve_delay_s=300, repeat_interval_s=0)
 
 
 def test_every_key_can_be_set(tmp_path: Path) -> None:
@@ -52,12 +52,15 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
         services = "all"
         group_wait = "0s"
         resolve_delay = "1h"
+        repeat_interval = "4h"
         """,
         {"KEY": "a-key-that-is-secret"},
     )
     assert names(settings) == ["https://a.example.com", "https://b.example.com", "json://***", "ntfy://***"]
     assert settings
-    assert settings.policy == AlertPolicy(services="all", group_wait_s=0, resolve_delay_s=3600)
+    assert settings.policy == AlertPolicy(
+        services="all", group_wait_s=0, resolve_delay_s=3600, repeat_interval_s=14_400
+    )
     assert "example" not in repr(settings)
 
 
