@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import struct
 import time
@@ -371,7 +372,9 @@ def test_postgresql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) 
     ]
     probe = PostgresqlProbe(url, max_lag=60.0, primary="postgresql://me:secret@PRIMARY/ledger")
     assert probe._primary is not None
-    lags = [probe._verdict_for_lag(lag, age, 60.0) for lag, age in ((70.0, 70.0), (None, None), (None, -3600.0))]
+    lags = [
+        probe._verdict_for_lag(lag, age, 60.0) for lag, age in ((70.0, 70.0), (math.inf, None), (math.inf, -3600.0))
+    ]
     rejected = PostgresqlError('connection to server failed: FATAL: role "me" does not exist')
     errors = [PostgresqlError("connection to server failed: Connection refused"), TimeoutError(), rejected]
     verdicts += [each for each in lags if each]

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import shlex
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 import aiormq
@@ -38,7 +38,6 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.net.connect import TcpEndpoint
-from svcnode.net.streams import Streams, open_streams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import DEFAULT_WRITE_TARGET, WriteTarget
@@ -53,9 +52,10 @@ if TYPE_CHECKING:
     from pamqp.base import Frame
     from pamqp.frame import FrameTypes
 
+    from svcnode.net.streams import Streams
+
 READY = Verdict.ready()
 _MAX_NAME_BYTES = 255
-_DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 _ACCESS_REFUSED, _NOT_FOUND, _NOT_ALLOWED = 403, 404, 530
 # By AMQP reply code. The driver keeps the code of some errors only as the type of the exception.
 _CODES = {
@@ -142,7 +142,8 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
     vhost: str = ""  # without it, the path of the URL, and without that "/"
     queue: str = ""  # must exist
     write: WriteTarget = ""  # a queue
-    _endpoint: TcpEndpoint = field(init=False, compare=False)
+
+    tls_schemes: ClassVar = ("amqps",)
 
     def __post_init__(self) -> None:
         path = self.url.path.removeprefix("/")
@@ -154,13 +155,10 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             if len(text.encode()) > _MAX_NAME_BYTES:
                 raise OptionError(name, f"is longer than {_MAX_NAME_BYTES} bytes, the limit of AMQP")
         self.credentials()
-        self.validate_tls_options(uses_tls=self._uses_tls)
-        port = self.url.port or _DEFAULT_PORTS[self.url.scheme]
-        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), port))
+        self.validate_connection()
 
-    @property
-    def _uses_tls(self) -> bool:
-        return self.url.scheme == "amqps"
+    def endpoint(self) -> TcpEndpoint:
+        return TcpEndpoint.of(self.url.require_host(), self.url.port or (5671 if self.uses_tls else 5672))
 
     @property
     def _vhost(self) -> str:
@@ -171,8 +169,7 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
         return self.credentials()[0] or "guest"
 
     async def open(self) -> _AmqpSession:
-        tls = await self.tls_context() if self._uses_tls else None
-        streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
+        streams = await self.open_streams()
         try:
             with step("log in"), _translated_errors(streams):
                 return _AmqpSession(streams, await self._log_in(streams))
@@ -186,8 +183,8 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             scheme="amqp",  # the streams already use TLS if they should
             user=self._user,
             password=password or "guest",
-            host=self._endpoint.host,
-            port=self._endpoint.port,
+            host=self.endpoint().host,
+            port=self.endpoint().port,
             query={"heartbeat": str(_WRITE_HEARTBEAT_S if self.write else 0), "name": "svcnode"},
         )
         connection = _AmqpConnection(url, transport_factory=_OpenStreamsFactory(streams))
@@ -205,8 +202,7 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
             if connection.connection.alarm is not None:
                 raise connection.connection.alarm from None
             raise
-        verdict = self.certificate_verdict(connection.streams.writer.transport) if self._uses_tls else None
-        return verdict or READY
+        return READY
 
     async def _exchange(self, connection: _AmqpConnection) -> None:
         if self.write and not connection.publisher_confirms:
@@ -252,8 +248,8 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
     def reset_byte_count(self, connection: _AmqpSession) -> None:
         connection.streams.reset_byte_count()
 
-    def peer_address(self, connection: _AmqpSession) -> str:
-        return connection.streams.peer_address
+    def transport(self, connection: _AmqpSession) -> asyncio.BaseTransport:
+        return connection.streams.writer.transport
 
     def abort(self, connection: _AmqpSession) -> None:
         for task in (connection.connection._reader_task, connection.connection._writer_task):
@@ -316,4 +312,4 @@ def _reason_code(reply_code: int | None, text: str, *, is_login: bool) -> Reason
 
 
 def _one_line(text: object) -> str:
-    return driver_error_text(Exception(text)).rstrip(".")
+    return driver_error_text(text).rstrip(".")

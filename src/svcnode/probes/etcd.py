@@ -190,4 +190,4 @@ def _error_message(error: object) -> str:
 
 
 def _suffix(detail: str) -> str:
-    return f", {driver_error_text(Exception(detail))}" if detail else ""
+    return f", {driver_error_text(detail)}" if detail else ""

@@ -12,15 +12,14 @@ and a deadline does not stop them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import unquote
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import InvalidValueError, ProbeError
 from svcnode.core.model import Verdict
 from svcnode.core.text import suggestion, type_name
-from svcnode.net.connect import TcpEndpoint, peer_address
 from svcnode.net.http2 import Http2Protocol
 from svcnode.net.tls import connect_tls
 from svcnode.probes.base import CheckError
@@ -74,44 +73,37 @@ class _GrpcConnection:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GrpcProbe(SessionProbe[_GrpcConnection]):
     starting_status: Annotated[frozenset[str], starting_statuses] = frozenset()
-    _endpoint: TcpEndpoint = field(init=False, compare=False)
+
+    tls_schemes: ClassVar = ("grpcs",)
 
     def __post_init__(self) -> None:
         self.url.reject_credentials()
         if self.url.query or "/" in self._service:
             raise ProbeError(f"only the name of a service may follow the host: {self.url.scheme}://host:port/name")
-        self.validate_tls_options(uses_tls=self._uses_tls)
-        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.require_port()))
-
-    @property
-    def _uses_tls(self) -> bool:
-        return self.url.scheme == "grpcs"
+        self.validate_connection()
 
     @property
     def _service(self) -> str:
         return unquote(self.url.path.removeprefix("/"))
 
     async def open(self) -> _GrpcConnection:
-        if not self._uses_tls:
-            return _GrpcConnection(*await self._endpoint.connect(_GrpcProtocol))
-        server_name = self.server_name or self._endpoint.host
-        tls = await self.tls_context(alpn="h2")
-        return _GrpcConnection(*await connect_tls(self._endpoint.connect, _GrpcProtocol, tls, server_name))
+        endpoint = self.endpoint()
+        if not self.uses_tls:
+            return _GrpcConnection(*await endpoint.connect(_GrpcProtocol))
+        tls, server_name = await self.tls_context(alpn="h2"), self.server_name or endpoint.host
+        return _GrpcConnection(*await connect_tls(endpoint.connect, _GrpcProtocol, tls, server_name))
 
     async def check_connection(self, connection: _GrpcConnection) -> Verdict:
         headers = [
             (":method", "POST"),
-            (":scheme", "https" if self._uses_tls else "http"),
+            (":scheme", "https" if self.uses_tls else "http"),
             (":path", "/grpc.health.v1.Health/Check"),
             (":authority", self.url.host_port),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("user-agent", "svcnode"),
         ]
-        verdict = self._verdict(await connection.call(headers, _frame(_encode_request(self._service))))
-        if verdict is READY and self._uses_tls:
-            return self.certificate_verdict(connection.transport) or READY
-        return verdict
+        return self._verdict(await connection.call(headers, _frame(_encode_request(self._service))))
 
     def _verdict(self, response: HttpResponse) -> Verdict:
         if response.status != 200 or response.headers.get("grpc-status") != "0":
@@ -119,11 +111,10 @@ class GrpcProbe(SessionProbe[_GrpcConnection]):
         number = _decode_status(response.body)
         name = STATUSES.get(number, f"health status {number}")
         if name in self.starting_status:
-            return Verdict.not_ready(f"{name}: {self.url}", code=ReasonCode.STARTING)
+            return self.not_ready(name, ReasonCode.STARTING)
         if number == SERVING:
             return READY
-        code = ReasonCode.NOT_FOUND if number == SERVICE_UNKNOWN else ReasonCode.UNHEALTHY
-        return Verdict.failed(f"{name}: {self.url}", code=code)
+        return self.failed(name, ReasonCode.NOT_FOUND if number == SERVICE_UNKNOWN else ReasonCode.UNHEALTHY)
 
     def _call_error(self, response: HttpResponse) -> CheckError:
         if response.status != 200:
@@ -138,12 +129,12 @@ class GrpcProbe(SessionProbe[_GrpcConnection]):
         elif status == _UNIMPLEMENTED:
             text = "the server does not implement the gRPC health service"
         else:
-            detail = driver_error_text(Exception(unquote(message))) if message else "no message"
+            detail = driver_error_text(unquote(message)) if message else "no message"
             text = f"gRPC status {status}, {detail}"
         return CheckError(text, code_for_grpc_status(int(status)))
 
-    def peer_address(self, connection: _GrpcConnection) -> str:
-        return peer_address(connection.transport)
+    def transport(self, connection: _GrpcConnection) -> asyncio.Transport:
+        return connection.transport
 
     def abort(self, connection: _GrpcConnection) -> None:
         connection.transport.abort()

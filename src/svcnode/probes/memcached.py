@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.connect import TcpEndpoint
-from svcnode.net.streams import Streams, open_streams
+from svcnode.net.streams import Streams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import WriteTarget
@@ -46,20 +46,20 @@ _ERRORS = (  # the protocol has no error numbers
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MemcachedProbe(SessionProbe[Streams]):
     write: WriteTarget = ""  # a key
-    _endpoint: TcpEndpoint = field(init=False, compare=False)
+
+    default_port: ClassVar = 11211
 
     def __post_init__(self) -> None:
         self.url.reject_path()
         self.url.reject_credentials()
-        self.validate_tls_options(uses_tls=False)
+        self.validate_connection()
         if len(self.write.encode()) > _MAX_KEY_BYTES or any(char <= " " or char == "\x7f" for char in self.write):
             raise OptionError(
                 "write", f"must be a key of at most {_MAX_KEY_BYTES} bytes, without spaces and control characters"
             )
-        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 11211))
 
     async def open(self) -> Streams:
-        return await open_streams(self._endpoint, limit_bytes=1024)
+        return await self.open_streams(limit_bytes=1024)
 
     async def check_connection(self, connection: Streams) -> Verdict:
         line = connection.unread  # sent before this request, so not its response
@@ -81,8 +81,8 @@ class MemcachedProbe(SessionProbe[Streams]):
     def reset_byte_count(self, connection: Streams) -> None:
         connection.reset_byte_count()
 
-    def peer_address(self, connection: Streams) -> str:
-        return connection.peer_address
+    def transport(self, connection: Streams) -> asyncio.BaseTransport:
+        return connection.writer.transport
 
     def abort(self, connection: Streams) -> None:
         connection.abort()
@@ -126,7 +126,7 @@ def _size_of_full_class(slabs: dict[str, str], *, limit_bytes: int) -> int | Non
 
 def _error(line: bytes, other: ReasonCode) -> CheckError:
     """`other` is the code of a line that is not a known error."""
-    text = driver_error_text(Exception(line.decode(errors="replace")))
+    text = driver_error_text(line.decode(errors="replace"))
     if line.startswith(_OUT_OF_MEMORY):
         return CheckError(text, ReasonCode.OUT_OF_MEMORY, Outcome.NOT_READY)
     for beginning, code in _ERRORS:

@@ -20,29 +20,38 @@ import random
 import re
 import struct
 import time
-from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from asyncmy.connection import Connection, _MySQLProtocol  # type: ignore[attr-defined]
 from asyncmy.constants import CLIENT
 from asyncmy.cursors import DictCursor
 from asyncmy.errors import InternalError, MySQLError, OperationalError, ProgrammingError
 
+from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.connect import TcpEndpoint, peer_address
 from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError
 from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError, time_left_s
-from svcnode.probes.options import Role, Seconds, WriteTarget
-from svcnode.probes.session import LoginProbe, driver_error_text, parse_primary_url, unknown_lag
+from svcnode.probes.replication import (
+    NOT_READY_CODES,
+    RETRY_PAUSES_S,
+    KnownPositions,
+    ReplicatedProbe,
+    write_code,
+)
+from svcnode.probes.session import driver_error_text
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
+
+    from svcnode.core.url import Url
+    from svcnode.net.connect import TcpEndpoint
 
 READY = Verdict.ready()
 ER_PARSE_ERROR = 1064
@@ -61,58 +70,32 @@ _ACCESS_DENIED = 1045
 # MariaDB executes the first comment, MySQL the second.
 _PRIMARY_QUERY = "SELECT /*M! @@global.gtid_binlog_pos */ /*!50700 @@global.gtid_executed */ AS position"
 _APPLIED_QUERY = "SELECT /*M! @@global.gtid_slave_pos */ /*!50700 @@global.gtid_executed */ AS position"
-_PRIMARY_SHARE = 0.6  # of the time until the deadline, so that a primary that hangs does not make the replica failed
-_APPLY_PAUSES_S = (0.01, 0.03, 0.06)
-_MAX_POSITIONS = 32
 # By MySQL and MariaDB error number. Numbers from 2000 to 2999 are errors of the client.
-_CODES = {
-    1021: ReasonCode.STORAGE_FULL,
-    1036: ReasonCode.READ_ONLY,  # table
-    1037: ReasonCode.OUT_OF_MEMORY,
-    1040: ReasonCode.TOO_MANY_CONNECTIONS,
-    1041: ReasonCode.OUT_OF_MEMORY,
-    1044: ReasonCode.PERMISSION_DENIED,  # to the database
-    _ACCESS_DENIED: ReasonCode.AUTH_FAILED,
-    1049: ReasonCode.NOT_FOUND,  # database
-    1047: ReasonCode.NO_QUORUM,  # a Galera member that is not ready
-    1053: ReasonCode.SHUTTING_DOWN,
-    1054: ReasonCode.BAD_REQUEST,  # unknown column
-    ER_PARSE_ERROR: ReasonCode.BAD_REQUEST,
-    1114: ReasonCode.STORAGE_FULL,  # "the table is full"
-    1129: ReasonCode.CLIENT_BLOCKED,
-    1130: ReasonCode.CLIENT_NOT_ALLOWED,
-    1142: ReasonCode.PERMISSION_DENIED,
-    1143: ReasonCode.PERMISSION_DENIED,  # to a column
-    1146: ReasonCode.NOT_FOUND,  # table
-    1152: ReasonCode.CONNECTION_CLOSED,
-    1184: ReasonCode.CONNECTION_CLOSED,
-    1203: ReasonCode.TOO_MANY_CONNECTIONS,
-    1226: ReasonCode.TOO_MANY_CONNECTIONS,  # max_user_connections
-    1205: ReasonCode.TIMEOUT,  # lock_wait_timeout, innodb_lock_wait_timeout
-    ER_SPECIFIC_ACCESS_DENIED: ReasonCode.PERMISSION_DENIED,
-    1251: ReasonCode.AUTH_FAILED,  # authentication protocol
-    1290: ReasonCode.READ_ONLY,
-    1305: ReasonCode.BAD_REQUEST,  # no such function
-    1370: ReasonCode.PERMISSION_DENIED,  # to a function
-    1524: ReasonCode.AUTH_FAILED,  # authentication plugin not loaded
-    1698: ReasonCode.AUTH_FAILED,
-    1792: ReasonCode.BAD_REQUEST,  # the query writes
-    1820: ReasonCode.AUTH_FAILED,  # password expired
-    1836: ReasonCode.READ_ONLY,
-    1862: ReasonCode.AUTH_FAILED,  # password expired
-    1874: ReasonCode.READ_ONLY,  # innodb_read_only
-    1927: ReasonCode.CONNECTION_CLOSED,  # MariaDB: connection was killed
-    1969: ReasonCode.TIMEOUT,  # MariaDB: max_statement_time
-    2006: ReasonCode.CONNECTION_CLOSED,
-    2013: ReasonCode.CONNECTION_CLOSED,
-    2026: ReasonCode.TLS_FAILED,
-    2059: ReasonCode.AUTH_FAILED,  # authentication plugin not supported by the driver
-    3024: ReasonCode.TIMEOUT,  # MySQL: max_execution_time
-    3032: ReasonCode.CONNECTIONS_DISABLED,  # offline mode
-    3118: ReasonCode.USER_DISABLED,  # account locked
-    3159: ReasonCode.TLS_REQUIRED,
-    4151: ReasonCode.USER_DISABLED,  # MariaDB: account locked
+_NUMBERS = {
+    # Wrong password, protocol, plugin not loaded, no password, password expired (2), plugin the driver lacks.
+    ReasonCode.AUTH_FAILED: (_ACCESS_DENIED, 1251, 1524, 1698, 1820, 1862, 2059),
+    # Unknown column; syntax; no such function; the query writes.
+    ReasonCode.BAD_REQUEST: (1054, ER_PARSE_ERROR, 1305, 1792),
+    ReasonCode.CLIENT_BLOCKED: (1129,),
+    ReasonCode.CLIENT_NOT_ALLOWED: (1130,),
+    ReasonCode.CONNECTION_CLOSED: (1152, 1184, 1927, 2006, 2013),
+    ReasonCode.CONNECTIONS_DISABLED: (3032,),  # offline mode
+    ReasonCode.NO_QUORUM: (1047,),  # a Galera member that is not ready
+    ReasonCode.NOT_FOUND: (1049, 1146),  # database, table
+    ReasonCode.OUT_OF_MEMORY: (1037, 1041),
+    # Database, table, column, a privilege, function.
+    ReasonCode.PERMISSION_DENIED: (1044, 1142, 1143, ER_SPECIFIC_ACCESS_DENIED, 1370),
+    ReasonCode.READ_ONLY: (1036, 1290, 1836, 1874),  # table, server, server, innodb_read_only
+    ReasonCode.SHUTTING_DOWN: (1053,),
+    ReasonCode.STORAGE_FULL: (1021, 1114),  # disk, table
+    # A limit for locks; max_statement_time of MariaDB; max_execution_time of MySQL.
+    ReasonCode.TIMEOUT: (1205, 1969, 3024),
+    ReasonCode.TLS_FAILED: (2026,),
+    ReasonCode.TLS_REQUIRED: (3159,),
+    ReasonCode.TOO_MANY_CONNECTIONS: (1040, 1203, 1226),  # of the server, of all users, of this user
+    ReasonCode.USER_DISABLED: (3118, 4151),  # MySQL, MariaDB: account locked
 }
+_CODES = {number: code for code, numbers in _NUMBERS.items() for number in numbers}
 # What a write is refused with, where that differs.
 _WRITE_CODES = {
     1205: ReasonCode.WRITE_TIMEOUT,
@@ -121,13 +104,6 @@ _WRITE_CODES = {
     1969: ReasonCode.WRITE_TIMEOUT,
     3024: ReasonCode.WRITE_TIMEOUT,
 }
-# A server that says itself why it cannot work is not ready.
-_NOT_READY_CODES = (
-    ReasonCode.NO_QUORUM,
-    ReasonCode.OUT_OF_MEMORY,
-    ReasonCode.READ_ONLY,
-    ReasonCode.STORAGE_FULL,
-)
 # The number of the system's error is only in the text: "Errcode: 28", "Got error 28 from storage engine".
 _NO_SPACE = re.compile(r"\b(?:Errcode: |error )(?:28|122)\b")
 # A deadlock, or a conflict with a write on another Galera member; a record that has changed since it was read.
@@ -220,21 +196,17 @@ class _MysqlConnection(Connection):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MysqlProbe(LoginProbe[_MysqlConnection]):
-    role: Role = ""
-    max_lag: Seconds | None = None
-    primary: str = ""  # a URL
-    query: str = ""  # runs in a read-only transaction; its first value must be TRUE, which is 1
-    write: WriteTarget = ""  # a table
+class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
     tls: bool = False
-    _endpoint: TcpEndpoint = field(init=False, compare=False)
-    _primary: MysqlProbe | None = field(init=False, compare=False, default=None)
     # By the name of a source, or None for `primary`.
-    _upstreams: dict[str | None, _Upstream] = field(init=False, compare=False, default_factory=dict)
+    _positions: dict[str | None, KnownPositions[Position]] = field(init=False, compare=False, default_factory=dict)
     # The sessions whose write did not end before the deadline, and the start of the write.
     _unfinished_writes: dict[int, float] = field(init=False, compare=False, default_factory=dict)
 
+    default_port: ClassVar = 3306
     tls_enabled_by: ClassVar = "tls = true"
+    primary_schemes: ClassVar = ("mysql", "mariadb")
+    primary_example: ClassVar = "mariadb://10.0.0.5"
 
     def __post_init__(self) -> None:
         if self.url.query:
@@ -243,53 +215,35 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         user, _ = self.credentials()
         if not user:
             raise OptionError("username", f"is missing; write {self.url.scheme}://user@host/database")
-        self.validate_tls_options(uses_tls=self.tls)
-        self._validate_write()
-        if self.primary:
-            object.__setattr__(self, "_primary", self._primary_probe())
-        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 3306))
+        self.validate_connection()
+        if self.write:
+            self._validate_table()
+        self.validate_replication()
 
-    def _validate_write(self) -> None:
-        if not self.write:
-            return
-        if self.role == "replica":
-            raise OptionError("write", 'cannot be used with role = "replica"')
+    @property
+    def uses_tls(self) -> bool:
+        return self.tls
+
+    def primary_tls_options(self, url: Url) -> dict[str, Any]:
+        return {"tls": self.tls}
+
+    def _validate_table(self) -> None:
         parts = self.write.split(".")
         if len(parts) > 2 or not all(0 < len(part) <= _MAX_NAME_CHARS and part.isprintable() for part in parts):
             raise OptionError("write", 'must be a table, or a database and a table, such as "monitoring.svcnode_write"')
         if len(parts) == 1 and not self.database_name():
             raise OptionError("write", f'the URL names no database; set "database.{self.write}"')
 
-    def _primary_probe(self) -> MysqlProbe:
-        """With the login and the TLS options of the replica, unless the URL has its own login."""
-        if self.role == "primary" or self.write:
-            raise OptionError("primary", f"is for replicas; remove it or {'write' if self.write else 'role'}")
-        if self.max_lag is None:
-            raise OptionError("primary", "needs max_lag")
-        try:
-            url = parse_primary_url(self.primary, ("mysql", "mariadb"), "mariadb://10.0.0.5")
-            username, password = ("", "") if url.username or url.password else self.credentials()
-            return MysqlProbe(
-                url,
-                username=username,
-                password=password,
-                tls=self.tls,
-                ca=self.ca,
-                client_certificate=self.client_certificate,
-                client_key=self.client_key,
-            )
-        except ProbeError as exc:
-            raise OptionError("primary", str(exc)) from exc
-
     async def open(self) -> _MysqlConnection:
-        tls = (await self.tls_context(), self.server_name or self._endpoint.host) if self.tls else None
+        endpoint = self.endpoint()
+        tls = (await self.tls_context(), self.server_name or endpoint.host) if self.tls else None
         connection = _MysqlConnection(tls, **self._driver_options())
         try:
-            await connection.connect_to(self._endpoint)
-        except BaseException as exc:  # on cancellation too: nothing else closes the connection
-            self.abort(connection)
-            if isinstance(exc, AttributeError) and "scramble_old_password" in str(exc):  # the driver lacks it
-                raise _old_auth_error() from None
+            with self.abort_on_error(connection):
+                await connection.connect_to(endpoint)
+        except AttributeError as exc:
+            if "scramble_old_password" in str(exc):  # the driver lacks it
+                _reject_old_auth(connection)
             raise
         return connection
 
@@ -303,8 +257,8 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             "cursor_cls": DictCursor,
             "local_infile": False,
             "auth_plugin_map": {
-                "mysql_old_password": _RejectOldAuth,
-                **({} if self.tls else dict.fromkeys(_CLEARTEXT_PLUGINS, _RejectCleartextAuth)),
+                "mysql_old_password": _reject_old_auth,
+                **({} if self.tls else dict.fromkeys(_CLEARTEXT_PLUGINS, _reject_cleartext_auth)),
             },
         }
 
@@ -317,15 +271,15 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
                 verdict = await self._write_verdict(connection)
         if verdict is None and self.query:
             verdict = await self._query_verdict(connection)
-        return verdict or (self.certificate_verdict(connection._transport) if self.tls else None) or READY
+        return verdict or READY
 
     async def _state_verdict(self, connection: _MysqlConnection) -> Verdict | None:
         """By what the server says about itself."""
         read_only, is_reader = await _read_only_variables(connection)
         if self.role == "primary" and read_only:
-            return self._not_ready('the server is read-only; role is "primary"', ReasonCode.READ_ONLY)
+            return self.not_ready('the server is read-only; role is "primary"', ReasonCode.READ_ONLY)
         if self.write and read_only:
-            return self._not_ready("the server is read-only, and write is set", ReasonCode.READ_ONLY)
+            return self.not_ready("the server is read-only, and write is set", ReasonCode.READ_ONLY)
         status = {
             str(row.get("Variable_name")): str(row.get("Value")) for row in await _rows(connection, _STATUS_QUERY)
         }
@@ -339,7 +293,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         else:
             why_not = await _why_no_replica(connection, status) if read_only else ""
         if read_only and not self.role and why_not:
-            return self._not_ready(f"the server is read-only, and {why_not}", ReasonCode.READ_ONLY)
+            return self.not_ready(f"the server is read-only, and {why_not}", ReasonCode.READ_ONLY)
         return None
 
     def _galera_verdict(self, status: dict[str, str]) -> Verdict | None:
@@ -347,11 +301,11 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             return None
         if (cluster := status.get("wsrep_cluster_status")) != "Primary":
             text = f"the Galera member is not in the primary component (wsrep_cluster_status is {cluster})"
-            return self._not_ready(driver_error_text(Exception(text)), ReasonCode.NO_QUORUM)
+            return self.not_ready(driver_error_text(text), ReasonCode.NO_QUORUM)
         state, ready = status.get("wsrep_local_state"), status.get("wsrep_ready")
         if ready != "ON" or state in (GALERA_JOINING, GALERA_JOINED):
             text = f"the Galera member is not synced (wsrep_local_state is {state}, wsrep_ready is {ready})"
-            return self._not_ready(driver_error_text(Exception(text)), ReasonCode.SYNCING)
+            return self.not_ready(driver_error_text(text), ReasonCode.SYNCING)
         return None
 
     async def _query_verdict(self, connection: _MysqlConnection) -> Verdict | None:
@@ -360,10 +314,10 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         row = await _first_row(connection, self.query)
         await _rows(connection, "SET SESSION TRANSACTION READ WRITE")
         if not row:
-            return Verdict.failed(f"the query returned no row: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
+            return self.failed("the query returned no row", ReasonCode.UNEXPECTED_RESPONSE)
         value = next(iter(row.values()))
         if type(value) is not int or value != 1:
-            return Verdict.failed(f"the query did not return TRUE: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
+            return self.failed("the query did not return TRUE", ReasonCode.UNEXPECTED_RESPONSE)
         return None
 
     async def _write_verdict(self, connection: _MysqlConnection) -> Verdict | None:
@@ -387,7 +341,7 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
             )
             if row is not None:
                 text = f"the write of an earlier check has not ended for {waiting_s} s; its state: {row.get('state')}"
-                return CheckError(driver_error_text(Exception(text)), ReasonCode.WRITE_TIMEOUT).verdict(self.url)
+                return self.failed(driver_error_text(text), ReasonCode.WRITE_TIMEOUT)
             self._unfinished_writes.pop(session_id, None)
         return None
 
@@ -411,13 +365,11 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
 
     def _write_error_verdict(self, exc: MySQLError) -> Verdict:
         number, message = exc.args
-        code = _WRITE_CODES.get(number) or self._reason_code(number, message)
-        if code in (ReasonCode.SERVER_ERROR, ReasonCode.BAD_REQUEST):
-            code = ReasonCode.WRITE_FAILED
-        text = "the write failed: {}"
+        code = _WRITE_CODES.get(number) or write_code(self._reason_code(number, message))
+        text = _server_error_text(number, message)
         if code in (ReasonCode.NOT_FOUND, ReasonCode.PERMISSION_DENIED, ReasonCode.WRITE_FAILED):
             text += f"; needed: SELECT, INSERT and UPDATE on the table, created by: {_create_table(self.write)}"
-        return self._server_error_verdict(text, number, message, code)
+        return self.write_error_verdict(text, code)
 
     # ---- the lag of a replica
 
@@ -427,10 +379,10 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         if not sources:
             if self.role != "replica" or is_reader:
                 return None
-            return self._not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
+            return self.not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
         for source in sources:
             if not _is_running(source):
-                return self._not_ready(f"replication{_from(source)} is not running", ReasonCode.REPLICATION_STOPPED)
+                return self.not_ready(f"replication{_from(source)} is not running", ReasonCode.REPLICATION_STOPPED)
         if self.max_lag is None:
             return None
         if self._primary is not None:
@@ -439,13 +391,13 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
 
     def _lag_verdict(self, sources: list[dict[str, Any]], max_lag_s: float) -> Verdict | None:
         """By the source with the largest lag."""
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         lags = [(self._source_lag_s(source, now_s, max_lag_s), source) for source in sources]
         lag_s, worst = max(lags, key=lambda lag: lag[0])
         if lag_s <= max_lag_s:
             return None
         text = f"replication{_from(worst)} is {lag_s:.1f} s behind; max_lag is {max_lag_s:g} s"
-        return self._not_ready(text, ReasonCode.LAGGING)
+        return self.not_ready(text, ReasonCode.LAGGING)
 
     def _source_lag_s(self, source: dict[str, Any], now_s: float, max_lag_s: float) -> float:
         """At most this far behind what was received.
@@ -456,65 +408,33 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         received, applied = _received_position(source), _applied_position(source)
         if not received or not applied:
             return _reported_lag_s(source)
-        upstream = self._upstreams.setdefault(_source_name(source), _Upstream())
-        upstream.record(now_s, received, max_lag_s)
-        return min(_reported_lag_s(source), upstream.lag_s(now_s, applied))
+        known = self._positions.setdefault(_source_name(source), KnownPositions())
+        known.record(now_s, received, max_lag_s)
+        return min(_reported_lag_s(source), known.lag_s(now_s, partial(_has_reached, applied)))
 
     async def _primary_lag_verdict(
         self, connection: _MysqlConnection, primary: MysqlProbe, sources: list[dict[str, Any]], max_lag_s: float
     ) -> Verdict | None:
-        asked_s = time.monotonic()
-        position = await self._primary_position(primary)
+        asked_s = monotonic_s()
+        position = await self.ask_primary(primary, partial(_position, query=_PRIMARY_QUERY))
         if isinstance(position, Verdict):
             return position
-        upstream = self._upstreams.setdefault(None, _Upstream())
-        upstream.record(asked_s, position, max_lag_s)
+        if not position:
+            text = f"the lag is not known, because the primary has no GTIDs in its binary log ({primary.url})"
+            return self.not_ready(text, ReasonCode.NOT_SUPPORTED)
+        known = self._positions.setdefault(None, KnownPositions())
+        known.record(asked_s, position, max_lag_s)
         # While a replica applies nothing, it reports 0 s, also if its source is behind the primary.
         reported_s = max((_reported_lag_s(source) for source in sources if _is_applying(source)), default=math.inf)
-        for pause_s in (0.0, *_APPLY_PAUSES_S):
-            await asyncio.sleep(pause_s)  # the replica may be applying what it has just received
-            lag_s = min(reported_s, upstream.lag_s(asked_s, await _position(connection, _APPLIED_QUERY)))
+        for pause_s in (0.0, *RETRY_PAUSES_S):
+            await asyncio.sleep(pause_s)
+            applied = await _position(connection, query=_APPLIED_QUERY)
+            lag_s = min(reported_s, known.lag_s(asked_s, partial(_has_reached, applied)))
             if lag_s <= max_lag_s:
                 return None
         behind = "" if lag_s == math.inf else f" by {lag_s:.1f} s"
         text = f"the replica is behind the primary{behind}; max_lag is {max_lag_s:g} s"
-        return self._not_ready(text, ReasonCode.LAGGING)
-
-    async def _primary_position(self, primary: MysqlProbe) -> Position | Verdict:
-        """The position of the primary, or why it is not known."""
-        left_s = time_left_s()
-        try:
-            with step("primary", primary.url.host_port):
-                async with asyncio.timeout(_PRIMARY_SHARE * left_s if left_s < math.inf else None):
-                    position = await primary._ask_position()
-        except (MemoryError, ProbeError):
-            raise  # a fault on this machine, as in SessionProbe.check
-        except Exception as exc:  # noqa: BLE001  as there
-            return self._primary_error_verdict(primary, exc)
-        if not position:
-            text = f"the lag is not known, because the primary has no GTIDs in its binary log ({primary.url})"
-            return self._not_ready(text, ReasonCode.NOT_SUPPORTED)
-        return position
-
-    async def _ask_position(self) -> Position:
-        connection = await self.open()
-        try:
-            position = await _position(connection, _PRIMARY_QUERY)
-            await self.disconnect(connection)
-            return position
-        finally:
-            self.abort(connection)
-
-    def _primary_error_verdict(self, primary: MysqlProbe, exc: Exception) -> Verdict:
-        verdict = primary._verdict_for_error(exc)
-        if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
-            return verdict
-        if isinstance(exc, TimeoutError):
-            verdict = Verdict.failed(str(primary.url), code=ReasonCode.TIMEOUT)
-        return self._not_ready(*unknown_lag(verdict))
-
-    def _not_ready(self, text: str, code: ReasonCode) -> Verdict:
-        return Verdict.not_ready(f"{text}: {self.url}", code=code)
+        return self.not_ready(text, ReasonCode.LAGGING)
 
     async def disconnect(self, connection: _MysqlConnection) -> None:
         connection._transport.write(_COM_QUIT)  # otherwise the server counts and logs an aborted client
@@ -523,8 +443,8 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
     def reset_byte_count(self, connection: _MysqlConnection) -> None:
         connection.reset_byte_count()
 
-    def peer_address(self, connection: _MysqlConnection) -> str:
-        return peer_address(connection._transport)
+    def transport(self, connection: _MysqlConnection) -> asyncio.Transport:
+        return cast("asyncio.Transport", connection._transport)
 
     def abort(self, connection: _MysqlConnection) -> None:
         connection.close()
@@ -532,15 +452,12 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
         if isinstance(exc, MySQLError) and len(exc.args) == 2:
             number, message = exc.args
-            return self._server_error_verdict("{}", number, message, self._reason_code(number, message))
+            code = self._reason_code(number, message)
+            outcome = Outcome.NOT_READY if code in NOT_READY_CODES else Outcome.FAILED
+            return CheckError(_server_error_text(number, message), code, outcome).verdict(self.url)
         if isinstance(exc, InternalError | IndexError | ValueError | struct.error):
-            return CheckError("the response is not MySQL", ReasonCode.PROTOCOL_ERROR).verdict(self.url)
+            return self.failed("the response is not MySQL", ReasonCode.PROTOCOL_ERROR)
         return super(MysqlProbe, self).verdict_for_driver_error(exc)
-
-    def _server_error_verdict(self, text: str, number: object, message: object, code: ReasonCode) -> Verdict:
-        error = f"{driver_error_text(Exception(message))} ({number})"
-        outcome = Outcome.NOT_READY if code in _NOT_READY_CODES else Outcome.FAILED
-        return CheckError(text.replace("{}", error), code, outcome).verdict(self.url)
 
     def _reason_code(self, number: object, message: object) -> ReasonCode:
         if number == _ACCESS_DENIED and not self.credentials()[1]:
@@ -548,6 +465,10 @@ class MysqlProbe(LoginProbe[_MysqlConnection]):
         if _NO_SPACE.search(str(message)):
             return ReasonCode.STORAGE_FULL
         return _CODES.get(number, ReasonCode.SERVER_ERROR) if isinstance(number, int) else ReasonCode.SERVER_ERROR
+
+
+def _server_error_text(number: object, message: object) -> str:
+    return f"{driver_error_text(message)} ({number})"
 
 
 async def _read_only_variables(connection: _MysqlConnection) -> tuple[bool, bool]:
@@ -656,7 +577,7 @@ def _source_name(source: dict[str, Any]) -> str:
 
 def _from(source: dict[str, Any]) -> str:
     name = _source_name(source)
-    return f' from "{driver_error_text(Exception(name))}"' if name else ""
+    return f' from "{driver_error_text(name)}"' if name else ""
 
 
 # Which transactions a server has: by GTID domain, server or name of a log file, the last number. Later ones are larger.
@@ -685,26 +606,7 @@ def _gtid_position(text: str) -> Position:
     return position
 
 
-class _Upstream:
-    """Positions of a source of a replica, or of its primary, at the times of earlier checks."""
-
-    def __init__(self) -> None:
-        self._positions: deque[tuple[float, Position]] = deque(maxlen=_MAX_POSITIONS)
-        self._last: tuple[float, Position] = (-math.inf, {})
-
-    def record(self, now_s: float, position: Position, max_lag_s: float) -> None:
-        """Keeps positions of the last `max_lag_s`."""
-        if not self._positions or self._last[0] - self._positions[-1][0] >= max_lag_s / _MAX_POSITIONS:
-            self._positions.append(self._last)
-        self._last = (now_s, position)
-
-    def lag_s(self, now_s: float, applied: Position) -> float:
-        """The time since the last check whose position the replica has reached; infinite if there is none."""
-        known = [at_s for at_s, position in (*self._positions, self._last) if _has_reached(applied, position)]
-        return now_s - max(known, default=-math.inf)
-
-
-async def _position(connection: _MysqlConnection, query: str) -> Position:
+async def _position(connection: _MysqlConnection, *, query: str) -> Position:
     row = await _first_row(connection, query)
     if row is None or "position" not in row:
         raise CheckError("the query of the GTIDs returned no row", ReasonCode.UNEXPECTED_RESPONSE)
@@ -725,28 +627,16 @@ async def _rows(connection: _MysqlConnection, query: str) -> list[dict[str, Any]
 _CLEARTEXT_PLUGINS = ("mysql_clear_password", "dialog")
 
 
-class _RejectCleartextAuth:
-    def __init__(self, connection: _MysqlConnection) -> None:
-        pass
-
-    def authenticate(self, packet: object) -> None:
-        raise CheckError(
-            "the server requests the password in plain text, which is sent only over TLS; set tls = true",
-            ReasonCode.TLS_REQUIRED,
-        )
+def _reject_cleartext_auth(_: _MysqlConnection) -> NoReturn:
+    raise CheckError(
+        "the server requests the password in plain text, which is sent only over TLS; set tls = true",
+        ReasonCode.TLS_REQUIRED,
+    )
 
 
-class _RejectOldAuth:
-    def __init__(self, connection: _MysqlConnection) -> None:
-        pass
-
-    def authenticate(self, packet: object) -> None:
-        raise _old_auth_error()
-
-
-def _old_auth_error() -> CheckError:
+def _reject_old_auth(_: _MysqlConnection) -> NoReturn:
     """Its hash is not safe, and MySQL has removed it in version 5.7."""
-    return CheckError(
+    raise CheckError(
         "the server requests the authentication of MySQL before 4.1 (mysql_old_password), which is not supported; give "
         "the user another plugin",
         ReasonCode.AUTH_FAILED,

@@ -30,7 +30,6 @@ from svcnode.core.errors import OptionError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import RotatingSecret, register_secret
 from svcnode.core.text import os_error_text
-from svcnode.net.connect import TcpEndpoint
 from svcnode.net.files import READ_TIMEOUT_S, file_version, read_small_file
 from svcnode.net.os_errors import CodedOSError
 from svcnode.net.streams import Streams, open_streams, upgrade_streams
@@ -151,10 +150,10 @@ class NatsProbe(LoginProbe[_NatsSession]):
     jetstream: bool = False
     write: WriteTarget = ""  # a subject of a stream; implies jetstream
     tls: bool = False
-    _endpoint: TcpEndpoint = field(init=False, compare=False)
     _seed: RotatingSecret = field(init=False, compare=False, default_factory=RotatingSecret)
     _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("NATS credentials"))
 
+    default_port: ClassVar = 4222
     tls_enabled_by: ClassVar = "tls = true"
 
     def __post_init__(self) -> None:
@@ -176,26 +175,26 @@ class NatsProbe(LoginProbe[_NatsSession]):
             raise OptionError(
                 "write", "must be a subject without wildcards and spaces that does not begin with $JS or $SYS"
             )
-        self.validate_tls_options(uses_tls=self.tls)
-        object.__setattr__(self, "_endpoint", TcpEndpoint.of(self.url.require_host(), self.url.port or 4222))
+        self.validate_connection()
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.tls
 
     async def open(self) -> _NatsSession:
         tls = await self.tls_context() if self.tls else None
         credentials = await self._load_credentials() if self.credentials_file else None
-        streams = await open_streams(self._endpoint)
+        endpoint = self.endpoint()
+        streams = await open_streams(endpoint)  # TLS begins later
         client = Client()
-        transport = _NatsTransport(streams, tls, self.server_name or self._endpoint.host)
+        transport = _NatsTransport(streams, tls, self.server_name or endpoint.host)
         client._transport = transport  # otherwise the driver opens its own
         session = _NatsSession(client, transport, asyncio.get_running_loop().create_future())
         try:
-            with step("log in"):
+            with step("log in"), self.abort_on_error(session):
                 await client.connect(**self._driver_options(credentials), error_cb=session.record_error)
         except Exception as exc:  # noqa: BLE001  the driver raises many types for an invalid response
-            self.abort(session)
             raise self._translate_error(exc, session) from None
-        except BaseException:  # on cancellation too: nothing else closes the connection
-            self.abort(session)
-            raise
         return session
 
     async def _load_credentials(self) -> RawCredentials:
@@ -213,7 +212,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
         if username and not password:  # nats://token@host
             username, token = "", username
         return {
-            "servers": [f"nats://{self._endpoint}"],
+            "servers": [f"nats://{self.endpoint()}"],
             "name": "svcnode",
             "user": username or None,
             "password": password or None,
@@ -261,8 +260,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
             if exc.outcome is Outcome.FAILED:  # perhaps only of a reused connection
                 raise
             return exc.verdict(self.url)
-        verdict = self.certificate_verdict(connection.transport.streams.writer.transport) if self.tls else None
-        return verdict or READY
+        return READY
 
     def _permission_error(self, error: CheckError) -> CheckError:
         """With all permissions that are needed. The driver reports subjects in lower case, but case matters."""
@@ -279,8 +277,8 @@ class NatsProbe(LoginProbe[_NatsSession]):
     def reset_byte_count(self, connection: _NatsSession) -> None:
         connection.transport.streams.reset_byte_count()
 
-    def peer_address(self, connection: _NatsSession) -> str:
-        return connection.transport.streams.peer_address
+    def transport(self, connection: _NatsSession) -> asyncio.BaseTransport:
+        return connection.transport.streams.writer.transport
 
     def abort(self, connection: _NatsSession) -> None:
         connection.transport.close()
@@ -293,7 +291,7 @@ def _not_nats() -> CheckError:
 
 
 def _server_error(exc: Exception) -> CheckError:
-    text = driver_error_text(Exception(re.sub(r"^(?:nats:|-ERR) '?|'?\s*$", "", str(exc))))
+    text = driver_error_text(re.sub(r"^(?:nats:|-ERR) '?|'?\s*$", "", str(exc)))
     return CheckError(text, _reason_code(exc, text.lower()))
 
 
@@ -411,7 +409,7 @@ async def _no_response_error(session: _NatsSession, subject: str) -> CheckError:
         )
     except APIError as exc:
         return _jetstream_error(exc)
-    text = f'the stream "{driver_error_text(Exception(stream))}" has no leader'
+    text = f'the stream "{driver_error_text(stream)}" has no leader'
     return CheckError(text, ReasonCode.NO_QUORUM, Outcome.NOT_READY)
 
 
@@ -423,7 +421,7 @@ def _jetstream_error(exc: APIError, default: ReasonCode = ReasonCode.UNHEALTHY) 
     if exc.description is None:  # no server responds to JetStream requests
         return CheckError("JetStream is not enabled", ReasonCode.NOT_SUPPORTED, Outcome.NOT_READY)
     code = _JETSTREAM_CODES.get(exc.err_code or 0, default)
-    return CheckError(f"JetStream: {driver_error_text(Exception(exc.description))}", code, Outcome.NOT_READY)
+    return CheckError(f"JetStream: {driver_error_text(exc.description)}", code, Outcome.NOT_READY)
 
 
 def _write_error(exc: APIError) -> CheckError:

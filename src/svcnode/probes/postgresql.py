@@ -20,11 +20,10 @@ import os
 import re
 import socket
 import ssl
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import parse_qsl
 
 from psycopg import pq
@@ -42,8 +41,12 @@ from svcnode.net.os_errors import verdict_for_os_error
 from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_left_s
-from svcnode.probes.options import Role, Seconds, WriteTarget, one_of
-from svcnode.probes.session import LoginProbe, driver_error_text, parse_primary_url, unknown_lag
+from svcnode.probes.options import one_of
+from svcnode.probes.replication import RETRY_PAUSES_S, KnownPositions, ReplicatedProbe, write_code
+from svcnode.probes.session import driver_error_text
+
+if TYPE_CHECKING:
+    from svcnode.core.url import Url
 
 READY = Verdict.ready()
 BOOLEAN_OID = 16
@@ -115,7 +118,6 @@ _WRITE_CODES = {
     "25006": ReasonCode.READ_ONLY,
     "57014": ReasonCode.WRITE_TIMEOUT,  # statement_timeout
 }
-_WRITE_NOT_READY = (ReasonCode.READ_ONLY, ReasonCode.STORAGE_FULL, ReasonCode.OUT_OF_MEMORY)
 _INSUFFICIENT_PRIVILEGE = "42501"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _TABLE_NAME = re.compile(r"(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,62}")
@@ -159,9 +161,6 @@ SELECT system_identifier, CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_curren
 FROM pg_control_system()"""
 _MAX_WRITE_S = 3600.0  # of a check without a deadline
 _WAL_PAGE_BYTES = 8192
-_REPLAY_PAUSES_S = (0.01, 0.03, 0.06)
-_MAX_ENDS = 32
-_PRIMARY_SHARE = 0.6  # of the time until the deadline, so that a primary that hangs does not make the replica failed
 _CANCEL_TIMEOUT_S = 0.25  # less than run.RECANCEL_AFTER_S
 
 
@@ -183,17 +182,13 @@ class _Replay:
     end: int  # the last position that the replica knows of
     commit_age_s: float | None  # of the last transaction that it replayed
 
-    def lag_s(self, ends: list[tuple[float, int]], *, is_end_known: bool) -> float | None:
-        """At most this far behind; None if not known. `ends` are ends of the WAL and the times when they were known."""
-        if is_end_known and self._has_reached(ends[-1][1]):
-            return 0.0
-        bounds = [] if self.commit_age_s is None or self.commit_age_s < -MAX_CLOCK_SKEW_S else [self.commit_age_s]
-        if is_end_known:
-            now_s = monotonic_s()
-            bounds += [now_s - known_s for known_s, end in ends if self._has_reached(end)]
-        return min(bounds, default=None)
+    @property
+    def reported_lag_s(self) -> float:
+        """At most this far behind; infinite if it is not known."""
+        age_s = self.commit_age_s
+        return math.inf if age_s is None or age_s < -MAX_CLOCK_SKEW_S else age_s
 
-    def _has_reached(self, end: int) -> bool:
+    def has_reached(self, end: int) -> bool:
         """While a transaction is open, the primary sends whole pages.
 
         The last page often ends in the middle of a record, which can be replayed only when the rest has come.
@@ -204,20 +199,15 @@ class _Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PostgresqlProbe(LoginProbe[PGconn]):
-    role: Role = ""
-    query: str = ""  # runs in a read-only transaction; its first value must be true
-    write: WriteTarget = ""  # a table
-    max_lag: Seconds | None = None
-    primary: str = ""  # a URL
+class PostgresqlProbe(ReplicatedProbe[PGconn]):
     sslmode: Annotated[str, one_of(*SSL_MODES)] = ""
     _conninfo: dict[str, str] = field(init=False, compare=False)  # the parameters of libpq without the addresses
-    _primary: PostgresqlProbe | None = field(init=False, compare=False, default=None)
-    # Ends of the WAL at the times of earlier checks, at most max_lag ago.
-    _ends: deque[tuple[float, int]] = field(init=False, compare=False, default_factory=lambda: deque(maxlen=_MAX_ENDS))
+    _ends: KnownPositions[int] = field(init=False, compare=False, default_factory=KnownPositions)  # of the WAL
     _pids_of_hung_writes: set[int] = field(init=False, compare=False, default_factory=set)
 
     tls_enabled_by: ClassVar = 'another sslmode, such as "verify-full"'
+    primary_schemes: ClassVar = ("postgresql", "postgres")
+    primary_example: ClassVar = "postgresql://10.0.0.5/ledger"
 
     def __post_init__(self) -> None:
         given = dict(parse_qsl(self.url.query, keep_blank_values=True))
@@ -245,37 +235,13 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             if "\0" in value:  # libpq ignores the parameters after it, the host and sslmode included
                 raise ProbeError(f"{name} contains a null character")
         object.__setattr__(self, "_conninfo", {name: value for name, value in parameters.items() if value})
-        self._validate_write()
-        if self.primary:
-            object.__setattr__(self, "_primary", self._primary_probe())
-
-    def _validate_write(self) -> None:
         if self.write and not _TABLE_NAME.fullmatch(self.write):
             text = 'must be a table, or a schema and a table, in lower case, such as "monitoring.svcnode_write"'
             raise OptionError("write", text)
-        if self.write and self.role == "replica":
-            raise OptionError("write", 'cannot be used with role = "replica"')
+        self.validate_replication()
 
-    def _primary_probe(self) -> PostgresqlProbe:
-        """With the login and the TLS options of the replica, unless the URL has its own."""
-        if self.role == "primary" or self.write:
-            raise OptionError("primary", f"is for replicas; remove it or {'write' if self.write else 'role'}")
-        if self.max_lag is None:
-            raise OptionError("primary", "needs max_lag")
-        try:
-            url = parse_primary_url(self.primary, ("postgresql", "postgres"), "postgresql://10.0.0.5/ledger")
-            username, password = ("", "") if url.username or url.password else self.credentials()
-            return PostgresqlProbe(
-                url,
-                username=username,
-                password=password,
-                sslmode="" if "sslmode=" in url.query else self._conninfo["sslmode"],
-                ca=self.ca,
-                client_certificate=self.client_certificate,
-                client_key=self.client_key,
-            )
-        except ProbeError as exc:
-            raise OptionError("primary", str(exc)) from exc
+    def primary_tls_options(self, url: Url) -> dict[str, Any]:
+        return {} if "sslmode=" in url.query else {"sslmode": self._conninfo["sslmode"]}
 
     def _tls_parameters(self, mode: str) -> dict[str, str]:
         if mode and mode not in SSL_MODES:
@@ -297,9 +263,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
     async def open(self) -> PGconn:
         parameters = dict(self._conninfo)
         if parameters["sslmode"] != "disable":
-            await (
-                self.tls_context()
-            )  # raises if a certificate file is missing; libpq reports that as an error of the server
+            await self.tls_context()  # raises if a file is missing, which libpq reports as an error of the server
         if self.url.host and not parameters["host"].startswith("/"):
             addresses = [self.url.host] if is_ip_address(self.url.host) else await resolve_host(self.url.host)
             # libpq would resolve the name and block the loop, and try one address after the other.
@@ -308,7 +272,9 @@ class PostgresqlProbe(LoginProbe[PGconn]):
             )
         else:
             connection = await _connect(parameters, parameters["host"])
-        return await _log_in(connection)
+        with step("log in"), self.abort_on_error(connection):
+            await _log_in(connection)
+        return connection
 
     async def check_connection(self, connection: PGconn) -> Verdict:
         if (verdict := await self._state_verdict(connection)) is not None:
@@ -335,7 +301,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         if is_in_recovery == b"t":
             return await self._replica_verdict(connection)
         if self.role == "replica":
-            return self._not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
+            return self.not_ready('the server is not a replica; role is "replica"', ReasonCode.WRONG_ROLE)
         if read_only == b"on" and (verdict := await self._read_only_verdict(connection)) is not None:
             return verdict
         if standby_names and synchronous_commit not in (b"off", b"local"):
@@ -344,21 +310,19 @@ class PostgresqlProbe(LoginProbe[PGconn]):
 
     async def _replica_verdict(self, connection: PGconn) -> Verdict | None:
         if self.role == "primary":
-            return self._not_ready('the server is a replica; role is "primary"', ReasonCode.WRONG_ROLE)
+            return self.not_ready('the server is a replica; role is "primary"', ReasonCode.WRONG_ROLE)
         if self.write:
-            return self._not_ready("the server is a replica, which accepts no writes", ReasonCode.READ_ONLY)
+            return self.not_ready("the server is a replica, which accepts no writes", ReasonCode.READ_ONLY)
         return None if self.max_lag is None else await self._lag_verdict(connection, self.max_lag)
 
     async def _read_only_verdict(self, connection: PGconn) -> Verdict | None:
         (source,) = await _execute_for_row(connection, _SOURCE_QUERY, 1)
         if source not in _OWN_SOURCES:
-            return self._not_ready("the server is read-only: default_transaction_read_only is on", ReasonCode.READ_ONLY)
+            return self.not_ready("the server is read-only: default_transaction_read_only is on", ReasonCode.READ_ONLY)
         if not self.write:
             return None
-        user = driver_error_text(Exception(connection.user.decode(errors="replace")))
-        return self._not_ready(
-            f"the check cannot write: default_transaction_read_only is on for the user {user}", ReasonCode.READ_ONLY
-        )
+        text = f"the check cannot write: default_transaction_read_only is on for the user {_user_name(connection)}"
+        return self.not_ready(text, ReasonCode.READ_ONLY)
 
     async def _standby_verdict(self, connection: PGconn, names: bytes) -> Verdict | None:
         found = _STANDBY_COUNT.match(names)
@@ -367,86 +331,62 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         connected = int(count or 0)
         if connected >= required:
             return None
-        return self._not_ready(
-            f"every commit waits: {connected} of {required} synchronous standbys connected",
-            ReasonCode.TOO_FEW_REPLICAS,
-        )
-
-    def _not_ready(self, text: str, code: ReasonCode) -> Verdict:
-        return Verdict.not_ready(f"{text}: {self.url}", code=code)
+        text = f"every commit waits: {connected} of {required} synchronous standbys connected"
+        return self.not_ready(text, ReasonCode.TOO_FEW_REPLICAS)
 
     # ---- the lag of a replica
 
     async def _lag_verdict(self, connection: PGconn, max_lag_s: float) -> Verdict | None:
         asked_s = monotonic_s()
-        primary_end = None if self._primary is None else await self._primary_end(connection, self._primary)
+        primary_end = await self._primary_end(connection)
         if isinstance(primary_end, Verdict):
             return primary_end
         replay = await _read_replay(connection)
-        end = replay.end if primary_end is None else max(primary_end, replay.end)
-        is_end_known = replay.is_streaming or primary_end is not None
-        ends = [*self._ends, (asked_s, end)]
-        lag_s = replay.lag_s(ends, is_end_known=is_end_known)
-        for pause_s in _REPLAY_PAUSES_S if is_end_known else ():
-            if lag_s is not None and lag_s <= max_lag_s:
+        if primary_end is None and not replay.is_streaming:
+            return self._verdict_for_lag(replay.reported_lag_s, replay.commit_age_s, max_lag_s)
+        end = max(primary_end or 0, replay.end)
+        lag_s = self._lag_s(replay, end)
+        for pause_s in RETRY_PAUSES_S:
+            if lag_s <= max_lag_s:
                 break
-            await asyncio.sleep(pause_s)  # the replica may be replaying what it has just received
+            await asyncio.sleep(pause_s)
             replay = await _read_replay(connection)
-            lag_s = replay.lag_s(ends, is_end_known=is_end_known)
-        if is_end_known and (not self._ends or asked_s - self._ends[-1][0] >= max_lag_s / _MAX_ENDS):
-            self._ends.append((asked_s, min(end, replay.position) if lag_s == 0 else end))
+            lag_s = self._lag_s(replay, end)
+        self._ends.record(asked_s, min(end, replay.position) if lag_s == 0 else end, max_lag_s)
         return self._verdict_for_lag(lag_s, replay.commit_age_s, max_lag_s)
 
-    def _verdict_for_lag(self, lag_s: float | None, commit_age_s: float | None, max_lag_s: float) -> Verdict | None:
-        if lag_s is not None and lag_s <= max_lag_s:
+    def _lag_s(self, replay: _Replay, end: int) -> float:
+        if replay.has_reached(end):
+            return 0.0
+        return min(replay.reported_lag_s, self._ends.lag_s(monotonic_s(), replay.has_reached))
+
+    def _verdict_for_lag(self, lag_s: float, commit_age_s: float | None, max_lag_s: float) -> Verdict | None:
+        if lag_s <= max_lag_s:
             return None
-        if lag_s is not None:
+        if lag_s < math.inf:
             text = f"the replica is {lag_s:.1f} s behind; max_lag is {max_lag_s:g} s"
-            return self._not_ready(text, ReasonCode.LAGGING)
+            return self.not_ready(text, ReasonCode.LAGGING)
         if commit_age_s is None:
-            return self._not_ready("the replica has not replayed any transaction yet", ReasonCode.LAGGING)
+            return self.not_ready("the replica has not replayed any transaction yet", ReasonCode.LAGGING)
         text = f"clock skew: the last replayed transaction is dated {-commit_age_s:.0f} s in the future"
-        return self._not_ready(text, ReasonCode.CLOCK_SKEW)
+        return self.not_ready(text, ReasonCode.CLOCK_SKEW)
 
-    async def _primary_end(self, connection: PGconn, primary: PostgresqlProbe) -> int | Verdict:
-        """The end of the WAL of the primary, or why it is not known."""
-        own_system, _ = await _execute_for_row(connection, _SYSTEM_QUERY, 2)
-        left_s = time_left_s()
-        try:
-            with step("primary", primary.url.host_port):
-                async with asyncio.timeout(_PRIMARY_SHARE * left_s if left_s < math.inf else None):
-                    system, end = await primary._ask_system()
-        except (MemoryError, ProbeError):
-            raise
-        except Exception as exc:  # noqa: BLE001  as in SessionProbe.check
-            return self._primary_error_verdict(primary, exc)
+    async def _primary_end(self, connection: PGconn) -> int | Verdict | None:
+        """The end of the WAL of the primary, or why it is not known; None without the option."""
+        if self._primary is None:
+            return None
+        own_system, _ = await _read_system(connection)
+        response = await self.ask_primary(self._primary, _read_system)
+        if isinstance(response, Verdict):
+            return response
+        system, end = response
         if system != own_system:
-            return self._not_ready(
-                f"the server is not a replica of {primary.url}: they belong to different clusters",
-                ReasonCode.REPLICATION_STOPPED,
-            )
+            text = f"the server is not a replica of {self._primary.url}: they belong to different clusters"
+            return self.not_ready(text, ReasonCode.REPLICATION_STOPPED)
         if end is None:
-            return self._not_ready(
-                f"the lag is not known, because the server of primary is a replica ({primary.url})",
-                ReasonCode.UPSTREAM_OFFLINE,
-            )
+            text = f"the lag is not known, because the server of primary is a replica ({self._primary.url})"
+            return self.not_ready(text, ReasonCode.UPSTREAM_OFFLINE)
         return int(end)
-
-    def _primary_error_verdict(self, primary: PostgresqlProbe, exc: Exception) -> Verdict:
-        verdict = primary._verdict_for_error(exc)
-        if verdict.outcome is Outcome.UNKNOWN:  # a fault of this machine
-            return verdict
-        if isinstance(exc, TimeoutError):
-            verdict = Verdict.failed(str(primary.url), code=ReasonCode.TIMEOUT)
-        return self._not_ready(*unknown_lag(verdict))
-
-    async def _ask_system(self) -> list[bytes | None]:
-        """The cluster and its end of the WAL, on a new connection."""
-        connection = await self.open()
-        try:
-            return await _execute_for_row(connection, _SYSTEM_QUERY, 2)
-        finally:
-            self.abort(connection)
 
     # ---- query and write
 
@@ -455,16 +395,14 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         result = await _execute_or_cancel(connection, self.query)
         await _execute(connection, "ROLLBACK")
         if not (result.ntuples and result.nfields):
-            return Verdict.failed(f"the query returned no row: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
+            return self.failed("the query returned no row", ReasonCode.UNEXPECTED_RESPONSE)
         if result.ftype(0) != BOOLEAN_OID or result.get_value(0, 0) != b"t":
-            return Verdict.failed(f"the query did not return true: {self.url}", code=ReasonCode.UNEXPECTED_RESPONSE)
+            return self.failed("the query did not return true", ReasonCode.UNEXPECTED_RESPONSE)
         return None
 
     async def _write_verdict(self, connection: PGconn) -> Verdict | None:
         if await self._is_write_running(connection):
-            return Verdict.failed(
-                f"the write of an earlier check has not finished: {self.url}", code=ReasonCode.WRITE_TIMEOUT
-            )
+            return self.failed("the write of an earlier check has not finished", ReasonCode.WRITE_TIMEOUT)
         warnings: list[PGresult] = []
         connection.notice_handler = warnings.append
         try:
@@ -480,8 +418,8 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         finally:
             connection.notice_handler = None
         if warnings:  # the wait for a synchronous standby was cancelled: only this server has the data
-            text = driver_error_text(Exception(_join_lines(warnings[0].get_error_message())))
-            return Verdict.failed(f"the write is not confirmed: {text}: {self.url}", code=ReasonCode.WRITE_FAILED)
+            text = driver_error_text(_join_lines(warnings[0].get_error_message()))
+            return self.failed(f"the write is not confirmed: {text}", ReasonCode.WRITE_FAILED)
         return None
 
     async def _is_write_running(self, connection: PGconn) -> bool:
@@ -498,15 +436,11 @@ class PostgresqlProbe(LoginProbe[PGconn]):
         return False
 
     def _write_error_verdict(self, exc: PostgresqlError, connection: PGconn) -> Verdict:
-        code = _WRITE_CODES.get(exc.sqlstate) or _code_for_sqlstate(exc.sqlstate)
-        if code in (ReasonCode.SERVER_ERROR, ReasonCode.BAD_REQUEST):
-            code = ReasonCode.WRITE_FAILED
-        text = f"the write failed: {driver_error_text(Exception(_join_lines(str(exc))))}"
+        code = _WRITE_CODES.get(exc.sqlstate) or write_code(_code_for_sqlstate(exc.sqlstate))
+        text = driver_error_text(_join_lines(str(exc)))
         if exc.sqlstate.startswith("42"):  # no such table, one with other columns, or no privilege
-            user = driver_error_text(Exception(connection.user.decode(errors="replace")))
-            text += f"; {_write_hint(exc.sqlstate, self.write, user)}"
-        outcome = Outcome.NOT_READY if code in _WRITE_NOT_READY else Outcome.FAILED
-        return CheckError(text, code, outcome).verdict(self.url)
+            text += f"; {_write_hint(exc.sqlstate, self.write, _user_name(connection))}"
+        return self.write_error_verdict(text, code)
 
     def peer_address(self, connection: PGconn) -> str:
         return connection.hostaddr.decode("ascii")  # "" for a Unix socket
@@ -517,7 +451,7 @@ class PostgresqlProbe(LoginProbe[PGconn]):
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
         if isinstance(exc, CheckError):
             return exc.verdict(self.url)
-        text = driver_error_text(Exception(_join_lines(str(exc))))
+        text = driver_error_text(_join_lines(str(exc)))
         if isinstance(exc, PostgresqlError) and exc.sqlstate:
             return CheckError(text, _code_for_sqlstate(exc.sqlstate)).verdict(self.url)
         return self._connection_error_verdict(text)
@@ -602,17 +536,11 @@ async def _connect(parameters: dict[str, str], address: str) -> PGconn:
     return connection
 
 
-async def _log_in(connection: PGconn) -> PGconn:
-    try:
-        state: int = pq.PollingStatus.WRITING  # of a connection that is open
-        with step("log in"):
-            while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-                state = await _poll_connection(connection, state)
-            _raise_unless(connection, connection.status == pq.ConnStatus.OK)
-    except BaseException:  # on cancellation too
-        connection.finish()
-        raise
-    return connection
+async def _log_in(connection: PGconn) -> None:
+    state: int = pq.PollingStatus.WRITING  # of a connection that is open
+    while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
+        state = await _poll_connection(connection, state)
+    _raise_unless(connection, connection.status == pq.ConnStatus.OK)
 
 
 async def _poll_connection(connection: PGconn, state: int) -> int:
@@ -630,6 +558,10 @@ def _raise_unless(connection: PGconn, is_ok: bool) -> None:
     raise PostgresqlError(connection.get_error_message())
 
 
+def _user_name(connection: PGconn) -> str:
+    return driver_error_text(connection.user.decode(errors="replace"))
+
+
 def _write_hint(sqlstate: str, table: str, user: str) -> str:
     """The statements that are missing."""
     user = user if _NAME.fullmatch(user) else '"' + user.replace('"', '""') + '"'
@@ -643,6 +575,11 @@ def _write_hint(sqlstate: str, table: str, user: str) -> str:
 def _write_script(table: str) -> str:
     """The server itself ends it a second after the deadline, in case that this process is killed."""
     return _WRITE.format(table=table, timeout_ms=int(1000 * (min(time_left_s(), _MAX_WRITE_S) + 1)))
+
+
+async def _read_system(connection: PGconn) -> list[bytes | None]:
+    """The cluster and its end of the WAL."""
+    return await _execute_for_row(connection, _SYSTEM_QUERY, 2)
 
 
 async def _read_replay(connection: PGconn) -> _Replay:

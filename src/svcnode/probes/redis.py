@@ -34,16 +34,17 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.connect import TcpEndpoint
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.net.streams import Streams, open_streams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import Count, Role, WriteTarget
 from svcnode.probes.session import LoginProbe, driver_error_text
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterator
+
+    from svcnode.net.streams import Streams
 
 READY = Verdict.ready()
 _SECTIONS = ("server", "replication", "memory", "cluster")  # in one request, Redis 6 accepts only one section
@@ -57,16 +58,17 @@ _CODES = {
     "WRONGPASS": ReasonCode.AUTH_FAILED,
     "NOPERM": ReasonCode.PERMISSION_DENIED,
     "DENIED": ReasonCode.CLIENT_NOT_ALLOWED,  # protected mode
+    "BUSY": ReasonCode.UNHEALTHY,
+}
+_NOT_READY_CODES = {
     "LOADING": ReasonCode.STARTING,
     "MASTERDOWN": ReasonCode.REPLICATION_STOPPED,
     "CLUSTERDOWN": ReasonCode.CLUSTER_DOWN,
     "MISCONF": ReasonCode.WRITE_FAILED,  # refuses writes, and PING, because it cannot save its data
-    "BUSY": ReasonCode.UNHEALTHY,
     "OOM": ReasonCode.OUT_OF_MEMORY,
     "NOREPLICAS": ReasonCode.TOO_FEW_REPLICAS,
     "READONLY": ReasonCode.READ_ONLY,
 }
-_NOT_READY = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "MISCONF", "OOM", "NOREPLICAS", "READONLY")
 # The first word of these is only ERR.
 _CODES_BY_TEXT = (
     ("max number of clients", ReasonCode.TOO_MANY_CONNECTIONS),
@@ -98,10 +100,10 @@ class RedisProbe(LoginProbe[RedisConnection]):
     role: Role = ""
     db: Count | None = None  # without it, the path of the URL, and without that 0
     write: WriteTarget = ""  # a key
-    _endpoint: TcpEndpoint = field(init=False, compare=False)
     _slot_keys: list[str] = field(init=False, compare=False, default_factory=list)  # of a cluster; the last one served
 
-    default_port: ClassVar[int] = 6379
+    default_port: ClassVar = 6379
+    tls_schemes: ClassVar = ("rediss", "valkeys")
 
     def __post_init__(self) -> None:
         database = self.database_in_url
@@ -112,13 +114,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
         if self.write and self.role == "replica":
             raise OptionError("write", 'cannot be used with role = "replica"')
         self.credentials()
-        self.validate_tls_options(uses_tls=self.uses_tls)
-        endpoint = TcpEndpoint.of(self.url.require_host(), self.url.port or self.default_port)
-        object.__setattr__(self, "_endpoint", endpoint)
-
-    @property
-    def uses_tls(self) -> bool:
-        return self.url.scheme in ("rediss", "valkeys")
+        self.validate_connection()
 
     @property
     def database_in_url(self) -> str:
@@ -136,10 +132,8 @@ class RedisProbe(LoginProbe[RedisConnection]):
         return await self.log_in(*self.credentials(), self.database)
 
     async def log_in(self, username: str, password: str, database: int) -> RedisConnection:
-        tls = await self.tls_context() if self.uses_tls else None
-        streams = await open_streams(self._endpoint, tls, self.server_name or self._endpoint.host)
         connection = RedisConnection(
-            streams,
+            await self.open_streams(),
             username=username or None,
             password=password or None,
             db=database,
@@ -148,91 +142,73 @@ class RedisProbe(LoginProbe[RedisConnection]):
             socket_timeout=None,  # the check has a deadline
             socket_connect_timeout=None,
         )
-        try:
-            with step("log in"):
-                await connection.connect()
-        except BaseException:  # on cancellation too: nothing else closes the connection
-            self.abort(connection)
-            raise
+        with step("log in"), self.abort_on_error(connection):
+            await connection.connect()
         return connection
 
     async def check_connection(self, connection: RedisConnection) -> Verdict:
         await _send(connection, ("PING",), *(("INFO", section) for section in _SECTIONS))
         if await _read(connection) != b"PONG":
-            return self._failed("the response to PING is not PONG", ReasonCode.UNEXPECTED_RESPONSE)
+            return self.failed("the response to PING is not PONG", ReasonCode.UNEXPECTED_RESPONSE)
         info: dict[str, str] = {}
         try:
             for _ in _SECTIONS:
                 info |= _parse_info(await _read(connection))
         except NoPermissionError:
-            return self._failed("no permission to run INFO; grant +info", ReasonCode.PERMISSION_DENIED)
+            return self.failed("no permission to run INFO; grant +info", ReasonCode.PERMISSION_DENIED)
         if info.get("redis_mode") == "sentinel":
             raise CheckError(_IS_SENTINEL, ReasonCode.PROTOCOL_ERROR)
         if "role" not in info:
-            return self._failed("the response to INFO has no role", ReasonCode.UNEXPECTED_RESPONSE)
+            return self.failed("the response to INFO has no role", ReasonCode.UNEXPECTED_RESPONSE)
         verdict = self._role_verdict(info) or await self._availability_verdict(connection, info)
         if verdict is None and self.write:
             verdict = await self._write_verdict(connection, info)
-        if verdict is None and self.uses_tls:
-            verdict = self.certificate_verdict(connection.streams.writer.transport)
         return verdict or READY
-
-    def _failed(self, text: str, code: ReasonCode) -> Verdict:
-        return Verdict.failed(f"{text}: {self.url}", code=code)
-
-    def _not_ready(self, text: str, code: ReasonCode) -> Verdict:
-        return Verdict.not_ready(f"{text}: {self.url}", code=code)
 
     def _role_verdict(self, info: dict[str, str]) -> Verdict | None:
         is_replica = info["role"] == "slave"
         if is_replica and info.get("master_link_status") != "up":
-            return self._not_ready("the link of this replica to its primary is down", ReasonCode.REPLICATION_STOPPED)
+            return self.not_ready("the link of this replica to its primary is down", ReasonCode.REPLICATION_STOPPED)
         if self.role and is_replica != (self.role == "replica"):
-            return self._not_ready(
-                f'the server is a {"replica" if is_replica else "primary"}; role is "{self.role}"',
-                ReasonCode.WRONG_ROLE,
-            )
+            text = f'the server is a {"replica" if is_replica else "primary"}; role is "{self.role}"'
+            return self.not_ready(text, ReasonCode.WRONG_ROLE)
         return None
 
     # ---- whether it serves, as it reports itself
 
     async def _availability_verdict(self, connection: RedisConnection, info: dict[str, str]) -> Verdict | None:
         if _is_in_cluster(info) and await _cluster_state(connection) not in ("ok", None):
-            return self._not_ready("the state of the cluster is not ok", ReasonCode.CLUSTER_DOWN)
+            return self.not_ready("the state of the cluster is not ok", ReasonCode.CLUSTER_DOWN)
         if info["role"] == "slave":  # only its primary writes to it, without these limits
             return None
         if _is_over_maxmemory(info) and not await _has_evictable_keys(connection, info):
-            return self._not_ready(
-                "maxmemory is reached and there is nothing to evict, so writes are refused", ReasonCode.OUT_OF_MEMORY
-            )
+            text = "maxmemory is reached and there is nothing to evict, so writes are refused"
+            return self.not_ready(text, ReasonCode.OUT_OF_MEMORY)
         good_replicas = info.get("min_slaves_good_slaves")  # only if a minimum is set
         if good_replicas is not None and int(good_replicas) < await _required_replicas(connection, int(good_replicas)):
-            return self._not_ready(
-                f"{good_replicas} good replicas are fewer than min-replicas-to-write, so writes are refused",
-                ReasonCode.TOO_FEW_REPLICAS,
-            )
+            text = f"{good_replicas} good replicas are fewer than min-replicas-to-write, so writes are refused"
+            return self.not_ready(text, ReasonCode.TOO_FEW_REPLICAS)
         return None
 
     # ---- the write
 
     async def _write_verdict(self, connection: RedisConnection, info: dict[str, str]) -> Verdict | None:
         if info["role"] == "slave" and info.get("slave_read_only") != "0":  # in a cluster, it redirects every write
-            return self._not_ready("the server is a read-only replica, and write is set", ReasonCode.READ_ONLY)
+            return self.not_ready("the server is a read-only replica, and write is set", ReasonCode.READ_ONLY)
         try:
             with step("write"):
                 if _is_in_cluster(info):
                     return await self._write_in_cluster(connection)
                 return await self._set(connection, self.write)
         except NoPermissionError:
-            return self._failed(
-                f"no permission to write; grant +set +exists ~{self.write}*", ReasonCode.PERMISSION_DENIED
-            )
+            text = f"no permission to write; grant +set +exists ~{self.write}*"
+            return self.failed(text, ReasonCode.PERMISSION_DENIED)
         except ResponseError as exc:
             raise server_error(exc, ReasonCode.WRITE_FAILED) from exc
 
     async def _set(self, connection: RedisConnection, key: str) -> Verdict | None:
         if await _execute(connection, "SET", key, "svcnode", "PX", str(_WRITE_TTL_MS)) != b"OK":
-            return self._failed("the response to SET is not OK", ReasonCode.UNEXPECTED_RESPONSE)
+            return self.failed("the response to SET is not OK", ReasonCode.UNEXPECTED_RESPONSE)
         return None
 
     async def _write_in_cluster(self, connection: RedisConnection) -> Verdict | None:
@@ -245,9 +221,8 @@ class RedisProbe(LoginProbe[RedisConnection]):
         key = await self._find_slot_key(connection)
         self._slot_keys[:] = filter(None, [key])
         if not key:
-            return self._not_ready(
-                "this member of the cluster has no slots, so it takes no writes", ReasonCode.WRITE_FAILED
-            )
+            text = "this member of the cluster has no slots, so it takes no writes"
+            return self.not_ready(text, ReasonCode.WRITE_FAILED)
         return await self._set(connection, key)
 
     async def _find_slot_key(self, connection: RedisConnection) -> str:
@@ -265,8 +240,8 @@ class RedisProbe(LoginProbe[RedisConnection]):
     def reset_byte_count(self, connection: RedisConnection) -> None:
         connection.streams.reset_byte_count()
 
-    def peer_address(self, connection: RedisConnection) -> str:
-        return connection.streams.peer_address
+    def transport(self, connection: RedisConnection) -> asyncio.BaseTransport:
+        return connection.streams.writer.transport
 
     def abort(self, connection: RedisConnection) -> None:
         connection.streams.abort()
@@ -286,10 +261,11 @@ def server_error(exc: RedisError, other: ReasonCode = ReasonCode.SERVER_ERROR) -
     """`other` is the code of an error without a code of its own."""
     text = driver_error_text(exc).rstrip(".")
     word = exc.status_code or text.partition(" ")[0]  # the driver removes the word if it knows it
-    outcome = Outcome.NOT_READY if word in _NOT_READY else Outcome.FAILED
     if word == "MISCONF" and "No space left on device" in text:  # only if it writes an append-only file
-        return CheckError(text, ReasonCode.STORAGE_FULL, outcome)
-    return CheckError(text, _CODES.get(word) or _code_by_text(exc, text, other), outcome)
+        return CheckError(text, ReasonCode.STORAGE_FULL, Outcome.NOT_READY)
+    if word in _NOT_READY_CODES:
+        return CheckError(text, _NOT_READY_CODES[word], Outcome.NOT_READY)
+    return CheckError(text, _CODES.get(word) or _code_by_text(exc, text, other))
 
 
 def _code_by_text(exc: RedisError, text: str, other: ReasonCode) -> ReasonCode:

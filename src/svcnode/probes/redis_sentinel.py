@@ -29,6 +29,8 @@ from svcnode.probes.options import one_of
 from svcnode.probes.redis import RedisConnection, RedisProbe, call, server_error
 
 if TYPE_CHECKING:
+    import asyncio
+
     from svcnode.core.model import Verdict
 
 
@@ -41,7 +43,7 @@ class RedisSentinelProbe(RedisProbe):
     sentinel_username: str = ""
     sentinel_password: str = ""
 
-    default_port: ClassVar[int] = 26379
+    default_port: ClassVar = 26379
     tls_enabled_by: ClassVar[str] = "tls = true"
 
     def __post_init__(self) -> None:
@@ -70,6 +72,9 @@ class RedisSentinelProbe(RedisProbe):
 
     async def open(self) -> RedisConnection:
         return await self.log_in(self.sentinel_username, self.sentinel_password, 0)
+
+    def certificate_verdict(self, _transport: asyncio.BaseTransport) -> None:
+        """Of the Sentinel; the probe of the master checks that of the master."""
 
     async def check_connection(self, connection: RedisConnection) -> Verdict:
         host, port = await self._find_master(connection)

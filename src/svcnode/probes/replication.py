@@ -29,7 +29,7 @@ C = TypeVar("C")
 P = TypeVar("P")
 
 _PRIMARY_SHARE = 0.6  # of the time until the deadline, so that a primary that hangs does not make the replica failed
-_PAUSES_S = (0.0, 0.01, 0.03, 0.06)
+RETRY_PAUSES_S = (0.01, 0.03, 0.06)  # a replica that is behind may be applying what it has just received
 _MAX_POSITIONS = 32
 # The server answers, but not this client.
 _REJECTED_LOGIN = (
@@ -165,13 +165,3 @@ class KnownPositions(Generic[P]):
         """The time since the replica is known to have reached a position; infinite if it has reached none."""
         known = [*self._positions, self._last] if self._last else []
         return now_s - max((at_s for at_s, position in known if has_reached(position)), default=-math.inf)
-
-
-async def settled_lag_s(read_lag_s: Callable[[], Awaitable[float]], max_lag_s: float) -> float:
-    """The lag, read again for a moment if it is too large: the replica may be applying what it has just received."""
-    for pause_s in _PAUSES_S:
-        await asyncio.sleep(pause_s)
-        lag_s = await read_lag_s()
-        if lag_s <= max_lag_s:
-            break
-    return lag_s

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ssl
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from urllib.parse import unquote
 
 from svcnode.core.codes import ReasonCode
@@ -18,16 +18,20 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.text import excerpt, one_line, truncate
-from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache
+from svcnode.core.url import UrlError
+from svcnode.net.connect import REUSE_STEP_DETAIL, ConnectionCache, TcpEndpoint, peer_address
 from svcnode.net.os_errors import verdict_for_os_error
+from svcnode.net.streams import BUFFER_LIMIT_BYTES, Streams, open_streams
 from svcnode.net.tls import TlsOptions, sent_certificates
 from svcnode.net.trace import step
-from svcnode.net.url import Url, UrlError
 from svcnode.probes.base import CheckError, UrlProbe
 from svcnode.probes.options import Count
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
+
+    from svcnode.core.url import Url
 
 C = TypeVar("C")
 
@@ -78,6 +82,23 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
     reuse: bool = False
     _connections: ConnectionCache[C] = field(init=False, compare=False, default_factory=ConnectionCache)
 
+    default_port: ClassVar[int | None] = None  # None: the URL must have a port
+    tls_schemes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def uses_tls(self) -> bool:
+        """By the scheme. A kind that has an option for it overrides this."""
+        return self.url.scheme in self.tls_schemes
+
+    def endpoint(self) -> TcpEndpoint:
+        port = self.url.port or self.default_port or self.url.require_port()
+        return TcpEndpoint.of(self.url.require_host(), port)
+
+    def validate_connection(self) -> None:
+        """Raise if no connection can be made with the URL and the TLS options."""
+        self.validate_tls_options(uses_tls=self.uses_tls)
+        self.endpoint()
+
     @abstractmethod
     async def open(self) -> C:
         """Connect and log in. If this fails or is cancelled, it closes everything that it opened."""
@@ -90,9 +111,14 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
     def abort(self, connection: C) -> None:
         """Close the connection at once, in any state, without waiting."""
 
+    def transport(self, connection: C) -> asyncio.BaseTransport | None:
+        """The transport, which has the address and the certificate of the server."""
+        return None
+
     def peer_address(self, connection: C) -> str:
-        """The IP address of the server. If a kind returns it, `reuse` notices that the name has moved."""
-        return ""
+        """The IP address of the server. If it is known, `reuse` notices that the name has moved."""
+        transport = self.transport(connection)
+        return "" if transport is None else peer_address(transport)
 
     def reset_byte_count(self, connection: C) -> None:
         """A new check begins on a reused connection."""
@@ -105,6 +131,21 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
         if isinstance(exc, CheckError):
             return exc.verdict(self.url)
         return Verdict.failed(f"{driver_error_text(exc)}: {self.url}")
+
+    async def open_streams(self, *, limit_bytes: int = BUFFER_LIMIT_BYTES) -> Streams:
+        """A new connection, with TLS if the probe uses it."""
+        endpoint = self.endpoint()
+        tls = await self.tls_context() if self.uses_tls else None
+        return await open_streams(endpoint, tls, self.server_name or endpoint.host, limit_bytes=limit_bytes)
+
+    @contextmanager
+    def abort_on_error(self, connection: C) -> Iterator[None]:
+        """Abort the connection if the login fails or is cancelled: nothing else would close it."""
+        try:
+            yield
+        except BaseException:
+            self.abort(connection)
+            raise
 
     async def check(self) -> Verdict:
         try:
@@ -139,6 +180,9 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
         try:
             with step("exchange"):
                 verdict = await self.check_connection(connection)
+                transport = self.transport(connection) if self.uses_tls else None
+                if verdict.outcome is Outcome.READY and transport is not None:
+                    verdict = self.certificate_verdict(transport) or verdict
             if self.reuse and verdict.outcome is Outcome.READY:
                 self.close()  # another check may have stored a connection at the same time
                 self._connections.put(connection)
@@ -190,43 +234,6 @@ class LoginProbe(SessionProbe[C]):
         return name
 
 
-# The server answers, but not this client.
-_REJECTED_LOGIN = frozenset(
-    {
-        ReasonCode.AUTH_FAILED,
-        ReasonCode.AUTH_REQUIRED,
-        ReasonCode.CLIENT_NOT_ALLOWED,
-        ReasonCode.NOT_FOUND,
-        ReasonCode.PERMISSION_DENIED,
-        ReasonCode.TLS_NOT_OFFERED,
-        ReasonCode.TLS_REQUIRED,
-        ReasonCode.USER_DISABLED,
-        ReasonCode.USER_NOT_FOUND,
-    }
-)
-
-
-def unknown_lag(primary: Verdict) -> tuple[str, ReasonCode]:
-    """Why the lag of a replica is not known, from the verdict on its primary."""
-    if primary.code in _REJECTED_LOGIN:
-        text = f"the lag is not known, because the primary cannot be asked ({primary.reason})"
-        return text, ReasonCode(primary.code)
-    state = "does not respond" if primary.code is ReasonCode.TIMEOUT else "is offline"
-    return f"the lag is not known, because the primary {state} ({primary.reason})", ReasonCode.UPSTREAM_OFFLINE
-
-
-def parse_primary_url(text: str, schemes: tuple[str, ...], example: str) -> Url:
-    try:
-        url = Url.parse(text)
-    except UrlError as exc:
-        if exc.part != "scheme":
-            raise
-    else:
-        if url.scheme in schemes:
-            return url
-    raise ProbeError(f"must be a URL such as {example}")
-
-
 def resolve_credentials(url: Url, username: str, password: str) -> tuple[str, str]:
     """User name and password, each from the URL or from an option."""
     for name, text in (("username", username), ("password", password)):
@@ -236,6 +243,7 @@ def resolve_credentials(url: Url, username: str, password: str) -> tuple[str, st
     return username or url.username, password or url.password
 
 
-def driver_error_text(exc: Exception) -> str:
-    """The message of a driver on one line, without secrets and control characters: it may quote the server."""
+def driver_error_text(error: object) -> str:
+    """A message of a driver or a server on one line, without secrets and control characters, at a limited length."""
+    exc = error if isinstance(error, Exception) else Exception(error)
     return excerpt(str(exc), _MAX_SHOWN_CHARS) or type(exc).__name__
