@@ -71,7 +71,7 @@ class DiskProbe(UrlProbe):
     warn_free: Annotated[DiskSpace | None, disk_space] = None
     read_only: bool = False  # a read-only mount is allowed; it needs no free space
     write: WriteTarget = ""  # the name of the file
-    _thread: DaemonCall = field(init=False, compare=False)
+    _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("disk"))
 
     def __post_init__(self) -> None:
         if not self.url.file_path:
@@ -83,7 +83,6 @@ class DiskProbe(UrlProbe):
             raise OptionError("write", "cannot be used with read_only = true")
         if "/" in self.write or "\0" in self.write:
             raise OptionError("write", f'must be true or the name of a file without a directory, not "{self.write}"')
-        object.__setattr__(self, "_thread", DaemonCall("disk"))
 
     async def check(self) -> Verdict:
         verdict = await self._thread.check(self._check_now)
@@ -98,9 +97,8 @@ class DiskProbe(UrlProbe):
         try:
             info = os.statvfs(path)
             if not info.f_blocks:
-                return Verdict.failed(
-                    f"the file system has 0 blocks, so it stores no data: {path}", code=ReasonCode.NOT_SUPPORTED
-                )
+                text = f"the file system has 0 blocks, so it stores no data: {path}"
+                return Verdict.failed(text, code=ReasonCode.NOT_SUPPORTED)
             if self.read_only and info.f_flag & os.ST_RDONLY:
                 return Verdict.ready()
             if cause := read_only_cause(path, info):

@@ -31,12 +31,11 @@ MAX_READ_BYTES = 1024 * 1024
 class FileProbe(UrlProbe):
     max_age: Seconds | None = None
     contains: str = ""  # in the first MiB
-    _thread: DaemonCall = field(init=False, compare=False)
+    _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("file"))
 
     def __post_init__(self) -> None:
         if not self.url.file_path:
             raise UrlError("path", 'the URL has no path; write "file:/run/app/heartbeat"')
-        object.__setattr__(self, "_thread", DaemonCall("file"))
 
     async def check(self) -> Verdict:
         return await self._thread.check(self._check_now)

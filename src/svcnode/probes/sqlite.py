@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import sqlite3
 import stat
-import struct
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from svcnode.core.codes import ReasonCode
@@ -41,6 +39,7 @@ from svcnode.net.trace import step
 from svcnode.probes.base import UrlProbe
 from svcnode.probes.file_system import has_no_inodes, read_only_cause
 from svcnode.probes.options import Seconds, WriteTarget
+from svcnode.probes.sqlite_files import DatabaseFiles, DatabaseIdentity, size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +54,24 @@ _THOROUGH_WAIT_S = 0.25  # so that the thorough check of a small database is par
 _PASSES_WITHOUT_LOCK = 3
 _MAX_THOROUGH_ERRORS = 1000
 
-T = TypeVar("T")
+
+class _Memory:
+    """What a probe remembers between its checks."""
+
+    def __init__(self) -> None:
+        self.identity: DatabaseIdentity | None = None
+        self.commits_at_lock: tuple[bytes | None, ...] | None = None  # when the running check found the lock held
+        self.thorough_verdict = Verdict.ready()
+        self.thorough_due_s = 0.0
+        self.thorough_connection: sqlite3.Connection | None = None
+
+    def is_replaced_by(self, identity: DatabaseIdentity) -> bool:
+        """Whether this is another database than that of the last successful check. It is remembered."""
+        previous, self.identity = self.identity, identity
+        if previous is None or not identity.is_replacement_of(previous):
+            return False
+        self.thorough_verdict, self.thorough_due_s = Verdict.ready(), 0.0
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -64,10 +80,11 @@ class SqliteProbe(UrlProbe):
     lock_wait: Seconds = 1.0  # a write lock that is held for longer is reported
     thorough: Seconds | None = None  # the interval of PRAGMA quick_check
     write: WriteTarget = ""  # the table
-    path: Path = field(init=False, compare=False)
-    _thread: DaemonCall = field(init=False, compare=False)
-    _thorough_thread: DaemonCall = field(init=False, compare=False)
-    _memory: _Memory = field(init=False, compare=False)
+    _thread: DaemonCall = field(init=False, compare=False, default_factory=lambda: DaemonCall("sqlite"))
+    _thorough_thread: DaemonCall = field(
+        init=False, compare=False, default_factory=lambda: DaemonCall("sqlite quick_check")
+    )
+    _memory: _Memory = field(init=False, compare=False, default_factory=_Memory)
 
     @classmethod
     def for_path(cls, path: Path, application_id: int | None = None) -> Self:
@@ -82,10 +99,10 @@ class SqliteProbe(UrlProbe):
             raise OptionError("thorough", "must be more than 0 s")
         if "\0" in self.write:
             raise OptionError("write", "must not contain null characters")
-        object.__setattr__(self, "path", Path(self.url.file_path))
-        object.__setattr__(self, "_thread", DaemonCall("sqlite"))
-        object.__setattr__(self, "_thorough_thread", DaemonCall("sqlite quick_check"))
-        object.__setattr__(self, "_memory", _Memory())
+
+    @property
+    def path(self) -> Path:
+        return Path(self.url.file_path)
 
     async def check(self) -> Verdict:
         self._memory.commits_at_lock = None
@@ -132,13 +149,12 @@ class SqliteProbe(UrlProbe):
         except sqlite3.Error as exc:
             return self._verdict_for_error(exc)
         if self._memory.is_replaced_by(identity):
-            return Verdict.not_ready(
-                f"another database is at this path since the last check: {self.path}", code=ReasonCode.REPLACED
-            )
+            text = f"another database is at this path since the last check: {self.path}"
+            return Verdict.not_ready(text, code=ReasonCode.REPLACED)
         return Verdict.ready()
 
-    def _read(self, info: os.stat_result) -> _Identity:
-        files = _DatabaseFiles(os.path.realpath(self.path))
+    def _read(self, info: os.stat_result) -> DatabaseIdentity:
+        files = DatabaseFiles(os.path.realpath(self.path))
         if files.has_wal:
             return self._read_as(files.wal_mode, files, info)
         for _ in range(_PASSES_WITHOUT_LOCK):
@@ -146,7 +162,7 @@ class SqliteProbe(UrlProbe):
                 return self._read_as("immutable=1", files, info)
         return self._read_as("mode=rw", files, info)  # if a rollback is due after a crash, SQLite does it now
 
-    def _read_as(self, mode: str, files: _DatabaseFiles, info: os.stat_result) -> _Identity:
+    def _read_as(self, mode: str, files: DatabaseFiles, info: os.stat_result) -> DatabaseIdentity:
         with closing(self._connect(mode)) as database:
             self._require_unlocked(files)
             database.execute("BEGIN")  # all queries see the same state
@@ -161,7 +177,7 @@ class SqliteProbe(UrlProbe):
         uri = f"file:{quote(str(self.path.absolute()))}?{mode}"
         return sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
 
-    def _require_unlocked(self, files: _DatabaseFiles) -> None:
+    def _require_unlocked(self, files: DatabaseFiles) -> None:
         """If the lock is held, but there was a commit since this check found it held, it is not one transaction."""
         if not files.is_write_locked():
             return
@@ -188,7 +204,7 @@ class SqliteProbe(UrlProbe):
 
         While a transaction with a lock is open, no other process truncates the part of the file that belongs to it.
         """
-        if _read_pragma(database, "journal_mode") == "wal" and _size_bytes(f"{self.path.resolve()}-wal"):
+        if _read_pragma(database, "journal_mode") == "wal" and size_bytes(f"{self.path.resolve()}-wal"):
             return 0  # the end may still be in the write-ahead log
         now = self.path.stat()
         if not os.path.samestat(info, now):
@@ -230,7 +246,7 @@ class SqliteProbe(UrlProbe):
         Without a lock, pages change while they are read, so that a healthy database may seem to have errors, but other
         ones in each pass. Only an error that is in all passes is confirmed with a shared lock.
         """
-        files = _DatabaseFiles(os.path.realpath(self.path))
+        files = DatabaseFiles(os.path.realpath(self.path))
         if files.has_wal:
             return self._quick_check(files.wal_mode)
         errors = self._quick_check("immutable=1")
@@ -259,10 +275,8 @@ class SqliteProbe(UrlProbe):
         try:
             with closing(self._connect("mode=rw")) as database:
                 if not _has_table(database, self.write):
-                    return Verdict.failed(
-                        f'table "{self.write}" is missing; create it: {create}: {self.path}',
-                        code=ReasonCode.NOT_FOUND,
-                    )
+                    text = f'table "{self.write}" is missing; create it: {create}: {self.path}'
+                    return Verdict.failed(text, code=ReasonCode.NOT_FOUND)
                 database.execute("PRAGMA wal_autocheckpoint = 0")  # a checkpoint is the work of the application
                 database.execute("BEGIN IMMEDIATE")
                 database.execute(
@@ -368,148 +382,3 @@ def _open_error(path: Path) -> OSError | None:
     except OSError as exc:
         return exc
     return None if os.access(path, os.R_OK, effective_ids=True) else PermissionError(errno.EACCES, "")
-
-
-def _size_bytes(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-# ---- what is remembered between checks
-
-
-class _Identity(NamedTuple):
-    device: int
-    inode: int
-    generation: int  # of the inode, whose number is used again after its file is removed
-    change_counter: int  # of the header; transactions only increase it; 0 if it is not known
-    application_id: int
-
-    def is_same_file(self, other: _Identity | None) -> bool:
-        return other is not None and self[:3] == other[:3]
-
-    def is_replacement_of(self, other: _Identity) -> bool:
-        return (
-            not self.is_same_file(other)
-            or 0 < self.change_counter < other.change_counter
-            or other.application_id not in (0, self.application_id)
-        )
-
-
-class _Memory:
-    def __init__(self) -> None:
-        self.identity: _Identity | None = None
-        self.commits_at_lock: tuple[bytes | None, ...] | None = None  # when the running check found the lock held
-        self.thorough_verdict = Verdict.ready()
-        self.thorough_due_s = 0.0
-        self.thorough_connection: sqlite3.Connection | None = None
-
-    def is_replaced_by(self, identity: _Identity) -> bool:
-        """Whether this is another database than that of the last successful check. It is remembered."""
-        previous, self.identity = self.identity, identity
-        if previous is None or not identity.is_replacement_of(previous):
-            return False
-        self.thorough_verdict, self.thorough_due_s = Verdict.ready(), 0.0
-        return True
-
-
-# ---- locks and header
-
-
-class _DatabaseFiles:
-    """A database and its other files, read through the descriptors that SQLite has open.
-
-    Opening one of these files is not possible in this process: closing it would release all POSIX locks of the process
-    on it, also those of a program that embeds the node.
-    """
-
-    # https://sqlite.org/src/file/src/os.h (PENDING_BYTE, RESERVED_BYTE, SHARED_FIRST, SHARED_SIZE)
-    _LOCK_BYTES = 0x40000000, 512
-    # https://sqlite.org/walformat.html#locks (WAL_WRITE_LOCK)
-    _WAL_LOCK_BYTES = 120, 1
-    _HEADER_BYTES = 100
-    _WAL_INDEX_HEADER_BYTES = 48  # it has the number of frames of the last commit
-    _FS_IOC_GETVERSION = 0x80087601
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.has_wal = Path(f"{path}-wal").exists()
-        self._main = _OpenFile(path)
-        self._shm = _OpenFile(f"{path}-shm") if self.has_wal else None
-
-    @property
-    def wal_mode(self) -> str:
-        # Without an existing -shm file, mode=ro would create one and not remove it.
-        return "mode=ro" if Path(f"{self._path}-shm").exists() else "mode=rw"
-
-    def is_write_locked(self) -> bool:
-        is_locked = self._main.call(lambda file: _has_write_lock(file, *self._LOCK_BYTES))
-        if not is_locked and self._shm is not None:
-            is_locked = self._shm.call(lambda file: _has_write_lock(file, *self._WAL_LOCK_BYTES))
-        return bool(is_locked)
-
-    def commit_state(self) -> tuple[bytes | None, ...]:
-        """It is another one after each commit."""
-        counter = self._main.call(lambda file: os.pread(file, 4, 24))
-        if self._shm is None:
-            return (counter,)
-        return counter, self._shm.call(lambda file: os.pread(file, self._WAL_INDEX_HEADER_BYTES, 0))
-
-    def identity(self, info: os.stat_result) -> _Identity:
-        header = self._main.call(lambda file: os.pread(file, self._HEADER_BYTES, 0)) or b""
-        header = header.ljust(self._HEADER_BYTES, b"\0")
-        is_rollback_due = _size_bytes(f"{self._path}-journal") > 0  # the rollback may decrease the counter
-        return _Identity(
-            device=info.st_dev,
-            inode=info.st_ino,
-            generation=self._main.call(self._inode_generation) or 0,
-            change_counter=0 if is_rollback_due else int.from_bytes(header[24:28]),
-            application_id=int.from_bytes(header[68:72]),
-        )
-
-    def _inode_generation(self, file: int) -> int:
-        return int.from_bytes(fcntl.ioctl(file, self._FS_IOC_GETVERSION, bytes(8)), "little")
-
-
-class _OpenFile:
-    """A file that this process has open."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-
-    def call(self, read: Callable[[int], T]) -> T | None:
-        """The result for its descriptor; None if it is not open, or the system does not support the call."""
-        if self._descriptor is None or not self._is_open_as(self._descriptor):
-            self._descriptor = self._find()
-        if self._descriptor is None:
-            return None
-        try:
-            result = read(self._descriptor)
-        except OSError:
-            return None
-        # Another thread may have closed this descriptor, and opened another file.
-        return result if self._is_open_as(self._descriptor) else None
-
-    def _find(self) -> int | None:
-        try:
-            descriptors = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208  numbers
-        except FileNotFoundError:  # no /proc
-            return None
-        return next(filter(self._is_open_as, descriptors), None)
-
-    def _is_open_as(self, descriptor: int) -> bool:
-        """Reading the link does not use the file system of the file, which may hang."""
-        try:
-            return os.readlink(f"/proc/self/fd/{descriptor}") == self._path  # noqa: PTH115  faster
-        except OSError:
-            return False
-
-
-def _has_write_lock(file: int, start: int, length: int) -> bool:
-    """Whether any process has one, also this one. The query itself sets no lock."""
-    query = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
-    lock_type: int = struct.unpack("hhqqi", fcntl.fcntl(file, fcntl.F_OFD_GETLK, query))[0]
-    return lock_type == fcntl.F_WRLCK
