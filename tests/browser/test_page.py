@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from svcnode.operator.page import EMPTY_CELL
+from svcnode.core.text import one_line
+from svcnode.core.units import format_coarse_duration, format_latency
+from svcnode.operator.page import EMPTY_CELL, format_percent, shorten_words
 from tests.support.backends import Backend, HttpBackend, close, http_response
 from tests.support.nginx_proxy import nginx_in_front_of
 from tests.support.processes import Agent
@@ -738,6 +740,25 @@ def test_invisible_characters_are_shown_as_escapes(tmp_path: Path, open_page: Op
         assert not ({*INVISIBLE_TEXT} - {*"abc"}) & {*reload_problem}
         assert sum(url.endswith(f":{agent.port}/") for url in node_page.requests) == 1
         node_page.allow_disconnect()
+
+
+FORMAT = """async ([name, values]) => {
+    const format = await import("./static/format.js");
+    return values.map((value) => format[name](value));
+}"""
+LONG_ID = "x" * 80
+
+
+def test_the_scripts_format_as_the_server_does(steady_agent: Agent, open_page: OpenPage) -> None:
+    page = open_page(url_of(steady_agent)).page
+    for name, function, values in (
+        ("duration", format_coarse_duration, [0, 0.9, 59.99, 60, 3599, 3600, 5400, 86_399, 86_400, 200_000, 1e7]),
+        ("latency", format_latency, [0.04, 9.94, 9.96, 12.4, 999.4, 999.6, 12_345]),
+        ("percent", format_percent, [0, 0.00001, 0.5, 0.999999, 1]),
+        ("escapeInvisible", one_line, ["a b", "a\tb\r\n", "\x00\x9b\xa0", INVISIBLE_TEXT]),
+        ("shortenWords", shorten_words, ["a b", LONG_ID, f"{LONG_ID}, b", f"a {LONG_ID}: b {LONG_ID}"]),
+    ):
+        assert page.evaluate(FORMAT, [name, values]) == [function(value) for value in values]  # type: ignore[operator]
 
 
 def test_the_reason_of_a_check_that_cannot_run_is_shown(tmp_path: Path, open_page: OpenPage) -> None:

@@ -18,14 +18,14 @@ from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from svcnode.api.spec import NOT_FOUND, Response
+from svcnode.api.spec import NOT_FOUND, Response, make_response
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Outcome, Status
+from svcnode.core.strict_json import compact_json
 from svcnode.core.text import one_line
 from svcnode.core.units import format_coarse_duration, format_latency, iso_time
 from svcnode.history.records import HOURS
 from svcnode.operator.details import node_details, services_details
-from svcnode.operator.responses import typed_response
 from svcnode.stats import FIXED_KIND
 
 if TYPE_CHECKING:
@@ -68,15 +68,31 @@ CONTENT_POLICY = "; ".join(
 )
 _HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no-referrer"))
 
-# For each health: its name in CSS and file names, its label, and the symbol in the title. As in static/health.js.
+# For each health: its name in CSS and file names, its label, and the symbol in the title.
 HEALTH_DISPLAY = {
     Health.HEALTHY: ("healthy", "Healthy", "●"),
     Health.PARTIAL: ("partial", "Partially healthy", "◐"),
     Health.UNHEALTHY: ("unhealthy", "Unhealthy", "✖"),
 }
 STATUS_SORT_ORDER = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.UP.value: 2}
+NOTICES = {
+    "history_problem": "History",
+    "reload_problem": "The last reload failed, the previous configuration is active",
+}
 EMPTY_CELL = "\N{EN DASH}"
-ROWS_PER_CHUNK = 20  # as in static/rows.js
+ROWS_PER_CHUNK = 20
+# What the scripts show too. They read it from the page, so it is written once.
+_SHARED = escape(
+    compact_json(
+        {
+            "healths": HEALTH_DISPLAY,
+            "status_order": STATUS_SORT_ORDER,
+            "notices": NOTICES,
+            "empty_cell": EMPTY_CELL,
+            "rows_per_chunk": ROWS_PER_CHUNK,
+        }
+    )
+)
 MAX_UNBROKEN_NAME_CHARS = 20  # fits into one line at every width
 # Without preloading, the browser finds each module only after it has loaded the one that imports it.
 _PRELOADS = "\n".join(
@@ -89,13 +105,13 @@ _PRELOADS = "\n".join(
 async def page(context: OperatorContext, request: Request, name: str) -> Response:
     loop = asyncio.get_running_loop()
     body = await context.single_flight.get("page", lambda: _render_page(context, loop))
-    return typed_response(body, "text/html; charset=utf-8", *_HEADERS)
+    return make_response(200, body, *_HEADERS, content_type="text/html; charset=utf-8")
 
 
 def _render_page(context: OperatorContext, loop: asyncio.AbstractEventLoop) -> bytes:
     """Runs in a thread."""
     node = node_details(context)
-    services = list(services_details(context.node, context.check_stats))
+    services = list(services_details(context))
     query = context.history.buckets([service["id"] for service in services], HOURS)
     return render(node, services, asyncio.run_coroutine_threadsafe(query, loop).result(), time())
 
@@ -130,6 +146,7 @@ def render(
     }
     markup = {
         "preloads": _PRELOADS,
+        "shared": _SHARED,
         "raw_name": escape(node["name"]),  # compared by the script, not displayed
         "notices": "".join(_notices(node)),
         "rows": _chunks([_row(order, service, buckets.get(service["id"], ())) for order, service in rows]),
@@ -144,10 +161,7 @@ def _template() -> Template:
 
 
 def _notices(node: Mapping[str, Any]) -> Iterable[str]:
-    for key, label in (
-        ("history_problem", "History"),
-        ("reload_problem", "The last reload failed, the previous configuration is active"),
-    ):
+    for key, label in NOTICES.items():
         if node[key]:
             yield f'<p class="notice" dir="auto">{label}: {escape_text(node[key])}</p>'
 
@@ -241,7 +255,7 @@ async def static_file(context: OperatorContext, request: Request, name: str) -> 
 
 @cache
 def _file_response(name: str) -> Response:
-    return typed_response(read_static(name), STATIC_FILES[name])
+    return make_response(200, read_static(name), content_type=STATIC_FILES[name])
 
 
 def read_static(name: str) -> bytes:

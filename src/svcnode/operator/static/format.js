@@ -1,6 +1,8 @@
-// Formats durations, latencies, shares and times. The same as in page.py, so that no text changes when the script starts.
+// Formats durations, latencies, shares and times as the server does, so that no text changes when the script starts.
 
-export const EMPTY_CELL = "–";
+// Texts and numbers that the server and the scripts use; page.py has them.
+export const SHARED = JSON.parse(document.getElementById("node").dataset.shared);
+export const EMPTY_CELL = SHARED.empty_cell;
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));

@@ -2,16 +2,11 @@
 // request fails or nothing is received for a while, everything turns grey until new data arrives.
 
 import { byId, element, connection, main, node, setText } from "./state.js";
-import { EMPTY_CELL, clockTime, shortenWords } from "./format.js";
+import { EMPTY_CELL, SHARED, clockTime, shortenWords } from "./format.js";
 
 const LOST_AFTER_MS = 20000;
 const LOST_AFTER_HIDDEN_MS = 90000; // browsers run the timers of a hidden page only once a minute
 
-const HEALTHS = {
-  200: ["healthy", "Healthy", "●"],
-  206: ["partial", "Partially healthy", "◐"],
-  503: ["unhealthy", "Unhealthy", "✖"],
-};
 const MODE_LABELS = { live: "live", polling: "every 5 s", retrying: "retrying" };
 const UNKNOWN = ["unknown", "Unknown", "○"];
 
@@ -40,7 +35,7 @@ export function checkFreshness() {
 }
 
 export function paintNode() {
-  const [health, label, symbol] = connection.isLost ? UNKNOWN : HEALTHS[node.health];
+  const [health, label, symbol] = connection.isLost ? UNKNOWN : SHARED.healths[node.health];
   const reason = connection.isLost ? "No response from the node." : shortenWords(node.reason);
   main.dataset.health = health;
   setText(byId("health-label"), label);
@@ -64,11 +59,9 @@ function paintConnection() {
   if (connection.isLost) setText(byId("connection-lost"), `Connection lost. Last update: ${asOf}. Retrying.`);
 }
 
-export function paintNotices({ history_problem: history, reload_problem: reload }) {
-  const notices = [
-    history && `History: ${history}`,
-    reload && `The last reload failed, the previous configuration is active: ${reload}`,
-  ].filter(Boolean);
+export function paintNotices(problems) {
+  const shown = Object.entries(SHARED.notices).filter(([key]) => problems[key]);
+  const notices = shown.map(([key, label]) => `${label}: ${problems[key]}`);
   if (byId("notices").textContent === notices.join("")) return;
   byId("notices").replaceChildren(...notices.map((text) => element("p", { class: "notice", dir: "auto" }, text)));
 }

@@ -4,11 +4,11 @@
 // observing 100 chunks does not.
 
 import { availability, drawBars, drawLine, meanLatency, newBars, newLine, setSliderValue } from "./charts.js";
-import { EMPTY_CELL, age, duration, latency, percent } from "./format.js";
+import { EMPTY_CELL, SHARED, age, duration, latency, percent } from "./format.js";
 import { RESOLUTIONS, byId, connection, element, main, now, scheduleOnce, services, setText, view, visibleServices } from "./state.js";
 
 const NO_BUCKETS = [];
-const STATUS_ORDER = { Down: 0, Initializing: 1, Up: 2 };
+const STATUS_ORDER = SHARED.status_order;
 
 // For each column: the value to compare, and whether the first click sorts in descending order.
 export const COLUMNS = {
@@ -177,10 +177,10 @@ function paintBars(service, cell) {
 
 // ---- filtering and sorting
 
-const ROWS_PER_CHUNK = 20;
+const ROWS_PER_CHUNK = SHARED.rows_per_chunk;
 
 function paintCounts() {
-  const counts = { "": services.size, Down: 0, Initializing: 0, Up: 0 };
+  const counts = { "": services.size, ...Object.fromEntries(Object.keys(STATUS_ORDER).map((status) => [status, 0])) };
   for (const service of services.values()) counts[service.status] += 1;
   for (const [status, number] of Object.entries(counts)) {
     setText(byId("statuses").querySelector(`[value="${status}"] + span b`), String(number));

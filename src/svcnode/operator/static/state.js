@@ -19,7 +19,10 @@ export const connection = {
   isStreaming: false,
 };
 
-export const RESOLUTIONS = { minutes: ["90 min", "minute"], hours: ["24 h", "hour"], days: ["90 d", "day"] };
+// For each resolution: its period, as on its button, and the unit of a bar.
+export const RESOLUTIONS = Object.fromEntries(
+  [...document.getElementsByName("resolution")].map(({ value, nextElementSibling: label }) => [value, [label.textContent, value.slice(0, -1)]]),
+);
 
 export const now = () => Date.now() - connection.skew; // by the clock of the node
 
