@@ -66,7 +66,7 @@ def test_a_timeout_has_a_unit() -> None:
         (("h", "--timeout", "5"), "--timeout: "),
         (("http://h/?token=x",), "'http://h/?…'"),
         (("http://ä..b",), "host"),
-        (("h", "xn--zz..example"), "'http://xn--zz..example'"),
+        (("h", "xn--zz..example"), "'xn--zz..example'"),
         (("h", "--ca", ""), "ca: "),
         (("h", "--version", ""), "version"),
         (("h", "--prefix", "svc"), '"/svc"'),
