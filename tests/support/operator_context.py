@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from svcnode.api.spec import Request
 from svcnode.node import Node
 from svcnode.notify import NotifyStatus
+from svcnode.notify.alert import AlertPolicy
+from svcnode.notify.engine import AlertEngine
 from svcnode.operator.context import OperatorContext, ProcessStats
-from svcnode.operator.details import Now, service_details
+from svcnode.operator.details import services_details
 from svcnode.stats import CheckStats
 from tests.support.virtual_time import VirtualClock
 
@@ -50,19 +52,27 @@ class OperatorHarness:
             notify_status=NotifyStatus(),
         )
 
+    def start_alerts(self) -> None:
+        """As with a notification target."""
+        engine = AlertEngine(AlertPolicy(), self.clock.now_s)
+        engine.start(self.node, self.node.health, (), self.clock.now_s)
+        self.node.subscribe(lambda change: engine.record_change(change, None, ()))
+        self.context.notify_status.engine = engine
+
+    def send_alerts(self, *, after_s: float) -> None:
+        self.clock.advance(after_s)
+        assert self.context.notify_status.engine is not None
+        assert self.context.notify_status.engine.take_due(self.clock.now_s) is not None
+
     def record(self, service_id: str, *verdicts: Verdict, interval_s: float = 0.0, duration_s: float = 0.0) -> None:
         """Record each verdict, then advance the clock."""
         for verdict in verdicts:
             self.node.record(service_id, verdict, duration_s=duration_s)
             self.clock.advance(interval_s)
 
-    @property
-    def now(self) -> Now:
-        return Now.of(self.node)
-
     def details(self, service_id: str) -> Any:
         """As in the JSON response."""
-        return json.loads(json.dumps(service_details(self.node, self.check_stats, service_id, self.now)))
+        return json.loads(json.dumps(*services_details(self.context, [service_id], with_recent_checks=True)))
 
     def request(self, handler: Callable[..., Any], name: str = "", query: str = "") -> Response:
         request = Request("GET", b"/", query.encode())

@@ -107,10 +107,12 @@ def error_json(message: str) -> bytes:
 # ---- responses
 
 
-def make_response(code: int, body: bytes = b"", *more_headers: tuple[str, str]) -> Response:
+def make_response(
+    code: int, body: bytes = b"", *more_headers: tuple[str, str], content_type: str = "application/json"
+) -> Response:
     headers = [*more_headers, ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
     if body:
-        headers.insert(0, ("Content-Type", "application/json"))
+        headers.insert(0, ("Content-Type", content_type))
     if code != 204:  # RFC 9110, 8.6: no Content-Length
         headers.append(("Content-Length", str(len(body))))
     return Response(code, body, tuple(headers))

@@ -9,10 +9,9 @@ from html import escape
 from typing import TYPE_CHECKING
 from unicodedata import east_asian_width
 
-from svcnode.api.spec import NOT_FOUND, SERVICE_NOT_FOUND, Response, parse_query
+from svcnode.api.spec import NOT_FOUND, SERVICE_NOT_FOUND, Response, make_response, parse_query
 from svcnode.core.model import Health, Status
 from svcnode.core.text import one_line, truncate
-from svcnode.operator.responses import typed_response
 
 if TYPE_CHECKING:
     from svcnode.api.spec import Request
@@ -53,7 +52,7 @@ async def badge(context: OperatorContext, request: Request, name: str) -> Respon
 def _svg_response(label: str, value: str, colour: str) -> Response:
     # An SVG opened on its own is a document; the policy keeps it from loading or running anything.
     policy = ("Content-Security-Policy", "default-src 'none'")
-    return typed_response(svg(label, value, colour).encode(), "image/svg+xml", policy)
+    return make_response(200, svg(label, value, colour).encode(), policy, content_type="image/svg+xml")
 
 
 def svg(label: str, value: str, colour: str) -> str:

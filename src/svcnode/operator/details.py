@@ -15,7 +15,6 @@ from svcnode.core.model import Outcome
 from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
-from svcnode.operator.responses import json_response
 from svcnode.probes.options import public_options
 from svcnode.stats import FIXED_KIND, probe_kind
 from svcnode.version import __version__
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from svcnode.definition import ProbeConfig
     from svcnode.node import Node
     from svcnode.operator.context import OperatorContext
-    from svcnode.stats import CheckStats
 
 Json = dict[str, Any]
 
@@ -61,6 +59,7 @@ class ServiceDetails(TypedDict, total=False):
     registered_s: float
     checks: Json
     transitions: int
+    alert: Json | None  # None: no notification targets are configured
     recent_checks: list[Json]  # the latest first
 
 
@@ -108,8 +107,8 @@ async def all_details(context: OperatorContext, request: Request, name: str) -> 
 
 
 async def details_of_one(context: OperatorContext, request: Request, name: str) -> Response:
-    details = service_details(context.node, context.check_stats, name, Now.of(context.node))
-    return SERVICE_NOT_FOUND if details is None else json_response(details)
+    details = next(services_details(context, [name], with_recent_checks=True), None)
+    return SERVICE_NOT_FOUND if details is None else make_response(200, _encode(details))
 
 
 def _parse_flag(values: list[str]) -> bool:
@@ -120,7 +119,7 @@ def _make_response(
     context: OperatorContext, node: Json | None = None, ids: Iterable[str] | None = None, *, with_recent_checks: bool
 ) -> Response:
     node = node or node_details(context)
-    services = services_details(context.node, context.check_stats, ids, with_recent_checks=with_recent_checks)
+    services = services_details(context, ids, with_recent_checks=with_recent_checks)
     # Each service separately: json.dumps of everything would hold the interpreter lock until it is done.
     encoded = b",".join([_encode(service) for service in services])
     return make_response(200, b'{"node":%s,"services":[%s]}' % (_encode(node), encoded))
@@ -157,40 +156,30 @@ def node_details(context: OperatorContext) -> Json:
         "history_problem": encodable(context.history.problem) if context.history.problem else None,
         "history_problem_code": context.history.problem_code,
         "reload_problem": encodable(process.reload_problem) if process.reload_problem else None,
+        "alert": _alert(context, None, now),
     }
 
 
 def services_details(
-    node: Node,
-    check_stats: CheckStats,
-    ids: Iterable[str] | None = None,
-    *,
-    with_recent_checks: bool = False,
-    now: Now | None = None,
+    context: OperatorContext, ids: Iterable[str] | None = None, *, with_recent_checks: bool = False
 ) -> Iterator[ServiceDetails]:
     """In the order of the node, or of the ids; unknown ids are left out."""
-    builder = _DetailsBuilder(node, check_stats, now or Now.of(node))
-    for service, state in node if ids is None else filter(None, map(node.find, ids)):
+    builder = _DetailsBuilder(context)
+    for service, state in context.node if ids is None else filter(None, map(context.node.find, ids)):
         yield builder.build(service, state, with_recent_checks=with_recent_checks)
-
-
-def service_details(node: Node, check_stats: CheckStats, service_id: str, now: Now) -> ServiceDetails | None:
-    """With its recent_checks; None if no service has this id."""
-    return next(services_details(node, check_stats, [service_id], with_recent_checks=True, now=now), None)
 
 
 class _DetailsBuilder:
     """Builds the details of services as of one moment."""
 
-    def __init__(self, node: Node, check_stats: CheckStats, now: Now) -> None:
-        self._node = node
-        self._check_stats = check_stats
-        self._now = now
+    def __init__(self, context: OperatorContext) -> None:
+        self._context = context
+        self._now = Now.of(context.node)
         self._redacted = _RedactionCache()
 
     def build(self, service: Service, state: ServiceState, *, with_recent_checks: bool) -> ServiceDetails:
-        now = self._now
-        probe_config, stats = self._node.probe_config(service.id), self._check_stats.get(service.id)
+        now, node = self._now, self._context.node
+        probe_config, stats = node.probe_config(service.id), self._context.check_stats.get(service.id)
         # Copied in one step: other threads add results.
         results = list(reversed(stats.recent_results.copy())) if stats else []
         kind = stats.kind if stats else probe_kind(probe_config)
@@ -216,10 +205,11 @@ class _DetailsBuilder:
             "evidence": self._evidence(results[0].evidence) if results else None,
             "last_ready": None if is_fixed else self._time_fields(state.last_ready_at_s),
             "expires_in_s": _rounded(now.until_s(state_machine.expires_at_s(state, service.policy))),
-            "next_check_in_s": _rounded(self._node.next_check_in_s(service.id)),
+            "next_check_in_s": _rounded(node.next_check_in_s(service.id)),
             "registered_s": now.ago_s(state.registered_at_s),
             "checks": {outcome.value: stats.checks_by_outcome[outcome] if stats else 0 for outcome in Outcome},
             "transitions": stats.transitions if stats else 0,
+            "alert": _alert(self._context, service.id, now),
         }
         if with_recent_checks:
             details["options"] = self._options(probe_config)
@@ -292,6 +282,19 @@ def _schedule(probe_config: ProbeConfig | None) -> Json | None:
         "timeout_s": probe_config.schedule.timeout_s,
         "transition_interval_s": probe_config.schedule.wait_s(is_change_pending=True),
         "max_latency_s": probe_config.max_latency_s,
+    }
+
+
+def _alert(context: OperatorContext, service_id: str | None, now: Now) -> Json | None:
+    """The alert of a service, or of the node; a recovery that waits for resolve_delay is in the state `resolving`."""
+    engine = context.notify_status.engine
+    alert = engine.find(service_id) if engine is not None else None
+    if alert is None:
+        return None
+    return {
+        "state": alert.state.value,
+        "notified_health": int(alert.notified_health),
+        "message_in_s": _rounded(now.until_s(alert.due_at_s)),
     }
 
 

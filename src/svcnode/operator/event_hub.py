@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.strict_json import compact_json
-from svcnode.operator.responses import transition_document
+from svcnode.core.units import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,6 +138,13 @@ class EventHub:
                 if not writer.buffered_bytes:
                     writer.write(HEARTBEAT)
             self._heartbeat = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._send_heartbeats)
+
+
+def transition_document(transition: Transition) -> dict[str, Any]:
+    """The form of a transition in `/events` and `/history`."""
+    document = {"id": transition.id, "at": iso_time(transition.at_s), **transition._asdict()}
+    del document["at_s"]
+    return document
 
 
 def encode_event(transition: Transition) -> bytes:

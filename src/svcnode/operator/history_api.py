@@ -11,7 +11,7 @@ from svcnode.api.spec import error_response, make_response, parse_query
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.strict_json import compact_json
 from svcnode.history.records import MINUTES, RESOLUTIONS
-from svcnode.operator.responses import transition_document
+from svcnode.operator.event_hub import transition_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

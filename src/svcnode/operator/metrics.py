@@ -23,8 +23,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from svcnode.api.spec import make_response
 from svcnode.core.model import Health, Impact, Outcome, Service, ServiceState, Status
-from svcnode.operator.responses import typed_response
 from svcnode.stats import DURATION_BUCKETS_S, REPORTED_KIND, ServiceStats
 from svcnode.version import __version__
 
@@ -63,7 +63,7 @@ def accepts_openmetrics(accept: str) -> bool:
 
 def _make_response(context: OperatorContext, *, is_open: bool) -> Response:
     encode, content_type = choose_encoder(OPENMETRICS_TYPE if is_open else "")
-    return typed_response(encode(build_registry(context)), content_type)
+    return make_response(200, encode(build_registry(context)), content_type=content_type)
 
 
 # ---- the node and the process

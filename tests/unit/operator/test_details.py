@@ -14,7 +14,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import register_secret
 from svcnode.core.state_machine import initial_state
-from svcnode.operator.details import Now, all_details, details_of_one, node_details, services_details
+from svcnode.operator.details import all_details, details_of_one, node_details, services_details
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
 
@@ -40,11 +40,11 @@ FIELDS = [
         "next_check_in_s",
         "registered_s",
     ),
-    *("checks", "transitions", "options", "recent_checks"),
+    *("checks", "transitions", "alert", "options", "recent_checks"),
 ]
 NODE_FIELDS = [
     *("name", "version", "spec_version", "svcnode", "health", "health_reason", "starting", "draining", "issues"),
-    *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem"),
+    *("started", "uptime_s", "last_event_id", "history_problem", "history_problem_code", "reload_problem", "alert"),
 ]
 
 
@@ -111,6 +111,7 @@ def test_a_service_that_was_just_registered(harness: OperatorHarness) -> None:
         "registered_s": 0.5,
         "checks": {"ready": 0, "not_ready": 0, "failed": 0, "unknown": 0},
         "transitions": 0,
+        "alert": None,
         "options": {},
         "recent_checks": [],
     }
@@ -350,11 +351,11 @@ def test_a_lone_surrogate_in_a_reason_is_replaced(harness: OperatorHarness) -> N
 
 
 def test_a_service_may_be_deregistered_during_iteration(harness: OperatorHarness) -> None:
-    reading = services_details(harness.node, harness.check_stats, with_recent_checks=True)
+    reading = services_details(harness.context, with_recent_checks=True)
     assert next(reading)["id"] == "db"
     harness.node.deregister("indexer")
     assert [service["id"] for service in reading] == ["indexer"]  # a snapshot from before
-    assert list(services_details(harness.node, harness.check_stats, ["indexer"])) == []
+    assert list(services_details(harness.context, ["indexer"])) == []
 
 
 def test_reports_from_other_threads_do_not_break_a_reader() -> None:
@@ -373,7 +374,7 @@ def test_reports_from_other_threads_do_not_break_a_reader() -> None:
     thread.start()
     try:
         for _ in range(300):
-            for service in services_details(harness.node, harness.check_stats, with_recent_checks=True):
+            for service in services_details(harness.context, with_recent_checks=True):
                 assert len(service["recent_checks"]) <= 20
     finally:
         is_done.set()
@@ -382,8 +383,31 @@ def test_reports_from_other_threads_do_not_break_a_reader() -> None:
 
 def test_ages_are_never_negative(harness: OperatorHarness) -> None:
     harness.record("db", READY)
-    (details, _) = services_details(harness.node, harness.check_stats, now=Now(-5.0, harness.node.wall_time_s))
+    harness.clock.advance(-5.0)
+    (details, _) = services_details(harness.context)
     assert details["since_s"] == details["registered_s"] == 0.0
+
+
+# ---- alerts
+
+
+def test_without_notification_targets_there_is_no_alert(harness: OperatorHarness) -> None:
+    assert (harness.details("db")["alert"], document(harness)["node"]["alert"]) == (None, None)
+
+
+def test_a_recovery_that_waits_for_the_resolve_delay_is_published(harness: OperatorHarness) -> None:
+    harness.start_alerts()
+    harness.record("db", READY)
+    assert harness.details("db")["alert"] == {"state": "inactive", "notified_health": 200, "message_in_s": None}
+    harness.record("db", *[REFUSED] * 3)
+    assert harness.details("db")["alert"] == {"state": "pending", "notified_health": 200, "message_in_s": 5.0}
+    harness.send_alerts(after_s=5.0)
+    assert harness.details("db")["alert"] == {"state": "firing", "notified_health": 503, "message_in_s": None}
+    harness.clock.advance(10.0)
+    harness.record("db", *[READY] * 2)
+    resolving = {"state": "resolving", "notified_health": 503, "message_in_s": 290.0}
+    assert harness.details("db")["alert"] == resolving
+    assert document(harness)["node"]["alert"] == resolving
 
 
 def test_every_verdict_has_a_count(harness: OperatorHarness) -> None:
