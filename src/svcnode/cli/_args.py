@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from svcnode.config import NamedProbe, Override, Settings
 
 EXIT_USAGE = 2
+EXIT_UNKNOWN = 3  # of commands for which 2 is a result
 DEFAULT_WIDTH = 80
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
 
-EXIT_UNKNOWN = 3
 DEFAULT_PREFIXES = (DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX)
 MAX_LIST_CHARS = 1_000_000  # a longer file is not a list of nodes, and may be endless
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from svcnode.cli._args import add_config_option
+from svcnode.cli._args import EXIT_UNKNOWN, add_config_option
 from svcnode.cli.operator_url import TOKEN_VARIABLE, operator_url_from
 from svcnode.cli.output import show
 from svcnode.client.errors import translate_http_error
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from svcnode.cli._args import CommandParser
     from svcnode.cli.operator_url import OperatorUrl
     from svcnode.terminal.explain.explanation import Explanation
-
-EXIT_UNKNOWN = 3
 
 _EPILOG = """\
 address and token:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._args import positive_duration_s
+from svcnode.cli._args import EXIT_UNKNOWN, positive_duration_s
 from svcnode.cli.output import show
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Outcome, Verdict
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from svcnode.cli._args import CommandParser
 
-EXIT_UNKNOWN = 3
 DEFAULT_INTERVAL = "1s"
 
 
@@ -49,7 +48,7 @@ def configure(parser: CommandParser) -> None:
     add("--interval", metavar="DURATION", help="with --watch, time between checks (default: 1s)")
 
 
-EXIT_CODES = {Outcome.READY: 0, Outcome.NOT_READY: 1, Outcome.FAILED: 2, Outcome.UNKNOWN: 3}
+EXIT_CODES = {Outcome.READY: 0, Outcome.NOT_READY: 1, Outcome.FAILED: 2, Outcome.UNKNOWN: EXIT_UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     """Checks once, or until Ctrl-C or until the reader of the output is gone; returns the code of the last check."""
     run = _ProbeRun(arguments)
     format_result = _format_json if arguments.json else _format_line if arguments.watch else _format_full
-    code = EXIT_CODES[Outcome.UNKNOWN]
+    code = EXIT_UNKNOWN
 
     async def check() -> None:
         nonlocal code

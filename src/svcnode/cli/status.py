@@ -11,7 +11,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, sources_from, timeout_from
+from svcnode.cli._args import EXIT_UNKNOWN
+from svcnode.cli._node_args import add_node_arguments, sources_from, timeout_from
 from svcnode.cli.output import show
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.core.redaction import redacted

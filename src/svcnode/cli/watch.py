@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from svcnode.cli._args import positive_duration_s
-from svcnode.cli._node_args import EXIT_UNKNOWN, add_node_arguments, sources_from, timeout_from
+from svcnode.cli._args import EXIT_UNKNOWN, positive_duration_s
+from svcnode.cli._node_args import add_node_arguments, sources_from, timeout_from
 from svcnode.client.resolver_loop import DaemonResolverLoop
 from svcnode.terminal.watch.app import WatchApp
 from svcnode.terminal.watch.screen import Screen

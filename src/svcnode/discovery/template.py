@@ -135,16 +135,12 @@ def _service_table(probe: SelectedProbe, *, is_only_one: bool) -> str:
             f"id = {toml_string(entry.kind if is_only_one else f'{entry.kind}-{endpoint.port}')}",
             f"name = {toml_string(entry.title)}",
             f"description = {toml_string(f'{entry.title} on port {endpoint.port} of this host')}",
-            *_probe_comments(probe),
+            *(_tcp_fallback_comments(probe) if probe.preferred_probe else _deep_probe_comments(probe)),
             f"probe = {toml_string(probe.probe)}",
             '# impact = "critical"',
             "",
         ]
     )
-
-
-def _probe_comments(probe: SelectedProbe) -> Iterator[str]:
-    return _tcp_fallback_comments(probe) if probe.preferred_probe else _deep_probe_comments(probe)
 
 
 def _deep_probe_comments(probe: SelectedProbe) -> Iterator[str]:

@@ -60,6 +60,7 @@ _HEALTH_MARKS = {
     OverallHealth.UNKNOWN: ERROR,
 }
 _STATUS_MARKS = {Status.UP: OK, Status.INITIALIZING: WARNING, Status.DOWN: CRITICAL, None: NEUTRAL}
+_NODE_MARKS = {Health.HEALTHY: OK, Health.PARTIAL: WARNING, Health.UNHEALTHY: CRITICAL}
 _HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partial", Health.UNHEALTHY: "unhealthy"}
 _ERROR_TEXT: dict[type[ClientError], str] = {
     UnreachableError: "unreachable",
@@ -276,15 +277,6 @@ def summary(snapshots: Sequence[NodeSnapshot]) -> str:
 
 # ---- an explanation
 
-_EXPLANATION_MARKS = {
-    Status.UP: OK,
-    Status.INITIALIZING: WARNING,
-    Status.DOWN: CRITICAL,
-    Health.HEALTHY: OK,
-    Health.PARTIAL: WARNING,
-    Health.UNHEALTHY: CRITICAL,
-}
-
 
 def print_explanation(explanation: Explanation, stream: TextIO) -> None:
     symbols = Symbols.for_stream(is_terminal=True, encoding=stream.encoding)
@@ -293,7 +285,9 @@ def print_explanation(explanation: Explanation, stream: TextIO) -> None:
 
 def render_explanation(explanation: Explanation, symbols: Symbols) -> Iterator[Text]:
     """The text of the explanation, with a colour for the first line."""
-    yield symbols.with_symbol(_EXPLANATION_MARKS[explanation.status], explanation.headline)
+    status = explanation.status
+    mark = _NODE_MARKS[status] if isinstance(status, Health) else _STATUS_MARKS[status]
+    yield symbols.with_symbol(mark, explanation.headline)
     for line in explanation.about:
         yield Text(f"{INDENT}{line}", "dim")
     for title, sentences in explanation.sections:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.core.codes import ReasonCode, known_code
+from svcnode.core.codes import known_code
 from svcnode.core.model import Impact, Outcome, Status
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class ParsedDetails:
     probe: str | None
     options: Mapping[str, bool | float | str] | None  # of the probe, other than the defaults; None: not known
     status: Status
-    reason: str
     code: str
     since: datetime
     since_s: float
@@ -76,18 +75,6 @@ class ParsedDetails:
         return self.kind == "fixed"
 
     @property
-    def has_no_evidence(self) -> bool:
-        return self.code == ReasonCode.NO_EVIDENCE
-
-    @property
-    def is_stale(self) -> bool:
-        return self.code == ReasonCode.STALE
-
-    @property
-    def is_expired(self) -> bool:
-        return self.code == ReasonCode.TTL_EXPIRED
-
-    @property
     def last_outcome(self) -> Outcome | None:
         return self.recent_checks[0].outcome if self.recent_checks else None
 
@@ -120,7 +107,6 @@ def parse_details(document: Mapping[str, Any]) -> ParsedDetails:
         probe=document["probe"],
         options=document.get("options"),  # an older node does not have it
         status=Status(document["status"]),
-        reason=document["reason"],
         code=known_code(document["code"]),
         since=datetime.fromisoformat(document["since"]),
         since_s=document["since_s"],

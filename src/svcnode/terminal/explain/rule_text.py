@@ -42,12 +42,12 @@ def rule_texts(details: ParsedDetails) -> Iterator[str]:
 
 
 def _report_rule(details: ParsedDetails) -> str:
-    if details.is_expired:
+    if details.code == ReasonCode.TTL_EXPIRED:
         missing = "no other report" if details.recent_checks else "no report"
-        return f"A report is valid for {_ttl_text(details)}, and {missing} arrived within that time."
-    if details.has_no_evidence:
+        return f"A report is valid for {_setting_text('ttl', details.ttl_s)}, and {missing} arrived within that time."
+    if details.code == ReasonCode.NO_EVIDENCE:
         return "The service has no probe: a program reports its status, and has not reported yet."
-    until = "until the next report" if details.ttl_s is None else f"for {_ttl_text(details)}"
+    until = "until the next report" if details.ttl_s is None else f"for {_setting_text('ttl', details.ttl_s)}"
     return (
         f"The service has no probe: a program reports its status. A report takes effect at once, and is valid {until}."
     )
@@ -66,12 +66,12 @@ def _up_rule(details: ParsedDetails) -> Iterator[str]:
 
 
 def _initializing_rule(details: ParsedDetails) -> str:
-    if details.has_no_evidence:
+    if details.code == ReasonCode.NO_EVIDENCE:
         return "A service is Initializing until its first check has a result."
-    if details.is_stale:
+    if details.code == ReasonCode.STALE:
         return (
-            f"A result is valid for {_stale_after_text(details)}, and there is no newer one. Without a valid result, a "
-            "service is Initializing."
+            f"A result is valid for {_setting_text('stale_after', details.stale_after_s)}, and there is no newer one. "
+            "Without a valid result, a service is Initializing."
         )
     if details.code == ReasonCode.UNRELIABLE:
         return (
@@ -82,8 +82,9 @@ def _initializing_rule(details: ParsedDetails) -> str:
         return "A service that is not ready is Initializing at once."
     if details.start_period_left_s:
         return (
-            f"The start period is {_start_period_text(details)}, {format_duration(details.start_period_left_s)} of it "
-            "are left. Until it ends, failures do not change the status to Down."
+            f"The start period is {_setting_text('start_period', details.start_period_s)}, "
+            f"{format_duration(details.start_period_left_s)} of it are left. Until it ends, failures do not change the "
+            "status to Down."
         )
     return f"The status changes to Down after {_fall_text(details)}; so far: {details.failures_in_a_row}."
 
@@ -92,7 +93,7 @@ def _down_rule(details: ParsedDetails) -> Iterator[str]:
     was = {Status.UP: " that was Up", Status.INITIALIZING: " that was Initializing"}
     rule = f"A service{was.get(details.previous_status or details.status, '')} is Down after {_fall_text(details)}"
     if details.ended_start_period and details.previous_status is not Status.UP:
-        rule += f" and the end of the start period of {_start_period_text(details)}"
+        rule += f" and the end of the start period of {_setting_text('start_period', details.start_period_s)}"
     yield f"{rule}."
     if details.ready_in_a_row:
         status = "Initializing" if details.is_unreliable else "Up"
@@ -158,7 +159,7 @@ def _report_outlook(details: ParsedDetails) -> Iterator[str]:
     if details.expires_in_s is not None:
         yield (
             f"Without a report, the status changes to Down in {format_duration(details.expires_in_s)}: a report is "
-            f"valid for {_ttl_text(details)}."
+            f"valid for {_setting_text('ttl', details.ttl_s)}."
         )
 
 
@@ -181,7 +182,11 @@ def _down_condition(details: ParsedDetails) -> str:
             f"If the checks still fail in {format_duration(details.start_period_left_s)}, when the start period ends, "
             "the status changes to Down."
         )
-    not_before = f", but not before the end of the start period of {_start_period_text(details)}" if is_starting else ""
+    not_before = (
+        f", but not before the end of the start period of {_setting_text('start_period', details.start_period_s)}"
+        if is_starting
+        else ""
+    )
     down = f"Down (fall = {details.fall})"
     return f"{_checks_needed(details.fall, details.failures_in_a_row, 'failed', down)}{not_before}."
 
@@ -206,7 +211,7 @@ def _stale_condition(details: ParsedDetails) -> Iterator[str]:
         return
     yield (
         f"{condition}, the status changes to Initializing in {format_duration(details.expires_in_s)}: a result is "
-        f"valid for {_stale_after_text(details)}."
+        f"valid for {_setting_text('stale_after', details.stale_after_s)}."
     )
 
 
@@ -231,18 +236,6 @@ def _rise_text(details: ParsedDetails) -> str:
 
 def _in_a_row_text(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count} {noun}s in a row"
-
-
-def _ttl_text(details: ParsedDetails) -> str:
-    return _setting_text("ttl", details.ttl_s)
-
-
-def _stale_after_text(details: ParsedDetails) -> str:
-    return _setting_text("stale_after", details.stale_after_s)
-
-
-def _start_period_text(details: ParsedDetails) -> str:
-    return _setting_text("start_period", details.start_period_s)
 
 
 def _setting_text(key: str, value_s: float | None) -> str:
