@@ -60,3 +60,11 @@ class ServiceScenario:
 
 def up(**options: Any) -> ServiceScenario:
     return ServiceScenario(**options).record(*[READY] * 4, interval_s=10.0)
+
+
+def resolving(**options: Any) -> ServiceScenario:
+    """Its failure was notified 10 s ago, and the message about its recovery waits."""
+    scenario = up(rise=1, fall=1, **options)
+    scenario.harness.start_alerts()
+    scenario.record(REFUSED, interval_s=0).harness.send_alerts(after_s=5.0)
+    return scenario.wait(10.0).record(READY, interval_s=0)

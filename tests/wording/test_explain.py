@@ -12,7 +12,7 @@ from svcnode.terminal.explain.explanation import explain_node
 from svcnode.terminal.explain.remedies import REMEDIES
 from svcnode.version import __version__
 from tests.support.operator_context import OperatorHarness
-from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, up
+from tests.support.service_scenario import LOADING, NO_FILES, READY, REFUSED, ServiceScenario, resolving, up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +56,8 @@ def services() -> Iterator[tuple[str, ServiceScenario]]:
     yield "report expired", ServiceScenario(probe=None, ttl="30s").record(READY, READY).wait(60)
     yield "no heartbeat", ServiceScenario(probe="heartbeat:3s").wait(4)
     yield "fixed", ServiceScenario(probe=None).record(fixed)
+    yield "message waits", resolving(impact="critical")
+    yield "message waits for another one", resolving()
 
 
 def test_services(snapshot: Callable[[str, str], None]) -> None:
@@ -84,6 +86,7 @@ def nodes() -> Iterator[tuple[str, OperatorHarness]]:
     problems.process_stats.record_reload("services.db: invalid (svcnode.toml:3)")
     problems.history.problem = "disk full"
     yield "problems", problems
+    yield "message waits", resolving(impact="critical").harness
 
 
 def test_nodes(snapshot: Callable[[str, str], None]) -> None:

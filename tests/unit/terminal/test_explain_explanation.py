@@ -15,6 +15,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status, Verdict
 from svcnode.operator.details import all_details
 from svcnode.terminal.explain.explanation import (
+    ALERT,
     HOW_TO_FIX_IT,
     MAX_GROUPS,
     NOT_UP,
@@ -28,7 +29,7 @@ from svcnode.terminal.explain.explanation import (
 from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING
 from svcnode.terminal.render import Symbols, render_explanation
 from tests.support.operator_context import OperatorHarness
-from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, up
+from tests.support.service_scenario import LOADING, NO_FILES, PROBE, READY, REFUSED, ServiceScenario, resolving, up
 
 FALL, RISE, START_PERIOD = "(fall = 3)", "(rise = 2)", '(start_period = "30s")'
 MAX_FAILURES, RECOVERY_FAILURES = "(max_failures = 4)", "(recovery_failures = 1)"
@@ -368,6 +369,28 @@ def test_any_details_are_explained(
     assert all(line.isprintable() for line in explanation.lines)
     sentences = [line for _, lines in explanation.sections for line in lines if " svcnode probe " not in line]
     assert all(line.endswith((".", "?", ")")) for line in sentences)
+
+
+# ---- an alert
+
+
+def test_a_recovery_whose_message_waits_is_shown() -> None:
+    (text,) = dict(resolving(impact="critical").explain().sections)[ALERT]
+    assert "Down" in text
+    assert "4 min 50 s" in text
+    assert "resolve_delay" in text
+
+
+def test_a_recovery_without_a_message_of_its_own_has_no_time() -> None:
+    (text,) = dict(resolving().explain().sections)[ALERT]
+    assert "resolve_delay" not in text
+
+
+@pytest.mark.parametrize("alert", [None, {"state": "firing", "notified_health": 503, "message_in_s": None}])
+def test_other_states_of_an_alert_are_not_shown(alert: object) -> None:
+    assert ALERT not in dict(explain_service(up().details() | {"alert": alert}).sections)
+    older = {key: value for key, value in up().details().items() if key != "alert"}
+    assert ALERT not in dict(explain_service(older).sections)
 
 
 # ---- a node

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Health, Impact, Outcome, Status
+from svcnode.core.state_machine import service_health
 from svcnode.core.text import one_line
 from svcnode.core.units import format_duration, format_latency
 from svcnode.terminal.explain.details import ParsedDetails, parse_details
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 INDENT = "  "
 NOT_UP, PROBLEMS = "Not Up", "Problems"  # titles of sections, for a node
 WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
+ALERT = "Alert"  # for both
 MAX_GROUPS = 4
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -70,7 +72,13 @@ def explain_node(document: Mapping[str, Any]) -> Explanation:
             f"{node['name']} {node['version']} is {_HEALTH_TEXT[health]} ({health.value}): {node['health_reason']}"
         ),
         about=(one_line(about),),
-        sections=_sections({NOT_UP: _not_up_lines(services), PROBLEMS: _problem_lines(node)}),
+        sections=_sections(
+            {
+                NOT_UP: _not_up_lines(services),
+                PROBLEMS: _problem_lines(node),
+                ALERT: _alert_lines(node, {health: f"{text} ({health})" for health, text in _HEALTH_TEXT.items()}),
+            }
+        ),
     )
 
 
@@ -110,6 +118,16 @@ def _problem_lines(node: Mapping[str, Any]) -> Iterator[str]:
         yield f"History: {node['history_problem']}"
 
 
+def _alert_lines(document: Mapping[str, Any], names: Mapping[Health, str]) -> Iterator[str]:
+    """Only while an improvement waits for resolve_delay: the last message is no longer true then."""
+    alert = document.get("alert")  # an older node does not have it
+    if alert is None or alert["state"] != "resolving":
+        return
+    in_s = alert["message_in_s"]
+    when = "with the next message" if in_s is None else f"in {format_duration(in_s)}, if it lasts (resolve_delay)"
+    yield f"The last message said {names[Health(alert['notified_health'])]}. The improvement is sent {when}."
+
+
 # ---- a service
 
 _IMPACT_TEXT = {
@@ -132,6 +150,7 @@ def explain_service(document: Mapping[str, Any], zone: tzinfo | None = None) -> 
                 WHY: iter([*_attempt_texts(details, zone), *_decision_texts(details, zone), *rule_texts(details)]),
                 WHAT_CHANGES_IT: outlook_texts(details),
                 HOW_TO_FIX_IT: hint_texts(details),
+                ALERT: _alert_lines(document, {service_health(status): status.value for status in Status}),
             }
         ),
     )
