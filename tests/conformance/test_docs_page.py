@@ -13,9 +13,8 @@ from svcnode.conformance.check import CLAUSES_PAGE, Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.report import plain_text, report_lines
 from svcnode.conformance.run import check_node
-from tests.conformance.conforming_node import ConformingNode, NodeServer, service
+from tests.conformance.conforming_node import NodeServer, service
 from tests.conformance.nonconforming_nodes import HealthIsStatic
-from tests.conformance.test_interrupted import stopped_at
 from tests.conformance.test_pytest_plugin import run_pytest
 
 ROOT = Path(__file__).parents[2]
@@ -69,16 +68,8 @@ def test_the_example_report_is_the_printed_one() -> None:
     with NodeServer(node.respond) as server:
         report = check_node(server.url, timeout_s=10.0)
     printed = "\n".join(map(plain_text, report_lines(report, Level.SHOULD)))
-    shown, _ = blocks("text")
+    (shown,) = blocks("text")
     assert printed.replace(server.url, "http://127.0.0.1:8420") + "\n" == shown
-
-
-def test_the_example_of_an_interruption_is_the_printed_one() -> None:
-    with NodeServer(ConformingNode().respond) as server:
-        report = stopped_at("version-supported-on-identity", server)
-    *_, stopped, conclusion = map(plain_text, report_lines(report, Level.SHOULD))
-    _, shown = blocks("text")
-    assert f"{stopped}\n{conclusion}\n" == shown
 
 
 @pytest.mark.parametrize("block", blocks("python"))
