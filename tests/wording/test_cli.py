@@ -21,8 +21,7 @@ from svcnode.core.address import parse_address
 from svcnode.core.model import Verdict
 from svcnode.demo.runner import introduction
 from svcnode.demo.scenario import LOOP_STEPS, STARTUP_STEPS
-from svcnode.discovery.catalog import CATALOG
-from svcnode.discovery.fingerprint import EmptyResponseError
+from svcnode.discovery.catalog import CATALOG, EmptyResponseError
 from svcnode.discovery.scan import FoundService, ScanResult, UnconfirmedPort, _failure, _mismatch
 from svcnode.discovery.select import SelectedProbe, select_probe
 from svcnode.discovery.template import render_config

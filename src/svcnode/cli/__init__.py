@@ -28,20 +28,24 @@ else:
 class Command(NamedTuple):
     name: str
     help: str
-    module: str  # has configure(parser) and run_command(arguments) -> exit code
+
+    @property
+    def module(self) -> str:
+        """Has configure(parser) and run_command(arguments), which returns the exit code."""
+        return f"svcnode.cli.{self.name.replace('-', '_')}"
 
 
 COMMANDS = (
-    Command("serve", "probe the services and serve the node's health over HTTP", "svcnode.cli.serve"),
-    Command("demo", "run an example node with five small servers", "svcnode.cli.demo"),
-    Command("init", "find known services on this host and write svcnode.toml", "svcnode.cli.init"),
-    Command("check-config", "validate a configuration file", "svcnode.cli.check_config"),
-    Command("notify-test", "send a test message to the notification targets", "svcnode.cli.notify_test"),
-    Command("probe", "check a service once", "svcnode.cli.probe"),
-    Command("status", "show the health of nodes once", "svcnode.cli.status"),
-    Command("watch", "show the health of nodes live on the terminal", "svcnode.cli.watch"),
-    Command("explain", "explain the status of a service or the health of a node", "svcnode.cli.explain"),
-    Command("conform", "test any node against the interface", "svcnode.cli.conform"),
+    Command("serve", "probe the services and serve the node's health over HTTP"),
+    Command("demo", "run an example node with five small servers"),
+    Command("init", "find known services on this host and write svcnode.toml"),
+    Command("check-config", "validate a configuration file"),
+    Command("notify-test", "send a test message to the notification targets"),
+    Command("probe", "check a service once"),
+    Command("status", "show the health of nodes once"),
+    Command("watch", "show the health of nodes live on the terminal"),
+    Command("explain", "explain the status of a service or the health of a node"),
+    Command("conform", "test any node against the interface"),
 )
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
-from svcnode.discovery.catalog import CATALOG
-from svcnode.discovery.fingerprint import EmptyResponseError
+from svcnode.discovery.catalog import CATALOG, EmptyResponseError
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.http_response import HttpProtocolError
 from svcnode.net.os_errors import connection_error_text

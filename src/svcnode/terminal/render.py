@@ -89,9 +89,11 @@ class Symbols(NamedTuple):
     def ellipsis(self) -> str:
         return "~" if self.are_ascii else "…"
 
+    def symbol(self, mark: Mark) -> str:
+        return mark.ascii_symbol if self.are_ascii else mark.symbol
+
     def with_symbol(self, mark: Mark, word: str) -> Text:
-        symbol = mark.ascii_symbol if self.are_ascii else mark.symbol
-        return Text(f"{symbol} {word}" if self.are_shown else word, mark.style)
+        return Text(f"{self.symbol(mark)} {word}" if self.are_shown else word, mark.style)
 
 
 def health_text(snapshot: NodeSnapshot) -> str:

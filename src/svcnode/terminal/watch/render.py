@@ -20,6 +20,7 @@ from svcnode.terminal.render import (
     NEUTRAL,
     OK,
     WARNING,
+    Mark,
     health_cell,
     sanitized_text,
     status_cell,
@@ -41,19 +42,13 @@ _CURSOR = "█"
 _PENDING = -1  # sorts after all healths in the summary
 
 
-class _BarStyle(NamedTuple):
-    symbol: str
-    ascii_symbol: str
-    style: str
-
-
 _BARS = {
-    Severity.NO_DATA: _BarStyle(" ", " ", ""),
-    Severity.OK: _BarStyle("▇", "#", OK.style),
-    Severity.WARNING: _BarStyle("▄", "=", WARNING.style),
-    Severity.NOT_REPORTED: _BarStyle("?", "?", NEUTRAL.style),
-    Severity.CRITICAL: _BarStyle("▁", "_", CRITICAL.style),
-    Severity.ERROR: _BarStyle("!", "!", ERROR.style),
+    Severity.NO_DATA: Mark(" ", " ", ""),
+    Severity.OK: Mark("▇", "#", OK.style),
+    Severity.WARNING: Mark("▄", "=", WARNING.style),
+    Severity.NOT_REPORTED: Mark("?", "?", NEUTRAL.style),
+    Severity.CRITICAL: Mark("▁", "_", CRITICAL.style),
+    Severity.ERROR: Mark("!", "!", ERROR.style),
 }
 
 
@@ -266,7 +261,7 @@ class _Renderer:
 
     def _bar(self, severity: Severity, count: int) -> Text:
         bar = _BARS[severity]
-        return Text((bar.ascii_symbol if self._symbols.are_ascii else bar.symbol) * count, bar.style)
+        return Text(self._symbols.symbol(bar) * count, bar.style)
 
     # ---- cells and lines
 

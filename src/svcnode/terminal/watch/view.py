@@ -120,7 +120,8 @@ class WatchView:
         self._selected = rows[self._selected_index].key if rows else None
 
     def _rows(self, width: int) -> list[Row]:
-        return [row for node in _sort_nodes(self._model.nodes, self._sort) for row in self._node_rows(node, width)]
+        nodes = sorted(self._model.nodes, key=_NODE_SORT_KEYS[self._sort])
+        return [row for node in nodes for row in self._node_rows(node, width)]
 
     def _node_rows(self, node: WatchedNode, width: int) -> Iterator[Row]:
         text = self._filter.casefold()
@@ -135,7 +136,7 @@ class WatchView:
         if is_expanded:
             for number, note in enumerate(_note_lines(node, width)):
                 yield Row(RowKey(node.number, number), node, note=note)
-        for service in _sort_services(listed, self._sort):
+        for service in sorted(listed, key=_SERVICE_SORT_KEYS[self._sort]):
             yield Row(RowKey(node.number, service.key), node, service)
 
     # ---- keys
@@ -241,30 +242,18 @@ _MOVES |= {
 # ---- order
 
 
-def _sort_nodes(nodes: Sequence[WatchedNode], sort: SortOrder) -> Sequence[WatchedNode]:
-    match sort:
-        case SortOrder.GIVEN:
-            return nodes
-        case SortOrder.WORST:  # nodes without a snapshot are last
-            return sorted(
-                nodes, key=lambda node: -1 if node.snapshot is None else node.snapshot.overall_health, reverse=True
-            )
-        case SortOrder.NAME:
-            return sorted(nodes, key=lambda node: display_name(node).casefold())
-        case SortOrder.CHANGE:
-            return sorted(nodes, key=lambda node: _recency(node.changed_s))
-
-
-def _sort_services(services: Sequence[WatchedService], sort: SortOrder) -> Sequence[WatchedService]:
-    match sort:
-        case SortOrder.GIVEN:
-            return services
-        case SortOrder.WORST:
-            return sorted(services, key=lambda service: service.severity, reverse=True)
-        case SortOrder.NAME:
-            return sorted(services, key=lambda service: service.service.id.casefold())
-        case SortOrder.CHANGE:
-            return sorted(services, key=lambda service: _recency(service.tracker.changed_s))
+_NODE_SORT_KEYS: dict[SortOrder, Callable[[WatchedNode], float | str]] = {
+    SortOrder.GIVEN: lambda node: node.number,
+    SortOrder.WORST: lambda node: 1 if node.snapshot is None else -node.snapshot.overall_health,  # without one: last
+    SortOrder.NAME: lambda node: display_name(node).casefold(),
+    SortOrder.CHANGE: lambda node: _recency(node.changed_s),
+}
+_SERVICE_SORT_KEYS: dict[SortOrder, Callable[[WatchedService], float | str]] = {
+    SortOrder.GIVEN: lambda _: 0,
+    SortOrder.WORST: lambda service: -service.severity,
+    SortOrder.NAME: lambda service: service.service.id.casefold(),
+    SortOrder.CHANGE: lambda service: _recency(service.tracker.changed_s),
+}
 
 
 def _recency(changed_s: float | None) -> float:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcnode.discovery.fingerprint import (
+from svcnode.discovery.catalog import (
     Matcher,
     is_amqp,
     is_beacon_node,
