@@ -1,8 +1,9 @@
-"""The structure that a reader relies on: unique class names and no import circles."""
+"""The structure that a reader relies on: unique class names, no import circles, one implementation per job."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -11,6 +12,16 @@ import svcnode
 PACKAGE = Path(svcnode.__file__).parent
 # A node imports the scheduler when probing starts, so that `import svcnode` stays light.
 ALLOWED_CIRCLE = {"svcnode.node", "svcnode.scheduler", "svcnode.scheduler.runner", "svcnode.scheduler.thread"}
+
+# The modules that may use a name: everything else calls them.
+USED_ONLY_IN = {
+    "urlsplit": set(),  # core.url parses URLs
+    "urlparse": set(),
+    "unicode_escape": {"svcnode.core.text"},  # escapes control characters
+    "setrlimit": {"svcnode.net.fd_limit"},
+    "wrap_future": {"svcnode.client.resolver_loop", "svcnode.net.threads"},
+}
+FORMATTER_OF_DURATIONS = re.compile("_?format_(?:[a-z]+_)?(?:duration|latency|seconds|ms)")
 
 
 def modules() -> dict[str, ast.Module]:
@@ -58,3 +69,31 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {name: imports(tree, set(trees)) - {name} for name, tree in trees.items()}
     circular = {name for name in graph if name in reachable(name, graph)}
     assert circular <= ALLOWED_CIRCLE
+
+
+def used_names(tree: ast.Module) -> set[str]:
+    """Names, attributes, imported names and texts."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name) | ast.Constant(value=str(name)):
+                found.add(name)
+    return found
+
+
+def test_what_one_module_does_is_not_written_again_in_another() -> None:
+    users = {name: set() for name in USED_ONLY_IN}
+    for module, tree in modules().items():
+        for name in used_names(tree) & users.keys():
+            users[name].add(module)
+    assert users == USED_ONLY_IN
+
+
+def test_durations_are_formatted_in_one_module() -> None:
+    owners = {
+        module
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and FORMATTER_OF_DURATIONS.fullmatch(node.name)
+    }
+    assert owners == {"svcnode.core.units"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from svcnode.core.codes import ReasonCode, is_custom_code
 from svcnode.core.model import Outcome, Status
 from svcnode.core.redaction import MASK
+from svcnode.core.url import Url, UrlError
 from svcnode.terminal.explain.remedies import CUSTOM_CODE_MEANING, REMEDIES
 
 if TYPE_CHECKING:
@@ -80,20 +80,21 @@ def _address(probe: str | None) -> str:
     """host:port as in the URL of the probe."""
     if probe is None:
         return "the address of the service"
-    try:
-        parts = urlsplit(probe)
-        address, has_port = parts.netloc.rpartition("@")[2], parts.port is not None
-    except ValueError:
+    url = _parse_url(probe)
+    if url is None or not url.host:
         return probe
-    if not address:
-        return probe
-    return address if has_port else f"{address} (default port of {parts.scheme})"
+    return url.host_port if url.port is not None else f"{url.host_port} (default port of {url.scheme})"
 
 
 def _host(probe: str | None) -> str | None:
+    url = _parse_url(probe or "")
+    return url.host if url is not None and url.host else None
+
+
+def _parse_url(probe: str) -> Url | None:
     try:
-        return urlsplit(probe or "").hostname
-    except ValueError:
+        return Url.parse(probe, register_secrets=False)
+    except UrlError:
         return None
 
 
