@@ -1,20 +1,14 @@
 """The alert of the node or of one service: a state machine. Observations and the time come in; there is no I/O.
 
-                  worse                 notified
-     INACTIVE ─────────────► PENDING ─────────────► FIRING
-       ▲  ▲                  │ ▲ │ ▲                ▲ │ ▲ │
-       │  │    as notified   │ │ │ │  worse, or     │ │ │ │ better
-       │  └────── again ─────┘ │ │ └─ a reminder ───│─┘ │ │
-       │                       │ └─ as notified ────┘   │ │
-       │         worse than    │    again               │ │
-       │         notified, or  │                        │ │
-       │         better (▼)    │       as notified      │ │
-       │                       ▼       again, or        │ │
-       └──── notified ───── RESOLVING ─ notified ───────┘ │
-                               ▲                          │
-                               └──────────────────────────┘
+                worse              notified               better
+    INACTIVE ──────────► PENDING ────────────► FIRING ──────────────► RESOLVING
+      ▲  ▲                │ ▲ ▲                │ ▲                     │ │ │
+      │  └─ as notified ──┘ │ └─ worse, or a ──┘ └─ as notified again, ┘ │ │
+      │     again           │    reminder           or notified          │ │
+      │                     └────────── worse than notified ─────────────┘ │
+      └───────────────────────────── notified ─────────────────────────────┘
 
-     each of these ─ too many changes ─► FLAPPING ─ notified ─► SETTLING ─ notified ─► INACTIVE or FIRING
+    any of these ── too many changes ──► FLAPPING ── notified ──► SETTLING ── notified ──► INACTIVE or FIRING
 
 PENDING and FLAPPING are notified after the group wait, RESOLVING after the resolve delay, SETTLING after a time without
 changes. An alert that does not cause notifications itself is notified together with another one.
@@ -22,12 +16,13 @@ changes. An alert that does not cause notifications itself is notified together 
 * After a notification, an improvement waits until the resolve delay is over. A health that is worse than the last
   notified one does not wait: otherwise the last notification would show too good a health. This cannot repeat
   quickly, because every improvement in between waits.
-* A problem that ends while it is PENDING is notified as transient, unless the resolve delay is not over.
+* A problem that ends while it is PENDING is notified as transient, unless the resolve delay is not over. One that was
+  FIRING before is FIRING again.
 * A start is not notified. A service that has not been Up since its registration, or since its probe was replaced,
   keeps its last notified health until its status becomes Down.
 * After a restart, an alert continues in FIRING or RESOLVING. If a target may not have received the last notification,
-  it is PENDING once more as soon as its health is known.
-* A removed service is not flapping any more.
+  it is PENDING once more as soon as its health is known, and RESOLVING if it is better then.
+* A removed service is not flapping any more: it is RESOLVING, or PENDING if it was worse than notified.
 * Flapping counts changes and does not weight them: a change of status already takes several checks in a row, and an
   operator can verify a count.
 """
@@ -230,13 +225,11 @@ class Alert:
         match self.state:
             case AlertState.INACTIVE | AlertState.FIRING:
                 self._set_quiet()
-            case AlertState.FLAPPING:
-                self.due_at_s = group_end_s
             case AlertState.SETTLING:
                 self.due_at_s = self._since_s + SETTLED_AFTER_S
             case AlertState.PENDING | AlertState.RESOLVING if not has_own_alert:
                 self.due_at_s = math.inf
-            case AlertState.PENDING:
+            case AlertState.PENDING | AlertState.FLAPPING:
                 self.due_at_s = group_end_s
             case AlertState.RESOLVING:
                 self.due_at_s = max(resolve_at_s, group_end_s)
@@ -278,8 +271,7 @@ class Alert:
 
     def to_change(self, now_s: float) -> AlertChange:
         change_type = self._change_type()
-        is_transient = change_type is ChangeType.TRANSIENT
-        shown = self._worst if is_transient and self._worst is not None else self.observed
+        shown = self._worst if change_type is ChangeType.TRANSIENT and self._worst else self.observed
         was_up = self._was_up or self._notified.health is not Health.HEALTHY
         return AlertChange(
             service=self.service,

@@ -20,7 +20,7 @@ from svcnode.notify.alert import Alert, AlertState, Observation
 from svcnode.notify.incidents import MAX_INCIDENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from svcnode.core.model import Change, Service, ServiceState
     from svcnode.notify.alert import AlertChange, AlertPolicy
@@ -44,7 +44,7 @@ class AlertEngine:
     def __init__(self, policy: AlertPolicy, now_s: float) -> None:
         self._policy = policy
         self._node = Alert(None, now_s)
-        self._services: dict[str, Alert] = {}
+        self._alerts: dict[str | None, Alert] = {None: self._node}  # of the node, and of services by id
         self._issues: tuple[str, ...] = ()
         # The counted services that are not Up, and of these the ones that are not starting.
         self._not_up: dict[str, Alert] = {}
@@ -73,22 +73,22 @@ class AlertEngine:
             case ChangeKind.REGISTERED | ChangeKind.REPLACED if service is not None and change.after is not None:
                 self._register(service, change.after, change.at_s)
             case ChangeKind.DEREGISTERED:
-                self._deregister(change.service_id or "", change.at_s)
-            case ChangeKind.STATUS if change.after is not None and change.service_id in self._services:
-                self._update_service(self._services[change.service_id], change.after, change.at_s)
+                self._deregister(change.service_id, change.at_s)
+            case ChangeKind.STATUS if change.after is not None and change.service_id in self._alerts:
+                self._update_service(self._alerts[change.service_id], change.after, change.at_s)
         self._update_node(change.health, change.at_s)
 
     def set_policy(self, policy: AlertPolicy, now_s: float) -> None:
         """Apply a new policy, also to waiting alerts."""
         self._policy = policy
-        for alert in (*self._services.values(), self._node):
+        for alert in self._alerts.values():
             if alert.is_waiting:
                 self._schedule(alert, now_s)
         self._update_due()
 
     def find(self, key: str | None) -> Alert | None:
         """The alert of a service, or of the node if `key` is None."""
-        return self._node if key is None else self._services.get(key)
+        return self._alerts.get(key)
 
     def take_due(self, now_s: float) -> Notification | None:
         """The notification that is due, if any; its changes are then marked as notified."""
@@ -106,38 +106,37 @@ class AlertEngine:
         """Continue the incidents of the previous process, except where this process has sent a notification already."""
         for incident in incidents:
             service = incident.service
-            is_registered = service is None or service.id in self._services
+            is_removed = service is not None and service.id not in self._alerts
             alert = self._node if service is None else self._alert_for(service, now_s)
             if alert.was_notified:
                 continue
             alert.restore(incident)
             self._schedule(alert, now_s)
-            if service is not None and not is_registered:
-                self._deregister(service.id, now_s)
+            if is_removed:
+                self._deregister(alert.key, now_s)
 
     def incidents(self) -> dict[str | None, Incident]:
         """The open incidents, at most MAX_INCIDENTS: they are saved after every notification."""
-        incidents = ((alert.key, incident) for alert in self._alerts() if (incident := alert.incident) is not None)
+        incidents = (
+            (alert.key, incident) for alert in self._alerts.values() if (incident := alert.incident) is not None
+        )
         return dict(islice(incidents, MAX_INCIDENTS))
 
     # ---- changes in
 
-    def _alerts(self) -> Iterator[Alert]:
-        return chain([self._node], self._services.values())
-
     def _alert_for(self, service: Service, now_s: float) -> Alert:
-        if service.id not in self._services:
-            self._services[service.id] = Alert(service, now_s)
-        return self._services[service.id]
+        if service.id not in self._alerts:
+            self._alerts[service.id] = Alert(service, now_s)
+        return self._alerts[service.id]
 
     def _register(self, service: Service, state: ServiceState, now_s: float) -> None:
         alert = self._alert_for(service, now_s)
         alert.service = service
         self._update_service(alert, state, now_s)
 
-    def _deregister(self, service_id: str, now_s: float) -> None:
-        alert = self._services.get(service_id)
-        if alert is None:
+    def _deregister(self, service_id: str | None, now_s: float) -> None:
+        alert = self._alerts.get(service_id)
+        if service_id is None or alert is None:
             return
         self._track_not_up(service_id, None)
         if alert.incident is None:
@@ -147,7 +146,7 @@ class AlertEngine:
         self._schedule(alert, now_s)
 
     def _discard(self, service_id: str) -> None:
-        del self._services[service_id]
+        del self._alerts[service_id]
         self._waiting.pop(service_id, None)
 
     def _update_service(self, alert: Alert, state: ServiceState, now_s: float) -> None:
@@ -201,7 +200,9 @@ class AlertEngine:
 
     def _remind(self, now_s: float) -> bool:
         """Whether a reminder is due. The alerts that it contains are then waiting."""
-        reminded = [alert for alert in self._alerts() if self._is_reminded(alert)] if now_s >= self._remind_at_s else []
+        reminded = (
+            [alert for alert in self._alerts.values() if self._is_reminded(alert)] if now_s >= self._remind_at_s else []
+        )
         for alert in reminded:
             alert.remind()
             self._schedule(alert, now_s)
@@ -214,7 +215,7 @@ class AlertEngine:
 
     def _update_due(self) -> None:
         dues_s = (alert.due_at_s for alert in self._waiting.values())
-        reminders_s = (self._remind_at_s for alert in self._alerts() if self._is_reminded(alert))
+        reminders_s = (self._remind_at_s for alert in self._alerts.values() if self._is_reminded(alert))
         self.due_at_s = min(chain(dues_s, reminders_s), default=math.inf)
 
     def _notify_waiting(self, now_s: float) -> Notification:
