@@ -41,6 +41,16 @@ class Health(IntEnum):
     PARTIAL = 206
     UNHEALTHY = 503
 
+    @property
+    def label(self) -> str:
+        """One word: "healthy", "partial" or "unhealthy"."""
+        return self.name.lower()
+
+    @property
+    def text(self) -> str:
+        """As in a sentence: "healthy", "partially healthy" or "unhealthy"."""
+        return "partially healthy" if self is Health.PARTIAL else self.label
+
 
 class Impact(Enum):
     """How a service affects the health of the node."""
@@ -280,8 +290,7 @@ class Change:
     health: Health
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(NamedTuple):
     """The counts from which the health of the node follows."""
 
     counted: int = 0

@@ -13,6 +13,7 @@ Pure functions; the time is a parameter. These rules hold everywhere:
 from __future__ import annotations
 
 import math
+from operator import add, sub
 from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.codes import ReasonCode
@@ -296,21 +297,11 @@ def service_tally(impact: Impact, status: Status) -> Tally:
 
 
 def add_tallies(left: Tally, right: Tally) -> Tally:
-    return Tally(
-        left.counted + right.counted,
-        left.up + right.up,
-        left.down + right.down,
-        left.critical_down + right.critical_down,
-    )
+    return Tally(*map(add, left, right))
 
 
 def subtract_tallies(left: Tally, right: Tally) -> Tally:
-    return Tally(
-        left.counted - right.counted,
-        left.up - right.up,
-        left.down - right.down,
-        left.critical_down - right.critical_down,
-    )
+    return Tally(*map(sub, left, right))
 
 
 def node_health(services: Tally, condition: Condition) -> Health:

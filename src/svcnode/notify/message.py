@@ -23,7 +23,6 @@ MAX_REASON_CHARS = 300
 
 NotifyType = Literal["failure", "warning", "success", "info"]  # the types of Apprise
 
-_HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partially healthy", Health.UNHEALTHY: "unhealthy"}
 _STATUS_BY_HEALTH = {Health.HEALTHY: Status.UP, Health.PARTIAL: Status.INITIALIZING, Health.UNHEALTHY: Status.DOWN}
 _NEW_HEALTH = (ChangeType.WORSE, ChangeType.BETTER)
 _FIRING = (
@@ -192,7 +191,7 @@ def _service_list(services: Sequence[Service]) -> str:
 
 
 def _health_text(health: Health) -> str:
-    return f"{_HEALTH_TEXT[health]} ({health.value})"
+    return f"{health.text} ({health.value})"
 
 
 def _status_text(health: Health) -> str:

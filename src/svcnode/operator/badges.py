@@ -31,7 +31,6 @@ _COLOURS = {
     Health.PARTIAL: _AMBER,
     Health.UNHEALTHY: _RED,
 }
-_HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partial", Health.UNHEALTHY: "unhealthy"}
 _NARROW, _WIDE = "ijl|!.,:;'`()[]/\\ ftrI", "mwMW@%"
 
 
@@ -41,7 +40,7 @@ async def badge(context: OperatorContext, request: Request, name: str) -> Respon
     service_id = name.removesuffix(SUFFIX)
     if service_id == NODE and "service" not in parse_query(request.query):
         health = context.node.health
-        return _svg_response(context.node.identity.node_name, _HEALTH_TEXT[health], _COLOURS[health])
+        return _svg_response(context.node.identity.node_name, health.label, _COLOURS[health])
     match = context.node.find(service_id)
     if match is None:
         return SERVICE_NOT_FOUND

@@ -70,9 +70,8 @@ _HEADERS = (("Content-Security-Policy", CONTENT_POLICY), ("Referrer-Policy", "no
 
 # For each health: its name in CSS and file names, its label, and the symbol in the title.
 HEALTH_DISPLAY = {
-    Health.HEALTHY: ("healthy", "Healthy", "●"),
-    Health.PARTIAL: ("partial", "Partially healthy", "◐"),
-    Health.UNHEALTHY: ("unhealthy", "Unhealthy", "✖"),
+    health: (health.label, health.text.capitalize(), symbol)
+    for health, symbol in ((Health.HEALTHY, "●"), (Health.PARTIAL, "◐"), (Health.UNHEALTHY, "✖"))
 }
 STATUS_SORT_ORDER = {Status.DOWN.value: 0, Status.INITIALIZING.value: 1, Status.UP.value: 2}
 NOTICES = {

@@ -61,7 +61,6 @@ _HEALTH_MARKS = {
 }
 _STATUS_MARKS = {Status.UP: OK, Status.INITIALIZING: WARNING, Status.DOWN: CRITICAL, None: NEUTRAL}
 _NODE_MARKS = {Health.HEALTHY: OK, Health.PARTIAL: WARNING, Health.UNHEALTHY: CRITICAL}
-_HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partial", Health.UNHEALTHY: "unhealthy"}
 _ERROR_TEXT: dict[type[ClientError], str] = {
     UnreachableError: "unreachable",
     VersionNotFoundError: "other version",
@@ -105,7 +104,7 @@ def health_text(snapshot: NodeSnapshot) -> str:
         error = snapshot.errors[0]
         is_partly_reachable = isinstance(error, UnreachableError) and snapshot.is_reachable
         return "unknown" if is_partly_reachable else _ERROR_TEXT.get(type(error), "unknown")
-    return "unknown" if snapshot.health is None else _HEALTH_TEXT[snapshot.health]
+    return "unknown" if snapshot.health is None else snapshot.health.label
 
 
 def health_cell(snapshot: NodeSnapshot, symbols: Symbols) -> Text:
@@ -228,7 +227,7 @@ def remark_lines(snapshot: NodeSnapshot, symbols: Symbols) -> Iterator[Text]:
     for error in snapshot.shown_errors:
         yield Text(INDENT * 2).append_text(symbols.with_symbol(ERROR, sanitize(str(error))))
     if snapshot.health is not None and snapshot.overall_health is OverallHealth.UNKNOWN:
-        yield Text(f"{INDENT * 2}health response: {snapshot.health.value} ({_HEALTH_TEXT[snapshot.health]})")
+        yield Text(f"{INDENT * 2}health response: {snapshot.health.value} ({snapshot.health.label})")
     for sentence in snapshot.remarks:
         yield Text(f"{INDENT * 2}remark: {sentence}", "yellow")
     for sentence in snapshot.deviations:

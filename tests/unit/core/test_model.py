@@ -54,6 +54,11 @@ def test_health_is_one_of_three_codes() -> None:
     assert sorted(Health) == [200, 206, 503]
 
 
+def test_a_health_has_one_word_and_a_text_for_sentences() -> None:
+    assert [health.label for health in Health] == ["healthy", "partial", "unhealthy"]
+    assert [health.text for health in Health] == ["healthy", "partially healthy", "unhealthy"]
+
+
 def test_the_impacts_are_those_of_the_configuration() -> None:
     assert {impact.value for impact in Impact} == {"critical", "partial", "none"}
 

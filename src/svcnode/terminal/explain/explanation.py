@@ -57,7 +57,6 @@ class Explanation(NamedTuple):
 
 # ---- a node
 
-_HEALTH_TEXT = {Health.HEALTHY: "healthy", Health.PARTIAL: "partially healthy", Health.UNHEALTHY: "unhealthy"}
 _WORST_FIRST = [Status.DOWN, Status.INITIALIZING]
 
 
@@ -69,14 +68,14 @@ def explain_node(document: Mapping[str, Any]) -> Explanation:
     return Explanation(
         status=health,
         headline=one_line(
-            f"{node['name']} {node['version']} is {_HEALTH_TEXT[health]} ({health.value}): {node['health_reason']}"
+            f"{node['name']} {node['version']} is {health.text} ({health.value}): {node['health_reason']}"
         ),
         about=(one_line(about),),
         sections=_sections(
             {
                 NOT_UP: _not_up_lines(services),
                 PROBLEMS: _problem_lines(node),
-                ALERT: _alert_lines(node, {health: f"{text} ({health})" for health, text in _HEALTH_TEXT.items()}),
+                ALERT: _alert_lines(node, {health: f"{health.text} ({health})" for health in Health}),
             }
         ),
     )
