@@ -4,7 +4,8 @@ listeners.py  binds the addresses and mounts the operator surface
 services.py   applies the configured services to the node and logs changes
 signals.py    stop and reload signals
 watchdog.py   ends a process that hangs or is out of memory
-fd_budget.py  limits of connections and concurrent checks, from the limit of file descriptors
+
+`Agent.serve` starts everything and waits for a stop signal, `_apply` applies a new configuration, `_shutdown` stops.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from svcnode.agent.fd_budget import allocate_fds
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
@@ -26,12 +26,14 @@ from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeErr
 from svcnode.core.text import join_first
 from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
+from svcnode.net.fd_limit import raise_fd_limit
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 from svcnode.node import Node
 from svcnode.notify import NotifyStatus
 from svcnode.operator.context import LoopLagMeter, OperatorContext, ProcessStats
 from svcnode.operator.event_hub import EventHub
+from svcnode.scheduler import MAX_CONCURRENT_CHECKS
 from svcnode.server.server import HttpServer
 from svcnode.server.state import ServerLimits
 from svcnode.stats import CheckStats
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import Notifier, NotifySettings
 
+RESERVED_FDS = 128  # for everything but connections and checks
 DRAIN_S = 5.0  # the default if the log does not go to a terminal
 # How long a thread that renders a page or a scrape may hold the interpreter lock while the event loop waits.
 SWITCH_INTERVAL_S = 0.0005
@@ -119,8 +122,8 @@ class Agent:
                 self._services.apply(settings.services)
                 # After the services: their registration is not a transition to record.
                 _log_history_location(settings.history)
-                async with History(self._node, **_history_options(settings.history)) as history:
-                    history.set_has_folder(_has_history_folder(settings))
+                async with History(self._node, **_history_options(settings)) as history:
+                    history.set_has_folder(settings.history.has_folder)
                     self._set_context(history)
                     await self._listeners.listen(bound, self._context)
                     await self._prepare_store(settings)
@@ -152,11 +155,13 @@ class Agent:
             async with asyncio.timeout(STORE_TIMEOUT_S):  # the mount of its folder may hang
                 await DaemonCall("store").call(partial(_open_store, path))
         except TimeoutError:
-            _log_store_error(f"cannot open the store {path}: no response within {STORE_TIMEOUT_S:g} s")
+            problem = f"cannot open the store {path}: no response within {STORE_TIMEOUT_S:g} s"
         except (StoreError, OSError) as exc:
-            _log_store_error(str(exc))
+            problem = str(exc)
         else:
             self._has_store = True
+            return
+        log.error("%s", problem, extra={"event": "store_failed"})
 
     async def _probe_and_serve(self) -> int:
         async with (
@@ -227,8 +232,8 @@ class Agent:
             self._node.set_identity(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
         set_format(new.log_format)
-        self._context.history.reconfigure(**_history_options(new.history), moved_from=_history_moved_from(old, new))
-        self._context.history.set_has_folder(_has_history_folder(new))
+        self._context.history.reconfigure(**_history_options(new), moved_from=_history_moved_from(old, new))
+        self._context.history.set_has_folder(new.history.has_folder)
         await self._apply_notify(new.notify)
         diff = self._services.apply(new.services)
         # A store that was deleted while it was probed is not created again: its service stays Down.
@@ -272,31 +277,31 @@ class Agent:
         return 0.0 if self._logs_to_terminal else DRAIN_S
 
 
-def _history_options(history: HistorySettings | None) -> dict[str, Any]:
+def allocate_fds() -> tuple[int, int]:
+    """The limits of connections and of concurrent checks; smaller than the defaults if the system allows too few."""
+    connections, checks = ServerLimits().connections, MAX_CONCURRENT_CHECKS
+    available = raise_fd_limit(connections + checks + RESERVED_FDS) - RESERVED_FDS
+    checks = max(1, min(checks, available // 4))
+    return max(1, min(connections, available - checks)), checks
+
+
+# ---- the files of the history and of the store
+
+
+def _history_options(settings: Settings) -> dict[str, Any]:
     """The options of `History` and of its `reconfigure`."""
-    if history is None:
-        return {"path": None}
+    history = settings.history
     return {"path": history.path, "max_age_s": history.max_age_s, "max_bytes": history.max_bytes}
 
 
 def _history_moved_from(old: Settings, new: Settings) -> Path | None:
     """The old path, if both paths are defaults and differ because the node was renamed."""
-    if old.history is None or new.history is None or old.history.path == new.history.path:
-        return None
     are_defaults = old.history.shared_path is not None and new.history.shared_path is not None
-    return old.history.path if are_defaults else None
-
-
-def _rename_text(old: Settings, new: Settings) -> str:
-    if old.node_name == new.node_name:
-        return ""
-    path = new.history.path if new.history is not None and _history_moved_from(old, new) is not None else None
-    moved = f", its history moved to {path}" if path is not None else ""
-    return f'renamed the node from "{old.node_name}" to "{new.node_name}"{moved}'
+    return old.history.path if are_defaults and old.history.path != new.history.path else None
 
 
 def _check_history_move(old: Settings, new: Settings) -> None:
-    if _history_moved_from(old, new) is None or new.history is None or new.history.path is None:
+    if _history_moved_from(old, new) is None or new.history.path is None:
         return
     with suppress(OSError):  # the history reports it
         if new.history.path.exists():
@@ -306,8 +311,11 @@ def _check_history_move(old: Settings, new: Settings) -> None:
             )
 
 
-def _has_history_folder(settings: Settings) -> bool:
-    return settings.history is None or settings.history.path is not None
+def _rename_text(old: Settings, new: Settings) -> str:
+    if old.node_name == new.node_name:
+        return ""
+    moved = "" if _history_moved_from(old, new) is None else f", its history moved to {new.history.path}"
+    return f'renamed the node from "{old.node_name}" to "{new.node_name}"{moved}'
 
 
 def _open_store(path: Path) -> None:
@@ -318,13 +326,9 @@ def _open_store(path: Path) -> None:
     ensure_store(path)
 
 
-def _log_store_error(text: str) -> None:
-    log.error("%s", text, extra={"event": "store_failed"})
-
-
-def _log_history_location(history: HistorySettings | None) -> None:
+def _log_history_location(history: HistorySettings) -> None:
     """Say that the history begins now, and where the history of other nodes and of earlier versions is."""
-    if history is None or history.path is None or history.shared_path is None:
+    if history.path is None or history.shared_path is None:
         return
     extra = {"event": "history_location"}
     with suppress(OSError):  # the history reports it

@@ -46,13 +46,11 @@ if TYPE_CHECKING:
     MakeProbe = Callable[[str | Mapping[str, Any]], Probe]
 
 DEFAULT_LISTEN = "127.0.0.1:8420"
-MAX_DRAIN_S = 3600.0
-DEFAULT_HISTORY_AGE, MIN_HISTORY_AGE_S = "400d", 3600.0
+DEFAULT_HISTORY_AGE = "400d"
 DEFAULT_HISTORY_SIZE, MIN_HISTORY_BYTES = "256MiB", 1024**2
 # The first path segments of the operator surface; a prefix must not use them.
 RESERVED_SEGMENTS = ("static", "events", "details", "history", "metrics", "badge")
-DEFAULT_GROUP_WAIT, MAX_GROUP_WAIT_S = "5s", 300.0
-DEFAULT_RESOLVE_DELAY, MAX_RESOLVE_DELAY_S = "5m", 86_400.0
+DEFAULT_GROUP_WAIT, DEFAULT_RESOLVE_DELAY = "5s", "5m"
 DEFAULT_REPEAT_INTERVAL, MIN_REPEAT_INTERVAL_S, MAX_REPEAT_INTERVAL_S = "0s", 60.0, 30 * 86_400.0  # 0s: no reminders
 MIN_TOKEN_CHARS = 16  # a shorter token can be guessed
 # Lower case: two such names are two folders also where the file system ignores case.
@@ -91,10 +89,11 @@ class OperatorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
-    path: Path | None  # None: no path is set, and there is no folder for state, so it is in memory only
+    path: Path | None  # None: in memory only
     max_age_s: float
     max_bytes: int
-    shared_path: Path | None = None  # the default path of earlier versions, for all nodes; None: a path is set
+    shared_path: Path | None = None  # if the path is a default: the default of earlier versions, for all nodes
+    has_folder: bool = True  # False: no path is set, and there is no folder for state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,7 @@ class Settings:
     tls: TlsSettings | None
     operator: OperatorSettings | None
     store_path: Path
-    history: HistorySettings | None  # None: in memory only
+    history: HistorySettings
     notify: NotifySettings | None  # None: no notifications
     log_level: str
     log_format: str
@@ -140,8 +139,7 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         prefixes = parse_prefixes(_as_list(server.get("prefix", DEFAULT_PREFIX)))
     with source.error_context("server", "cors"):
         cors = parse_origins(_as_list(server["cors"])) if "cors" in server else None
-    with source.error_context("server", "drain"):
-        drain_s = _drain_s(server["drain"]) if "drain" in server else None
+    drain_s = _duration_s(source, ("server", "drain"), server["drain"], at_most="1h") if "drain" in server else None
     with source.error_context("server", "listen"):
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
     operator = _operator(table, source, environ, prefixes, listen)
@@ -187,11 +185,14 @@ def _identity(node: NodeTable, source: Source) -> Identity:
     return Identity(node_name=name, spec_version=SPEC_VERSION, node_version=version)
 
 
-def _drain_s(drain: str) -> float:
-    drain_s = parse_duration_s(drain)
-    if drain_s > MAX_DRAIN_S:
-        raise InvalidValueError("must be at most 1h")
-    return drain_s
+def _duration_s(source: Source, path: KeyPath, text: str, *, at_least: str = "0s", at_most: str = "") -> float:
+    with source.error_context(*path):
+        duration_s = parse_duration_s(text)
+        if duration_s < parse_duration_s(at_least):
+            raise InvalidValueError(f"must be at least {at_least}")
+        if at_most and duration_s > parse_duration_s(at_most):
+            raise InvalidValueError(f"must be at most {at_most}")
+    return duration_s
 
 
 def _as_list(value: str | list[str]) -> list[str]:
@@ -262,25 +263,22 @@ def _token(value: object, environ: Mapping[str, str]) -> str | None:
     return token
 
 
-def _history(
-    history: HistoryTable, source: Source, state_folder: Path | None, node_name: str
-) -> HistorySettings | None:
+def _history(history: HistoryTable, source: Source, state_folder: Path | None, node_name: str) -> HistorySettings:
     with source.error_context("history", "path"):
         path, shared_path = _configured_path(history.get("path")), None
-        if path is None and state_folder is not None:
-            path = state_folder / "nodes" / node_folder_name(node_name) / HISTORY_FILE
-            shared_path = state_folder / HISTORY_FILE
-    with source.error_context("history", "max_age"):
-        max_age_s = parse_duration_s(history.get("max_age", DEFAULT_HISTORY_AGE))
-        if max_age_s < MIN_HISTORY_AGE_S:
-            raise InvalidValueError("must be at least 1h")
+    max_age_s = _duration_s(source, ("history", "max_age"), history.get("max_age", DEFAULT_HISTORY_AGE), at_least="1h")
     with source.error_context("history", "max_size"):
         max_bytes = parse_size_bytes(history.get("max_size", DEFAULT_HISTORY_SIZE))
         if max_bytes < MIN_HISTORY_BYTES:
             raise InvalidValueError("must be at least 1MiB")
     if not history.get("keep", True):
-        return None
-    return HistorySettings(path=path, max_age_s=max_age_s, max_bytes=max_bytes, shared_path=shared_path)
+        return HistorySettings(path=None, max_age_s=max_age_s, max_bytes=max_bytes)
+    if path is None and state_folder is not None:
+        path = state_folder / "nodes" / node_folder_name(node_name) / HISTORY_FILE
+        shared_path = state_folder / HISTORY_FILE
+    return HistorySettings(
+        path=path, max_age_s=max_age_s, max_bytes=max_bytes, shared_path=shared_path, has_folder=path is not None
+    )
 
 
 def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> NotifySettings:
@@ -289,14 +287,12 @@ def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> 
 
     if "webhook" not in notify and "apprise" not in notify:
         raise source.error(("notify",), 'no notification targets; set webhook = "https://…" or apprise = ["…"]')
-    with source.error_context("notify", "group_wait"):
-        group_wait_s = parse_duration_s(notify.get("group_wait", DEFAULT_GROUP_WAIT))
-        if group_wait_s > MAX_GROUP_WAIT_S:
-            raise InvalidValueError("must be at most 5m")
-    with source.error_context("notify", "resolve_delay"):
-        resolve_delay_s = parse_duration_s(notify.get("resolve_delay", DEFAULT_RESOLVE_DELAY))
-        if resolve_delay_s > MAX_RESOLVE_DELAY_S:
-            raise InvalidValueError("must be at most 24h")
+    group_wait, resolve_delay = (
+        notify.get("group_wait", DEFAULT_GROUP_WAIT),
+        notify.get("resolve_delay", DEFAULT_RESOLVE_DELAY),
+    )
+    group_wait_s = _duration_s(source, ("notify", "group_wait"), group_wait, at_most="5m")
+    resolve_delay_s = _duration_s(source, ("notify", "resolve_delay"), resolve_delay, at_most="24h")
     with source.error_context("notify", "repeat_interval"):
         repeat_interval_s = parse_duration_s(notify.get("repeat_interval", DEFAULT_REPEAT_INTERVAL))
         if repeat_interval_s and not MIN_REPEAT_INTERVAL_S <= repeat_interval_s <= MAX_REPEAT_INTERVAL_S:

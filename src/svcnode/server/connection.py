@@ -78,6 +78,7 @@ _DISCARDING = (Phase.STREAMING, Phase.LINGERING, Phase.CLOSING, Phase.CLOSED)
 
 class Connection(asyncio.Protocol):
     __slots__ = (
+        "_cache",
         "_fd",
         "_has_eof",
         "_is_write_paused",
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.timeout_list = _UNLISTED
         self.active_at_s = monotonic_s()  # when the client last sent or read, or the application responded
         self._state = state
+        self._cache = state.cache
         self._mount = mount
         self._transport: asyncio.Transport
         self._fd: int | None = None  # of a connection without TLS
@@ -122,7 +124,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.active_at_s = now_s = monotonic_s()
         if self.phase is _IDLE:
-            response = self._state.cache.get(data, now_s)
+            response = self._cache.get(data, now_s)
             if response is not None:
                 if type(response) is bytes:
                     self._transport.write(response)
@@ -267,7 +269,7 @@ class Connection(asyncio.Protocol):
     def _answer_from_cache(self) -> bool:
         """Answer a pipelined request whose bytes are cached."""
         head = None if self._state.is_closing else self._parser.next_head()
-        response = None if head is None else self._state.cache.get(head, monotonic_s())
+        response = None if head is None else self._cache.get(head, monotonic_s())
         if head is None or response is None:
             return False
         self._parser.skip(len(head))
@@ -275,7 +277,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _respond(self, parsed: ParsedRequest) -> None:
-        app, cache = self._mount.app, self._state.cache
+        app, cache = self._mount.app, self._cache
         if app is not None and app.matches(parsed.request.path):
             self._respond_from_app(app, parsed)
             return
@@ -295,7 +297,7 @@ class Connection(asyncio.Protocol):
         connection = "close" if self._state.is_closing else parsed.connection
         is_head = parsed.request.method == "HEAD"
         is_large = len(response.body) >= LARGE_BODY_BYTES and not is_head
-        self._transport.write(self._state.cache.encode(response, is_head=is_head or is_large, connection=connection))
+        self._transport.write(self._cache.encode(response, is_head=is_head or is_large, connection=connection))
         if is_large:
             self._transport.write(response.body)
         if connection == "close":
@@ -315,7 +317,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, response: Response) -> None:
         """Send an error response and keep the connection open: a reset would discard what the client has not read."""
         is_head = self._parser.is_head_method
-        self._transport.write(self._state.cache.encode(response, is_head=is_head, connection="close"))
+        self._transport.write(self._cache.encode(response, is_head=is_head, connection="close"))
         if self._transport.can_write_eof():  # TLS connections cannot be half-closed
             self._transport.write_eof()
         self._enter(Phase.LINGERING)
@@ -347,7 +349,7 @@ class Connection(asyncio.Protocol):
     async def _run_stream(self, response: StreamingResponse, app: App, request: Request) -> None:
         self._stream = EventStream(self._transport, self.close)
         self._enter(Phase.STREAMING)
-        self._transport.write(self._state.cache.encode(response.head, connection="close"))
+        self._transport.write(self._cache.encode(response.head, connection="close"))
         if request.method != "HEAD" and app is self._mount.app and not self._state.is_closing:
             await self._stream.run(response, self._mount)
 

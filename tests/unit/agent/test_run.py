@@ -1,8 +1,9 @@
-"""Running the agent: the last log lines before exit."""
+"""Running the agent: its file descriptors, its store and secrets, and the last log lines before exit."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from svcnode import agent
-from svcnode.agent import Agent
+from svcnode.agent import RESERVED_FDS, Agent, allocate_fds
 from svcnode.config import load
 from svcnode.core.redaction import redacted
 from svcnode.logs import FLUSH_TIMEOUT_S
@@ -18,6 +19,8 @@ from svcnode.logs import FLUSH_TIMEOUT_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+UNLIMITED = resource.RLIM_INFINITY
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +99,25 @@ def test_a_store_on_a_mount_that_hangs_does_not_block_the_event_loop(
     asyncio.run(Agent(settings, lambda: settings)._prepare_store(settings))
     is_back.set()
     assert [record.__dict__["event"] for record in caplog.records if record.levelname == "ERROR"] == ["store_failed"]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "shares", "raised_to"),
+    [
+        (1024, 20_000, (4096, 1024), 4096 + 1024 + RESERVED_FDS),
+        (1024, UNLIMITED, (4096, 1024), 4096 + 1024 + RESERVED_FDS),
+        (1024, 2048, (1440, 480), 2048),
+        (1024, 1024, (672, 224), None),
+        (64, 64, (1, 1), None),
+        (20_000, 20_000, (4096, 1024), None),
+        (UNLIMITED, UNLIMITED, (4096, 1024), None),
+    ],
+)
+def test_connections_and_checks_share_the_file_descriptors(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, shares: tuple[int, int], raised_to: int | None
+) -> None:
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    assert allocate_fds() == shares
+    assert raised == ([] if raised_to is None else [(raised_to, hard)])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from svcnode import __version__
 from svcnode.config import HistorySettings, OperatorSettings, Override, Settings, TlsSettings, find_file, load
 from svcnode.config.schema import FileTable, ServiceTable
-from svcnode.config.settings import MAX_DRAIN_S, RESERVED_SEGMENTS, node_folder_name
+from svcnode.config.settings import RESERVED_SEGMENTS, node_folder_name
 from svcnode.core.address import Address
 from svcnode.core.errors import ConfigError
 from svcnode.core.model import (
@@ -129,18 +129,16 @@ def test_without_a_home_folder_only_a_node_that_needs_its_store_must_set_a_path(
     assert refused_key(file, "") == "store.path"
     service = '[[services]]\nid = "db"\nstatus = "Up"\n'
     history = loaded(file, service).history
-    assert history is not None
-    assert (history.path, history.shared_path) == (None, None)
-    assert loaded(file, f"[history]\nkeep = false\n{service}").history is None
+    assert (history.path, history.shared_path, history.has_folder) == (None, None, False)
+    history = loaded(file, f"[history]\nkeep = false\n{service}").history
+    assert (history.path, history.has_folder) == (None, True)
     loads = loaded(file, '[history]\npath = "a.db"\n[store]\npath = "b.db"')
-    assert loads.history is not None
     assert (loads.history.path, loads.store_path) == (Path("a.db"), Path("b.db"))
 
 
 def test_the_history_of_each_node_is_in_its_own_folder_beside_the_store() -> None:
     for environ in ({"STATE_DIRECTORY": "/var/lib/svcnode"}, {"XDG_STATE_HOME": "/state"}, {"HOME": "/root"}, {}):
         loads = load(None, {**environ, "SVCNODE_NODE_NAME": "validator-7"})
-        assert loads.history is not None
         assert loads.history.path == loads.store_path.parent / "nodes" / "validator-7" / "history.db"
         assert loads.history.shared_path == loads.store_path.with_name("history.db")
 
@@ -586,7 +584,7 @@ def test_history_has_the_configured_limits(file: Path) -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"SVCNODE_HISTORY_PATH": "h.db"}])
 def test_history_can_be_turned_off(environ: dict[str, str], file: Path) -> None:
-    assert loaded(file, "[history]\nkeep = false\n", environ).history is None
+    assert loaded(file, "[history]\nkeep = false\n", environ).history.path is None
 
 
 # ---- precedence
@@ -740,7 +738,7 @@ CONFIGURATIONS = tables(
     server=tables(
         listen=st.lists(ADDRESSES, min_size=1, max_size=3, unique=True) | ADDRESSES,
         prefix=st.lists(PREFIXES, min_size=1, max_size=3) | PREFIXES,
-        drain=DURATIONS.filter(lambda text: seconds(text) <= MAX_DRAIN_S),
+        drain=DURATIONS.filter(lambda text: seconds(text) <= 3600.0),
         operator=st.booleans(),
     ),
     history=tables(
@@ -804,9 +802,8 @@ def test_the_settings_have_the_values_of_the_configuration(data: dict[str, Any],
 
 def _assert_history(loads: Settings, given_text: dict[str, Any]) -> None:
     if not given_text.get("keep", True):
-        assert loads.history is None
+        assert loads.history.path is None
         return
-    assert loads.history is not None
     assert loads.history.max_age_s == seconds(given_text.get("max_age", "400d"))
     assert loads.history.max_bytes == int(given_text.get("max_size", "256MiB").removesuffix("MiB")) * 1024**2
     if "path" in given_text:
