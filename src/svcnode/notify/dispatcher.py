@@ -65,7 +65,7 @@ class DeliveryQueue:
         self._on_delivery = on_delivery
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_QueuedMessage] = deque()
-        self._lost = 0  # since the last delivered message
+        self.lost = 0  # since the last delivered message
         self._failures = 0  # in a row
         self._undelivered = 0  # at the end
         self._is_sending = self._is_closing = False
@@ -76,10 +76,7 @@ class DeliveryQueue:
     @property
     def lost_messages(self) -> LostMessages:
         """How many messages are lost if the process ends now."""
-        return LostMessages(self.target.name, self._lost + len(self._queue) + self._undelivered)
-
-    def add_lost(self, messages: int) -> None:
-        self._lost += messages
+        return LostMessages(self.target.name, self.lost + len(self._queue) + self._undelivered)
 
     def restore_incidents(self, incidents: Incidents) -> None:
         """The target received these before the restart, and no queued message resolves them."""
@@ -121,7 +118,7 @@ class DeliveryQueue:
                 await self._wake.wait()
 
     async def _send_oldest(self) -> None:
-        lost, self._is_sending = self._lost, True
+        lost, self._is_sending = self.lost, True
         self._retry_now.clear()
         error = await try_deliver(self.target, self._queue[0].message, lost)
         self._is_sending = False
@@ -141,7 +138,7 @@ class DeliveryQueue:
 
     def _record_delivery(self, lost: int) -> None:
         self._status.sent += 1
-        self._lost -= lost
+        self.lost -= lost
         if self._failures:
             text = "notifications to %s are delivered again after %d failed attempts"
             log.info(text, self.target.name, self._failures, extra=_extra("notification_recovered", self.target))
@@ -174,7 +171,7 @@ class DeliveryQueue:
 
     def _drop(self, index: int, reason: str) -> None:
         self._remove(index)
-        self._lost += 1
+        self.lost += 1
         self._status.dropped += 1
         extra = _extra("notification_dropped", self.target, reason=reason)
         log.warning("notification to %s dropped: %s", self.target.name, reason, extra=extra)
@@ -208,7 +205,7 @@ class Dispatcher:
         for name, messages in lost:  # targets with the same name are matched in their order
             if same_name := [queue for queue in remaining if queue.target.name == name]:
                 remaining.remove(same_name[0])
-                same_name[0].add_lost(messages)
+                same_name[0].lost += messages
 
     def dispatch(self, message: Message, incidents: Incidents) -> None:
         self._last_incidents = incidents
