@@ -122,8 +122,8 @@ class Watch:
         self.view = WatchView(self.model)
         for number, one in enumerate(snapshots):
             if not isinstance(one, str):
-                self.model.update(number, one, 0.0)
-        self.model.mark_requested(len(snapshots) - 1, 60.0)
+                self.model.nodes[number].update(one, 0.0)
+        self.model.nodes[-1].requested_s = 60.0
 
     def screen(self, *keys: Key | str, width: int = 100, height: int = 18) -> str:
         for key in keys:

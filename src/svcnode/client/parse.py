@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -84,21 +85,14 @@ class Operation(Generic[T]):
     def parse(self, response: NodeResponse) -> ParseResult[T]:
         deviations = _Deviations()
         value = self.parser(response, deviations)
-        return ParseResult(value, deviations.texts)
+        return ParseResult(value, tuple(map(redacted, deviations)))
 
 
-@dataclass(slots=True)
-class _Deviations:
+class _Deviations(dict[str, None]):
     """Each once, in order."""
 
-    _texts: dict[str, None] = field(default_factory=dict)
-
     def add(self, text: str) -> None:
-        self._texts[text] = None
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(map(redacted, self._texts))
+        self[text] = None
 
 
 # ---- the four operations
@@ -172,26 +166,16 @@ def _parse_health(response: NodeResponse, deviations: _Deviations) -> Health:
     return health
 
 
-def _parse_service_health(response: NodeResponse, deviations: _Deviations) -> Health:
-    if response.code == 404 and (not response.body or _error_message(response) not in _OTHER_404_MESSAGES):
-        _raise_service_not_found(response)
+def _parse_service_health(response: NodeResponse, deviations: _Deviations, *, is_listed: bool) -> Health:
+    """For an id that the list has named, a 404 is about the id, whatever its body says."""
+    if response.code == 404 and (is_listed or not response.body or _error_message(response) not in _OTHER_404_MESSAGES):
+        raise ServiceNotFoundError("the node has no service with this id", url=response.url, code=ReasonCode.NOT_FOUND)
     return _parse_health(response, deviations)
 
 
 IDENTITY = Operation(path="/node", max_bytes=MIB, parser=_parse_identity)
 HEALTH = Operation(path="/node/health", max_bytes=MIB, parser=_parse_health)
 SERVICES = Operation(path="/node/services", max_bytes=64 * MIB, parser=_parse_services)
-
-
-def _parse_listed_service_health(response: NodeResponse, deviations: _Deviations) -> Health:
-    """For an id that the list has named: a 404 is about the id, whatever its body says."""
-    if response.code == 404:
-        _raise_service_not_found(response)
-    return _parse_health(response, deviations)
-
-
-def _raise_service_not_found(response: NodeResponse) -> NoReturn:
-    raise ServiceNotFoundError("the node has no service with this id", url=response.url, code=ReasonCode.NOT_FOUND)
 
 
 def service_health_operation(service_id: str, *, is_listed: bool = False) -> Operation[Health]:
@@ -206,7 +190,7 @@ def service_health_operation(service_id: str, *, is_listed: bool = False) -> Ope
         raise InvalidValueError(f"service_id: {service_id!r} cannot be encoded in a URL") from None
     if not segment.strip("."):  # HTTP clients remove the segments "." and ".."
         segment = segment.replace(".", "%2E")
-    parser = _parse_listed_service_health if is_listed else _parse_service_health
+    parser = partial(_parse_service_health, is_listed=is_listed)
     return Operation(path=f"/node/services/{segment}/health", max_bytes=MIB, parser=parser)
 
 

@@ -10,10 +10,10 @@ import asyncio
 import re
 import ssl
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from svcnode.conformance.parse import safe_text
+from svcnode.conformance.response import RawResponse, safe_text
 from svcnode.core.text import os_error_text
 from svcnode.version import __version__
 
@@ -61,28 +61,6 @@ class NoResponseError(Exception):
     @property
     def is_undelimited(self) -> bool:
         return isinstance(self.__cause__, _UndelimitedError)
-
-
-@dataclass(frozen=True, slots=True)
-class RawResponse:
-    code: int
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
-    is_keep_alive: bool = False  # whether the server keeps the connection open
-    excess: bytes = b""  # bytes after the head of a response to HEAD
-    duration_s: float = field(default=0.0, compare=False)
-
-    def values(self, name: str) -> list[str]:
-        return [value for key, value in self.headers if key == name]
-
-    def tokens(self, name: str) -> set[str]:
-        return {token.strip().lower() for value in self.values(name) for token in value.split(",")} - {""}
-
-    @property
-    def media_type(self) -> str:
-        """Without parameters; empty if the header is missing or repeated."""
-        values = self.values("content-type")
-        return values[0].partition(";")[0].strip().lower() if len(values) == 1 else ""
 
 
 class HttpClient:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.conformance.http_client import HttpClient, NoResponseError, RawResponse, RequestLine
+from svcnode.conformance.http_client import HttpClient, NoResponseError, RequestLine
 from svcnode.conformance.interface import (
     ALL_HEALTH_CODES,
     IDENTITY,
@@ -20,7 +20,7 @@ from svcnode.conformance.interface import (
     needs_encoding,
     service_health_path,
 )
-from svcnode.conformance.parse import addressable_ids, format_response, parse_body, service_items
+from svcnode.conformance.response import RawResponse, addressable_ids, format_response, parse_body, service_items
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence

@@ -9,9 +9,10 @@ import pytest
 
 from svcnode.conformance.checks import transport
 from svcnode.conformance.checks.transport import PARALLEL_REQUESTS, parallel_requests
-from svcnode.conformance.http_client import NoResponseError, RawResponse, RequestLine
+from svcnode.conformance.http_client import NoResponseError, RequestLine
 from svcnode.conformance.interface import Endpoint
 from svcnode.conformance.node_under_test import Exchange
+from svcnode.conformance.response import RawResponse
 
 if TYPE_CHECKING:
     from svcnode.conformance.node_under_test import Finding, NodeUnderTest

@@ -14,8 +14,8 @@ from svcnode.conformance.check import Level
 from svcnode.conformance.checks import CHECKS
 from svcnode.conformance.http_client import RequestLine
 from svcnode.conformance.node_under_test import Finding
-from svcnode.conformance.parse import safe_text
 from svcnode.conformance.report import as_json, as_junit, plain_text, report_lines
+from svcnode.conformance.response import safe_text
 from svcnode.conformance.run import STOPPED_REASON, CheckOutcome, Report, Result
 
 # All that XML 1.0 can hold.

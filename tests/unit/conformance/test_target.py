@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from svcnode.conformance.parse import safe_text
+from svcnode.conformance.response import safe_text
 from svcnode.conformance.target import parse_target
 from svcnode.core.address import parse_node_address
 from svcnode.core.errors import InvalidValueError

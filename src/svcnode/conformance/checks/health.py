@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from svcnode.conformance.check import ROUNDS, Level, check, is_persistent
 from svcnode.conformance.interface import HEALTH, SERVICES, STATIC_ENDPOINTS
 from svcnode.conformance.node_under_test import MAX_SERVICES, Exchange, Skip
-from svcnode.conformance.parse import addressable_ids, format_response, join_items, json_text, service_items
+from svcnode.conformance.response import addressable_ids, format_response, join_items, json_text, service_items
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings

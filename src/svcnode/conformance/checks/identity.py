@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.interface import IDENTITY
 from svcnode.conformance.node_under_test import Skip
-from svcnode.conformance.parse import (
+from svcnode.conformance.response import (
     format_content_type,
     format_response,
     join_items,

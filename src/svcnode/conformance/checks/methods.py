@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from svcnode.conformance.check import ROUNDS, Level, check, is_persistent
 from svcnode.conformance.interface import OTHER_METHODS, WRITING_METHODS
 from svcnode.conformance.node_under_test import Skip
-from svcnode.conformance.parse import format_response, is_success_code, join_items, safe_text
+from svcnode.conformance.response import format_response, is_success_code, join_items, safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.checks.service_health import not_found_finding
 from svcnode.conformance.interface import STATIC_ENDPOINTS
-from svcnode.conformance.parse import is_success_code, safe_text
+from svcnode.conformance.response import is_success_code, safe_text
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings

@@ -16,7 +16,7 @@ from svcnode.conformance.interface import (
     needs_encoding,
 )
 from svcnode.conformance.node_under_test import Skip, no_response_finding
-from svcnode.conformance.parse import (
+from svcnode.conformance.response import (
     body_field,
     error_body_problem,
     format_content_type,
@@ -29,8 +29,8 @@ from svcnode.conformance.parse import (
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings
-    from svcnode.conformance.http_client import RawResponse
     from svcnode.conformance.node_under_test import Exchange, Finding, NodeUnderTest
+    from svcnode.conformance.response import RawResponse
 
 
 @check(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.conformance.check import Level, check
 from svcnode.conformance.interface import DOT_IDS, HEALTH_CODES, SERVICES
-from svcnode.conformance.parse import (
+from svcnode.conformance.response import (
     format_content_type,
     format_response,
     join_items,

@@ -9,7 +9,7 @@ from svcnode.conformance.check import Level, check
 from svcnode.conformance.http_client import NoResponseError
 from svcnode.conformance.interface import IDENTITY, OTHER_METHODS, SERVICES, UNSUPPORTED_VERSION
 from svcnode.conformance.node_under_test import Exchange, Finding, no_response_finding
-from svcnode.conformance.parse import format_response, parse_body, safe_text, service_items
+from svcnode.conformance.response import format_response, parse_body, safe_text, service_items
 
 if TYPE_CHECKING:
     from svcnode.conformance.check import Findings

@@ -16,7 +16,7 @@ from svcnode.conformance.interface import (
     VERSION_NOT_FOUND,
 )
 from svcnode.conformance.node_under_test import Skip
-from svcnode.conformance.parse import (
+from svcnode.conformance.response import (
     body_field,
     error_body_problem,
     format_content_type,

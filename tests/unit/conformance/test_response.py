@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from svcnode.conformance.http_client import RawResponse
-from svcnode.conformance.parse import (
+from svcnode.conformance.response import (
+    RawResponse,
     addressable_ids,
     error_body_problem,
     format_content_type,
@@ -131,3 +131,17 @@ def test_items_are_joined(items: list[str], text: str) -> None:
 def test_items_beyond_the_limit_are_counted() -> None:
     assert join_items(["a", "b", "c", "d"], limit=3) == "a, b, c and 1 more"
     assert join_items(["a", "b", "c", "d"], limit=1) == "a and 3 more"
+
+
+# ---- headers
+
+
+def test_a_repeated_content_type_is_none() -> None:
+    header = ("content-type", "application/json")
+    assert RawResponse(200, (header,)).media_type == "application/json"
+    assert RawResponse(200, (header, header)).media_type == ""
+
+
+def test_the_tokens_of_a_header_are_collected_from_all_of_its_lines() -> None:
+    response_ = RawResponse(200, (("allow", "GET, Head"), ("allow", "OPTIONS,")))
+    assert response_.tokens("allow") == {"get", "head", "options"}

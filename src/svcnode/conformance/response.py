@@ -1,4 +1,4 @@
-"""Responses as values and as text. Pure; a wrong body is not an error here but a finding of a check.
+"""The response of a node, as values and as text. Pure; a wrong body is not an error here but a finding of a check.
 
 All text of the node, which is not trusted, becomes one line: truncated, without secrets and control characters.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.conformance.interface import DOT_IDS
@@ -16,10 +17,30 @@ from svcnode.core.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from svcnode.conformance.http_client import RawResponse
-
 
 MAX_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RawResponse:
+    code: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    is_keep_alive: bool = False  # whether the server keeps the connection open
+    excess: bytes = b""  # bytes after the head of a response to HEAD
+    duration_s: float = field(default=0.0, compare=False)
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key == name]
+
+    def tokens(self, name: str) -> set[str]:
+        return {token.strip().lower() for value in self.values(name) for token in value.split(",")} - {""}
+
+    @property
+    def media_type(self) -> str:
+        """Without parameters; empty if the header is missing or repeated."""
+        values = self.values("content-type")
+        return values[0].partition(";")[0].strip().lower() if len(values) == 1 else ""
 
 
 class ParsedBody(NamedTuple):
