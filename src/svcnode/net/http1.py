@@ -68,8 +68,8 @@ class PreparedRequest:
     is_same_origin: bool  # as the URL of the client
     keep_alive: bool  # more requests follow on the same connection
     needs_body: bool
-    step_name: str = "exchange"
     http2_head: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # then `payload` is the body
+    step_name: str = "exchange"
 
 
 class _OpenConnection(NamedTuple):
@@ -120,43 +120,34 @@ class Http1Client(TlsOptions):
         """
         is_same_origin = url is None
         scheme = self.http_scheme if url is None else url.scheme
-        url = self.url if url is None else url
+        url, uses_tls = url or self.url, scheme == "https"
         if is_same_origin:
-            self.validate_tls_options(uses_tls=scheme == "https")
+            self.validate_tls_options(uses_tls=uses_tls)
             keep_alive = keep_alive or self.reuse
         if keep_alive and method == "HEAD":
             raise OptionError("reuse", "cannot be used with HEAD: its responses have no visible end")
         endpoint = TcpEndpoint.of(url.require_host(), url.port or self.default_ports[scheme])
         proxy = Proxy.from_option(self.proxy, scheme, endpoint) if self.proxy else None
-        default = [*_default_headers(url, body, content_type, keep_alive=keep_alive), *default_headers]
-        if method == "POST" and not body:
-            default.append(("Content-Length", "0"))  # some proxies require it
-        headers = self._with_own_headers(default) if is_same_origin else default
-        if proxy is not None and scheme == "http":
+        headers = [*_default_headers(url, method, body, content_type, keep_alive=keep_alive), *default_headers]
+        if is_same_origin:
+            headers = self._with_own_headers(headers)
+        if proxy is not None and not uses_tls:
+            if http2:
+                raise OptionError("http2", "cannot be combined with proxy for an http URL")
             target = f"http://{url.host_port}{target}"
             headers += proxy.headers
         target = quote(target, safe=_PRINTABLE_ASCII)
         if http2:
-            if proxy is not None and scheme == "http":
-                raise OptionError("http2", "cannot be combined with proxy for an http URL")
             module = _load_http2()
             head = tuple(module.http2_headers(method, scheme, target, headers))
-            return PreparedRequest(
-                endpoint,
-                body,
-                scheme == "https",
-                module.Http2Protocol,
-                proxy,
-                is_same_origin,
-                keep_alive,
-                needs == "body",
-                http2_head=head,
-            )
-        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
-        payload = "\r\n".join(lines).encode("latin-1") + body
-        protocol_class = BodyProtocol if keep_alive else PROTOCOLS[needs]
+            payload, protocol_class = body, module.Http2Protocol
+        else:
+            head = ()
+            lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
+            payload = "\r\n".join(lines).encode("latin-1") + body
+            protocol_class = BodyProtocol if keep_alive else PROTOCOLS[needs]
         return PreparedRequest(
-            endpoint, payload, scheme == "https", protocol_class, proxy, is_same_origin, keep_alive, needs == "body"
+            endpoint, payload, uses_tls, protocol_class, proxy, is_same_origin, keep_alive, needs == "body", head
         )
 
     def _with_own_headers(self, default: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -258,13 +249,16 @@ def _load_http2() -> ModuleType:
     return http2
 
 
-def _default_headers(url: Url, body: bytes, content_type: str, *, keep_alive: bool) -> list[tuple[str, str]]:
-    headers = [("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*")]
+def _default_headers(
+    url: Url, method: str, body: bytes, content_type: str, *, keep_alive: bool
+) -> Iterator[tuple[str, str]]:
+    yield from (("Host", url.host_port), ("User-Agent", "svcnode"), ("Accept", "*/*"))
     if not keep_alive:
-        headers.append(("Connection", "close"))
-    if body:
-        headers += [("Content-Type", content_type)] * bool(content_type) + [("Content-Length", str(len(body)))]
-    return headers
+        yield "Connection", "close"
+    if body and content_type:
+        yield "Content-Type", content_type
+    if body or method == "POST":  # some proxies require a length even of an empty body
+        yield "Content-Length", str(len(body))
 
 
 class HttpSession:

@@ -238,7 +238,7 @@ def test_the_certificate_behind_a_tunnel_is_verified(check: CheckRunner, certifi
         (b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "HTTP/1.1 502 Bad Gateway"),
         (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0-OpenSSH"),
         (b"", ""),
-        (b"x" * 100_000, "x" * 80),
+        (b"x" * 100_000, "x" * 79 + "…"),
     ],
 )
 def test_a_proxy_that_rejects_connect_is_failed_and_the_reason_has_its_status_line(
