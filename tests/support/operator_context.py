@@ -54,8 +54,7 @@ class OperatorHarness:
 
     def start_alerts(self) -> None:
         """As with a notification target."""
-        engine = AlertEngine(AlertPolicy(), self.clock.now_s)
-        engine.start(self.node, self.node.health, (), self.clock.now_s)
+        engine = AlertEngine(AlertPolicy(), self.node, self.clock.now_s)
         self.node.subscribe(lambda change: engine.record_change(change, None, ()))
         self.context.notify_status.engine = engine
 

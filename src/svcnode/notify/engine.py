@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from svcnode.core.model import Change, Service, ServiceState
+    from svcnode.node import Node
     from svcnode.notify.alert import AlertChange, AlertPolicy
     from svcnode.notify.incidents import Incident
 
@@ -41,30 +42,22 @@ class Notification:
 
 
 class AlertEngine:
-    def __init__(self, policy: AlertPolicy, now_s: float) -> None:
+    """Begins with the state of a node; a service that is Down counts as not notified."""
+
+    def __init__(self, policy: AlertPolicy, node: Node, now_s: float) -> None:
         self._policy = policy
         self._node = Alert(None, now_s)
         self._alerts: dict[str | None, Alert] = {None: self._node}  # of the node, and of services by id
-        self._issues: tuple[str, ...] = ()
+        self._issues = node.condition.issues
         # The counted services that are not Up, and of these the ones that are not starting.
         self._not_up: dict[str, Alert] = {}
         self._failing: set[str] = set()
         self._waiting: dict[str | None, Alert] = {}  # for the next notification, or to settle
         self._notified_at_s = now_s
         self.due_at_s = math.inf  # no notification is due before this time
-
-    def start(
-        self,
-        services: Iterable[tuple[Service, ServiceState]],
-        health: Health,
-        issues: tuple[str, ...],
-        now_s: float,
-    ) -> None:
-        """Set the initial state. A service that is Down counts as not notified."""
-        self._issues = issues
-        for service, state in services:
+        for service, state in node:
             self._register(service, state, now_s)
-        self._update_node(health, now_s)
+        self._update_node(node.health, now_s)
 
     def record_change(self, change: Change, service: Service | None, issues: tuple[str, ...]) -> None:
         """`service` is the current definition, if the change is a registration or a replacement."""

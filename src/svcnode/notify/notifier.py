@@ -104,9 +104,8 @@ class Notifier:
             self._stop_following()
             self._clear_state()
         elif self._engine is None:
-            engine = self._status.engine = AlertEngine(settings.policy, self._node.now_s())
             self._unsubscribe = self._node.subscribe(self._on_change)
-            engine.start(self._node, self._node.health, self._node.condition.issues, self._node.now_s())
+            self._status.engine = AlertEngine(settings.policy, self._node, self._node.now_s())
         else:
             self._engine.set_policy(settings.policy, self._node.now_s())
         self._set_timer()

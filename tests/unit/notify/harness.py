@@ -30,8 +30,7 @@ class Harness:
     def __init__(self, policy: AlertPolicy = POLICY, *, is_starting: bool = False) -> None:
         self.clock = VirtualClock(1000.0)
         self.node = Node("validator-7", version="v1.4.2", starting=is_starting, clock=self.clock)
-        self.engine = AlertEngine(policy, self.clock.now_s)
-        self.engine.start(self.node, self.node.health, (), self.clock.now_s)
+        self.engine = AlertEngine(policy, self.node, self.clock.now_s)
         self.notifications: list[Notification] = []
         self.node.subscribe(self._on_change)
 

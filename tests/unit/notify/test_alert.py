@@ -343,8 +343,7 @@ def test_a_service_that_is_down_at_the_start_of_the_engine_is_notified() -> None
     harness = Harness()
     harness.add("db")
     harness.down("db")
-    engine = AlertEngine(POLICY, harness.clock.now_s)
-    engine.start(harness.node, harness.node.health, (), harness.clock.now_s)
+    engine = AlertEngine(POLICY, harness.node, harness.clock.now_s)
     notification = engine.take_due(harness.clock.now_s + GROUP_WAIT_S)
     assert notification
     assert change_types(notification) == {None: ChangeType.WORSE, "db": ChangeType.WORSE}
