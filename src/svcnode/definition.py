@@ -95,25 +95,11 @@ def define(  # noqa: PLR0913  each is a key of the table
         raise InvalidValueError(
             "probe and ttl exclude each other: ttl is for a service without a probe, which reports by itself"
         )
-    if isinstance(probe, str | Mapping):
-        probe = make_probe(probe)
-    if probe is not None and not isinstance(probe, Probe):
-        raise InvalidValueError(
-            f"a probe must be a URL, a table with a url, or an instance of svcnode.Probe, not {probe!r}; "
-            "derive the class from svcnode.Probe"
-        )
-    if probe is not None and probe.ttl_s is not None:  # a heartbeat: the service reports by itself
-        ttl, probe = probe.ttl_s, None
-    if probe is not None:
-        probe_config, policy = _checked(probe, **timing)
-    elif timing:
-        raise InvalidValueError(
-            f"{next(iter(timing))} is for a service with a probe, and this one has none, so it is never checked; "
-            "remove the option, or add a probe"
-        )
+    probe = None if probe is None else _probe(probe)
+    if probe is None or probe.ttl_s is not None:  # a heartbeat is not a check: the service reports by itself
+        probe_config, policy = None, _reported_policy(ttl if probe is None else probe.ttl_s, timing)
     else:
-        probe_config = None
-        policy = REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
+        probe_config, policy = _checked(probe, **timing)
     service = Service(
         id=service_id,
         name=service_id if name is None else name,
@@ -122,6 +108,26 @@ def define(  # noqa: PLR0913  each is a key of the table
         policy=policy,
     )
     return Definition(service, probe_config)
+
+
+def _probe(probe: object) -> Probe:
+    if isinstance(probe, str | Mapping):
+        return make_probe(probe)
+    if isinstance(probe, Probe):
+        return probe
+    raise InvalidValueError(
+        f"a probe must be a URL, a table with a url, or an instance of svcnode.Probe, not {probe!r}; "
+        "derive the class from svcnode.Probe"
+    )
+
+
+def _reported_policy(ttl: Duration | None, timing: Mapping[str, object]) -> Policy:
+    for option in timing:
+        raise InvalidValueError(
+            f"{option} is for a service with a probe, and this one has none, so it is never checked; "
+            "remove the option, or add a probe"
+        )
+    return REPORTED_POLICY if ttl is None else replace(REPORTED_POLICY, ttl_s=parse_duration_s(ttl))
 
 
 def _checked(  # noqa: PLR0913  each is a key of the table

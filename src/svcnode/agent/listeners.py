@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable, Mapping
 
-    from svcnode.config import Settings, TlsSettings
+    from svcnode.config import Settings
     from svcnode.core.address import Address
     from svcnode.operator.context import OperatorContext
     from svcnode.server.server import HttpServer
@@ -49,15 +49,15 @@ class Listeners:
         An address that this process already listens on with another scheme reuses the bound socket. So does an address
         with TLS, because a listener keeps the certificate that it started with.
         """
-        tls = _tls_context(settings.tls)
-        addresses = settings.all_listen_addresses
+        tls = None if settings.tls is None else tls_context(settings.tls.certificate, settings.tls.key)
+        addresses = settings.addresses
         reusable = {address.bind_key: sock for address, sock in self._sockets.items() if address not in addresses}
         sockets: dict[Address, socket.socket] = {}
         try:
             for address in addresses:
                 if address not in self._sockets or address.scheme == "https":
                     bound = self._sockets.get(address, reusable.get(address.bind_key))
-                    sockets[address] = bind(address, settings.set_by(address)) if bound is None else bound.dup()
+                    sockets[address] = bind(address, addresses[address]) if bound is None else bound.dup()
         except ListenError:
             for sock in sockets.values():
                 sock.close()
@@ -67,7 +67,7 @@ class Listeners:
 
     async def listen(self, bound: BoundSockets, context: OperatorContext) -> None:
         """Listen on exactly the addresses of the settings; open connections stay open."""
-        addresses = bound.settings.all_listen_addresses
+        addresses = bound.settings.addresses
         self._stop([address for address in self._sockets if address in bound.sockets or address not in addresses])
         for address, sock in bound.sockets.items():
             # The mount is reused: connections of the previous listener get the new access rules too.
@@ -102,7 +102,3 @@ class Listeners:
             mount.set_app(OperatorApp(context, auth))
             url = bound_url(self._sockets[address], address, "/")
             log.info("operator page: %s%s", url, auth.log_suffix, extra={"event": "operator_page", "url": url})
-
-
-def _tls_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
-    return None if tls is None else tls_context(tls.certificate, tls.key)

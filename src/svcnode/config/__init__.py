@@ -9,7 +9,6 @@ toml_lines.py  finds the line of a key, for error messages
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,10 +74,10 @@ def load(
     # If it fails, its secrets stay hidden: the error may quote them.
     with SecretScope() as secrets:
         source = Source(file, environ, flags, services)
-        return replace(settings_from(validate_file(source), source, environ), secrets=secrets)
+        return settings_from(validate_file(source), source, secrets)
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
     """Only [node] and [notify]: other tables may be invalid, and secrets of services missing."""
     source = Source(file, environ, ())
-    return notify_from(validate_keys(source, {"node": None, "notify": None}), source, environ)
+    return notify_from(validate_keys(source, {"node": None, "notify": None}), source)

@@ -26,7 +26,7 @@ from svcnode.core.model import (
     validate_text,
     validate_version,
 )
-from svcnode.core.redaction import SecretScope
+from svcnode.core.redaction import register_secret
 from svcnode.core.text import os_error_text
 from svcnode.core.units import parse_duration_s, parse_size_bytes
 from svcnode.definition import Definition, ServiceOptions, define
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from svcnode.config.schema import FileTable, HistoryTable, KeyPath, NodeTable, NotifyTable, ServiceTable, TlsTable
     from svcnode.config.sources import Source
+    from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import NotifySettings
     from svcnode.notify.targets import NotificationTarget
     from svcnode.probes.base import Probe
@@ -81,10 +82,9 @@ class TlsSettings:
 class OperatorSettings:
     """The operator surface: page, metrics and everything else beyond the interface."""
 
-    listen: tuple[Address, ...] | None  # None: the addresses of the interface
+    listen: tuple[Address, ...]  # empty: the addresses of the interface
     token: str | None = field(repr=False)  # None: loopback only
     trusts_loopback: bool  # a request from loopback needs no token
-    listen_set_by: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +100,9 @@ class HistorySettings:
 class Settings:
     node_name: str
     node_version: str
-    listen: tuple[Address, ...]
-    listen_set_by: str | None = field(compare=False)  # None: the default
+    listen: tuple[Address, ...]  # of the interface
+    # All addresses to bind, each with the option, environment variable or key that sets it; None: the default.
+    addresses: Mapping[Address, str | None] = field(compare=False)
     prefixes: tuple[str, ...]
     cors: CorsPolicy | None  # None: no page of another origin may read the responses
     drain_s: float | None  # None: the agent chooses
@@ -114,25 +115,13 @@ class Settings:
     log_format: str
     services: tuple[ServiceSettings, ...]
     uses_store: bool  # no services are configured, so the node probes its own store
-    secrets: SecretScope = field(default_factory=SecretScope, compare=False, repr=False)  # of this configuration
-
-    @property
-    def all_listen_addresses(self) -> tuple[Address, ...]:
-        """The addresses of the interface, and those of the operator surface alone."""
-        operator_listen = () if self.operator is None else self.operator.listen or ()
-        return (*self.listen, *operator_listen)
-
-    def set_by(self, address: Address) -> str | None:
-        """The option, environment variable or key that sets this address."""
-        if self.operator is not None and address in (self.operator.listen or ()):
-            return self.operator.listen_set_by
-        return self.listen_set_by
+    secrets: SecretScope = field(compare=False, repr=False)  # of this configuration
 
 
-def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> Settings:
+def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Settings:
     node, server, log = table.get("node", {}), table.get("server", {}), table.get("log", {})
     identity = _identity(node, source)
-    state_folder = _state_folder(environ)
+    state_folder = _state_folder(source.environ)
     with source.error_context("store", "path"):
         store_path = _store_path(table, state_folder)
     with source.error_context("server", "prefix"):
@@ -142,19 +131,23 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
     drain_s = _duration_s(source, ("server", "drain"), server["drain"], at_most="1h") if "drain" in server else None
     with source.error_context("server", "listen"):
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
-    operator = _operator(table, source, environ, prefixes, listen)
-    with source.error_context("server", "listen"):
-        operator_listen = () if operator is None else operator.listen or ()
-        if "tls" in server and all(address.scheme != "https" for address in (*listen, *operator_listen)):
-            raise InvalidValueError("[server.tls] is set, but no address uses TLS; add an https:// address")
+    operator = _operator(table, source, prefixes, listen)
+    operator_listen = () if operator is None else operator.listen
+    if "tls" in server and all(address.scheme != "https" for address in (*listen, *operator_listen)):
+        raise source.error(
+            ("server", "listen"), "[server.tls] is set, but no address uses TLS; add an https:// address"
+        )
     defaults = _policy_options(table.get("defaults", {}), ("defaults",), source)
-    make = partial(make_probe, environ=environ, allowed=_allowed_features(table))
+    make = partial(make_probe, environ=source.environ, allowed=_allowed_features(table))
     services = tuple(_services(table, defaults, make, source))
     return Settings(
         node_name=identity.node_name,
         node_version=identity.node_version,
         listen=listen,
-        listen_set_by=source.set_by("server", "listen"),
+        addresses={
+            **dict.fromkeys(listen, source.set_by("server", "listen")),
+            **dict.fromkeys(operator_listen, source.set_by("server", "operator_listen")),
+        },
         prefixes=prefixes,
         cors=cors,
         drain_s=drain_s,
@@ -162,17 +155,18 @@ def settings_from(table: FileTable, source: Source, environ: Mapping[str, str]) 
         operator=operator,
         store_path=store_path,
         history=_history(table.get("history", {}), source, state_folder, identity.node_name),
-        notify=_notify(table["notify"], source, environ) if "notify" in table else None,
+        notify=_notify(table["notify"], source) if "notify" in table else None,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
         services=services or (_store_service(defaults, source, store_path),),
         uses_store=not services,
+        secrets=secrets,
     )
 
 
-def notify_from(table: FileTable, source: Source, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
+def notify_from(table: FileTable, source: Source) -> tuple[Identity, NotifySettings | None]:
     """The identity in messages, and the notification settings; other tables are not read."""
-    notify = _notify(table["notify"], source, environ) if "notify" in table else None
+    notify = _notify(table["notify"], source) if "notify" in table else None
     return _identity(table.get("node", {}), source), notify
 
 
@@ -216,11 +210,12 @@ def _are_distinct(addresses: Sequence[Address]) -> bool:
 
 
 def _operator(
-    table: FileTable, source: Source, environ: Mapping[str, str], prefixes: tuple[str, ...], listen: tuple[Address, ...]
+    table: FileTable, source: Source, prefixes: tuple[str, ...], listen: tuple[Address, ...]
 ) -> OperatorSettings | None:
-    server, security, operator_listen = table.get("server", {}), table.get("security", {}), None
+    server, security = table.get("server", {}), table.get("security", {})
+    operator_listen: tuple[Address, ...] = ()
     with source.error_context("security", "operator_token"):
-        token = _token(security.get("operator_token"), environ)
+        token = _token(security.get("operator_token"), source.environ)
     with source.error_context("server", "operator_listen"):
         if "operator_listen" in server:
             operator_listen = _addresses(server["operator_listen"], has_tls="tls" in server)
@@ -240,18 +235,12 @@ def _operator(
             ("security", "trust_loopback"),
             "is false, but no operator token is set; set operator_token in [security], or operator = false in [server]",
         )
-    return OperatorSettings(
-        listen=operator_listen,
-        token=token,
-        trusts_loopback=trusts_loopback,
-        listen_set_by=source.set_by("server", "operator_listen"),
-    )
+    return OperatorSettings(listen=operator_listen, token=token, trusts_loopback=trusts_loopback)
 
 
 def _token(value: object, environ: Mapping[str, str]) -> str | None:
     if value is None:
         return None
-    from svcnode.core.redaction import register_secret
     from svcnode.probes.interpolate import interpolate
 
     token = interpolate(value, environ)
@@ -281,7 +270,7 @@ def _history(history: HistoryTable, source: Source, state_folder: Path | None, n
     )
 
 
-def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> NotifySettings:
+def _notify(notify: NotifyTable, source: Source) -> NotifySettings:
     from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
 
@@ -298,7 +287,7 @@ def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> 
         if repeat_interval_s and not MIN_REPEAT_INTERVAL_S <= repeat_interval_s <= MAX_REPEAT_INTERVAL_S:
             raise InvalidValueError("must be 0s for no reminders, or from 1m to 30d")
     return NotifySettings(
-        targets=tuple(_targets(notify, source, environ)),
+        targets=tuple(_targets(notify, source)),
         policy=AlertPolicy(
             services=notify.get("services", "critical"),
             group_wait_s=group_wait_s,
@@ -308,14 +297,14 @@ def _notify(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> 
     )
 
 
-def _targets(notify: NotifyTable, source: Source, environ: Mapping[str, str]) -> Iterator[NotificationTarget]:
+def _targets(notify: NotifyTable, source: Source) -> Iterator[NotificationTarget]:
     from svcnode.notify.targets import apprise_from, webhook_from
 
     seen: set[NotificationTarget] = set()
     for path, entry in (*_notify_entries(notify, "webhook"), *_notify_entries(notify, "apprise")):
         with source.error_context("notify", *path):
             target: NotificationTarget = (
-                webhook_from(entry, environ) if path[0] == "webhook" else apprise_from(entry, environ)
+                webhook_from(entry, source.environ) if path[0] == "webhook" else apprise_from(entry, source.environ)
             )
             if target in seen:
                 raise InvalidValueError("duplicate target")

@@ -76,6 +76,7 @@ class Source:
         services: Iterable[NamedProbe] = (),
     ) -> None:
         self._file = file
+        self.environ = environ
         self._origins: dict[KeyPath, str] = {}
         self._text = ""
         self.data: dict[str, Any] = {} if file is None else self._read(file)

@@ -79,7 +79,7 @@ def test_by_default_the_node_probes_its_own_store_and_listens_on_loopback() -> N
     assert defaults.prefixes == ("/svc",)
     assert defaults.drain_s is None
     assert defaults.tls is None
-    assert defaults.operator == OperatorSettings(listen=None, token=None, trusts_loopback=True)
+    assert defaults.operator == OperatorSettings(listen=(), token=None, trusts_loopback=True)
     assert defaults.history == HistorySettings(
         path=store.parent / "nodes" / node_folder_name(socket.gethostname()) / "history.db",
         max_age_s=400 * 86_400.0,
@@ -441,12 +441,12 @@ def test_set_by_names_the_option_variable_or_key_of_an_address(
     text: str, environ: dict[str, str], flags: tuple[Override, ...], set_by: str | None, file: Path
 ) -> None:
     loads = loaded(file, text, {"HOME": "/home/me", **environ}, *flags)
-    assert loads.set_by(loads.listen[0]) == set_by
+    assert loads.addresses[loads.listen[0]] == set_by
 
 
 def test_set_by_names_the_key_of_the_operator_surface(file: Path) -> None:
     loads = loaded(file, '[server]\noperator_listen = "127.0.0.1:1"', {"HOME": "/home/me"})
-    assert [loads.set_by(address) for address in loads.all_listen_addresses] == [None, "operator_listen in [server]"]
+    assert list(loads.addresses.values()) == [None, "operator_listen in [server]"]
 
 
 def test_two_random_ports_may_have_different_schemes(file: Path) -> None:
@@ -484,20 +484,20 @@ def operator_of(settings: Settings) -> OperatorSettings:
 
 def test_by_default_the_operator_surface_is_at_the_addresses_of_the_interface(file: Path) -> None:
     loads = loaded(file, '[server]\nlisten = ["127.0.0.1:1", "unix:/a"]\n')
-    assert loads.operator == OperatorSettings(listen=None, token=None, trusts_loopback=True)
-    assert loads.all_listen_addresses == loads.listen
+    assert loads.operator == OperatorSettings(listen=(), token=None, trusts_loopback=True)
+    assert tuple(loads.addresses) == loads.listen
 
 
 def test_the_operator_surface_can_have_its_own_address(file: Path) -> None:
     loads = loaded(file, '[server]\noperator_listen = "0.0.0.0:9000"\n')
     assert operator_of(loads).listen == (OWN,)
-    assert loads.all_listen_addresses == (*loads.listen, OWN)
+    assert tuple(loads.addresses) == (*loads.listen, OWN)
 
 
 def test_without_an_operator_surface_its_address_is_not_used(file: Path) -> None:
     loads = loaded(file, '[server]\noperator = false\noperator_listen = "0.0.0.0:9000"\n')
     assert loads.operator is None
-    assert loads.all_listen_addresses == loads.listen
+    assert tuple(loads.addresses) == loads.listen
 
 
 def test_only_the_operator_surface_may_use_tls(file: Path) -> None:
