@@ -17,10 +17,12 @@ from pamqp import commands
 from pamqp.frame import marshal
 
 from svcnode.core.errors import ProbeError
+from svcnode.core.model import Verdict
 from svcnode.core.url import Url
-from svcnode.probes import make_probe, mysql, postgresql
+from svcnode.probes import libpq, make_probe, mysql
+from svcnode.probes.libpq import PostgresqlError
 from svcnode.probes.mysql import MysqlProbe
-from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
+from svcnode.probes.postgresql import PostgresqlProbe
 from svcnode.probes.redis import RedisProbe
 from tests.integration.probes.test_grpc import headers_only, reset_stream, with_body
 from tests.integration.probes.test_memcached import answering
@@ -30,8 +32,6 @@ from tests.support.probe_assertions import KeepAliveBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from svcnode.core.model import Verdict
 
     Snapshot = Callable[[str, str], None]
 
@@ -266,7 +266,7 @@ def test_mysql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> No
 
     def verdict(*given: list[MysqlRow] | Exception, **options: Any) -> Verdict:
         answers[:] = given
-        return asyncio.run(MysqlProbe(url, **options).check_connection(connection))
+        return asyncio.run(MysqlProbe(url, **options).check_connection(connection)) or Verdict.ready()
 
     writable: list[MysqlRow] = [{"read_only": 0, "innodb_read_only": 0}]
     read_only: list[MysqlRow] = [{"read_only": 1, "innodb_read_only": 0}]
@@ -347,13 +347,13 @@ def test_postgresql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) 
             raise answer
         return answer
 
-    monkeypatch.setattr(postgresql, "_execute", execute)
+    monkeypatch.setattr(libpq, "execute", execute)
     connection: Any = SimpleNamespace(user=b"me", status=0, backend_pid=1)
     url = Url.parse("postgresql://me@HOST/ledger")
 
     def verdict(*given: PostgresqlResult | Exception, **options: Any) -> Verdict:
         answers[:] = given
-        return asyncio.run(PostgresqlProbe(url, **options).check_connection(connection))
+        return asyncio.run(PostgresqlProbe(url, **options).check_connection(connection)) or Verdict.ready()
 
     missing = PostgresqlError('relation "svcnode_write" does not exist', "42P01")
     denied = PostgresqlError("permission denied for table svcnode_write", "42501")

@@ -36,7 +36,7 @@ from yarl import URL
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Outcome
 from svcnode.net.connect import TcpEndpoint
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from svcnode.net.streams import Streams
 
-READY = Verdict.ready()
 _MAX_NAME_BYTES = 255
 _ACCESS_REFUSED, _NOT_FOUND, _NOT_ALLOWED = 403, 404, 530
 # By AMQP reply code. The driver keeps the code of some errors only as the type of the exception.
@@ -131,14 +130,8 @@ class _CloseFrameReceiver(FrameReceiver):
         return received
 
 
-@dataclass(frozen=True, slots=True)
-class _AmqpSession:
-    streams: Streams
-    connection: _AmqpConnection
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class AmqpProbe(LoginProbe[_AmqpSession]):
+class AmqpProbe(LoginProbe[_AmqpConnection]):
     vhost: str = ""  # without it, the path of the URL, and without that "/"
     queue: str = ""  # must exist
     write: WriteTarget = ""  # a queue
@@ -168,11 +161,11 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
     def _user(self) -> str:
         return self.credentials()[0] or "guest"
 
-    async def open(self) -> _AmqpSession:
+    async def open(self) -> _AmqpConnection:
         streams = await self.open_streams()
         try:
             with step("log in"), _translated_errors(streams):
-                return _AmqpSession(streams, await self._log_in(streams))
+                return await self._log_in(streams)
         except BaseException:  # on cancellation too: nothing else closes the connection
             streams.abort()
             raise
@@ -194,15 +187,14 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
         connection.server_properties.setdefault("capabilities", {})  # the driver needs it; not every broker sends it
         return connection
 
-    async def check_connection(self, connection: _AmqpSession) -> Verdict:
+    async def check_connection(self, connection: _AmqpConnection) -> None:
         try:
             with _translated_errors(connection.streams):
-                await self._exchange(connection.connection)
+                await self._exchange(connection)
         except Exception:
-            if connection.connection.alarm is not None:
-                raise connection.connection.alarm from None
+            if connection.alarm is not None:
+                raise connection.alarm from None
             raise
-        return READY
 
     async def _exchange(self, connection: _AmqpConnection) -> None:
         if self.write and not connection.publisher_confirms:
@@ -242,17 +234,17 @@ class AmqpProbe(LoginProbe[_AmqpSession]):
         command = shlex.join(["rabbitmqctl", "set_permissions", "-p", self._vhost, self._user, *patterns])
         return f'write needs the permissions {needed}write on "amq.default": {command} (replaces those of the user)'
 
-    async def disconnect(self, connection: _AmqpSession) -> None:
-        await connection.connection.close()  # otherwise the broker logs a lost client
+    async def disconnect(self, connection: _AmqpConnection) -> None:
+        await connection.close()  # otherwise the broker logs a lost client
 
-    def reset_byte_count(self, connection: _AmqpSession) -> None:
+    def reset_byte_count(self, connection: _AmqpConnection) -> None:
         connection.streams.reset_byte_count()
 
-    def transport(self, connection: _AmqpSession) -> asyncio.BaseTransport:
+    def transport(self, connection: _AmqpConnection) -> asyncio.BaseTransport:
         return connection.streams.writer.transport
 
-    def abort(self, connection: _AmqpSession) -> None:
-        for task in (connection.connection._reader_task, connection.connection._writer_task):
+    def abort(self, connection: _AmqpConnection) -> None:
+        for task in (connection._reader_task, connection._writer_task):
             task.cancel()
         connection.streams.abort()
 

@@ -1,7 +1,7 @@
 """The base classes of all probes: `Probe`, and `UrlProbe` for a kind that a URL names.
 
-A probe that keeps a session with a server derives from `session.SessionProbe`, one that sends HTTP requests from
-`http_client.HttpClientProbe`.
+A probe that has a session with a server derives from `session.SessionProbe`, one that sends HTTP requests from
+`http_client.HttpSessionProbe`.
 """
 
 from __future__ import annotations

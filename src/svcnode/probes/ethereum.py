@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from svcnode.core.codes import ReasonCode
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError
 from svcnode.probes.http_client import HttpSessionProbe
-from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
+from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
 from svcnode.probes.options import Count, Seconds
 
 if TYPE_CHECKING:
@@ -45,15 +45,7 @@ class EthereumProbe(HttpSessionProbe):
 
         async def call(method: str, *params: object) -> Any:  # noqa: ANN401  any JSON value
             nonlocal certificate_verdict
-            request = self.build_request(
-                self.url.target,
-                method="POST",
-                body=encode_request(method, list(params)),
-                content_type="application/json",
-                needs="body",
-                keep_alive=True,
-            )
-            response = await session.send(request)
+            response = await session.send(build_rpc_request(self, method, list(params), keep_alive=True))
             certificate_verdict = response.certificate_verdict
             try:
                 return decode_result(response)

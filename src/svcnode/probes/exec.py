@@ -161,9 +161,8 @@ class _Child(asyncio.SubprocessProtocol):
             self.clean_up()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._output += data[
-            : 2 * MAX_OUTPUT_BYTES - len(self._output)
-        ]  # more is read but dropped, so that the program does not block
+        # More is read but dropped, so that the program does not block.
+        self._output += data[: 2 * MAX_OUTPUT_BYTES - len(self._output)]
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self.output_closed.set()

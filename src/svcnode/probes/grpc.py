@@ -18,7 +18,6 @@ from urllib.parse import unquote
 
 from svcnode.core.codes import ReasonCode, code_for_grpc_status, code_for_http_status
 from svcnode.core.errors import InvalidValueError, ProbeError
-from svcnode.core.model import Verdict
 from svcnode.core.text import suggestion, type_name
 from svcnode.net.http2 import Http2Protocol
 from svcnode.net.tls import connect_tls
@@ -28,9 +27,9 @@ from svcnode.probes.session import SessionProbe, driver_error_text
 if TYPE_CHECKING:
     import asyncio
 
+    from svcnode.core.model import Verdict
     from svcnode.net.http_response import HttpResponse
 
-READY = Verdict.ready()
 SERVING = 1
 SERVICE_UNKNOWN = 3
 STATUSES = {0: "UNKNOWN", SERVING: "SERVING", 2: "NOT_SERVING", SERVICE_UNKNOWN: "SERVICE_UNKNOWN"}
@@ -93,7 +92,7 @@ class GrpcProbe(SessionProbe[_GrpcConnection]):
         tls, server_name = await self.tls_context(alpn="h2"), self.server_name or endpoint.host
         return _GrpcConnection(*await connect_tls(endpoint.connect, _GrpcProtocol, tls, server_name))
 
-    async def check_connection(self, connection: _GrpcConnection) -> Verdict:
+    async def check_connection(self, connection: _GrpcConnection) -> Verdict | None:
         headers = [
             (":method", "POST"),
             (":scheme", "https" if self.uses_tls else "http"),
@@ -105,7 +104,7 @@ class GrpcProbe(SessionProbe[_GrpcConnection]):
         ]
         return self._verdict(await connection.call(headers, _frame(_encode_request(self._service))))
 
-    def _verdict(self, response: HttpResponse) -> Verdict:
+    def _verdict(self, response: HttpResponse) -> Verdict | None:
         if response.status != 200 or response.headers.get("grpc-status") != "0":
             return self._call_error(response).verdict(self.url)
         number = _decode_status(response.body)
@@ -113,7 +112,7 @@ class GrpcProbe(SessionProbe[_GrpcConnection]):
         if name in self.starting_status:
             return self.not_ready(name, ReasonCode.STARTING)
         if number == SERVING:
-            return READY
+            return None
         return self.failed(name, ReasonCode.NOT_FOUND if number == SERVICE_UNKNOWN else ReasonCode.UNHEALTHY)
 
     def _call_error(self, response: HttpResponse) -> CheckError:

@@ -18,7 +18,7 @@ from svcnode.core.text import type_name
 from svcnode.net.http1 import PreparedRequest
 from svcnode.probes.http_client import HttpSessionProbe
 from svcnode.probes.json_pointer import Expectations, find_mismatch, is_json_value
-from svcnode.probes.jsonrpc_protocol import RpcError, decode_result, encode_request
+from svcnode.probes.jsonrpc_protocol import RpcError, build_rpc_request, decode_result
 
 if TYPE_CHECKING:
     from svcnode.core.model import Verdict
@@ -41,14 +41,7 @@ class JsonRpcProbe(HttpSessionProbe):
     _request: PreparedRequest = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        request = self.build_request(
-            self.url.target,
-            method="POST",
-            body=encode_request(self.method, self.params),
-            content_type="application/json",
-            needs="body",
-        )
-        object.__setattr__(self, "_request", request)
+        object.__setattr__(self, "_request", build_rpc_request(self, self.method, self.params))
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._request)

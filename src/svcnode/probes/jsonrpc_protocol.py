@@ -12,6 +12,7 @@ from svcnode.probes.base import CheckError
 from svcnode.probes.json_pointer import json_excerpt
 
 if TYPE_CHECKING:
+    from svcnode.net.http1 import Http1Client, PreparedRequest
     from svcnode.net.http_response import HttpResponse
 
 _ID = 1
@@ -33,6 +34,19 @@ class RpcError(CheckError):
 
 def encode_request(method: str, params: list[Any] | dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}).encode()
+
+
+def build_rpc_request(
+    client: Http1Client, method: str, params: list[Any] | dict[str, Any], *, keep_alive: bool = False
+) -> PreparedRequest:
+    return client.build_request(
+        client.url.target,
+        method="POST",
+        body=encode_request(method, params),
+        content_type="application/json",
+        needs="body",
+        keep_alive=keep_alive,
+    )
 
 
 def decode_result(response: HttpResponse) -> Any:  # noqa: ANN401  any JSON value

@@ -22,14 +22,13 @@ from typing import ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
-from svcnode.core.model import Outcome, Verdict
+from svcnode.core.model import Outcome
 from svcnode.net.streams import Streams
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError
 from svcnode.probes.options import WriteTarget
 from svcnode.probes.session import SessionProbe, driver_error_text
 
-READY = Verdict.ready()
 _WRITE_TTL_S = 60
 _MAX_KEY_BYTES = 250
 _ITEM_OVERHEAD_BYTES = 59  # of an item beside its key and value
@@ -54,23 +53,20 @@ class MemcachedProbe(SessionProbe[Streams]):
         self.url.reject_credentials()
         self.validate_connection()
         if len(self.write.encode()) > _MAX_KEY_BYTES or any(char <= " " or char == "\x7f" for char in self.write):
-            raise OptionError(
-                "write", f"must be a key of at most {_MAX_KEY_BYTES} bytes, without spaces and control characters"
-            )
+            text = f"must be a key of at most {_MAX_KEY_BYTES} bytes, without spaces and control characters"
+            raise OptionError("write", text)
 
     async def open(self) -> Streams:
         return await self.open_streams(limit_bytes=1024)
 
-    async def check_connection(self, connection: Streams) -> Verdict:
-        line = connection.unread  # sent before this request, so not its response
-        if not line:
-            line = await _request(connection, b"version\r\n")
-            if line.startswith(b"VERSION "):
-                await _check_memory(connection)
-                if self.write:
-                    await self._write(connection)
-                return READY
-        raise _error(line, ReasonCode.PROTOCOL_ERROR)
+    async def check_connection(self, connection: Streams) -> None:
+        unread = connection.unread  # sent before this request, so not its response
+        line = unread or await _request(connection, b"version\r\n")
+        if unread or not line.startswith(b"VERSION "):
+            raise _error(line, ReasonCode.PROTOCOL_ERROR)
+        await _check_memory(connection)
+        if self.write:
+            await self._write(connection)
 
     async def _write(self, connection: Streams) -> None:
         with step("write"):

@@ -8,8 +8,6 @@ not ready  the server is read-only, and `role` is "primary" or it is not a repli
 failed     any other error, such as wrong credentials or too many connections; the write does not end in time; `query`
            does not return TRUE; connection refused, host unreachable, certificate not trusted
 unknown    no file descriptors or ports left on this machine; the resolver does not answer
-
-The probe sends no local file if the server requests one, and no plain-text password without TLS.
 """
 
 from __future__ import annotations
@@ -22,21 +20,17 @@ import struct
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from asyncmy.connection import Connection, _MySQLProtocol  # type: ignore[attr-defined]
-from asyncmy.constants import CLIENT
-from asyncmy.cursors import DictCursor
-from asyncmy.errors import InternalError, MySQLError, OperationalError, ProgrammingError
+from asyncmy.errors import InternalError, MySQLError, ProgrammingError
 
 from svcnode.clock import monotonic_s
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
-from svcnode.net.streams import MAX_RECEIVED_BYTES, ResponseTooLargeError
-from svcnode.net.tls import upgrade_transport
 from svcnode.net.trace import step
 from svcnode.probes.base import CheckError, time_left_s
+from svcnode.probes.mysql_connection import MysqlConnection
 from svcnode.probes.replication import (
     NOT_READY_CODES,
     RETRY_PAUSES_S,
@@ -47,13 +41,8 @@ from svcnode.probes.replication import (
 from svcnode.probes.session import driver_error_text
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-
     from svcnode.core.url import Url
-    from svcnode.net.connect import TcpEndpoint
 
-READY = Verdict.ready()
 ER_PARSE_ERROR = 1064
 ER_UNKNOWN_SYSTEM_VARIABLE = 1193
 ER_SPECIFIC_ACCESS_DENIED = 1227
@@ -112,91 +101,10 @@ _RETRY_S = 0.02
 _MAX_NAME_CHARS = 64
 # A check writes to one of these rows, chosen at random: several nodes rarely conflict, and the table stays small.
 _WRITE_ROWS = 256
-_MAX_PACKET_BYTES = 2**24 - 1
-_UTF8MB4 = 45
-_COM_QUIT = b"\x01\x00\x00\x00\x01"
-
-
-class _LimitedMysqlProtocol(_MySQLProtocol):  # type: ignore[misc]
-    """The driver's protocol with a size limit, and with data_received, which TlsProtocol calls."""
-
-    received_bytes = 0
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.received_bytes += nbytes
-        if self.received_bytes <= MAX_RECEIVED_BYTES:
-            super().buffer_updated(nbytes)
-            return
-        transport = self.transport
-        self.connection_lost(ResponseTooLargeError())
-        if transport is not None:
-            transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        while data:
-            buffer = self.get_buffer(len(data))
-            size = min(len(buffer), len(data))
-            buffer[:size] = data[:size]
-            self.buffer_updated(size)
-            data = data[size:]
-
-
-class _MysqlConnection(Connection):
-    """The driver's connection, opened by `TcpEndpoint`: the driver's own connect leaks when it is cancelled."""
-
-    # Attributes that the driver's types lack.
-    server_capabilities: int
-    _client_flag: int
-    _loop: asyncio.AbstractEventLoop
-    _proto: Any
-    _transport: Any
-    thread_id: Callable[[], int]
-    _get_server_information: Callable[[], Awaitable[None]]
-    _request_authentication: Callable[[], Awaitable[object]]
-
-    def __init__(self, tls: tuple[ssl.SSLContext, str] | None, **options: Any) -> None:  # noqa: ANN401  the driver's
-        super().__init__(**options)
-        self._client_flag &= ~CLIENT.MULTI_STATEMENTS  # `query` is one statement, and cannot end its transaction
-        self._tls = tls
-
-    async def connect_to(self, endpoint: TcpEndpoint) -> None:
-        self._transport, self._proto = await endpoint.connect(lambda: _LimitedMysqlProtocol(self._loop))
-        self._next_seq_id = 0
-        with step("log in"):
-            await self._get_server_information()
-            if self._tls is not None:
-                await self._upgrade_to_tls(*self._tls)
-            await self._request_authentication()
-        self._connected = True
-
-    async def _upgrade_to_tls(self, context: ssl.SSLContext, server_name: str) -> None:
-        if not self.server_capabilities & CLIENT.SSL:
-            raise CheckError("the server does not support TLS", ReasonCode.TLS_NOT_OFFERED)
-        self._client_flag |= CLIENT.SSL | CLIENT.MULTI_RESULTS | (self.server_capabilities & CLIENT.DEPRECATE_EOF)
-        self.write_packet(struct.pack("<IIB23x", self._client_flag, _MAX_PACKET_BYTES, _UTF8MB4))
-        self._proto = _LimitedMysqlProtocol(self._loop)  # without the bytes received before TLS
-        self._transport = await upgrade_transport(self._transport, self._proto, context, server_name)
-        self._proto.connection_made(self._transport)
-        self._ssl_context, self._secure, self._tls_established = context, True, True
-
-    async def _fill_buffer(self, need: int) -> None:
-        try:
-            await super()._fill_buffer(need)  # type: ignore[misc]
-        except OperationalError as exc:  # the driver hides the error of the system
-            raise self._proto.exc or EOFError from exc
-
-    def reset_byte_count(self) -> None:
-        self._proto.received_bytes = 0
-
-    def close(self) -> None:
-        """Close without waiting for the server, unlike the driver."""
-        if self._transport is not None:
-            self._transport.abort()
-        self._transport = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
+class MysqlProbe(ReplicatedProbe[MysqlConnection]):
     tls: bool = False
     # By the name of a source, or None for `primary`.
     _positions: dict[str | None, KnownPositions[Position]] = field(init=False, compare=False, default_factory=dict)
@@ -234,35 +142,18 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
         if len(parts) == 1 and not self.database_name():
             raise OptionError("write", f'the URL names no database; set "database.{self.write}"')
 
-    async def open(self) -> _MysqlConnection:
+    async def open(self) -> MysqlConnection:
         endpoint = self.endpoint()
         tls = (await self.tls_context(), self.server_name or endpoint.host) if self.tls else None
-        connection = _MysqlConnection(tls, **self._driver_options())
-        try:
-            with self.abort_on_error(connection):
-                await connection.connect_to(endpoint)
-        except AttributeError as exc:
-            if "scramble_old_password" in str(exc):  # the driver lacks it
-                _reject_old_auth(connection)
-            raise
+        user, password = self.credentials()
+        database = self.database_name() or None
+        # The driver encodes a password that is a str as latin-1.
+        connection = MysqlConnection(tls, user=user, password=password.encode(), database=database)
+        with self.abort_on_error(connection):
+            await connection.connect_to(endpoint)
         return connection
 
-    def _driver_options(self) -> dict[str, Any]:
-        user, password = self.credentials()
-        return {
-            "user": user,
-            "password": password.encode(),  # the driver encodes a str as latin-1
-            "database": self.database_name() or None,
-            "program_name": "svcnode",
-            "cursor_cls": DictCursor,
-            "local_infile": False,
-            "auth_plugin_map": {
-                "mysql_old_password": _reject_old_auth,
-                **({} if self.tls else dict.fromkeys(_CLEARTEXT_PLUGINS, _reject_cleartext_auth)),
-            },
-        }
-
-    async def check_connection(self, connection: _MysqlConnection) -> Verdict:
+    async def check_connection(self, connection: MysqlConnection) -> Verdict | None:
         verdict = await self._state_verdict(connection)
         if verdict is None and (self.query or self.write):
             await _prepare_session(connection)
@@ -271,9 +162,9 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
                 verdict = await self._write_verdict(connection)
         if verdict is None and self.query:
             verdict = await self._query_verdict(connection)
-        return verdict or READY
+        return verdict
 
-    async def _state_verdict(self, connection: _MysqlConnection) -> Verdict | None:
+    async def _state_verdict(self, connection: MysqlConnection) -> Verdict | None:
         """By what the server says about itself."""
         read_only, is_reader = await _read_only_variables(connection)
         if self.role == "primary" and read_only:
@@ -308,7 +199,7 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
             return self.not_ready(driver_error_text(text), ReasonCode.SYNCING)
         return None
 
-    async def _query_verdict(self, connection: _MysqlConnection) -> Verdict | None:
+    async def _query_verdict(self, connection: MysqlConnection) -> Verdict | None:
         # Not START TRANSACTION READ ONLY: MariaDB ends that transaction before it runs a statement such as DROP TABLE.
         await _rows(connection, "SET SESSION TRANSACTION READ ONLY")
         row = await _first_row(connection, self.query)
@@ -320,7 +211,7 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
             return self.failed("the query did not return TRUE", ReasonCode.UNEXPECTED_RESPONSE)
         return None
 
-    async def _write_verdict(self, connection: _MysqlConnection) -> Verdict | None:
+    async def _write_verdict(self, connection: MysqlConnection) -> Verdict | None:
         if (verdict := await self._unfinished_write_verdict(connection)) is not None:
             return verdict
         started_s = time.monotonic()
@@ -330,7 +221,7 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
             self._unfinished_writes[connection.thread_id()] = started_s
             raise
 
-    async def _unfinished_write_verdict(self, connection: _MysqlConnection) -> Verdict | None:
+    async def _unfinished_write_verdict(self, connection: MysqlConnection) -> Verdict | None:
         """A server with a full or frozen disk cannot end a write. Another one would only take another connection."""
         for session_id, started_s in list(self._unfinished_writes.items()):
             waiting_s = math.floor(time.monotonic() - started_s)
@@ -345,7 +236,7 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
             self._unfinished_writes.pop(session_id, None)
         return None
 
-    async def _insert_verdict(self, connection: _MysqlConnection) -> Verdict | None:
+    async def _insert_verdict(self, connection: MysqlConnection) -> Verdict | None:
         """Write one row, and again after a conflict with another writer."""
         table = _quoted_table(self.write)
         while True:
@@ -374,7 +265,7 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
     # ---- the lag of a replica
 
     async def _replica_verdict(
-        self, connection: _MysqlConnection, sources: list[dict[str, Any]], *, is_reader: bool
+        self, connection: MysqlConnection, sources: list[dict[str, Any]], *, is_reader: bool
     ) -> Verdict | None:
         if not sources:
             if self.role != "replica" or is_reader:
@@ -413,7 +304,7 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
         return min(_reported_lag_s(source), known.lag_s(now_s, partial(_has_reached, applied)))
 
     async def _primary_lag_verdict(
-        self, connection: _MysqlConnection, primary: MysqlProbe, sources: list[dict[str, Any]], max_lag_s: float
+        self, connection: MysqlConnection, primary: MysqlProbe, sources: list[dict[str, Any]], max_lag_s: float
     ) -> Verdict | None:
         asked_s = monotonic_s()
         position = await self.ask_primary(primary, partial(_position, query=_PRIMARY_QUERY))
@@ -436,17 +327,17 @@ class MysqlProbe(ReplicatedProbe[_MysqlConnection]):
         text = f"the replica is behind the primary{behind}; max_lag is {max_lag_s:g} s"
         return self.not_ready(text, ReasonCode.LAGGING)
 
-    async def disconnect(self, connection: _MysqlConnection) -> None:
-        connection._transport.write(_COM_QUIT)  # otherwise the server counts and logs an aborted client
+    async def disconnect(self, connection: MysqlConnection) -> None:
+        connection.log_out()
         await asyncio.sleep(0)  # uvloop sends at the end of the iteration
 
-    def reset_byte_count(self, connection: _MysqlConnection) -> None:
+    def reset_byte_count(self, connection: MysqlConnection) -> None:
         connection.reset_byte_count()
 
-    def transport(self, connection: _MysqlConnection) -> asyncio.Transport:
-        return cast("asyncio.Transport", connection._transport)
+    def transport(self, connection: MysqlConnection) -> asyncio.Transport:
+        return connection.transport
 
-    def abort(self, connection: _MysqlConnection) -> None:
+    def abort(self, connection: MysqlConnection) -> None:
         connection.close()
 
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
@@ -471,7 +362,7 @@ def _server_error_text(number: object, message: object) -> str:
     return f"{driver_error_text(message)} ({number})"
 
 
-async def _read_only_variables(connection: _MysqlConnection) -> tuple[bool, bool]:
+async def _read_only_variables(connection: MysqlConnection) -> tuple[bool, bool]:
     """Whether the server is read-only, and whether its storage engine is, as that of a reader of Aurora is."""
     try:
         row = await _first_row(connection, _READ_ONLY_QUERY)
@@ -492,7 +383,7 @@ def _is_on(value: object) -> bool:
 _NO_REPLICA = "is not a replica"
 
 
-async def _why_no_replica(connection: _MysqlConnection, status: dict[str, str]) -> str:
+async def _why_no_replica(connection: MysqlConnection, status: dict[str, str]) -> str:
     """Empty for a replica.
 
     Without the privilege to list the sources, by the number of replications that run, which only MariaDB reports.
@@ -507,7 +398,7 @@ async def _why_no_replica(connection: _MysqlConnection, status: dict[str, str]) 
         return "this user may not see whether it is a replica; grant SLAVE MONITOR, or on MySQL REPLICATION CLIENT"
 
 
-async def _prepare_session(connection: _MysqlConnection) -> None:
+async def _prepare_session(connection: MysqlConnection) -> None:
     """Let the server end a statement at the deadline itself: it often does not notice that its client has gone.
 
     MariaDB executes the first comment, MySQL the second.
@@ -532,7 +423,7 @@ def _create_table(name: str) -> str:
     return f"CREATE TABLE {_quoted_table(name)} ({columns}) ENGINE = InnoDB"
 
 
-async def _replica_sources(connection: _MysqlConnection) -> list[dict[str, Any]]:
+async def _replica_sources(connection: MysqlConnection) -> list[dict[str, Any]]:
     """One row for each source of a replica; none if the server is not a replica."""
     *newer, oldest = REPLICA_STATUS
     for query in newer:
@@ -606,38 +497,18 @@ def _gtid_position(text: str) -> Position:
     return position
 
 
-async def _position(connection: _MysqlConnection, *, query: str) -> Position:
+async def _position(connection: MysqlConnection, *, query: str) -> Position:
     row = await _first_row(connection, query)
     if row is None or "position" not in row:
         raise CheckError("the query of the GTIDs returned no row", ReasonCode.UNEXPECTED_RESPONSE)
     return _gtid_position(str(row["position"] or ""))
 
 
-async def _first_row(connection: _MysqlConnection, query: str) -> dict[str, Any] | None:
+async def _first_row(connection: MysqlConnection, query: str) -> dict[str, Any] | None:
     return next(iter(await _rows(connection, query)), None)
 
 
-async def _rows(connection: _MysqlConnection, query: str) -> list[dict[str, Any]]:
+async def _rows(connection: MysqlConnection, query: str) -> list[dict[str, Any]]:
     async with connection.cursor() as cursor:
         await cursor.execute(query)
         return list(await cursor.fetchall())
-
-
-# Authentication plugins that send the password in plain text.
-_CLEARTEXT_PLUGINS = ("mysql_clear_password", "dialog")
-
-
-def _reject_cleartext_auth(_: _MysqlConnection) -> NoReturn:
-    raise CheckError(
-        "the server requests the password in plain text, which is sent only over TLS; set tls = true",
-        ReasonCode.TLS_REQUIRED,
-    )
-
-
-def _reject_old_auth(_: _MysqlConnection) -> NoReturn:
-    """Its hash is not safe, and MySQL has removed it in version 5.7."""
-    raise CheckError(
-        "the server requests the authentication of MySQL before 4.1 (mysql_old_password), which is not supported; give "
-        "the user another plugin",
-        ReasonCode.AUTH_FAILED,
-    )

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READY = Verdict.ready()
 _MAX_CREDENTIALS_BYTES = 64 * 1024
 _NO_LIMIT_S = 86_400  # the driver requires a limit; the check has its own deadline
 # The protocol has no error numbers; these are parts of the messages of the server, in lower case.
@@ -162,9 +161,8 @@ class NatsProbe(LoginProbe[_NatsSession]):
         if password and not username:
             raise OptionError("username", "is missing; the password needs it")
         if bool(self.token) + bool(username) + bool(self.credentials_file) > 1:
-            raise OptionError(
-                "token" if self.token else "credentials_file", "conflicts with other credentials; set only one"
-            )
+            option = "token" if self.token else "credentials_file"
+            raise OptionError(option, "conflicts with other credentials; set only one")
         register_secret(self.token or ("" if password else username))
         if self.credentials_file:
             try:
@@ -172,9 +170,8 @@ class NatsProbe(LoginProbe[_NatsSession]):
             except (CheckError, TimeoutError) as exc:
                 raise OptionError("credentials_file", str(exc)) from exc
         if self.write and not _SUBJECT.fullmatch(self.write):
-            raise OptionError(
-                "write", "must be a subject without wildcards and spaces that does not begin with $JS or $SYS"
-            )
+            text = "must be a subject without wildcards and spaces that does not begin with $JS or $SYS"
+            raise OptionError("write", text)
         self.validate_connection()
 
     @property
@@ -246,7 +243,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
         return (exc if isinstance(exc, CheckError) else _server_error(exc)).verdict(self.url)
 
-    async def check_connection(self, connection: _NatsSession) -> Verdict:
+    async def check_connection(self, connection: _NatsSession) -> Verdict | None:
         await _wait_for_reply(connection.client, connection.client.rtt(_NO_LIMIT_S))
         try:
             if self.jetstream or self.write:
@@ -260,7 +257,7 @@ class NatsProbe(LoginProbe[_NatsSession]):
             if exc.outcome is Outcome.FAILED:  # perhaps only of a reused connection
                 raise
             return exc.verdict(self.url)
-        return READY
+        return None
 
     def _permission_error(self, error: CheckError) -> CheckError:
         """With all permissions that are needed. The driver reports subjects in lower case, but case matters."""

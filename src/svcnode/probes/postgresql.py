@@ -14,20 +14,15 @@ unknown    no file descriptors or ports left on this machine; the resolver does 
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
-import os
 import re
-import socket
 import ssl
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import parse_qsl
 
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
 from psycopg.pq.abc import PGconn, PGresult
 
 from svcnode.clock import monotonic_s
@@ -35,12 +30,13 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import suggestion
-from svcnode.net.connect import race_addresses, raise_if_own_network
+from svcnode.net.connect import race_addresses
 from svcnode.net.dns import is_ip_address, resolve_host
 from svcnode.net.os_errors import verdict_for_os_error
-from svcnode.net.threads import DaemonCall
 from svcnode.net.trace import step
+from svcnode.probes import libpq
 from svcnode.probes.base import MAX_CLOCK_SKEW_S, CheckError, time_left_s
+from svcnode.probes.libpq import PostgresqlError
 from svcnode.probes.options import one_of
 from svcnode.probes.replication import RETRY_PAUSES_S, KnownPositions, ReplicatedProbe, write_code
 from svcnode.probes.session import driver_error_text
@@ -48,12 +44,10 @@ from svcnode.probes.session import driver_error_text
 if TYPE_CHECKING:
     from svcnode.core.url import Url
 
-READY = Verdict.ready()
 BOOLEAN_OID = 16
 URL_PARAMETERS = ("application_name", "host", "options", "sslmode")
 PLAINTEXT_SSL_MODES = ("disable", "allow", "prefer")
 SSL_MODES = (*PLAINTEXT_SSL_MODES, "require", "verify-ca", "verify-full")
-_MAX_READS = 4096  # each fills the buffer of libpq at most once
 
 # By SQLSTATE, then by its class. libpq returns the SQLSTATE of a failed query only.
 _CODES = {
@@ -106,7 +100,6 @@ _CODES_BY_TEXT = (
     ("SSL SYSCALL error", ReasonCode.TLS_FAILED),
 )
 _MISSING = (("database ", ReasonCode.NOT_FOUND), ("role ", ReasonCode.USER_NOT_FOUND))
-_ERRNOS = {os.strerror(number): number for number in errno.errorcode}
 _CLIENT_FILE_ERRORS = (
     "could not read root certificate file",
     "could not read certificate file",
@@ -161,15 +154,6 @@ SELECT system_identifier, CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_curren
 FROM pg_control_system()"""
 _MAX_WRITE_S = 3600.0  # of a check without a deadline
 _WAL_PAGE_BYTES = 8192
-_CANCEL_TIMEOUT_S = 0.25  # less than run.RECANCEL_AFTER_S
-
-
-class PostgresqlError(Exception):
-    """The message of libpq or of the server, with the SQLSTATE if libpq returns it."""
-
-    def __init__(self, message: str, sqlstate: str = "") -> None:
-        super().__init__(message)
-        self.sqlstate = sqlstate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,34 +252,33 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
             addresses = [self.url.host] if is_ip_address(self.url.host) else await resolve_host(self.url.host)
             # libpq would resolve the name and block the loop, and try one address after the other.
             connection = await race_addresses(
-                addresses, lambda address: _connect({**parameters, "hostaddr": address}, address), PGconn.finish
+                addresses, lambda address: libpq.connect({**parameters, "hostaddr": address}, address), PGconn.finish
             )
         else:
-            connection = await _connect(parameters, parameters["host"])
+            connection = await libpq.connect(parameters, parameters["host"])
         with step("log in"), self.abort_on_error(connection):
-            await _log_in(connection)
+            await libpq.log_in(connection)
         return connection
 
-    async def check_connection(self, connection: PGconn) -> Verdict:
-        if (verdict := await self._state_verdict(connection)) is not None:
-            return verdict
-        if self.query and (verdict := await self._query_verdict(connection)) is not None:
-            return verdict
-        if self.write and (verdict := await self._write_verdict(connection)) is not None:
-            return verdict
-        return READY
+    async def check_connection(self, connection: PGconn) -> Verdict | None:
+        verdict = await self._state_verdict(connection)
+        if verdict is None and self.query:
+            verdict = await self._query_verdict(connection)
+        if verdict is None and self.write:
+            verdict = await self._write_verdict(connection)
+        return verdict
 
     # ---- the state of the server
 
     async def _state_verdict(self, connection: PGconn) -> Verdict | None:
         try:
-            row = await _execute_for_row(connection, _STATE_QUERY, 4)
+            row = await libpq.execute_for_row(connection, _STATE_QUERY, 4)
         except PostgresqlError as exc:
             if self.role or self.max_lag is not None or self.write:
                 raise
             if exc.sqlstate[:2] not in _NOT_SUPPORTED_CLASSES:
                 raise
-            await _execute(connection, "SELECT 1")
+            await libpq.execute(connection, "SELECT 1")
             return None
         is_in_recovery, read_only, standby_names, synchronous_commit = row
         if is_in_recovery == b"t":
@@ -316,7 +299,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         return None if self.max_lag is None else await self._lag_verdict(connection, self.max_lag)
 
     async def _read_only_verdict(self, connection: PGconn) -> Verdict | None:
-        (source,) = await _execute_for_row(connection, _SOURCE_QUERY, 1)
+        (source,) = await libpq.execute_for_row(connection, _SOURCE_QUERY, 1)
         if source not in _OWN_SOURCES:
             return self.not_ready("the server is read-only: default_transaction_read_only is on", ReasonCode.READ_ONLY)
         if not self.write:
@@ -327,7 +310,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
     async def _standby_verdict(self, connection: PGconn, names: bytes) -> Verdict | None:
         found = _STANDBY_COUNT.match(names)
         required = int(found[1]) if found else 1
-        (count,) = await _execute_for_row(connection, _SYNC_STANDBY_QUERY, 1)
+        (count,) = await libpq.execute_for_row(connection, _SYNC_STANDBY_QUERY, 1)
         connected = int(count or 0)
         if connected >= required:
             return None
@@ -391,9 +374,9 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
     # ---- query and write
 
     async def _query_verdict(self, connection: PGconn) -> Verdict | None:
-        await _execute(connection, "BEGIN READ ONLY")
-        result = await _execute_or_cancel(connection, self.query)
-        await _execute(connection, "ROLLBACK")
+        await libpq.execute(connection, "BEGIN READ ONLY")
+        result = await libpq.execute_or_cancel(connection, self.query)
+        await libpq.execute(connection, "ROLLBACK")
         if not (result.ntuples and result.nfields):
             return self.failed("the query returned no row", ReasonCode.UNEXPECTED_RESPONSE)
         if result.ftype(0) != BOOLEAN_OID or result.get_value(0, 0) != b"t":
@@ -407,7 +390,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         connection.notice_handler = warnings.append
         try:
             with step("write"):
-                await _execute_or_cancel(connection, _write_script(self.write), is_script=True)
+                await libpq.execute_or_cancel(connection, _write_script(self.write), is_script=True)
         except asyncio.CancelledError:
             self._pids_of_hung_writes.add(connection.backend_pid)
             raise
@@ -418,7 +401,7 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         finally:
             connection.notice_handler = None
         if warnings:  # the wait for a synchronous standby was cancelled: only this server has the data
-            text = driver_error_text(_join_lines(warnings[0].get_error_message()))
+            text = driver_error_text(libpq.join_lines(warnings[0].get_error_message()))
             return self.failed(f"the write is not confirmed: {text}", ReasonCode.WRITE_FAILED)
         return None
 
@@ -430,14 +413,14 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
         if not self._pids_of_hung_writes:
             return False
         pids = ", ".join(map(str, self._pids_of_hung_writes))
-        if (await _execute(connection, _RUNNING_QUERY.format(pids=pids))).ntuples:
+        if (await libpq.execute(connection, _RUNNING_QUERY.format(pids=pids))).ntuples:
             return True
         self._pids_of_hung_writes.clear()
         return False
 
     def _write_error_verdict(self, exc: PostgresqlError, connection: PGconn) -> Verdict:
         code = _WRITE_CODES.get(exc.sqlstate) or write_code(_code_for_sqlstate(exc.sqlstate))
-        text = driver_error_text(_join_lines(str(exc)))
+        text = driver_error_text(libpq.join_lines(str(exc)))
         if exc.sqlstate.startswith("42"):  # no such table, one with other columns, or no privilege
             text += f"; {_write_hint(exc.sqlstate, self.write, _user_name(connection))}"
         return self.write_error_verdict(text, code)
@@ -451,33 +434,27 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
     def verdict_for_driver_error(self, exc: Exception) -> Verdict:
         if isinstance(exc, CheckError):
             return exc.verdict(self.url)
-        text = driver_error_text(_join_lines(str(exc)))
+        text = driver_error_text(libpq.join_lines(str(exc)))
         if isinstance(exc, PostgresqlError) and exc.sqlstate:
-            return CheckError(text, _code_for_sqlstate(exc.sqlstate)).verdict(self.url)
+            return self.failed(text, _code_for_sqlstate(exc.sqlstate))
         return self._connection_error_verdict(text)
 
     def _connection_error_verdict(self, text: str) -> Verdict:
-        """libpq joins the errors of several attempts; the last one decides if no server responded."""
+        """The last one of several attempts decides if no server responded."""
         if (code := _code_for_text(text)) is not None:
             outcome = Outcome.NOT_READY if code is ReasonCode.STARTING else Outcome.FAILED
             return CheckError(text, code, outcome).verdict(self.url)
-        last = text.rpartition(" failed: ")[2]
+        last = libpq.last_error(text)
         if last.startswith(_CLIENT_FILE_ERRORS):
             file_error = last[: last.rfind('"') + 1]  # the text after the file name may be garbage
             return CheckError(file_error, ReasonCode.FILE_NOT_READABLE, Outcome.UNKNOWN).verdict(self.url)
-        number = _errno(text)
-        if number is None:
-            return CheckError(text, ReasonCode.SERVER_ERROR).verdict(self.url)
-        verdict = verdict_for_os_error(OSError(number, os.strerror(number)), str(self.url))
+        error = libpq.system_error(text)
+        if error is None:
+            return self.failed(text, ReasonCode.SERVER_ERROR)
+        verdict = verdict_for_os_error(error, str(self.url))
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
-        return replace(verdict, reason=f"{_lowercase_system_errors(text)}: {self.url}")
-
-
-def _errno(text: str) -> int | None:
-    """The error of the operating system in a message of libpq."""
-    last = _join_lines(text).rpartition(" failed: ")[2]
-    return _ERRNOS.get(last.removeprefix("could not create socket: "))
+        return replace(verdict, reason=f"{libpq.lowercase_system_errors(text)}: {self.url}")
 
 
 def _code_for_sqlstate(sqlstate: str) -> ReasonCode:
@@ -498,64 +475,6 @@ def _system_ca_file() -> str:
     usual = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
     found = (file for file in (ssl.get_default_verify_paths().cafile, *usual) if file and Path(file).exists())
     return next(found, "system")
-
-
-def _lowercase_system_errors(text: str) -> str:
-    """The errors of the system in lower case, like those of other kinds; messages of the server unchanged."""
-    clauses = [clause.rpartition(" failed: ") for clause in text.split("; ")]
-    return "; ".join(
-        f"{where}{failed}{error.lower() if error in _ERRNOS else error}" for where, failed, error in clauses
-    )
-
-
-def _join_lines(message: str) -> str:
-    """Without indented lines: hints, and the marker below a query."""
-    return "; ".join(line for line in message.splitlines() if line and not line[0].isspace())
-
-
-# The probe calls libpq itself: a connection of psycopg, when cancelled, sends a cancel request and waits for the
-# server, which does not answer if it hangs.
-
-
-async def _connect(parameters: dict[str, str], address: str) -> PGconn:
-    """A connection that is open, without login."""
-    connection: PGconn = pq.PGconn.connect_start(make_conninfo(**parameters).encode())
-    try:
-        if connection.status != pq.ConnStatus.BAD:  # BAD for example if a Unix socket does not exist
-            connection.nonblocking = 1
-        state: int = pq.PollingStatus.WRITING  # the initial state of libpq
-        with step("connect", address):
-            while connection.status == pq.ConnStatus.STARTED:
-                state = await _poll_connection(connection, state)
-            _raise_unless(connection, connection.status != pq.ConnStatus.BAD)
-    except BaseException as exc:  # on cancellation too: nothing else closes the connection
-        connection.finish()
-        if isinstance(exc, PostgresqlError) and (number := _errno(str(exc))) is not None:
-            raise_if_own_network(OSError(number, os.strerror(number)), address)
-        raise
-    return connection
-
-
-async def _log_in(connection: PGconn) -> None:
-    state: int = pq.PollingStatus.WRITING  # of a connection that is open
-    while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-        state = await _poll_connection(connection, state)
-    _raise_unless(connection, connection.status == pq.ConnStatus.OK)
-
-
-async def _poll_connection(connection: PGconn, state: int) -> int:
-    await _wait_ready(connection.socket, to_write=state == pq.PollingStatus.WRITING)
-    return connection.connect_poll()
-
-
-def _raise_unless(connection: PGconn, is_ok: bool) -> None:
-    if is_ok:
-        return
-    if not connection.error_message:  # libpq has no message if it cannot create a socket; this raises the error
-        socket.socket().close()
-    if connection.needs_password:
-        raise CheckError("the server requires a password, and the probe has none", ReasonCode.AUTH_REQUIRED)
-    raise PostgresqlError(connection.get_error_message())
 
 
 def _user_name(connection: PGconn) -> str:
@@ -579,11 +498,11 @@ def _write_script(table: str) -> str:
 
 async def _read_system(connection: PGconn) -> list[bytes | None]:
     """The cluster and its end of the WAL."""
-    return await _execute_for_row(connection, _SYSTEM_QUERY, 2)
+    return await libpq.execute_for_row(connection, _SYSTEM_QUERY, 2)
 
 
 async def _read_replay(connection: PGconn) -> _Replay:
-    is_streaming, is_paused, position, end, commit_age_s = await _execute_for_row(connection, _REPLAY_QUERY, 5)
+    is_streaming, is_paused, position, end, commit_age_s = await libpq.execute_for_row(connection, _REPLAY_QUERY, 5)
     return _Replay(
         is_streaming=is_streaming == b"t",
         is_paused=is_paused == b"t",
@@ -591,96 +510,3 @@ async def _read_replay(connection: PGconn) -> _Replay:
         end=int(end or 0),
         commit_age_s=None if commit_age_s is None else float(commit_age_s),
     )
-
-
-async def _execute_or_cancel(connection: PGconn, query: str, *, is_script: bool = False) -> PGresult:
-    """If this is cancelled, the server ends the query.
-
-    A process of the server that waits for a lock or for a standby does not notice that its client is gone.
-    """
-    try:
-        return await _execute(connection, query, is_script=is_script)
-    except asyncio.CancelledError:
-        with suppress(Exception):  # the verdict is known
-            async with asyncio.timeout(_CANCEL_TIMEOUT_S):
-                await _send_cancel_request(connection)
-        raise
-
-
-async def _send_cancel_request(connection: PGconn) -> None:
-    if pq.version() < 170000:
-        await DaemonCall("cancel").call(connection.get_cancel().cancel)
-        return
-    request = connection.cancel_conn()
-    try:
-        request.start()
-        state: int = pq.PollingStatus.WRITING
-        while state in (pq.PollingStatus.READING, pq.PollingStatus.WRITING):
-            await _wait_ready(request.socket, to_write=state == pq.PollingStatus.WRITING)
-            state = request.poll()
-    finally:
-        request.finish()
-
-
-async def _execute_for_row(connection: PGconn, query: str, column_count: int) -> list[bytes | None]:
-    result = await _execute(connection, query)
-    if (result.ntuples, result.nfields) != (1, column_count):
-        raise CheckError("the response has another form than the query", ReasonCode.UNEXPECTED_RESPONSE)
-    return [result.get_value(0, column) for column in range(column_count)]
-
-
-async def _execute(connection: PGconn, query: str, *, is_script: bool = False) -> PGresult:
-    """The last result. Only a script may have several statements."""
-    if is_script:
-        connection.send_query(query.encode())
-    else:
-        connection.send_query_params(query.encode(), [])
-    while connection.flush():
-        await _wait_ready(connection.socket, to_write=True)
-    last: PGresult | None = None
-    error: Exception | None = None
-    while (result := await _next_result(connection)) is not None:
-        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            error = error or _query_error(result)
-            if result.status != pq.ExecStatus.FATAL_ERROR:
-                raise error  # such as COPY, which waits for this side
-        last = result
-    if error is not None:
-        raise error
-    if last is None:
-        raise PostgresqlError(connection.get_error_message())
-    return last
-
-
-def _query_error(result: PGresult) -> Exception:
-    if not result.error_message:
-        return CheckError("the query returned no result", ReasonCode.UNEXPECTED_RESPONSE)
-    sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
-    return PostgresqlError(result.get_error_message(), sqlstate.decode("ascii", "replace"))
-
-
-async def _next_result(connection: PGconn) -> PGresult | None:
-    for _ in range(_MAX_READS):
-        if not connection.is_busy():
-            return connection.get_result()
-        while connection.notifies() is not None:
-            pass  # libpq keeps them until they are read
-        await _wait_ready(connection.socket, to_write=False)
-        connection.consume_input()
-    raise CheckError("the response does not end", ReasonCode.UNEXPECTED_RESPONSE)
-
-
-async def _wait_ready(descriptor: int, *, to_write: bool) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
-    add(descriptor, _wake, ready)
-    try:
-        await ready
-    finally:
-        remove(descriptor)
-
-
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from svcnode.net.streams import Streams
 
-READY = Verdict.ready()
 _SECTIONS = ("server", "replication", "memory", "cluster")  # in one request, Redis 6 accepts only one section
 _IS_SENTINEL = "this is a Sentinel; to check its master, write redis+sentinel://host:port/NAME_OF_THE_MASTER"
 _WRITE_TTL_MS = 60_000
@@ -146,7 +145,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
             await connection.connect()
         return connection
 
-    async def check_connection(self, connection: RedisConnection) -> Verdict:
+    async def check_connection(self, connection: RedisConnection) -> Verdict | None:
         await _send(connection, ("PING",), *(("INFO", section) for section in _SECTIONS))
         if await _read(connection) != b"PONG":
             return self.failed("the response to PING is not PONG", ReasonCode.UNEXPECTED_RESPONSE)
@@ -163,7 +162,7 @@ class RedisProbe(LoginProbe[RedisConnection]):
         verdict = self._role_verdict(info) or await self._availability_verdict(connection, info)
         if verdict is None and self.write:
             verdict = await self._write_verdict(connection, info)
-        return verdict or READY
+        return verdict
 
     def _role_verdict(self, info: dict[str, str]) -> Verdict | None:
         is_replica = info["role"] == "slave"

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
+READY = Verdict.ready()
 _S_PER_DAY = 86_400
 _MAX_SHOWN_CHARS = 300
 _MAX_NAME_CHARS = 64
@@ -104,8 +105,8 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
         """Connect and log in. If this fails or is cancelled, it closes everything that it opened."""
 
     @abstractmethod
-    async def check_connection(self, connection: C) -> Verdict:
-        """Check the service over the open connection."""
+    async def check_connection(self, connection: C) -> Verdict | None:
+        """Check the service over the open connection; None if it is ready."""
 
     @abstractmethod
     def abort(self, connection: C) -> None:
@@ -179,7 +180,7 @@ class SessionProbe(TlsProbe, ABC, Generic[C]):
         is_kept = False
         try:
             with step("exchange"):
-                verdict = await self.check_connection(connection)
+                verdict = await self.check_connection(connection) or READY
                 transport = self.transport(connection) if self.uses_tls else None
                 if verdict.outcome is Outcome.READY and transport is not None:
                     verdict = self.certificate_verdict(transport) or verdict

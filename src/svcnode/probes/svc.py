@@ -61,15 +61,12 @@ class SvcProbe(HttpClientProbe):
             case Health.PARTIAL:
                 return Verdict.not_ready(f"partially healthy: {target}", code=ReasonCode.PARTIALLY_HEALTHY)
             case Health.UNHEALTHY:
-                return Verdict.failed(f"{'down' if self.service else 'unhealthy'}: {target}", code=ReasonCode.UNHEALTHY)
+                text, code = "down" if self.service else "unhealthy", ReasonCode.UNHEALTHY
             case 404:
-                return Verdict.failed(
-                    f"HTTP status 404; check the prefix and the service id: {target}", code=ReasonCode.NOT_FOUND
-                )
+                text, code = "HTTP status 404; check the prefix and the service id", ReasonCode.NOT_FOUND
             case _:
-                return Verdict.failed(
-                    f"HTTP status {status}, expected 200, 206 or 503: {target}", code=self.code_for_status(status)
-                )
+                text, code = f"HTTP status {status}, expected 200, 206 or 503", self.code_for_status(status)
+        return Verdict.failed(f"{text}: {target}", code=code)
 
 
 def _prefix_from_path(path: str) -> str:

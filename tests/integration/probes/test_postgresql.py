@@ -20,7 +20,8 @@ from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.url import Url
 from svcnode.probes import make_probe, postgresql
-from svcnode.probes.postgresql import PostgresqlError, PostgresqlProbe
+from svcnode.probes.libpq import PostgresqlError
+from svcnode.probes.postgresql import PostgresqlProbe
 from tests.support.backends import Backend, Peer, close, closed_port, full_backlog, reset, sending, unresponsive
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.disks import LoopDisk
