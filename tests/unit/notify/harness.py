@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from svcnode.core.model import Verdict
@@ -30,6 +31,7 @@ class Harness:
     def __init__(self, policy: AlertPolicy = POLICY, *, is_starting: bool = False) -> None:
         self.clock = VirtualClock(1000.0)
         self.node = Node("validator-7", version="v1.4.2", starting=is_starting, clock=self.clock)
+        self.policy = policy
         self.engine = AlertEngine(policy, self.node, self.clock.now_s)
         self.notifications: list[Notification] = []
         self.node.subscribe(self._on_change)
@@ -62,6 +64,12 @@ class Harness:
             self.node.expire_stale()
             self._record(self.engine.take_due(self.clock.now_s))
         self.clock.now_s = end_s
+
+    def restart(self, *, is_confirmed: bool) -> None:
+        """The process is killed and starts again."""
+        incidents = [replace(one, is_confirmed=is_confirmed) for one in self.engine.incidents().values()]
+        self.engine = AlertEngine(self.policy, self.node, self.clock.now_s)
+        self.engine.restore(incidents, self.clock.now_s)
 
     def stop(self) -> None:
         self._record(self.engine.take_all(self.clock.now_s))
