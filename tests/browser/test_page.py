@@ -6,7 +6,7 @@ import json
 import re
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -751,14 +751,15 @@ LONG_ID = "x" * 80
 
 def test_the_scripts_format_as_the_server_does(steady_agent: Agent, open_page: OpenPage) -> None:
     page = open_page(url_of(steady_agent)).page
-    for name, function, values in (
+    cases: list[tuple[str, Callable[[Any], str], list[Any]]] = [
         ("duration", format_coarse_duration, [0, 0.9, 59.99, 60, 3599, 3600, 5400, 86_399, 86_400, 200_000, 1e7]),
         ("latency", format_latency, [0.04, 9.94, 9.96, 12.4, 999.4, 999.6, 12_345]),
         ("percent", format_percent, [0, 0.00001, 0.5, 0.999999, 1]),
         ("escapeInvisible", one_line, ["a b", "a\tb\r\n", "\x00\x9b\xa0", INVISIBLE_TEXT]),
         ("shortenWords", shorten_words, ["a b", LONG_ID, f"{LONG_ID}, b", f"a {LONG_ID}: b {LONG_ID}"]),
-    ):
-        assert page.evaluate(FORMAT, [name, values]) == [function(value) for value in values]  # type: ignore[operator]
+    ]
+    for name, function, values in cases:
+        assert page.evaluate(FORMAT, [name, values]) == [function(value) for value in values]
 
 
 def test_the_reason_of_a_check_that_cannot_run_is_shown(tmp_path: Path, open_page: OpenPage) -> None:
