@@ -106,6 +106,7 @@ def test_two_addresses_have_one_bind_key_whatever_their_scheme() -> None:
         ("http://127.0.0.1:8420", "/svc", "http://127.0.0.1:8420/svc"),
         ("http://127.0.0.1:8420/", "/svc", "http://127.0.0.1:8420/svc"),
         (" HTTPS://Node.Example ", "/svc", "https://node.example/svc"),
+        ("http://knöten.example/größe", "/svc", "http://xn--knten-kua.example/gr%C3%B6%C3%9Fe/svc"),
         ("[::1]:8420", "/svc", "http://[::1]:8420/svc"),
         ("https://example.com/nodes/7/", "/svc", "https://example.com/nodes/7/svc"),
         ("h", "/eigen", "http://h/eigen"),
@@ -151,6 +152,9 @@ def test_an_address_has_one_root(url: str, prefix: str, root: str) -> None:
         "http:\\\\127.0.0.1:80",
         "h?version=v1",
         "h#x",
+        "a..b",
+        "me@corp@h",
+        "h:0",
     ],
 )
 def test_an_invalid_url_is_an_error(url: str) -> None:
@@ -165,7 +169,7 @@ def test_a_unix_socket_is_an_address() -> None:
     assert not address.uses_tls
 
 
-@pytest.mark.parametrize("prefix", ["svc", "/a?b", "/a#b", "/a\nb"])
+@pytest.mark.parametrize("prefix", ["svc", "/a?b", "/a#b", "/a\nb", "//a"])
 def test_a_prefix_is_a_path(prefix: str) -> None:
     with pytest.raises(InvalidValueError, match="prefix"):
         parse_node_address("h", prefix)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from svcnode.core.errors import ProbeError
 from svcnode.core.redaction import redacted
-from svcnode.core.url import Url, UrlError, UrlPart, redact_url
+from svcnode.core.url import Url, UrlError, UrlPart, is_valid_hostname, redact_url
 from svcnode.probes.interpolate import interpolate_url
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ def test_control_characters_and_surrogates_are_rejected(text: str) -> None:
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "http", "1e3", "8 0", "٣", "9" * 5000, "0000080000"])
 def test_an_invalid_port_is_rejected(port: str) -> None:
     assert invalid_part(f"tcp://db:{port}") == "port"
+
+
+@pytest.mark.parametrize("hosts", ["a,b", "a:1,b:2", "a:1,"])
+def test_several_hosts_are_rejected(hosts: str) -> None:
+    assert invalid_part(f"nats://{hosts}") == "host"
 
 
 @pytest.mark.parametrize("host", ["[::g]", "[]", "[127.0.0.1]"])
@@ -238,6 +243,12 @@ def test_an_invalid_host_name_is_rejected(host: str) -> None:
     assert invalid_part(f"http://{host}/", Url.require_host) == "host"
 
 
+@pytest.mark.parametrize("host", ["a@b", "a/b", "a\\b", "a?b", "a b", "a..b", "é"])
+def test_a_text_that_cannot_be_a_host_is_no_host_name(host: str) -> None:
+    assert not is_valid_hostname(host)
+    assert is_valid_hostname("db-1.example")
+
+
 @pytest.mark.parametrize("host", ["bücher.example", "b%C3%BCcher.example"])
 def test_the_error_suggests_the_ascii_form_of_a_host_name(host: str) -> None:
     with pytest.raises(UrlError, match=r"xn--bcher-kva\.example"):
@@ -255,9 +266,27 @@ def test_a_host_and_a_port_are_accepted(text: str) -> None:
     Url.parse(text).reject_credentials()
 
 
+def test_a_query_is_rejected() -> None:
+    assert invalid_part("redis://db/0?x=1", Url.reject_query) == "query"
+    Url.parse("redis://db/0").reject_query()
+
+
 @pytest.mark.parametrize("text", ["tcp://me@db:1", "tcp://:pw@db:1"])
 def test_credentials_are_rejected(text: str) -> None:
     assert invalid_part(text, Url.reject_credentials) == "credentials"
+
+
+@pytest.mark.parametrize(
+    ("text", "target"), [("http://h", "/"), ("http://h?a=b", "/?a=b"), ("http://h/p%20q?a=b", "/p%20q?a=b")]
+)
+def test_the_target_of_a_request_is_the_path_and_the_query(text: str, target: str) -> None:
+    assert Url.parse(text).target == target
+
+
+def test_user_name_and_password_are_an_authorization_header_that_is_a_secret() -> None:
+    assert Url.parse("http://h").basic_authorization == ""
+    assert Url.parse("http://me:hunter2@h").basic_authorization == "Basic bWU6aHVudGVyMg=="
+    assert redacted("sent: bWU6aHVudGVyMg==") == "sent: ***"
 
 
 @pytest.mark.parametrize(
