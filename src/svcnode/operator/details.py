@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from svcnode.api.spec import SERVICE_NOT_FOUND, Response, make_response, parse_query
 from svcnode.core import state_machine
@@ -20,12 +20,11 @@ from svcnode.stats import FIXED_KIND, probe_kind
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from svcnode.api.spec import Request
     from svcnode.core.model import Evidence, Policy, Service, ServiceState
     from svcnode.definition import ProbeConfig
-    from svcnode.node import Node
     from svcnode.operator.context import OperatorContext
 
 Json = dict[str, Any]
@@ -61,30 +60,6 @@ class ServiceDetails(TypedDict, total=False):
     transitions: int
     alert: Json | None  # None: no notification targets are configured
     recent_checks: list[Json]  # the latest first
-
-
-class Now(NamedTuple):
-    """One moment of the node's clock, which dates evidence, and the conversion of that clock to wall-clock time."""
-
-    node_s: float
-    to_wall: Callable[[float], float]
-
-    @classmethod
-    def of(cls, node: Node) -> Now:
-        return cls(node.now_s(), node.wall_time_s)
-
-    @property
-    def wall_s(self) -> float:
-        return self.to_wall(self.node_s)
-
-    def iso(self, at_s: float) -> str:
-        return iso_time(self.to_wall(at_s))
-
-    def ago_s(self, at_s: float) -> float:
-        return round(max(0.0, self.node_s - at_s), 3)
-
-    def until_s(self, at_s: float) -> float:
-        return max(0.0, at_s - self.node_s)
 
 
 # ---- the handlers
@@ -136,8 +111,8 @@ def node_details(context: OperatorContext) -> Json:
     """Health and its reason come from one snapshot of the services, so they agree."""
     last_event_id = context.history.last_id  # read first: a client that follows the events after it misses none
     identity, condition, process = context.node.identity, context.node.condition, context.process_stats
-    now = Now.of(context.node)
-    process.adjust_start_time(now.node_s, now.wall_s)
+    builder = _DetailsBuilder(context)
+    process.adjust_start_time(builder.now_s, context.node.wall_time_s(builder.now_s))
     services = [(service, state.status) for service, state in context.node]
     health, reason = state_machine.node_health_with_reason(services, condition)
     return {
@@ -151,12 +126,12 @@ def node_details(context: OperatorContext) -> Json:
         "draining": condition.draining,
         "issues": [encodable(issue) for issue in condition.issues],
         "started": iso_time(process.started_at_s),
-        "uptime_s": now.ago_s(process.started_monotonic_s),
+        "uptime_s": builder.ago_s(process.started_monotonic_s),
         "last_event_id": last_event_id,
         "history_problem": encodable(context.history.problem) if context.history.problem else None,
         "history_problem_code": context.history.problem_code,
         "reload_problem": encodable(process.reload_problem) if process.reload_problem else None,
-        "alert": _alert(context, None, now),
+        "alert": builder.alert(None),
     }
 
 
@@ -170,16 +145,25 @@ def services_details(
 
 
 class _DetailsBuilder:
-    """Builds the details of services as of one moment."""
+    """Builds details as of one moment of the node's clock, which dates evidence."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
-        self._now = Now.of(context.node)
+        self.now_s = context.node.now_s()
         self._redacted = _RedactionCache()
 
+    def ago_s(self, at_s: float) -> float:
+        return round(max(0.0, self.now_s - at_s), 3)
+
+    def _until_s(self, at_s: float) -> float | None:
+        return None if at_s == math.inf else round(max(0.0, at_s - self.now_s), 3)
+
+    def _iso(self, at_s: float) -> str:
+        return iso_time(self._context.node.wall_time_s(at_s))
+
     def build(self, service: Service, state: ServiceState, *, with_recent_checks: bool) -> ServiceDetails:
-        now, node = self._now, self._context.node
-        probe_config, stats = node.probe_config(service.id), self._context.check_stats.get(service.id)
+        node, stats = self._context.node, self._context.check_stats.get(service.id)
+        probe_config, next_check_in_s = node.probe_config(service.id), node.next_check_in_s(service.id)
         # Copied in one step: other threads add results.
         results = list(reversed(stats.recent_results.copy())) if stats else []
         kind = stats.kind if stats else probe_kind(probe_config)
@@ -195,8 +179,8 @@ class _DetailsBuilder:
             "health": int(state_machine.service_health(state.status)),
             "code": state.code,
             "reason": self._redacted[state.reason],
-            "since": now.iso(state.since_s),
-            "since_s": now.ago_s(state.since_s),
+            "since": self._iso(state.since_s),
+            "since_s": self.ago_s(state.since_s),
             "first_failure": None if is_fixed else self._time_fields(state.first_failure_at_s),
             "counters": _counters(state),
             "unreliable": state.recent_failures.is_unreliable,
@@ -204,12 +188,12 @@ class _DetailsBuilder:
             "schedule": _schedule(probe_config),
             "evidence": self._evidence(results[0].evidence) if results else None,
             "last_ready": None if is_fixed else self._time_fields(state.last_ready_at_s),
-            "expires_in_s": _rounded(now.until_s(state_machine.expires_at_s(state, service.policy))),
-            "next_check_in_s": _rounded(node.next_check_in_s(service.id)),
-            "registered_s": now.ago_s(state.registered_at_s),
+            "expires_in_s": self._until_s(state_machine.expires_at_s(state, service.policy)),
+            "next_check_in_s": None if next_check_in_s is None else round(next_check_in_s, 3),
+            "registered_s": self.ago_s(state.registered_at_s),
             "checks": {outcome.value: stats.checks_by_outcome[outcome] if stats else 0 for outcome in Outcome},
             "transitions": stats.transitions if stats else 0,
-            "alert": _alert(self._context, service.id, now),
+            "alert": self.alert(service.id),
         }
         if with_recent_checks:
             details["options"] = self._options(probe_config)
@@ -223,23 +207,33 @@ class _DetailsBuilder:
             "outcome": evidence.verdict.outcome.value,
             "code": evidence.verdict.code,
             "reason": self._redacted[evidence.verdict.reason],
-            "at": self._now.iso(evidence.at_s),
-            "age_s": self._now.ago_s(evidence.at_s),
+            "at": self._iso(evidence.at_s),
+            "age_s": self.ago_s(evidence.at_s),
             "duration_ms": round(evidence.duration_s * 1000, 3),
         }
 
     def _time_fields(self, at_s: float | None) -> Json | None:
-        return None if at_s is None else {"at": self._now.iso(at_s), "age_s": self._now.ago_s(at_s)}
+        return None if at_s is None else {"at": self._iso(at_s), "age_s": self.ago_s(at_s)}
 
     def _probe_url(self, probe_config: ProbeConfig | None) -> str | None:
-        if probe_config is None:
-            return None
-        url = probe_config.probe.display_url
+        url = None if probe_config is None else probe_config.probe.display_url
         return None if url is None else self._redacted[url]
 
     def _options(self, probe_config: ProbeConfig | None) -> Json:
         options = {} if probe_config is None else public_options(probe_config.probe)
         return {name: self._redacted[value] if isinstance(value, str) else value for name, value in options.items()}
+
+    def alert(self, service_id: str | None) -> Json | None:
+        """Of a service, or of the node. A recovery that waits for resolve_delay is in the state `resolving`."""
+        engine = self._context.notify_status.engine
+        alert = None if engine is None else engine.find(service_id)
+        if alert is None:
+            return None
+        return {
+            "state": alert.state.value,
+            "notified_health": int(alert.notified_health),
+            "message_in_s": self._until_s(alert.due_at_s),
+        }
 
 
 class _RedactionCache(dict[str, str]):
@@ -283,20 +277,3 @@ def _schedule(probe_config: ProbeConfig | None) -> Json | None:
         "transition_interval_s": probe_config.schedule.wait_s(is_change_pending=True),
         "max_latency_s": probe_config.max_latency_s,
     }
-
-
-def _alert(context: OperatorContext, service_id: str | None, now: Now) -> Json | None:
-    """The alert of a service, or of the node; a recovery that waits for resolve_delay is in the state `resolving`."""
-    engine = context.notify_status.engine
-    alert = engine.find(service_id) if engine is not None else None
-    if alert is None:
-        return None
-    return {
-        "state": alert.state.value,
-        "notified_health": int(alert.notified_health),
-        "message_in_s": _rounded(now.until_s(alert.due_at_s)),
-    }
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None or seconds == math.inf else round(seconds, 3)
