@@ -14,13 +14,18 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
+from svcnode.net.timers import LATE_AFTER_S
 from svcnode.node import Node
 from svcnode.scheduler import ProbeScheduler
-from svcnode.scheduler.runner import LATE_AFTER_S
 from svcnode.server.server import HttpServer
+
+if TYPE_CHECKING:
+    from svcnode.core.model import ServiceState
+    from svcnode.scheduler.runner import ProbeRunner
 
 INTERVAL_S = 1.0
 TIMEOUT_S = 0.9
@@ -33,11 +38,11 @@ class MeasuredScheduler(ProbeScheduler):
         self._counted_from_s = time.monotonic() + WARMUP_S
         self.quick_checks = self.late_quick_checks = 0
 
-    def count_start(self, service_id: str, late_s: float) -> None:
-        super().count_start(service_id, late_s)
-        if service_id.startswith("quick-") and time.monotonic() > self._counted_from_s:
+    def _schedule_next(self, runner: ProbeRunner, state: ServiceState | None) -> None:
+        if runner.service_id.startswith("quick-") and time.monotonic() > self._counted_from_s:
             self.quick_checks += 1
-            self.late_quick_checks += late_s > LATE_AFTER_S
+            self.late_quick_checks += runner.started_s - runner.due_s > LATE_AFTER_S
+        super()._schedule_next(runner, state)
 
 
 def main(port: int, services_file: Path, lateness_file: Path) -> None:

@@ -34,8 +34,9 @@ from svcnode.core.model import (
     Status,
     Verdict,
 )
-from svcnode.node import Handle, Node
+from svcnode.node import Node
 from svcnode.probes.base import Probe
+from svcnode.registry import Handle
 from svcnode.version import __version__
 
 if TYPE_CHECKING:

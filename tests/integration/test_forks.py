@@ -190,7 +190,7 @@ def test_a_child_forked_while_probing_is_started_can_start_its_own(
     pause_point: PausePoint, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class PausingThread:
-        def __init__(self, node: Node) -> None:
+        def __init__(self, probing: object) -> None:
             pause_point()
 
         def stop(self) -> None: ...

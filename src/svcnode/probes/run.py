@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 import traceback
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,17 +13,14 @@ from svcnode.core.codes import ReasonCode, known_code
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import redacted
 from svcnode.core.text import bounded_reason, error_text
+from svcnode.net.timers import LATE_AFTER_S, Deadline, TimerQueue
 from svcnode.net.trace import READ_FILES_STEP, details_of, interrupted_step, progress_of
 from svcnode.probes.base import check_deadline_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from svcnode.probes.base import Probe
-
-# A cancelled check usually ends at once. But asyncio and drivers sometimes lose a cancellation, and the check would
-# never end, so it is cancelled again at this interval. The interval leaves time to clean up.
-RECANCEL_AFTER_S = 0.5
 
 log = logging.getLogger("svcnode.probes.run")
 
@@ -32,46 +28,51 @@ log = logging.getLogger("svcnode.probes.run")
 async def run_check(
     probe: Probe, timeout_s: float, max_latency_s: float | None = None
 ) -> tuple[Verdict, BaseException | None]:
-    """The verdict, and the exception if the probe raised one."""
-    began_s = time.monotonic()
-    deadline_token = check_deadline_s.set(asyncio.get_running_loop().time() + timeout_s)
+    """One check in the current task. The verdict, and the exception if the probe raised one."""
+    task = asyncio.current_task()
+    assert task is not None
+    timers, began_s = TimerQueue(asyncio.get_running_loop()), time.monotonic()
     try:
-        async with asyncio.timeout(timeout_s) as deadline:
-            with _recancel_after(timeout_s):
-                verdict = validate_verdict(await probe.check())
-    except asyncio.CancelledError:
-        raise
-    except Exception as exc:  # noqa: BLE001  a probe may raise anything
-        if deadline.expired():
-            return timeout_verdict(timeout_s, exc.__cause__), None
-        return probe_error_verdict(exc), exc
+        result = await await_verdict(probe, timeout_s, Deadline(timers, task.cancel))
     finally:
-        check_deadline_s.reset(deadline_token)
-    if deadline.expired():  # the probe swallowed the cancellation
-        return timeout_verdict(timeout_s, None), None
-    return finalize_verdict(verdict, time.monotonic() - began_s, max_latency_s), None
+        timers.close()
+    if isinstance(result, BaseException):
+        return probe_error_verdict(result), result
+    return finalize_verdict(result, time.monotonic() - began_s, max_latency_s), None
 
 
-@contextmanager
-def _recancel_after(timeout_s: float) -> Iterator[None]:
+async def await_verdict(probe: Probe, timeout_s: float, deadline: Deadline) -> Verdict | BaseException:
+    """One check, in the current task, which the deadline cancels. An exception if the probe raised one."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    timers: list[asyncio.TimerHandle] = []
-
-    def schedule_recancel(wait_s: float) -> None:
-        timers.append(loop.call_later(wait_s, recancel))
-
-    def recancel() -> None:
-        task.cancel()
-        schedule_recancel(RECANCEL_AFTER_S)
-
-    schedule_recancel(timeout_s + RECANCEL_AFTER_S)
+    cancels_before, started_s = task.cancelling(), loop.time()
+    deadline_token = check_deadline_s.set(started_s + timeout_s)
+    deadline.set(started_s + timeout_s)
+    result: Verdict | BaseException
     try:
-        yield
+        result = validate_verdict(await probe.check())
+    except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  a probe may raise anything
+        result = exc
     finally:
-        timers.pop().cancel()
-        for _ in timers:
+        deadline.clear()
+        check_deadline_s.reset(deadline_token)
+        for _ in range(deadline.expirations):
             task.uncancel()
+    if task.cancelling() > cancels_before:  # by the caller; the probe may have swallowed it
+        raise asyncio.CancelledError from (result if isinstance(result, BaseException) else None)
+    # A check function may block the loop, and with it the timer of its deadline.
+    blocked_s = probe.loop_blocked_s
+    if is_late_from_blocking(loop.time() - started_s, blocked_s, timeout_s):
+        reason = f"the check blocked the event loop for {blocked_s:.3g} s, its timeout is {timeout_s:g} s"
+        return Verdict.failed(reason, code=ReasonCode.BLOCKED_LOOP)
+    if deadline.expirations:
+        return timeout_verdict(timeout_s, result if isinstance(result, BaseException) else None)
+    return result
+
+
+def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float) -> bool:
+    """Whether a check is late because it blocked the loop itself. Other code that blocks it is not counted."""
+    return blocked_s > timeout_s or (blocked_s > LATE_AFTER_S and duration_s - blocked_s <= timeout_s < duration_s)
 
 
 def validate_verdict(verdict: object) -> Verdict:

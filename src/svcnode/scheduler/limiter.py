@@ -8,35 +8,28 @@ ordinary slot once, until its deadline.
 from __future__ import annotations
 
 from collections import deque
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from svcnode.scheduler.runner import SpeedClass
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from svcnode.scheduler.runner import ProbeRunner
 
 SLOW_SHARE = 4
-
-
-class SpeedClass(IntEnum):
-    """How long the last check of a service took."""
-
-    QUICK = 0
-    SLOW = 1
-    HUNG = 2
 
 
 class ConcurrencyLimiter:
     def __init__(self, count: int) -> None:
         self._free = count
         self._free_for_slow = max(1, count // SLOW_SHARE)
-        self._waiting: tuple[deque[Callable[[], bool]], ...] = tuple(deque() for _ in SpeedClass)
+        self._waiting: tuple[deque[ProbeRunner], ...] = tuple(deque() for _ in SpeedClass)
 
-    def acquire(self, start: Callable[[], bool], speed_class: SpeedClass) -> None:
-        """Call `start` when a slot is free, usually at once. `start` returns whether it uses the slot."""
-        if self._free and speed_class is SpeedClass.QUICK:  # the common case
-            self._free -= start()
+    def acquire(self, runner: ProbeRunner) -> None:
+        """Start a check of this runner when a slot is free, usually at once."""
+        if self._free and runner.speed_class is SpeedClass.QUICK:  # the common case
+            self._free -= runner.start()
             return
-        self._waiting[speed_class].append(start)
+        self._waiting[runner.speed_class].append(runner)
         self._grant_waiting()
 
     def release(self, speed_class: SpeedClass) -> None:
@@ -48,8 +41,8 @@ class ConcurrencyLimiter:
     def _grant_waiting(self) -> None:
         quick, slow, hung = self._waiting
         while quick and self._free:
-            self._free -= quick.popleft()()
+            self._free -= quick.popleft().start()
         while (slow or hung) and self._free and self._free_for_slow:
-            is_used = (slow or hung).popleft()()
+            is_used = (slow or hung).popleft().start()
             self._free -= is_used
             self._free_for_slow -= is_used

@@ -1,46 +1,64 @@
-"""Runs the checks of one service: start, deadline, verdict and next start.
+"""Runs the checks of one service: start, deadline, verdict.
 
 A check is a task that awaits `Probe.check`, or a `BatchCheck` if the probe has one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Evidence, Outcome, Verdict
-from svcnode.core.state_machine import is_change_pending
 from svcnode.core.text import one_line
-from svcnode.probes.base import check_deadline_s
+from svcnode.net.timers import Deadline
 from svcnode.probes.run import (
-    RECANCEL_AFTER_S,
+    await_verdict,
     close_probe,
     finalize_verdict,
     log_probe_error,
     probe_error_verdict,
     step_timeout_verdict,
-    timeout_verdict,
-    validate_verdict,
 )
-from svcnode.scheduler.limiter import SpeedClass
-from svcnode.scheduler.timer_queue import TICK_S, TIMER_RESOLUTION_S
 
 if TYPE_CHECKING:
-    from svcnode.core.model import ServiceState
+    import asyncio
+    from collections.abc import Callable
+
     from svcnode.definition import ProbeConfig
-    from svcnode.net.batch import BatchCheck
-    from svcnode.scheduler import ProbeScheduler
+    from svcnode.net.batch import BatchPoller
+    from svcnode.net.timers import TimerQueue
 
 SLOW_CHECK_S = 0.25  # a service with a longer check uses the slots for slow services
-LATE_AFTER_S = 0.1
-GRACE_S = 0.02
 MAX_LOGGED_CHANGES = 4  # of the outcome: a restart has up to three
 SUMMARY_INTERVAL_S = 60.0  # of the log, if the outcome changes more often
 
 log = logging.getLogger("svcnode.scheduler")
+
+
+class SpeedClass(IntEnum):
+    """How long the last check of a service took."""
+
+    QUICK = 0
+    SLOW = 1
+    HUNG = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerContext:
+    """What all runners share."""
+
+    loop: asyncio.AbstractEventLoop
+    now_s: Callable[[], float]  # the clock that evidence is dated with
+    timers: TimerQueue
+    poller: BatchPoller | None
+    acquire_slot: Callable[[ProbeRunner], None]
+    release_slot: Callable[[SpeedClass], None]
+    record: Callable[[ProbeRunner, Evidence], None]
 
 
 class ProbeRunner:
@@ -48,205 +66,133 @@ class ProbeRunner:
 
     __slots__ = (
         "_batch_check",
-        "_deadline_s",
+        "_context",
+        "_deadline",
         "_has_logged_blocking",
-        "_is_overdue",
         "_is_probe_working",
         "_is_stopped",
         "_outcome_log",
-        "_scheduler",
-        "_speed_class",
         "_started_at_s",
-        "_started_s",
         "_task",
         "due_s",
         "probe_config",
+        "request_slot",
         "service_id",
+        "speed_class",
+        "started_s",
     )
 
-    def __init__(self, scheduler: ProbeScheduler, service_id: str, probe_config: ProbeConfig) -> None:
-        self._scheduler = scheduler
+    def __init__(self, service_id: str, probe_config: ProbeConfig, context: RunnerContext) -> None:
         self.service_id = service_id
         self.probe_config = probe_config
-        self._is_stopped = self._is_overdue = False
-        self._speed_class = SpeedClass.QUICK
+        self._context = context
+        self.request_slot = partial(context.acquire_slot, self)  # when a check is due
+        self._deadline = Deadline(context.timers, self._expire)
+        self._batch_check = None if context.poller is None else probe_config.probe.batch_check()
+        if self._batch_check is not None:
+            self._batch_check.on_verdict = self._end_batch_check
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
         self._is_probe_working = True
         self._has_logged_blocking = False
         self._outcome_log = OutcomeLog(service_id)
+        self.speed_class = SpeedClass.QUICK
         self.due_s = 0.0
-        self._task: asyncio.Task[None] | None = None
-        self._deadline_s = math.inf  # until a check runs
-        self._started_s = self._started_at_s = 0.0  # of a batch check
-        self._batch_check = None if scheduler.poller is None else probe_config.probe.batch_check()
-        if self._batch_check is not None:
-            self._batch_check.on_verdict = self._end_batch_check
+        # Of the last check, by the clocks of the loop and of evidence.
+        self.started_s = self._started_at_s = 0.0
 
-    def schedule_check(self, due_s: float) -> None:
-        self.due_s = due_s
-        self._scheduler.timers.add(due_s, self._request_slot)
+    def start(self) -> bool:
+        """Start a check. Returns whether it uses the slot: not if the runner is stopped, or has a verdict at once."""
+        if self._is_stopped:
+            return False
+        if self._batch_check is None:
+            self._task = self._context.loop.create_task(self._run_task())
+            return True
+        assert self._context.poller is not None
+        self._mark_start()
+        result = self._context.poller.start(self._batch_check)
+        if result is not None:
+            self._finish(result)
+            return False
+        self._deadline.set(self.started_s + self.probe_config.schedule.timeout_s)
+        return True
 
     def stop(self) -> asyncio.Task[None] | None:
         """Returns the task of the check that is being cancelled, if any."""
         self._is_stopped = True
-        if self._batch_check is not None:
-            self._cancel_batch_check(self._batch_check)
         if self._task is None:
+            if self._deadline.is_set:
+                self._cancel_batch_check()
             close_probe(self.probe_config.probe)
-        elif self._deadline_s < math.inf:  # without a deadline, the task has not run yet and ends by itself
+        elif self._deadline.is_set:  # otherwise the task has not run yet, and ends by itself
             self._task.cancel()
         return self._task
 
-    def _request_slot(self) -> None:
-        if not self._is_stopped:
-            self._scheduler.limiter.acquire(self._start_check, self._speed_class)
+    def _mark_start(self) -> None:
+        self._deadline.expirations = 0
+        self.started_s, self._started_at_s = self._context.loop.time(), self._context.now_s()
 
-    def _start_check(self) -> bool:
-        """Returns whether the slot is used: not if the service was removed while it waited."""
-        if self._is_stopped:
-            return False
-        if self._batch_check is not None:
-            return self._start_batch_check(self._batch_check)
-        self._task = self._scheduler.loop.create_task(self._run_check())
-        return True
-
-    def _set_deadline(self, at_s: float) -> None:
-        self._deadline_s = at_s
-        self._scheduler.timers.add(at_s, self._enforce_deadline)
-
-    def _clear_deadline(self) -> None:
-        if self._deadline_s < math.inf:
-            self._scheduler.timers.cancel(self._deadline_s, self._enforce_deadline)
-            self._deadline_s = math.inf
-
-    def _enforce_deadline(self) -> None:
-        # A timer of a finished check finds no deadline, or a later one. The timer of this check may be early by one
-        # tick of the queue and by the resolution of the timer.
-        late_s = self._scheduler.loop.time() - self._deadline_s
-        if late_s < -TIMER_RESOLUTION_S:
-            if late_s >= -(TICK_S + TIMER_RESOLUTION_S):
-                self._scheduler.timers.add(self._deadline_s, self._enforce_deadline)
-            return
-        if late_s > LATE_AFTER_S and not self._is_overdue:
-            # The loop was blocked: a response may have arrived and is read first.
-            self._set_deadline(self._deadline_s + late_s + GRACE_S)
-            return
-        self._is_overdue = True
-        if self._task is None:
-            self._end_overdue_batch_check()
-            return
-        self._task.cancel()
-        self._scheduler.timers.add(self._scheduler.loop.time() + RECANCEL_AFTER_S, self._enforce_deadline)
+    def _expire(self) -> None:
+        """The deadline has passed."""
+        if self._task is not None:
+            self._task.cancel()
+        elif self._batch_check is not None:
+            self._cancel_batch_check()
+            self._finish(step_timeout_verdict(self.probe_config.schedule.timeout_s, self._batch_check.step))
 
     # ---- a check in a batch
 
-    def _start_batch_check(self, check: BatchCheck) -> bool:
-        """Returns whether the slot is used: not if there is a verdict at once."""
-        scheduler = self._scheduler
-        assert scheduler.poller is not None
-        self._started_s, self._started_at_s = scheduler.loop.time(), scheduler.node.now_s()
-        scheduler.count_start(self.service_id, self._started_s - self.due_s)
-        self._is_overdue = False
-        result = scheduler.poller.start(check)
-        if result is None:
-            self._set_deadline(self._started_s + self.probe_config.schedule.timeout_s)
-            return True
-        self._finish_batch_check(result)
-        return False
-
     def _end_batch_check(self, result: Verdict | Exception) -> None:
-        self._deadline_s = math.inf
-        self._scheduler.limiter.release(self._speed_class)
-        self._finish_batch_check(result)
+        self._deadline.clear()
+        self._context.release_slot(self.speed_class)
+        self._finish(result)
 
-    def _end_overdue_batch_check(self) -> None:
-        check, poller = self._batch_check, self._scheduler.poller
-        assert check is not None
-        assert poller is not None
-        poller.cancel(check)
-        self._end_batch_check(step_timeout_verdict(self.probe_config.schedule.timeout_s, check.step))
-
-    def _cancel_batch_check(self, check: BatchCheck) -> None:
-        assert self._scheduler.poller is not None
-        if self._deadline_s < math.inf:
-            self._deadline_s = math.inf
-            self._scheduler.poller.cancel(check)
-            self._scheduler.limiter.release(self._speed_class)
-
-    def _finish_batch_check(self, result: Verdict | Exception) -> None:
-        error = result if isinstance(result, Exception) else None
-        verdict = probe_error_verdict(result) if isinstance(result, Exception) else result
-        duration_s = self._scheduler.node.now_s() - self._started_at_s
-        verdict = self._take_verdict(verdict, error, self._started_s, duration_s)
-        self._scheduler.report_in_batch(self, Evidence(verdict, self._started_at_s, duration_s))
-
-    def schedule_next_check(self, state: ServiceState | None) -> None:
-        """After a check in a batch, with the state that it led to; None if it was not recorded."""
-        self._schedule_next(self._started_s, is_change_pending=state is not None and is_change_pending(state))
+    def _cancel_batch_check(self) -> None:
+        assert self._context.poller is not None
+        assert self._batch_check is not None
+        self._context.poller.cancel(self._batch_check)
+        self._deadline.clear()
+        self._context.release_slot(self.speed_class)
 
     # ---- a check in a task
 
-    async def _run_check(self) -> None:
-        scheduler, speed_class = self._scheduler, self._speed_class
-        started_s, started_at_s = scheduler.loop.time(), scheduler.node.now_s()
+    async def _run_task(self) -> None:
         try:
             if self._is_stopped:
                 return
-            scheduler.count_start(self.service_id, started_s - self.due_s)
-            verdict, error = await self._await_verdict(started_s)
+            self._mark_start()
+            result = await await_verdict(self.probe_config.probe, self.probe_config.schedule.timeout_s, self._deadline)
         finally:
-            self._clear_deadline()
             self._task = None
-            scheduler.limiter.release(speed_class)
+            self._context.release_slot(self.speed_class)
             if self._is_stopped:
                 close_probe(self.probe_config.probe)
-        duration_s = scheduler.node.now_s() - started_at_s
-        verdict = self._take_verdict(verdict, error, started_s, duration_s)
-        is_change_pending = scheduler.report(self, verdict, duration_s, started_at_s)
-        self._schedule_next(started_s, is_change_pending=is_change_pending)
-
-    async def _await_verdict(self, started_s: float) -> tuple[Verdict, BaseException | None]:
-        """The verdict, and the exception if the probe raised one."""
-        timeout_s = self.probe_config.schedule.timeout_s
-        error: BaseException | None = None
-        self._is_overdue = False
-        # Not earlier: a task that is cancelled before its first step does not run its `finally`.
-        self._set_deadline(started_s + timeout_s)
-        check_deadline_s.set(started_s + timeout_s)  # each check has its own task, so no reset is needed
-        try:
-            verdict = validate_verdict(await self.probe_config.probe.check())
-        except (asyncio.CancelledError, Exception, SystemExit) as exc:  # noqa: BLE001  the checks continue
-            error = exc
-        # A probe may have swallowed the cancellation.
-        if self._is_stopped:
-            raise asyncio.CancelledError from error
-        # A check function may block the loop, and with it the timer of its deadline.
-        blocked_s = self.probe_config.probe.loop_blocked_s
-        if is_late_from_blocking(self._scheduler.loop.time() - started_s, blocked_s, timeout_s):
-            self._log_blocking(blocked_s)
-            reason = f"the check blocked the event loop for {blocked_s:.3g} s, its timeout is {timeout_s:g} s"
-            return Verdict.failed(reason, code=ReasonCode.BLOCKED_LOOP), None
-        if self._is_overdue:
-            return timeout_verdict(timeout_s, error), None
-        return (verdict, None) if error is None else (probe_error_verdict(error), error)
+        if isinstance(result, Verdict) and result.code == ReasonCode.BLOCKED_LOOP:
+            self._log_blocking(self.probe_config.probe.loop_blocked_s)
+        self._finish(result)
 
     # ---- after a check
 
-    def _take_verdict(
-        self, verdict: Verdict, error: BaseException | None, started_s: float, duration_s: float
-    ) -> Verdict:
-        """The verdict to record."""
-        self._speed_class = (
-            SpeedClass.HUNG if self._is_overdue else SpeedClass.SLOW if duration_s > SLOW_CHECK_S else SpeedClass.QUICK
+    def _finish(self, result: Verdict | BaseException) -> None:
+        """An exception is a fault of the probe."""
+        duration_s = self._context.now_s() - self._started_at_s
+        self.speed_class = (
+            SpeedClass.HUNG
+            if self._deadline.expirations
+            else SpeedClass.SLOW
+            if duration_s > SLOW_CHECK_S
+            else SpeedClass.QUICK
         )
-        verdict = finalize_verdict(verdict, duration_s, self.probe_config.max_latency_s)
-        if error is not None or not self._is_probe_working:
-            self._log_probe_error(error)
-        self._outcome_log.record(verdict, started_s)
-        return verdict
-
-    def _schedule_next(self, started_s: float, *, is_change_pending: bool) -> None:
-        wait_s = self.probe_config.schedule.wait_s(is_change_pending=is_change_pending)
-        self.schedule_check(self._scheduler.next_due_s(started_s, wait_s))
+        if isinstance(result, BaseException):
+            if self._is_probe_working:  # logged once, not at every interval
+                log_probe_error(log, self.service_id, result)
+            self._is_probe_working = False
+            verdict = probe_error_verdict(result)
+        else:
+            self._is_probe_working = True
+            verdict = finalize_verdict(result, duration_s, self.probe_config.max_latency_s)
+        self._outcome_log.record(verdict, self.started_s)
+        self._context.record(self, Evidence(verdict, self._started_at_s, duration_s))
 
     def _log_blocking(self, blocked_s: float) -> None:
         if not self._has_logged_blocking:  # once, not at every interval
@@ -258,11 +204,6 @@ class ProbeRunner:
                 blocked_s,
                 extra={"event": "blocked_loop", "service": self.service_id, "blocked_s": blocked_s},
             )
-
-    def _log_probe_error(self, error: BaseException | None) -> None:
-        if error is not None and self._is_probe_working:  # once, not at every interval
-            log_probe_error(log, self.service_id, error)
-        self._is_probe_working = error is None
 
 
 class OutcomeLog:
@@ -315,11 +256,6 @@ class OutcomeLog:
         }
         suffix = (f": {reason}" if reason else "") + summary
         log.log(level, "service %s %s%s", self._service_id, _OUTCOME_TEXT[verdict.outcome], suffix, extra=extra)
-
-
-def is_late_from_blocking(duration_s: float, blocked_s: float, timeout_s: float) -> bool:
-    """Whether a check is late because it blocked the loop itself. Other code that blocks it is not counted."""
-    return blocked_s > timeout_s or (blocked_s > LATE_AFTER_S and duration_s - blocked_s <= timeout_s < duration_s)
 
 
 _OUTCOME_TEXT = {

@@ -11,7 +11,8 @@ from svcnode.core.text import error_text, one_line
 from svcnode.net.threads import start_thread
 
 if TYPE_CHECKING:
-    from svcnode.node import Node
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
 # Cancelled checks end within about a second, but a check may have started tasks that never end.
 JOIN_TIMEOUT_S = 5.0
@@ -20,10 +21,11 @@ log = logging.getLogger("svcnode.scheduler")
 
 
 class SchedulerThread:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, probing: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+        """`probing` returns the context manager that checks the services."""
         self._loop = asyncio.new_event_loop()
         self._stop_requested = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, args=(node,), name="svcnode scheduler", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(probing,), name="svcnode scheduler", daemon=True)
         start_thread(self._thread)
 
     @property
@@ -41,10 +43,10 @@ class SchedulerThread:
                 extra={"event": "probing_not_stopped"},
             )
 
-    def _run(self, node: Node) -> None:
+    def _run(self, probing: Callable[[], AbstractAsyncContextManager[object]]) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._run_until_stopped(node))
+                runner.run(self._run_until_stopped(probing()))
         except BaseException as exc:  # otherwise the thread ends without a message
             log.error(  # noqa: TRY400  SystemExit of a task needs no traceback
                 "probing stopped; call node.start() to restart it: %s",
@@ -53,6 +55,6 @@ class SchedulerThread:
                 extra={"event": "probing_stopped"},
             )
 
-    async def _run_until_stopped(self, node: Node) -> None:
-        async with node.probing():
+    async def _run_until_stopped(self, probing: AbstractAsyncContextManager[object]) -> None:
+        async with probing:
             await self._stop_requested.wait()

@@ -60,9 +60,9 @@ class TaskScheduler(ProbeScheduler):
 
     async def __aenter__(self) -> TaskScheduler:
         await super().__aenter__()
-        assert self.poller is not None
-        self.poller.close()
-        self.poller = None
+        assert self._poller is not None
+        self._poller.close()
+        self._poller = None
         for runner in self._runners.values():
             runner._batch_check = None
         return self
@@ -301,7 +301,7 @@ def test_a_scheduler_that_starts_without_free_descriptors_runs_checks_in_tasks(c
         with no_free_descriptors():
             scheduler = await ProbeScheduler(node).__aenter__()
         try:
-            assert scheduler.poller is None
+            assert scheduler._poller is None
             return await recorder.next_verdict()
         finally:
             await scheduler.__aexit__(None, None, None)

@@ -13,9 +13,10 @@ import pytest
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.text import MAX_REASON_CHARS
+from svcnode.net.timers import RECANCEL_AFTER_S
 from svcnode.net.trace import step
 from svcnode.probes.base import Probe, time_left_s
-from svcnode.probes.run import RECANCEL_AFTER_S, close_probe, run_check, validate_verdict
+from svcnode.probes.run import close_probe, run_check, validate_verdict
 from tests.support.scheduling import CancelSwallowingProbe
 from tests.support.virtual_time import in_virtual_time
 

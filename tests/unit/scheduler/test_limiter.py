@@ -8,7 +8,7 @@ import math
 import pytest
 
 from svcnode.definition import define
-from svcnode.scheduler.timer_queue import TIMER_RESOLUTION_S
+from svcnode.net.timers import TIMER_RESOLUTION_S
 from tests.support.scheduling import (
     HUNG_S,
     ConcurrencyCounter,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Outcome, ServiceState, Status, Verdict
+from svcnode.core.model import Evidence, Outcome, ServiceState, Status, Verdict
 from svcnode.core.redaction import register_secret
+from svcnode.net.timers import RECANCEL_AFTER_S
 from svcnode.net.trace import step
 from svcnode.node import Node
 from svcnode.probes.base import Probe, time_left_s
-from svcnode.probes.run import RECANCEL_AFTER_S
-from svcnode.scheduler.runner import is_late_from_blocking
+from svcnode.probes.run import is_late_from_blocking
 from tests.support.scheduling import (
     FAILED,
     HUNG_S,
@@ -34,6 +34,7 @@ from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
 
 
 # ---- the result of a check
@@ -150,9 +151,9 @@ async def test_the_duration_of_a_check_is_recorded() -> None:
     class RecordingNode(Node):
         durations_s: list[float]
 
-        def record(self, service_id: str, verdict: Verdict, **options: Any) -> ServiceState:
-            self.durations_s.append(options["duration_s"])
-            return super().record(service_id, verdict, **options)
+        def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
+            self.durations_s.extend(evidence.duration_s for evidence in checks.values())
+            return super().record_checks(checks)
 
     node = RecordingNode("validator-7", version="v1", clock=asyncio.get_running_loop().time)
     node.durations_s = []

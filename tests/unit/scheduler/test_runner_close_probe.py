@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.definition import define
-from svcnode.scheduler import ProbeScheduler
 from tests.support.scheduling import (
     HUNG_S,
     READY,
     CancelSwallowingProbe,
-    NoJitter,
     ScriptedProbe,
     make_node,
     make_scheduler,
@@ -132,15 +130,9 @@ async def test_a_probe_that_swallows_its_cancellation_is_closed_after_the_check(
 async def test_a_probe_whose_check_is_cancelled_before_its_first_step_is_closed() -> None:
     node, probe = make_node(), CachingProbe()
     node.register("db-1", probe=probe, interval="10s")
-
-    class NeverStartingScheduler(ProbeScheduler):
-        def count_start(self, service_id: str, late_s: float) -> None:
-            raise AssertionError("the check started")
-
-    scheduler = NeverStartingScheduler(node, NoJitter())
-    async with scheduler:
+    async with make_scheduler(node) as scheduler:
         (runner,) = scheduler._runners.values()
-        runner._start_check()  # the task is created and has not run yet
+        runner.start()  # the task is created and has not run yet
         runner.stop()
         await asyncio.sleep(1.0)
         assert (probe.started_at_s, probe.closed_at_s) == ([], [(0.0, 0)])

@@ -12,7 +12,7 @@ import pytest
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome, Status
-from svcnode.probes.run import RECANCEL_AFTER_S
+from svcnode.net.timers import RECANCEL_AFTER_S
 from tests.support.scheduling import (
     HUNG_S,
     CancelIgnoringProbe,

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
-from svcnode.core.model import Change, ServiceState, Status, Verdict
+from svcnode.core.model import Change, Evidence, ServiceState, Status, Verdict
 from svcnode.definition import define
+from svcnode.net.timers import RECANCEL_AFTER_S
 from svcnode.node import Node
 from svcnode.probes.base import Probe
-from svcnode.probes.run import RECANCEL_AFTER_S
 from svcnode.scheduler import (
     FIRST_CHECKS_WITHIN_S,
     JITTER,
     LATE_CHECKS_LOG_INTERVAL_S,
     ProbeScheduler,
-    should_log_late_checks,
 )
+from svcnode.scheduler.record import should_log_late_checks
 from tests.support.scheduling import (
     FAILED,
     READY,
@@ -38,7 +38,7 @@ from tests.support.scheduling import (
 from tests.support.virtual_time import in_virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 class ExtremeRandom(random.Random):
@@ -479,13 +479,13 @@ async def test_a_service_that_is_missing_when_its_verdict_is_recorded_is_still_c
 
         has_raced = False
 
-        def record(self, service_id: str, verdict: Verdict, **options: Any) -> ServiceState:
+        def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
             if self.has_raced:
-                return super().record(service_id, verdict, **options)
+                return super().record_checks(checks)
             self.has_raced = True
-            self.deregister(service_id)
+            self.deregister("db-1")
             try:
-                return super().record(service_id, verdict, **options)
+                return super().record_checks(checks)
             finally:
                 self.add(definition)
 
@@ -500,7 +500,7 @@ async def test_a_service_that_is_missing_when_its_verdict_is_recorded_is_still_c
 @in_virtual_time
 async def test_an_error_while_recording_does_not_stop_the_checks(caplog: pytest.LogCaptureFixture) -> None:
     class FailingNode(Node):
-        def record(self, service_id: str, verdict: Verdict, **options: Any) -> ServiceState:
+        def record_checks(self, checks: Mapping[str, Evidence]) -> NoReturn:
             raise LookupError
 
     node, probe = FailingNode("validator-7", version="v1", clock=asyncio.get_running_loop().time), ScriptedProbe()

@@ -95,7 +95,7 @@ def test_probing_can_be_started_again_after_stop() -> None:
 
 
 def test_stopping_a_thread_that_has_ended_does_nothing() -> None:
-    thread = SchedulerThread(Node("validator-7", version="v1"))
+    thread = SchedulerThread(Node("validator-7", version="v1").probing)
     thread.stop()
     assert not thread.is_alive
     thread.stop()

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from svcnode.core.model import Status
+from svcnode.net.timers import TICK_S, TIMER_RESOLUTION_S, TimerQueue
 from svcnode.scheduler import FIRST_CHECKS_WITHIN_S, ProbeScheduler
-from svcnode.scheduler.timer_queue import TICK_S, TIMER_RESOLUTION_S, TimerQueue
 from tests.support.scheduling import HUNG_S, ScriptedProbe, make_node, make_scheduler
 from tests.support.virtual_time import in_virtual_time, run_in_virtual_time
 
@@ -33,7 +33,7 @@ async def test_a_deadline_is_not_early_if_another_timer_is_due_before_it() -> No
     node.register("hung", probe=hung, interval="100s", timeout=5.0045)
     scheduler = make_scheduler(node)
     async with scheduler:
-        scheduler.timers.add(5.0001, lambda: None)
+        scheduler._timers.add(5.0001, lambda: None)
         await asyncio.sleep(10.0)
     assert hung.cancelled_at_s == [pytest.approx(5.0045, abs=TIMER_RESOLUTION_S)]
 
@@ -141,7 +141,7 @@ async def test_a_check_that_has_ended_leaves_no_timer_for_its_deadline(monkeypat
     node, probe = make_node(), ScriptedProbe(duration_s=0.01)
     node.register("db-1", probe=probe, interval="10s", timeout="2500ms")
     async with make_scheduler(node) as scheduler:
-        woken_at_s = wake_times(scheduler.timers, monkeypatch)
+        woken_at_s = wake_times(scheduler._timers, monkeypatch)
         await asyncio.sleep(60.05)
     started_s = set(map(round, probe.started_at_s))
     assert len(started_s) == 7

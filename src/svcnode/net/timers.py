@@ -1,4 +1,4 @@
-"""A timer queue: one timer of the event loop serves any number of callbacks."""
+"""Timers: one timer of the event loop serves any number of callbacks, and the deadlines of checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    Callback = Callable[[], None]
+    Callback = Callable[[], object]
 
 TIMER_RESOLUTION_S = 0.001  # uvloop's
 # Callbacks within one tick run together, when the first of them is due. Larger batches are cheaper per callback, since
@@ -19,13 +19,20 @@ TIMER_RESOLUTION_S = 0.001  # uvloop's
 TICK_S = 0.005
 TICKS_PER_S = round(1 / TICK_S)
 
+LATE_AFTER_S = 0.1
+GRACE_S = 0.02
+# A cancelled check usually ends at once. But asyncio and drivers sometimes lose a cancellation, and the check would
+# never end, so it is cancelled again at this interval. The interval leaves time to clean up.
+RECANCEL_AFTER_S = 0.5
+
 log = logging.getLogger("svcnode.scheduler")
 
 
 class TimerQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._callbacks: dict[int, list[Callback]] = {}  # by tick
+        self.time = loop.time
+        self._callbacks: dict[int, dict[Callback, None]] = {}  # by tick, in the order of `add`
         self._times_s: list[float] = []  # a heap: the first time of each tick
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = math.inf
@@ -34,9 +41,9 @@ class TimerQueue:
         tick = int(at_s * TICKS_PER_S)
         callbacks = self._callbacks.get(tick)
         if callbacks is not None:
-            callbacks.append(callback)
+            callbacks[callback] = None
             return
-        self._callbacks[tick] = [callback]
+        self._callbacks[tick] = {callback: None}
         heapq.heappush(self._times_s, at_s)
         if at_s < self._timer_at_s:
             self._set_timer(at_s)
@@ -45,9 +52,9 @@ class TimerQueue:
         """Remove a callback that was added for this time, if it has not run. Without others, nothing wakes up then."""
         tick = int(at_s * TICKS_PER_S)
         callbacks = self._callbacks.get(tick)
-        if callbacks is None or callback not in callbacks:
+        if callbacks is None:
             return
-        callbacks.remove(callback)
+        callbacks.pop(callback, None)
         if not callbacks:
             del self._callbacks[tick]
             if abs(at_s - self._timer_at_s) <= TICK_S:  # the timer may be set for this tick
@@ -67,7 +74,7 @@ class TimerQueue:
     def _run_due(self) -> None:
         self._timer_at_s = -math.inf  # `add` sets no timer while callbacks run
         # Timers may fire early by their resolution; a callback due within it runs now, or the timer would be set twice.
-        while self._times_s and self._times_s[0] <= self._loop.time() + TIMER_RESOLUTION_S:
+        while self._times_s and self._times_s[0] <= self.time() + TIMER_RESOLUTION_S:
             for callback in self._callbacks.pop(int(heapq.heappop(self._times_s) * TICKS_PER_S), ()):
                 try:
                     callback()
@@ -80,3 +87,41 @@ class TimerQueue:
         while times_s and int(times_s[0] * TICKS_PER_S) not in self._callbacks:  # cancelled
             heapq.heappop(times_s)
         self._set_timer(times_s[0] if times_s else math.inf)
+
+
+class Deadline:
+    """The deadline of a check: calls `on_expired` when it has passed, and then every 0.5 s until it is cleared."""
+
+    __slots__ = ("_at_s", "_on_expired", "_timers", "expirations")
+
+    def __init__(self, timers: TimerQueue, on_expired: Callback) -> None:
+        self._timers = timers
+        self._on_expired = on_expired
+        self._at_s = math.inf
+        self.expirations = 0  # the number of calls; the caller resets it
+
+    @property
+    def is_set(self) -> bool:
+        return self._at_s < math.inf
+
+    def set(self, at_s: float) -> None:
+        self._at_s = at_s
+        self._timers.add(at_s, self._enforce)
+
+    def clear(self) -> None:
+        if self.is_set:
+            self._timers.cancel(self._at_s, self._enforce)
+            self._at_s = math.inf
+
+    def _enforce(self) -> None:
+        now_s = self._timers.time()
+        late_s = now_s - self._at_s
+        if late_s < -TIMER_RESOLUTION_S:  # callbacks are early by a tick at most
+            self.set(self._at_s)
+        elif late_s > LATE_AFTER_S and not self.expirations:
+            # The loop was blocked: a response may have arrived and is read first.
+            self.set(now_s + GRACE_S)
+        else:
+            self.expirations += 1
+            self.set(now_s + RECANCEL_AFTER_S)
+            self._on_expired()

@@ -1,0 +1,490 @@
+"""The registry: services and their states, thread-safe.
+
+Every public method may be called from any thread. A report costs the same with 10 services and with 10,000, and a read
+is correct at the time of the read:
+
+* The health of the node comes from a running tally, not from a loop over the services.
+* Stale evidence expires on read. A heap holds the earliest time at which a state can expire; a read before that time
+  costs one comparison. Reports do not change the heap: an entry whose service has reported since is queued again when
+  its time comes, so a service costs one heap operation per stale period, not per report.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import threading
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from weakref import WeakSet
+
+from svcnode.clock import WallTimes
+from svcnode.core import state_machine
+from svcnode.core.codes import ReasonCode, known_code
+from svcnode.core.errors import DuplicateServiceError, InvalidValueError, UnknownServiceError
+from svcnode.core.model import (
+    Change,
+    ChangeKind,
+    Condition,
+    Evidence,
+    Health,
+    Identity,
+    Outcome,
+    Service,
+    ServiceState,
+    Status,
+    Tally,
+    Verdict,
+)
+from svcnode.core.text import MAX_REASON_CHARS, bounded_reason
+from svcnode.definition import CheckOptions, define, validate_option_names
+from svcnode.feed import ChangeFeed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from svcnode.definition import Definition, ProbeConfig, ServiceOptions
+    from svcnode.feed import OnChange, OnEvidence
+    from svcnode.probes.base import Probe
+
+F = TypeVar("F", bound="Callable[[], Any]")
+
+_instances: WeakSet[ServiceRegistry] = WeakSet()
+
+
+class Handle:
+    """A registered service, for the program that reports its status."""
+
+    __slots__ = ("_registry", "id")
+
+    def __init__(self, registry: ServiceRegistry, service_id: str) -> None:
+        self._registry = registry
+        self.id = service_id
+
+    def up(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.ready(reason, code=code))
+
+    def initializing(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.not_ready(reason, code=code))
+
+    def down(self, reason: str = "", *, code: str = ReasonCode.REPORTED) -> None:
+        self.report(Verdict.failed(reason, code=code))
+
+    def report(self, verdict: Verdict) -> None:
+        self._registry.report(self.id, verdict)
+
+    def deregister(self) -> None:
+        self._registry.deregister(self.id)
+
+    @property
+    def state(self) -> ServiceState:
+        return self._registry.state(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id!r}>"
+
+
+class _Entry:
+    """A registered service and its state. `is_queued`: the expiry heap holds it, maybe for an earlier time."""
+
+    __slots__ = ("expires_at_s", "is_queued", "probe_config", "service", "state")
+
+    def __init__(self, definition: Definition, state: ServiceState) -> None:
+        self.service = definition.service
+        self.probe_config = definition.probe_config
+        self.is_queued = False
+        self.set_state(state)
+
+    def set_state(self, state: ServiceState) -> None:
+        self.state = state
+        self.expires_at_s = state_machine.expires_at_s(state, self.service.policy)
+
+    @property
+    def tally(self) -> Tally:
+        return state_machine.service_tally(self.service.impact, self.state.status)
+
+
+class ServiceRegistry:
+    """The identity of a node, its backing services and their states. `Node` adds the checks."""
+
+    def __init__(
+        self, identity: Identity, *, starting: bool, clock: Callable[[], float], wall_clock: Callable[[], float]
+    ) -> None:
+        self._identity = identity
+        self._clock = clock
+        self._wall_times = WallTimes(clock, wall_clock)
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._tally = Tally()
+        self._condition = Condition(starting=starting)
+        self._health = state_machine.node_health(self._tally, self._condition)
+        # Grows with every change that a client can see. Expiry is a change, too: call `expire_stale` before comparing.
+        self.revision = 0
+        self._expiry_heap: list[tuple[float, int, _Entry]] = []
+        self.next_expiry_at_s = math.inf  # no state expires before this time
+        self._tiebreaker = count()  # keeps the heap from comparing entries
+        self._feed = ChangeFeed()
+        _instances.add(self)
+
+    # ---- registration
+
+    def register(self, service_id: str, **options: Unpack[ServiceOptions]) -> Handle:
+        """Register a service. With a probe, the service is checked; without one, the program reports its status.
+
+        The options are those of a [[services]] table: name, description, impact, probe, interval, timeout, rise, fall,
+        start_period, stale_after and others; those about checks need a probe. Without a probe, the last report is valid
+        until the next one. With a `ttl`, a report is valid for this time; after it, the service is Down.
+        """
+        return self.add(define(service_id, **options))
+
+    def check(self, service_id: str, **options: Unpack[CheckOptions]) -> Callable[[F], F]:
+        """Register a service whose probe is the decorated function.
+
+        The function returns nothing or True (ready), returns False (failed), a `Verdict`, an `Outcome` or a `Status`,
+        or raises (failed); any other result is unknown. A plain function runs in a thread and cannot block the event
+        loop. A generator function is rejected: calling it runs none of its code.
+        """
+        from svcnode.probes.function import FunctionProbe
+
+        if callable(service_id):
+            raise InvalidValueError('@node.check needs the id of the service: @node.check("cache")')
+        validate_option_names(options, CheckOptions)
+
+        def register(function: F) -> F:
+            self.register(service_id, probe=FunctionProbe(function), **options)
+            return function
+
+        return register
+
+    def handle(self, service_id: str) -> Handle:
+        return Handle(self, self._entry(service_id).service.id)
+
+    def add(self, definition: Definition) -> Handle:
+        service_id = definition.service.id
+        with self._lock:
+            if service_id in self._entries:
+                raise DuplicateServiceError(service_id)
+            now_s = self._clock()
+            entry = self._entries[service_id] = _Entry(definition, state_machine.initial_state(now_s))
+            self._queue_expiry(entry)
+            self._update_tally(Tally(), entry.tally)
+            self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
+        self._feed.deliver()
+        return Handle(self, service_id)
+
+    def replace(self, definition: Definition) -> None:
+        """Redefine a registered service. Its position in the list does not change.
+
+        The state is kept and follows the new policy, unless the evidence now has another source: another probe, or
+        heartbeats instead of reports. Then the service starts again without evidence.
+        """
+        service_id = definition.service.id
+        with self._lock:
+            old = self._entry(service_id)
+            now_s = self._clock()
+            if _evidence_source(definition) == _evidence_source(old):
+                state = state_machine.as_of(old.state, now_s, old.service.policy)
+                state = state_machine.as_of(state, now_s, definition.service.policy)
+            else:
+                state = state_machine.initial_state(now_s)
+            entry = self._entries[service_id] = _Entry(definition, state)
+            self._queue_expiry(entry)
+            self._compact_expiry_heap()
+            self._update_tally(old.tally, entry.tally)
+            self._publish(ChangeKind.REPLACED, now_s, service_id, before=old.state, after=state)
+        self._feed.deliver()
+
+    def deregister(self, service_id: str) -> None:
+        with self._lock:
+            entry = self._entry(service_id)
+            del self._entries[service_id]
+            self._compact_expiry_heap()
+            self._update_tally(entry.tally, Tally())
+            self._publish(ChangeKind.DEREGISTERED, self._clock(), service_id, before=entry.state)
+        self._feed.deliver()
+
+    # ---- evidence
+
+    def report(self, service_id: str, verdict: Verdict) -> ServiceState:
+        """Record a report of the program; returns the new state.
+
+        The program cannot report `ready` for a service that has a probe: only a check is evidence of that.
+        """
+        if verdict.outcome is Outcome.READY and self.probe_config(service_id) is not None:
+            raise InvalidValueError(
+                f"cannot report service {service_id!r} as up: it has a probe, and only its checks do that; "
+                "remove the report, or register the service without a probe"
+            )
+        code = known_code(verdict.code)
+        return self.record(service_id, verdict if code == verdict.code else replace(verdict, code=code))
+
+    def record(
+        self, service_id: str, verdict: Verdict, *, duration_s: float = 0.0, at_s: float | None = None
+    ) -> ServiceState:
+        """Record the verdict of a check that began now, or earlier, at `at_s`; returns the new state."""
+        if len(verdict.reason) > MAX_REASON_CHARS:
+            verdict = replace(verdict, reason=bounded_reason(verdict.reason))
+        with self._lock:
+            entry = self._entry(service_id)
+            now_s = self._clock()
+            evidence = Evidence(verdict, now_s if at_s is None else min(at_s, now_s), duration_s)
+            state = self._apply_evidence(entry, evidence, now_s)
+        self._feed.publish_evidence(service_id, evidence, state)
+        self._feed.deliver()
+        return state
+
+    def record_checks(self, checks: Mapping[str, Evidence]) -> dict[str, ServiceState]:
+        """Record the evidence of checks, by service id; returns the new states of the services that are registered."""
+        states: dict[str, ServiceState] = {}
+        with self._lock:
+            now_s = self._clock()
+            for service_id, evidence in checks.items():
+                entry = self._entries.get(service_id)
+                if entry is not None:
+                    states[service_id] = self._apply_evidence(entry, evidence, now_s)
+        for service_id, state in states.items():
+            self._feed.publish_evidence(service_id, checks[service_id], state)
+        self._feed.deliver()
+        return states
+
+    def beat(self, service_id: str) -> None:
+        """Record a heartbeat of a service registered with a `ttl`."""
+        self.report(service_id, Verdict.ready(code=ReasonCode.REPORTED))
+
+    def set_issue(self, issue: str) -> None:
+        """The health is 503 until this issue is cleared."""
+        with self._lock:
+            if issue not in self._condition.issues:
+                self._set_condition(issues=(*self._condition.issues, issue))
+        self._feed.deliver()
+
+    def clear_issue(self, issue: str | None = None) -> None:
+        """Clear one issue, or all of them."""
+        with self._lock:
+            remaining = () if issue is None else tuple(other for other in self._condition.issues if other != issue)
+            self._set_condition(issues=remaining)
+        self._feed.deliver()
+
+    def started(self) -> None:
+        with self._lock:
+            self._set_condition(starting=False)
+        self._feed.deliver()
+
+    def drain(self) -> None:
+        """Set the health to 503, so that load balancers stop sending requests."""
+        with self._lock:
+            self._set_condition(draining=True)
+        self._feed.deliver()
+
+    def set_identity(self, *, name: str, version: str) -> None:
+        with self._lock:
+            self._identity = replace(self._identity, node_name=name, node_version=version)
+            self._publish(ChangeKind.NODE, self._clock())
+        self._feed.deliver()
+
+    # ---- reading
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    @property
+    def condition(self) -> Condition:
+        return self._condition
+
+    def now_s(self) -> float:
+        """The time of the clock that evidence is dated with."""
+        return self._clock()
+
+    def wall_time_s(self, at_s: float) -> float:
+        """A time of that clock as seconds since 1970. The same time gives the same result, to the millisecond."""
+        return self._wall_times.wall_s(at_s)
+
+    def expire_stale(self) -> None:
+        """Expire every state whose evidence is too old. Every read does this; the scheduler does it once a second."""
+        if self._clock() < self.next_expiry_at_s:
+            return
+        with self._lock:
+            now_s = self._clock()
+            while self._expiry_heap and self._expiry_heap[0][0] <= now_s:
+                entry = heapq.heappop(self._expiry_heap)[2]
+                entry.is_queued = False
+                if self._is_registered(entry):
+                    self._set_state(entry, entry.state, now_s)
+            self._update_next_expiry()
+        self._feed.deliver()
+
+    @property
+    def health(self) -> Health:
+        self.expire_stale()
+        return self._health
+
+    def state(self, service_id: str) -> ServiceState:
+        self.expire_stale()
+        return self._entry(service_id).state
+
+    def status(self, service_id: str) -> Status | None:
+        """The published status; None if the service is not registered."""
+        self.expire_stale()
+        entry = self._entries.get(service_id)
+        return None if entry is None else entry.state.status
+
+    def find(self, service_id: str) -> tuple[Service, ServiceState] | None:
+        """A service and its state; None if it is not registered."""
+        self.expire_stale()
+        entry = self._entries.get(service_id)
+        return None if entry is None else (entry.service, entry.state)
+
+    def __iter__(self) -> Iterator[tuple[Service, ServiceState]]:
+        """Services and their states in the order of registration, all as of the same time."""
+        self.expire_stale()
+        with self._lock:
+            return iter([(entry.service, entry.state) for entry in self._entries.values()])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return True  # also without services
+
+    def __contains__(self, service_id: object) -> bool:
+        return service_id in self._entries
+
+    def probe_config(self, service_id: str) -> ProbeConfig | None:
+        """How a service is checked; None if it has no probe or is not registered."""
+        entry = self._entries.get(service_id)
+        return None if entry is None else entry.probe_config
+
+    def subscribe(
+        self, on_change: OnChange | None = None, *, on_evidence: OnEvidence | None = None
+    ) -> Callable[[], None]:
+        """Follow the node from now on; returns a function that ends the subscription.
+
+        `on_change` is called once for every change, in order. `on_evidence` is called for every recorded verdict, with
+        the service id, the evidence and the new state, before `on_change` for the change that it causes. Both run on
+        the thread that recorded the verdict, so they must return quickly. An exception of a listener is logged; the
+        other listeners are still called.
+        """
+        return self._feed.subscribe(on_change, on_evidence=on_evidence)
+
+    # ---- private; the caller holds the lock
+
+    def _entry(self, service_id: str) -> _Entry:
+        try:
+            return self._entries[service_id]
+        except KeyError:
+            raise UnknownServiceError(service_id) from None
+
+    def _apply_evidence(self, entry: _Entry, evidence: Evidence, now_s: float) -> ServiceState:
+        # Expire first, so that the result does not depend on whether the state was read in between.
+        before = self._as_of(entry, now_s)
+        after = state_machine.apply_evidence(before, evidence, entry.service.policy, now_s)
+        self._set_state(entry, after, now_s)
+        return entry.state
+
+    def _as_of(self, entry: _Entry, now_s: float) -> ServiceState:
+        if now_s < entry.expires_at_s:
+            return entry.state
+        return state_machine.as_of(entry.state, now_s, entry.service.policy)
+
+    def _set_state(self, entry: _Entry, state: ServiceState, now_s: float) -> None:
+        before = entry.state
+        entry.set_state(state)
+        if now_s >= entry.expires_at_s:  # late evidence may have expired already
+            state = self._as_of(entry, now_s)
+            entry.set_state(state)
+        if not entry.is_queued:
+            self._queue_expiry(entry)
+        if state.status is not before.status:
+            impact = entry.service.impact
+            self._update_tally(
+                state_machine.service_tally(impact, before.status), state_machine.service_tally(impact, state.status)
+            )
+            self._publish(ChangeKind.STATUS, now_s, entry.service.id, before=before, after=state)
+
+    def _queue_expiry(self, entry: _Entry) -> None:
+        if entry.expires_at_s < math.inf:
+            heapq.heappush(self._expiry_heap, (entry.expires_at_s, next(self._tiebreaker), entry))
+            entry.is_queued = True
+            self._update_next_expiry()
+
+    def _update_next_expiry(self) -> None:
+        self.next_expiry_at_s = self._expiry_heap[0][0] if self._expiry_heap else math.inf
+
+    def _is_registered(self, entry: _Entry) -> bool:
+        return self._entries.get(entry.service.id) is entry
+
+    def _compact_expiry_heap(self) -> None:
+        """Drop entries of removed services, which would otherwise stay until their time comes, up to a week."""
+        if len(self._expiry_heap) > 2 * len(self._entries) + 64:
+            self._expiry_heap = [item for item in self._expiry_heap if self._is_registered(item[2])]
+            heapq.heapify(self._expiry_heap)
+            self._update_next_expiry()
+
+    def _after_fork(self) -> None:
+        """Replace the locks: in the child, the threads that held them do not exist."""
+        was_changing = self._lock.locked()
+        self._lock = threading.Lock()  # in any case: a thread may have locked it without having returned from `acquire`
+        self._feed.after_fork()
+        if was_changing:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Compute everything that follows from the states again: the fork may have interrupted a change."""
+        self._tally, self._expiry_heap = Tally(), []
+        for entry in self._entries.values():
+            entry.set_state(entry.state)
+            entry.is_queued = False
+            self._queue_expiry(entry)
+            self._update_tally(Tally(), entry.tally)
+        self._update_next_expiry()
+        self._publish(ChangeKind.NODE, self._clock())
+
+    def _set_condition(self, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
+        condition = replace(self._condition, **changes)
+        if condition != self._condition:
+            self._condition = condition
+            self._publish(ChangeKind.NODE, self._clock())
+
+    def _update_tally(self, before: Tally, after: Tally) -> None:
+        self._tally = state_machine.add_tallies(state_machine.subtract_tallies(self._tally, before), after)
+
+    def _publish(
+        self,
+        kind: ChangeKind,
+        now_s: float,
+        service_id: str | None = None,
+        *,
+        before: ServiceState | None = None,
+        after: ServiceState | None = None,
+    ) -> None:
+        health_before, self._health = self._health, state_machine.node_health(self._tally, self._condition)
+        self.revision += 1
+        if self._feed.has_listeners:
+            change = Change(
+                kind=kind,
+                at_s=now_s,
+                service_id=service_id,
+                before=before,
+                after=after,
+                health_before=health_before,
+                health=self._health,
+            )
+            self._feed.append(change)
+
+
+def _evidence_source(definition: Definition | _Entry) -> tuple[Probe | None, bool]:
+    """The source of the evidence: the probe, and whether heartbeats are expected."""
+    probe = None if definition.probe_config is None else definition.probe_config.probe
+    return probe, definition.service.policy.ttl_s is not None
+
+
+def _after_fork() -> None:
+    for registry in _instances:
+        registry._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
