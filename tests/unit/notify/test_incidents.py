@@ -303,6 +303,21 @@ def test_the_saved_state_is_loaded_unchanged() -> None:
     assert from_json(text, lambda at_s: at_s - 1_767_225_600.0) == known
 
 
+def test_the_format_of_the_saved_state_is_stable() -> None:
+    """An upgrade keeps the open incidents."""
+    text = (
+        '{"incidents": [[null, "", "", 503, 1767225700.0, true, false], '
+        '["db", "Ledger \\u2605", "critical", 206, 1767225700.0, false, true]], '
+        '"lost": [["https://hooks.example.com", 2]]}'
+    )
+    state = SavedState(
+        incidents=[incident(None), incident(DB, Health.PARTIAL, is_confirmed=False, is_recurrence=True)],
+        lost=[LostMessages("https://hooks.example.com", 2)],
+    )
+    assert from_json(text, lambda at_s: at_s - 1_767_225_600.0) == state
+    assert to_json(state, lambda at_s: at_s + 1_767_225_600.0) == text
+
+
 def test_without_a_saved_state_the_state_is_empty() -> None:
     assert from_json(None, lambda at_s: at_s) == SavedState()
 
