@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,10 @@ log = logging.getLogger("svcnode.api")
 
 NOT_FOUND_HANDLER = spec.StaticResponse(spec.NOT_FOUND)
 _LIVEZ_RESPONSE = spec.make_response(200)
+
+
+def respond(view: NodeView, request: Request, prefixes: tuple[str, ...]) -> Response:
+    return log_failure(route(request, prefixes)(view))
 
 
 def route(request: Request, prefixes: tuple[str, ...], cors_headers: Headers = ()) -> Handler:
@@ -56,8 +61,7 @@ def _readyz(request: Request, prefixes: tuple[str, ...]) -> Handler:
         try:
             health = view.health
         except Exception as exc:  # noqa: BLE001  unknown health is not ready
-            unhealthy = spec.HEALTH_RESPONSES[Health.UNHEALTHY]
-            return spec.Response(unhealthy.code, unhealthy.body, unhealthy.headers, cause=exc)
+            return replace(spec.HEALTH_RESPONSES[Health.UNHEALTHY], cause=exc)
         return spec.HEALTH_RESPONSES[partial_health if health is Health.PARTIAL else health]
 
     return handler

@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, assert_never, cast
@@ -427,6 +428,5 @@ async def _call_handler(app: App, request: Request) -> Response | StreamingRespo
         async with asyncio.timeout(HANDLER_TIMEOUT_S) as deadline:
             response = await app.handle(request)
     except Exception as exc:  # noqa: BLE001  as the docstring says
-        failure = HANDLER_TIMED_OUT if deadline.expired() else INTERNAL_ERROR
-        response = Response(failure.code, failure.body, failure.headers, cause=exc)
+        response = replace(HANDLER_TIMED_OUT if deadline.expired() else INTERNAL_ERROR, cause=exc)
     return routing.log_failure(response) if isinstance(response, Response) else response
