@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from svcnode.api.spec import DEFAULT_PREFIX
+from svcnode.core.model import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from svcnode.cli._args import positive_duration_s
 from svcnode.client import AsyncClient
-from svcnode.core.address import DEFAULT_PREFIX, PUBLIC_TWIN_PREFIX
+from svcnode.core.address import PUBLIC_TWIN_PREFIX
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import os_error_text
 from svcnode.terminal.loop_lag import MAX_EXTENSION_S
 from svcnode.terminal.snapshot import NodeSource

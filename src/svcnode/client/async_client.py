@@ -19,10 +19,10 @@ from svcnode.client import parse
 from svcnode.client.errors import translate_http_error
 from svcnode.client.parse import NodeResponse
 from svcnode.client.response_guard import ResponseGuard
-from svcnode.core.address import DEFAULT_PREFIX, parse_node_address
+from svcnode.core.address import parse_node_address
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, UnexpectedResponseError, UnreachableError, VersionIgnoredError
-from svcnode.core.model import Identity, require_str
+from svcnode.core.model import DEFAULT_PREFIX, Identity, require_str
 from svcnode.core.text import excerpt, os_error_text
 from svcnode.core.units import parse_duration_s
 from svcnode.version import __version__

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from svcnode.client.async_client import DEFAULT_TIMEOUT_S, AsyncClient
 from svcnode.client.resolver_loop import DaemonResolverLoop
-from svcnode.core.address import DEFAULT_PREFIX
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import UnreachableError
+from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import os_error_text
 
 if TYPE_CHECKING:

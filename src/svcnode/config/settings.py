@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from svcnode.api.cors import CorsPolicy, parse_origins
-from svcnode.api.spec import DEFAULT_PREFIX, parse_prefixes
+from svcnode.api.spec import parse_prefixes
 from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
 from svcnode.core.address import Address, parse_address
 from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import (
+    DEFAULT_PREFIX,
     MAX_THRESHOLD,
     SPEC_VERSION,
     Identity,

@@ -6,8 +6,9 @@ import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from svcnode.core.address import DEFAULT_PREFIX, parse_node_address
+from svcnode.core.address import parse_node_address
 from svcnode.core.errors import InvalidValueError
+from svcnode.core.model import DEFAULT_PREFIX
 from svcnode.core.text import os_error_text
 from svcnode.core.url import join_host_port
 

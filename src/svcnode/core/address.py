@@ -12,12 +12,11 @@ from typing import Literal
 from urllib.parse import quote
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import require_str, validate_text
+from svcnode.core.model import DEFAULT_PREFIX, require_str, validate_text
 from svcnode.core.redaction import MASK, register_secret
 from svcnode.core.url import Url, UrlError, ascii_host, join_host_port, parse_host, redact_url
 
 UNIX_PREFIX = "unix:"
-DEFAULT_PREFIX = "/svc"
 PUBLIC_TWIN_PREFIX = "/eigen"  # of the EigenLayer node API, which has the same endpoints
 _ENDPOINT_PATTERN = "(/node(/health|/services(/[^/]+/health)?)?)?"
 _INVALID_CHAR = "it is empty, or has a character that a URL cannot have"

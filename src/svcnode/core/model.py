@@ -16,6 +16,7 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.text import has_control_chars
 
 SPEC_VERSION = "v0.0.1"  # the version of the interface that this software implements
+DEFAULT_PREFIX = "/svc"  # of the paths of the interface
 MAX_ID_CHARS = 256
 # Clients and proxies normalise paths, also percent-encoded ones: /node/services/../health would become /node/health.
 DOT_SEGMENTS = (".", "..")

@@ -12,7 +12,7 @@ from tests.support.node_cases import worked_example
 
 from svcnode.api import routing, spec
 from svcnode.api.spec import Request, Response
-from svcnode.core.model import SPEC_VERSION, VERSION_PATTERN, Health, Status
+from svcnode.core.model import DEFAULT_PREFIX, SPEC_VERSION, VERSION_PATTERN, Health, Status
 from svcnode.node import Node
 
 PREFIXES = ("/svc",)
@@ -165,7 +165,7 @@ def test_the_document_has_the_prefixes_as_servers() -> None:
 
 def test_the_packaged_document_is_for_the_default_prefix() -> None:
     packaged = json.loads(resources.files("svcnode.api").joinpath("openapi.json").read_text("utf-8"))
-    assert packaged == document_for(spec.DEFAULT_PREFIX)
+    assert packaged == document_for(DEFAULT_PREFIX)
 
 
 def test_the_document_has_the_version_of_the_interface(document: dict[str, Any]) -> None:
