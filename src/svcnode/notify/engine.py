@@ -193,9 +193,9 @@ class AlertEngine:
 
     def _remind(self, now_s: float) -> bool:
         """Whether a reminder is due. The alerts that it contains are then waiting."""
-        reminded = (
-            [alert for alert in self._alerts.values() if self._is_reminded(alert)] if now_s >= self._remind_at_s else []
-        )
+        if now_s < self._remind_at_s:
+            return False
+        reminded = [alert for alert in self._alerts.values() if self._is_reminded(alert)]
         for alert in reminded:
             alert.remind()
             self._schedule(alert, now_s)

@@ -102,6 +102,26 @@ async def test_a_change_is_delivered_at_the_end_of_group_wait() -> None:
 
 
 @in_virtual_time
+async def test_reminders_are_delivered_until_the_problem_ends() -> None:
+    node, db = node_and_db()
+    receiver, storage = Receiver(), FakeStorage()
+    settings = settings_for(receiver, policy=AlertPolicy(repeat_interval_s=3600))
+    async with Notifier(node, settings, NotifyStatus(), storage=storage):
+        db.down("refused")
+        await asyncio.sleep(7300)
+        saved = json.loads(str(storage.text))["incidents"]
+        db.up()
+        await asyncio.sleep(86_400)
+    assert receiver.attempts == [
+        (5.0, IS_DOWN),
+        (3605.0, NodeChange("reminder", 503, 503, 1)),
+        (7205.0, NodeChange("reminder", 503, 503, 2)),
+        (7505.0, NodeChange("recovered", 200, 503, 2)),
+    ]
+    assert [(row[0], row[5]) for row in saved] == [(None, True), ("db", True)], "every target has received them"
+
+
+@in_virtual_time
 async def test_changes_from_other_threads_are_notified() -> None:
     node, db = node_and_db()
     receiver = Receiver()
