@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
 from svcnode.api.raw_path import path_below
-from svcnode.api.spec import DEFAULT_PREFIX, Request, Response, parse_prefixes
+from svcnode.api.spec import Request, Response, parse_prefixes
+from svcnode.core.model import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,7 @@ class _AsgiApp:
             await self._fallback(scope, receive, send)
         elif scope["type"] == "http":
             request = Request(scope["method"], path, scope.get("query_string", b""))
-            await _send_response(routing.log_failure(routing.route(request, self._prefixes)(self._node)), request, send)
+            await _send_response(routing.respond(self._node, request, self._prefixes), request, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 

@@ -1,4 +1,4 @@
-"""The interface v0.0.1: its endpoints as data, and a pure function from request to response.
+"""The interface v0.0.1: its endpoints as data, and a pure function from request to handler.
 
 `route` decides everything that does not depend on the node's state: endpoint, version and method. It returns a
 handler, a function of the node only, so a server can cache the handler and call it again after each change.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from svcnode.core.errors import InvalidValueError
-from svcnode.core.model import DOT_SEGMENTS, Health
+from svcnode.core.model import DEFAULT_PREFIX, DOT_SEGMENTS, Health
 from svcnode.core.state_machine import service_health
 from svcnode.core.strict_json import compact_json
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Identity, Service, ServiceState, Status
 
-DEFAULT_PREFIX = "/svc"
 SUPPORTED_VERSIONS = frozenset({"v0.0.1", "0.0.1"})
 METHODS = ("GET", "HEAD")
 PARTIAL_STATUS_PATTERN = re.compile(r"[2-5][0-9][0-9]", re.ASCII)
@@ -75,16 +74,6 @@ class Response:
 # ---- JSON bodies; fields in the order of the interface document
 
 
-def node_json(identity: Identity) -> bytes:
-    return compact_json(
-        {
-            "node_name": identity.node_name,
-            "spec_version": identity.spec_version,
-            "node_version": identity.node_version,
-        }
-    ).encode()
-
-
 def services_json(view: NodeView) -> bytes:
     services = ",".join(
         f'{_json_before_status(service.id, service.name, service.description)}"{state.status.value}"}}'
@@ -98,10 +87,6 @@ def _json_before_status(service_id: str, name: str, description: str) -> str:
     """The JSON object of a service up to its status, the only field that changes."""
     constant_fields = compact_json({"id": service_id, "name": name, "description": description})
     return f'{constant_fields.removesuffix("}")},"status":'
-
-
-def error_json(message: str) -> bytes:
-    return compact_json({"message": message}).encode()
 
 
 # ---- responses
@@ -119,7 +104,7 @@ def make_response(
 
 
 def error_response(code: int, message: str, *more_headers: tuple[str, str]) -> Response:
-    return make_response(code, error_json(message), *more_headers)
+    return make_response(code, compact_json({"message": message}).encode(), *more_headers)
 
 
 HEALTH_RESPONSES = {health: make_response(health) for health in Health}
@@ -141,7 +126,13 @@ class EndpointParams:
 
 
 def _identity(view: NodeView, params: EndpointParams) -> Response:
-    return make_response(200, node_json(view.identity))
+    identity = view.identity
+    document = {
+        "node_name": identity.node_name,
+        "spec_version": identity.spec_version,
+        "node_version": identity.node_version,
+    }
+    return make_response(200, compact_json(document).encode())
 
 
 def _node_health(view: NodeView, params: EndpointParams) -> Response:
@@ -257,8 +248,7 @@ class EndpointHandler:
         try:
             return self.route.endpoint(view, self.params)
         except Exception as exc:  # noqa: BLE001  the cause goes to the log, not to the client
-            failure = self.route.failure
-            return Response(failure.code, failure.body, failure.headers, cause=exc)
+            return replace(self.route.failure, cause=exc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +265,7 @@ class SlashedIdHandler:
         try:
             is_registered = view.status(self.service_id) is not None and self._is_unambiguous(view)
         except Exception as exc:  # noqa: BLE001  as above
-            failure = SERVICE_HEALTH_ROUTE.failure
-            return Response(failure.code, failure.body, failure.headers, cause=exc)
+            return replace(SERVICE_HEALTH_ROUTE.failure, cause=exc)
         return self.handler(view) if is_registered else NOT_FOUND
 
     def _is_unambiguous(self, view: NodeView) -> bool:

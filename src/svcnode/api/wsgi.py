@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from svcnode.api import routing
 from svcnode.api.raw_path import path_below
-from svcnode.api.spec import DEFAULT_PREFIX, Request, Response, parse_prefixes
+from svcnode.api.spec import Request, Response, parse_prefixes
+from svcnode.core.model import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +50,7 @@ class _WsgiApp:
         if self._fallback is not None and not routing.is_under_prefix(path, self._prefixes):
             return self._fallback(environ, start_response)
         request = Request(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", "").encode("latin-1"))
-        response = routing.log_failure(routing.route(request, self._prefixes)(self._node))
+        response = routing.respond(self._node, request, self._prefixes)
         start_response(_status_line(response), list(response.headers))
         return [response.body] if response.body and request.method != "HEAD" else []
 
