@@ -11,6 +11,7 @@ process was stopped, the machine slept) or the clock was set, the time in betwee
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -41,28 +42,18 @@ class _Window:
         self.buckets: dict[str, Bucket] = {}  # of the closed accumulators
 
 
+@dataclass(slots=True)
 class _Accumulator:
-    __slots__ = (
-        "checks",
-        "failures",
-        "latency_max_s",
-        "latency_sum_s",
-        "seconds",
-        "since_s",
-        "status",
-        "window",
-    )
+    """One service in one window."""
 
-    def __init__(self, window: _Window) -> None:
-        self.status: Status | None = None  # None: the service is not registered
-        self.reset(window)
-
-    def reset(self, window: _Window) -> None:
-        self.window = window
-        self.since_s = window.begin_s  # the seconds are counted up to here
-        self.seconds = [0.0, 0.0, 0.0]
-        self.checks = self.failures = 0
-        self.latency_sum_s = self.latency_max_s = 0.0
+    window: _Window
+    since_s: float  # the seconds are counted up to here
+    status: Status | None = None  # None: the service is not registered
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    checks: int = 0
+    failures: int = 0
+    latency_sum_s: float = 0.0
+    latency_max_s: float = 0.0
 
     def count_to(self, at_s: float) -> None:
         if self.status is not None:
@@ -71,16 +62,8 @@ class _Accumulator:
 
     @property
     def bucket(self) -> Bucket:
-        return Bucket(
-            self.window.minute_s,
-            self.seconds[0],
-            self.seconds[1],
-            self.seconds[2],
-            self.checks,
-            self.failures,
-            self.latency_sum_s,
-            self.latency_max_s,
-        )
+        times = (self.window.minute_s, *self.seconds)
+        return Bucket._make((*times, self.checks, self.failures, self.latency_sum_s, self.latency_max_s))
 
 
 class MinuteAggregator:
@@ -114,7 +97,7 @@ class MinuteAggregator:
             if accumulator is None:
                 if status is None:
                     return
-                accumulator = self._accumulators[service_id] = _Accumulator(self._window)
+                accumulator = self._open(service_id)
             accumulator.count_to(min(max(since_s, accumulator.since_s), self._now_s))
             accumulator.status = status
 
@@ -195,5 +178,9 @@ class MinuteAggregator:
         if accumulator.status is None:
             del self._accumulators[service_id]
             return None
-        accumulator.reset(self._window)
+        return self._open(service_id, accumulator.status)
+
+    def _open(self, service_id: str, status: Status | None = None) -> _Accumulator:
+        accumulator = _Accumulator(self._window, self._window.begin_s, status)
+        self._accumulators[service_id] = accumulator
         return accumulator
