@@ -551,6 +551,7 @@ def test_a_valid_host_header_is_accepted(server: RunningServer, host: str) -> No
     [
         b"HEAD /svc/node HTTP/1.1\r\n\r\n",
         b"HEAD /svc/node HTTP/1.1\r\n" + HOST + b"X Y: z\r\n\r\n",
+        b"HEAD /svc/\x01node HTTP/1.1\r\n" + HOST + b"\r\n",
         request("/svc/node", "Content-Length: 1000000", method="HEAD"),
         request("/svc/node", version="HTTP/2.0", method="HEAD"),
     ],

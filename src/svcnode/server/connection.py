@@ -259,7 +259,8 @@ class Connection(asyncio.Protocol):
             return True
         parsed = self._parser.next_request()
         if parsed is None:
-            self._wait()
+            if self.phase is not Phase.IDLE or self._parser.is_mid_request:  # otherwise only empty lines were received
+                self._wait()
             return False
         if isinstance(parsed, Response):
             self._refuse(parsed)

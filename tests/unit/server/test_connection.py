@@ -132,7 +132,10 @@ def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_connection_is_idle_between_requests_and_receiving_within_one() -> None:
     setup = PhaseSetup()
     assert setup.connection.phase is Phase.IDLE
+    assert setup.phase_after(b"\r\n") is Phase.IDLE
+    assert setup.connection.timeout_list is setup.server.state.silent
     assert setup.phase_after(HEALTH) is Phase.IDLE
+    assert setup.connection.timeout_list is setup.server.state.idle
     assert setup.phase_after(HEALTH[:30]) is Phase.RECEIVING
     assert setup.phase_after(HEALTH[30:]) is Phase.IDLE
     assert setup.phase_after(b"\r\n") is Phase.IDLE
