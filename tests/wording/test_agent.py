@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from svcnode.agent import _check_history_move, _log_history_location
+from svcnode.agent.files import check_history_move, log_history_location
 from svcnode.agent.services import ConfigDiff, ConfiguredServices
 from svcnode.agent.watchdog import LOOP_HANGS, OUT_OF_MEMORY, STOP_HANGS
 from svcnode.config import ServiceSettings, load
@@ -76,12 +76,12 @@ def test_the_location_of_the_history(
     for setting in settings:
         assert setting.history.path is not None
         assert setting.history.shared_path is not None
-        _log_history_location(setting.history)
+        log_history_location(setting.history)
         setting.history.path.parent.mkdir(parents=True)
         setting.history.path.touch()
         setting.history.shared_path.touch()
     try:
-        _check_history_move(*settings)
+        check_history_move(*settings)
     except ConfigError as exc:
         logging.getLogger("svcnode").error("%s", exc)  # noqa: TRY400  the text
     text = "\n".join(f"{record.levelname.lower():7} {record.getMessage()}" for record in caplog.records)

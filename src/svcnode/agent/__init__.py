@@ -3,6 +3,7 @@
 listeners.py  binds the addresses and mounts the operator surface
 services.py   applies the configured services to the node and logs changes
 signals.py    stop and reload signals
+files.py      the files of history and store
 watchdog.py   ends a process that hangs or is out of memory
 
 `Agent.serve` starts everything and waits for a stop signal, `_apply` applies a new configuration, `_shutdown` stops.
@@ -13,17 +14,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from svcnode.agent.files import (
+    check_history_move,
+    history_moved_from,
+    history_options,
+    log_history_location,
+    open_store,
+    rename_text,
+)
 from svcnode.agent.listeners import Listeners
 from svcnode.agent.services import ConfiguredServices
 from svcnode.agent.signals import Signals
 from svcnode.agent.watchdog import Watchdog
 from svcnode.core.errors import ConfigError, ListenError, StoreError, SvcnodeError
-from svcnode.core.text import join_first
 from svcnode.history import History
 from svcnode.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.net.fd_limit import raise_fd_limit
@@ -41,10 +49,9 @@ from svcnode.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from pathlib import Path
 
     from svcnode.agent.services import ConfigDiff
-    from svcnode.config import HistorySettings, Settings
+    from svcnode.config import Settings
     from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import Notifier, NotifySettings
 
@@ -121,8 +128,8 @@ class Agent:
                 bound = self._listeners.open(settings)
                 self._services.apply(settings.services)
                 # After the services: their registration is not a transition to record.
-                _log_history_location(settings.history)
-                async with History(self._node, **_history_options(settings)) as history:
+                log_history_location(settings.history)
+                async with History(self._node, **history_options(settings)) as history:
                     history.set_has_folder(settings.history.has_folder)
                     self._set_context(history)
                     await self._listeners.listen(bound, self._context)
@@ -153,7 +160,7 @@ class Agent:
         path = settings.store_path
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):  # the mount of its folder may hang
-                await DaemonCall("store").call(partial(_open_store, path))
+                await DaemonCall("store").call(partial(open_store, path))
         except TimeoutError:
             problem = f"cannot open the store {path}: no response within {STORE_TIMEOUT_S:g} s"
         except (StoreError, OSError) as exc:
@@ -223,7 +230,7 @@ class Agent:
         if new.uses_store and not old.uses_store:
             # An unfinished deployment may leave an empty file, and any node would become healthy with it.
             raise ConfigError("the new configuration has no services; if this is intended, restart the node")
-        _check_history_move(old, new)
+        check_history_move(old, new)
         bound = self._listeners.open(new)
         await self._listeners.listen(bound, self._context)
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):
@@ -232,7 +239,7 @@ class Agent:
             self._node.set_identity(name=new.node_name, version=new.node_version)
         set_level(new.log_level)
         set_format(new.log_format)
-        self._context.history.reconfigure(**_history_options(new), moved_from=_history_moved_from(old, new))
+        self._context.history.reconfigure(**history_options(new), moved_from=history_moved_from(old, new))
         self._context.history.set_has_folder(new.history.has_folder)
         await self._apply_notify(new.notify)
         diff = self._services.apply(new.services)
@@ -241,7 +248,7 @@ class Agent:
             await self._prepare_store(new)
         self._settings = new
         self._forget_secrets_of(old)
-        return replace(diff, renamed=_rename_text(old, new))
+        return replace(diff, renamed=rename_text(old, new))
 
     def _forget_secrets_of(self, old: Settings) -> None:
         """At the reload after the next one: until then, a check or a message that began before may show them."""
@@ -283,63 +290,3 @@ def allocate_fds() -> tuple[int, int]:
     available = raise_fd_limit(connections + checks + RESERVED_FDS) - RESERVED_FDS
     checks = max(1, min(checks, available // 4))
     return max(1, min(connections, available - checks)), checks
-
-
-# ---- the files of the history and of the store
-
-
-def _history_options(settings: Settings) -> dict[str, Any]:
-    """The options of `History` and of its `reconfigure`."""
-    history = settings.history
-    return {"path": history.path, "max_age_s": history.max_age_s, "max_bytes": history.max_bytes}
-
-
-def _history_moved_from(old: Settings, new: Settings) -> Path | None:
-    """The old path, if both paths are defaults and differ because the node was renamed."""
-    are_defaults = old.history.shared_path is not None and new.history.shared_path is not None
-    return old.history.path if are_defaults and old.history.path != new.history.path else None
-
-
-def _check_history_move(old: Settings, new: Settings) -> None:
-    if _history_moved_from(old, new) is None or new.history.path is None:
-        return
-    with suppress(OSError):  # the history reports it
-        if new.history.path.exists():
-            raise ConfigError(
-                f'cannot rename the node to "{new.node_name}": a node of this name has a history: {new.history.path}; '
-                "to continue that history, restart the node; otherwise move the file away"
-            )
-
-
-def _rename_text(old: Settings, new: Settings) -> str:
-    if old.node_name == new.node_name:
-        return ""
-    moved = "" if _history_moved_from(old, new) is None else f", its history moved to {new.history.path}"
-    return f'renamed the node from "{old.node_name}" to "{new.node_name}"{moved}'
-
-
-def _open_store(path: Path) -> None:
-    from svcnode.store import ensure_store, is_missing
-
-    suffix = " (new)" if is_missing(path) else ""
-    log.info("no services configured; probing the node's own store: %s%s", path, suffix, extra={"event": "store"})
-    ensure_store(path)
-
-
-def _log_history_location(history: HistorySettings) -> None:
-    """Say that the history begins now, and where the history of other nodes and of earlier versions is."""
-    if history.path is None or history.shared_path is None:
-        return
-    extra = {"event": "history_location"}
-    with suppress(OSError):  # the history reports it
-        if history.shared_path.exists():
-            text = (
-                "the history of an earlier version is not used, because it does not say which node it belongs to: %s; "
-            )
-            hint = "to continue it, set it as [history] path; otherwise remove it"
-            log.warning(text + hint, history.shared_path, extra=extra)
-        if not history.path.exists():
-            folders = history.path.parent.parent
-            others = join_first(sorted(folder.name for folder in folders.iterdir()) if folders.exists() else (), 5)
-            suffix = f"; other nodes have theirs beside it: {others}" if others else ""
-            log.info("new history file: %s%s", history.path, suffix, extra=extra)
