@@ -15,6 +15,7 @@ import heapq
 import math
 import os
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -163,15 +164,13 @@ class ServiceRegistry:
 
     def add(self, definition: Definition) -> Handle:
         service_id = definition.service.id
-        with self._lock:
+        with self._change() as now_s:
             if service_id in self._entries:
                 raise DuplicateServiceError(service_id)
-            now_s = self._clock()
             entry = self._entries[service_id] = _Entry(definition, state_machine.initial_state(now_s))
             self._queue_expiry(entry)
             self._update_tally(Tally(), entry.tally)
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
-        self._feed.deliver()
         return Handle(self, service_id)
 
     def replace(self, definition: Definition) -> None:
@@ -181,9 +180,8 @@ class ServiceRegistry:
         heartbeats instead of reports. Then the service starts again without evidence.
         """
         service_id = definition.service.id
-        with self._lock:
+        with self._change() as now_s:
             old = self._entry(service_id)
-            now_s = self._clock()
             if _evidence_source(definition) == _evidence_source(old):
                 state = state_machine.as_of(old.state, now_s, old.service.policy)
                 state = state_machine.as_of(state, now_s, definition.service.policy)
@@ -194,16 +192,14 @@ class ServiceRegistry:
             self._compact_expiry_heap()
             self._update_tally(old.tally, entry.tally)
             self._publish(ChangeKind.REPLACED, now_s, service_id, before=old.state, after=state)
-        self._feed.deliver()
 
     def deregister(self, service_id: str) -> None:
-        with self._lock:
+        with self._change() as now_s:
             entry = self._entry(service_id)
             del self._entries[service_id]
             self._compact_expiry_heap()
             self._update_tally(entry.tally, Tally())
-            self._publish(ChangeKind.DEREGISTERED, self._clock(), service_id, before=entry.state)
-        self._feed.deliver()
+            self._publish(ChangeKind.DEREGISTERED, now_s, service_id, before=entry.state)
 
     # ---- evidence
 
@@ -255,33 +251,35 @@ class ServiceRegistry:
 
     def set_issue(self, issue: str) -> None:
         """The health is 503 until this issue is cleared."""
-        with self._lock:
+        with self._change() as now_s:
             if issue not in self._condition.issues:
-                self._set_condition(issues=(*self._condition.issues, issue))
-        self._feed.deliver()
+                self._set_condition(now_s, issues=(*self._condition.issues, issue))
 
     def clear_issue(self, issue: str | None = None) -> None:
         """Clear one issue, or all of them."""
-        with self._lock:
+        with self._change() as now_s:
             remaining = () if issue is None else tuple(other for other in self._condition.issues if other != issue)
-            self._set_condition(issues=remaining)
-        self._feed.deliver()
+            self._set_condition(now_s, issues=remaining)
 
     def started(self) -> None:
-        with self._lock:
-            self._set_condition(starting=False)
-        self._feed.deliver()
+        with self._change() as now_s:
+            self._set_condition(now_s, starting=False)
 
     def drain(self) -> None:
         """Set the health to 503, so that load balancers stop sending requests."""
-        with self._lock:
-            self._set_condition(draining=True)
-        self._feed.deliver()
+        with self._change() as now_s:
+            self._set_condition(now_s, draining=True)
 
     def set_identity(self, *, name: str, version: str) -> None:
-        with self._lock:
+        with self._change() as now_s:
             self._identity = replace(self._identity, node_name=name, node_version=version)
-            self._publish(ChangeKind.NODE, self._clock())
+            self._publish(ChangeKind.NODE, now_s)
+
+    @contextmanager
+    def _change(self) -> Iterator[float]:
+        """Hold the lock, and deliver the changes after it. Gives the time. Evidence, being frequent, does without."""
+        with self._lock:
+            yield self._clock()
         self._feed.deliver()
 
     # ---- reading
@@ -306,15 +304,13 @@ class ServiceRegistry:
         """Expire every state whose evidence is too old. Every read does this; the scheduler does it once a second."""
         if self._clock() < self.next_expiry_at_s:
             return
-        with self._lock:
-            now_s = self._clock()
+        with self._change() as now_s:
             while self._expiry_heap and self._expiry_heap[0][0] <= now_s:
                 entry = heapq.heappop(self._expiry_heap)[2]
                 entry.is_queued = False
                 if self._is_registered(entry):
                     self._set_state(entry, entry.state, now_s)
             self._update_next_expiry()
-        self._feed.deliver()
 
     @property
     def health(self) -> Health:
@@ -442,11 +438,11 @@ class ServiceRegistry:
         self._update_next_expiry()
         self._publish(ChangeKind.NODE, self._clock())
 
-    def _set_condition(self, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
+    def _set_condition(self, now_s: float, **changes: Any) -> None:  # noqa: ANN401  fields of Condition
         condition = replace(self._condition, **changes)
         if condition != self._condition:
             self._condition = condition
-            self._publish(ChangeKind.NODE, self._clock())
+            self._publish(ChangeKind.NODE, now_s)
 
     def _update_tally(self, before: Tally, after: Tally) -> None:
         self._tally = state_machine.add_tallies(state_machine.subtract_tallies(self._tally, before), after)
