@@ -83,6 +83,12 @@ class Node(ServiceRegistry):
         if thread is not None:
             thread.stop()
 
+    @property
+    def is_probing(self) -> bool:
+        """Whether the services are checked: in a `probing` block, or after `start`."""
+        thread = self._scheduler_thread  # another thread may set it to None
+        return self._probing_pid == os.getpid() or (thread is not None and thread.is_alive)
+
     def _after_fork(self) -> None:
         super()._after_fork()
         self._scheduler_thread_lock = threading.Lock()

@@ -163,8 +163,13 @@ def test_importing_svcnode_loads_no_other_package_and_no_loop(tmp_path: Path) ->
         "svcnode.config",
         "svcnode.server.server",
         "svcnode.scheduler",
+        "svcnode.testing",
     }
     assert {module for module in modules if module.startswith("svcnode.probes.")} == {"svcnode.probes.base"}
+
+
+def test_the_helpers_for_tests_load_no_test_framework(tmp_path: Path) -> None:
+    assert third_party(modules_after("import svcnode.testing", tmp_path)) == {"svcnode"}
 
 
 def test_serving_loads_two_other_packages(configured: Path) -> None:

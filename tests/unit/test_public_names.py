@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 import svcnode
+from svcnode import testing
 from svcnode.cli import main
 from svcnode.core import errors
 
@@ -47,12 +48,15 @@ PUBLIC_NAMES = [
     "wsgi",
 ]
 
+TESTING_NAMES = ["FakeClock", "assert_health", "assert_status", "run_check", "run_check_async"]
+
 # Their fields or members need no docstring.
 WITHOUT_DOCSTRING = {"ChangeKind", "Outcome", "ReasonCode", "Service", "__version__"}
 
 
 def test_the_public_names_are_exactly_these() -> None:
     assert svcnode.__all__ == PUBLIC_NAMES
+    assert testing.__all__ == TESTING_NAMES
 
 
 @pytest.mark.parametrize("name", PUBLIC_NAMES)
@@ -63,6 +67,11 @@ def test_a_public_name_exists_and_has_a_docstring(name: str) -> None:
     elif name not in WITHOUT_DOCSTRING:
         assert value.__doc__
         assert not value.__doc__.startswith(f"{name}("), "the default docstring of a dataclass is its signature"
+
+
+@pytest.mark.parametrize("name", TESTING_NAMES)
+def test_a_helper_for_tests_exists_and_has_a_docstring(name: str) -> None:
+    assert getattr(testing, name).__doc__
 
 
 def test_every_error_is_public_and_derives_from_svcnode_error() -> None:
