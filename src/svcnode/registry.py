@@ -162,12 +162,14 @@ class ServiceRegistry:
     def handle(self, service_id: str) -> Handle:
         return Handle(self, self._entry(service_id).service.id)
 
-    def add(self, definition: Definition) -> Handle:
+    def add(self, definition: Definition, *, registered_at_s: float | None = None) -> Handle:
+        """`registered_at_s`: the service was registered before this process started."""
         service_id = definition.service.id
         with self._change() as now_s:
             if service_id in self._entries:
                 raise DuplicateServiceError(service_id)
-            entry = self._entries[service_id] = _Entry(definition, state_machine.initial_state(now_s))
+            since_s = now_s if registered_at_s is None else min(registered_at_s, now_s)
+            entry = self._entries[service_id] = _Entry(definition, state_machine.initial_state(since_s))
             self._queue_expiry(entry)
             self._update_tally(Tally(), entry.tally)
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
@@ -269,6 +271,10 @@ class ServiceRegistry:
         """Set the health to 503, so that load balancers stop sending requests."""
         with self._change() as now_s:
             self._set_condition(now_s, draining=True)
+
+    def undrain(self) -> None:
+        with self._change() as now_s:
+            self._set_condition(now_s, draining=False)
 
     def set_identity(self, *, name: str, version: str) -> None:
         with self._change() as now_s:

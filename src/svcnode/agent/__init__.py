@@ -1,5 +1,6 @@
 """The agent behind `svcnode serve`: the only package that connects all others.
 
+control.py    the control socket
 listeners.py  binds the addresses and mounts the operator surface
 services.py   applies the configured services to the node and logs changes
 signals.py    stop and reload signals
@@ -14,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from svcnode.agent.control import ControlSocket
 from svcnode.agent.files import (
     check_history_move,
     history_moved_from,
@@ -110,6 +112,8 @@ class Agent:
         self._notify_status = NotifyStatus()
         self._notifier: Notifier | None = None
         self._has_store = False
+        self._reader = DaemonCall("configuration")
+        self._reloading = asyncio.Lock()
         self._old_secrets: list[SecretScope] = []
         self._logs_to_terminal = sys.stderr.isatty()
 
@@ -123,6 +127,7 @@ class Agent:
         self._listeners = Listeners(self._server)
         self._stats = CheckStats(self._node)
         self._services = ConfiguredServices(self._node)
+        self._control = ControlSocket(self._node, self._server, self._reload)
         with self._signals.installed():
             try:
                 bound = self._listeners.open(settings)
@@ -134,6 +139,7 @@ class Agent:
                     self._set_context(history)
                     await self._listeners.listen(bound, self._context)
                     await self._prepare_store(settings)
+                    await self._control.start(settings)
                     return await self._probe_and_serve()
             except asyncio.CancelledError:
                 if self._signals.forced_by is None:
@@ -141,6 +147,7 @@ class Agent:
                 log.warning("stopped immediately: received a second signal", extra={"event": "forced_stop"})
                 return 128 + self._signals.forced_by
             finally:
+                self._control.stop_listening()
                 self._listeners.close()
 
     def _set_context(self, history: History) -> None:
@@ -202,27 +209,34 @@ class Agent:
     # ---- reloading
 
     async def _reload_on_request(self) -> None:
-        reader = DaemonCall("configuration")
         while True:
             await self._signals.reload_requested.wait()
             self._signals.reload_requested.clear()
+            with suppress(SvcnodeError):  # it is logged
+                await self._reload()
+
+    async def _reload(self) -> str:
+        """Read and apply the configuration; returns what has changed. Raises `SvcnodeError`."""
+        async with self._reloading:
             try:
                 # In a thread: loading the driver of a new probe may take a second.
-                diff = await self._apply(await reader.call(self._read_settings))
+                diff = await self._apply(await self._reader.call_in_turn(self._read_settings))
             except SvcnodeError as exc:
                 self._process_stats.record_reload(str(exc))
                 key = exc.key if isinstance(exc, ConfigError) else None
                 extra = {"event": "reload_failed", "error": type(exc).__name__, "key": key}
                 log.error("reload failed, the old configuration stays active: %s", exc, extra=extra)  # noqa: TRY400
+                raise
             except Exception as exc:
                 self._process_stats.record_reload("internal error")
                 log.exception(
                     "reload failed with an internal error; parts of the new configuration may be active",
                     extra={"event": "reload_failed", "error": type(exc).__name__},
                 )
-            else:
-                self._process_stats.record_reload()
-                log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
+                raise SvcnodeError("reload failed with an internal error, which is in the log") from exc
+            self._process_stats.record_reload()
+            log.info("reloaded: %s", diff, extra={"event": "reloaded", **diff.counts})
+            return str(diff)
 
     async def _apply(self, new: Settings) -> ConfigDiff:
         """Apply the differences. The steps that can fail come first, so that a failure changes nothing."""
@@ -231,6 +245,7 @@ class Agent:
             # An unfinished deployment may leave an empty file, and any node would become healthy with it.
             raise ConfigError("the new configuration has no services; if this is intended, restart the node")
         check_history_move(old, new)
+        self._control.before_reload(new)
         bound = self._listeners.open(new)
         await self._listeners.listen(bound, self._context)
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):
@@ -242,7 +257,9 @@ class Agent:
         self._context.history.reconfigure(**history_options(new), moved_from=history_moved_from(old, new))
         self._context.history.set_has_folder(new.history.has_folder)
         await self._apply_notify(new.notify)
+        self._control.set_configured(new)
         diff = self._services.apply(new.services)
+        await self._control.apply(new)
         # A store that was deleted while it was probed is not created again: its service stays Down.
         if new.store_path != old.store_path or not self._has_store:
             await self._prepare_store(new)
@@ -273,7 +290,9 @@ class Agent:
             )
             await asyncio.sleep(drain_s)
         self._listeners.close()
+        self._control.stop_listening()
         await self._server.close()
+        await self._control.close()
         await self._probing_stack.aclose()  # logs notifications that were not delivered
         log.info("stopped", extra={"event": "stopped"})
         return 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable
 
     from svcnode.api.spec import Request, Response
@@ -26,6 +27,8 @@ RETAINED_HEADERS = (
         b"accept",
         b"authorization",
         b"host",
+        b"if-match",
+        b"if-none-match",
         b"last-event-id",
         b"origin",
     }
@@ -72,6 +75,8 @@ class Mount:
     """The application mounted on one listener. It can be replaced while the listener is open."""
 
     app: App | None = None
+    keeps_body: bool = False  # the application reads the bodies of requests
+    admits: Callable[[socket.socket], bool] | None = None  # whether a client may connect; None: every client
     open_streams: set[Closable] = field(default_factory=set, repr=False)
 
     def set_app(self, app: App | None) -> None:

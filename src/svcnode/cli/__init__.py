@@ -28,11 +28,12 @@ else:
 class Command(NamedTuple):
     name: str
     help: str
+    file: str = ""  # if several commands share one
 
     @property
     def module(self) -> str:
         """Has configure(parser) and run_command(arguments), which returns the exit code."""
-        return f"svcnode.cli.{self.name.replace('-', '_')}"
+        return f"svcnode.cli.{self.file or self.name.replace('-', '_')}"
 
 
 COMMANDS = (
@@ -45,6 +46,13 @@ COMMANDS = (
     Command("status", "show the health of nodes once"),
     Command("watch", "show the health of nodes live on the terminal"),
     Command("explain", "explain the status of a service or the health of a node"),
+    Command("register", "register a service at the running node", "control"),
+    Command("deregister", "remove a registered service", "control"),
+    Command("beat", "send a heartbeat of a service", "control"),
+    Command("run", "run a command and send heartbeats while it runs"),
+    Command("issue", "set or clear an issue of the running node", "control"),
+    Command("drain", "make the health of the running node 503", "control"),
+    Command("reload", "let the running node read its configuration again", "control"),
     Command("conform", "test any node against the interface"),
 )
 

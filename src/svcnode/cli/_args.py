@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svcnode.config import NamedProbe, Override, Settings
+    from svcnode.control.client import Client
 
 EXIT_USAGE = 2
 EXIT_UNKNOWN = 3  # of commands for which 2 is a result
@@ -89,6 +90,29 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("SVCNODE_CONFIG") or None,
         help="TOML file (default: SVCNODE_CONFIG, then svcnode.toml in this folder, then built-in defaults)",
     )
+
+
+def add_control_options(parser: argparse.ArgumentParser) -> None:
+    add_config_option(parser)
+    parser.add_argument(
+        "--socket",
+        metavar="PATH",
+        default=os.environ.get("SVCNODE_CONTROL") or None,
+        help="control socket of the node (default: SVCNODE_CONTROL, then the one of the configuration)",
+    )
+
+
+def control_client(arguments: argparse.Namespace) -> Client:
+    from svcnode.control.client import Client
+
+    if arguments.socket is not None:
+        return Client(arguments.socket)
+    from svcnode.config import find_file, load_control
+
+    control = load_control(find_file(arguments.config), os.environ)
+    if control is None:
+        raise InvalidValueError("the configuration has no control socket; name it with --socket")
+    return Client(control.listen)
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:

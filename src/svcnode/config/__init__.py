@@ -3,6 +3,7 @@
 schema.py      the keys of the file and their types; a new key is a new field there
 sources.py     reads the three sources and records the origin of each value
 validate.py    checks the keys and types against the schema
+registration.py  checks a service that is registered through the control socket
 settings.py    checks the values and builds the settings that the rest of the program uses
 toml_lines.py  finds the line of a key, for error messages
 """
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from svcnode.config.settings import (
+    ControlSettings,
     HistorySettings,
     OperatorSettings,
     ServiceSettings,
     Settings,
     TlsSettings,
+    control_from,
     notify_from,
     settings_from,
 )
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from svcnode.notify.notifier import NotifySettings
 
 __all__ = [
+    "ControlSettings",
     "HistorySettings",
     "NamedProbe",
     "OperatorSettings",
@@ -41,6 +45,7 @@ __all__ = [
     "TlsSettings",
     "find_file",
     "load",
+    "load_control",
     "load_notify",
 ]
 
@@ -75,6 +80,12 @@ def load(
     with SecretScope() as secrets:
         source = Source(file, environ, flags, services)
         return settings_from(validate_file(source), source, secrets)
+
+
+def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettings | None:
+    """Only [node] and [control], as for `load_notify`."""
+    source = Source(file, environ, ())
+    return control_from(validate_keys(source, {"node": None, "control": None}), source)
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:

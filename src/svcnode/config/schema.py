@@ -56,6 +56,14 @@ class SecurityTable(TypedDict, total=False):
     trust_loopback: bool
 
 
+class ControlTable(TypedDict, total=False):
+    enabled: bool
+    listen: str
+    group: str
+    path: str
+    allow_exec: bool
+
+
 class NotifyTable(TypedDict, total=False):
     webhook: str | dict[str, Any] | list[str | dict[str, Any]]
     apprise: str | dict[str, Any] | list[str | dict[str, Any]]
@@ -93,6 +101,15 @@ class ServiceTable(ServiceIdTable, DefaultsTable, total=False):
     status: Literal["Up", "Down", "Initializing"]
 
 
+class RegisteredServiceTable(ServiceIdTable, DefaultsTable, total=False):
+    """A service that a program registers through the control socket."""
+
+    name: str
+    description: str
+    probe: str | dict[str, Any]
+    ttl: str
+
+
 class FileTable(TypedDict, total=False):
     node: NodeTable
     server: ServerTable
@@ -100,6 +117,7 @@ class FileTable(TypedDict, total=False):
     history: HistoryTable
     log: LogTable
     security: SecurityTable
+    control: ControlTable
     notify: NotifyTable
     defaults: DefaultsTable
     services: list[ServiceTable]

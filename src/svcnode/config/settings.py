@@ -38,7 +38,16 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from svcnode.config.schema import FileTable, HistoryTable, KeyPath, NodeTable, NotifyTable, ServiceTable, TlsTable
+    from svcnode.config.schema import (
+        ControlTable,
+        FileTable,
+        HistoryTable,
+        KeyPath,
+        NodeTable,
+        NotifyTable,
+        ServiceTable,
+        TlsTable,
+    )
     from svcnode.config.sources import Source
     from svcnode.core.redaction import SecretScope
     from svcnode.notify.notifier import NotifySettings
@@ -58,6 +67,8 @@ MIN_TOKEN_CHARS = 16  # a shorter token can be guessed
 # Lower case: two such names are two folders also where the file system ignores case.
 FOLDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 HISTORY_FILE = "history.db"
+CONTROL_SOCKET, CONTROL_STORE = "control.sock", "control.db"
+MAX_SOCKET_PATH_BYTES = 107  # of the operating system
 TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
@@ -98,6 +109,17 @@ class HistorySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """The control socket. Who may connect to it is a matter of its file."""
+
+    listen: Path
+    group_id: int | None  # whose members may connect; None: only the user of the node
+    path: Path  # of the store
+    allows_exec: bool
+    is_default: bool  # no path of the socket is set, so that the node also works without it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     node_name: str
     node_version: str
@@ -111,7 +133,9 @@ class Settings:
     operator: OperatorSettings | None
     store_path: Path
     history: HistorySettings
+    control: ControlSettings | None  # None: no control socket
     notify: NotifySettings | None  # None: no notifications
+    defaults: ServiceOptions
     log_level: str
     log_format: str
     services: tuple[ServiceSettings, ...]
@@ -156,7 +180,9 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         operator=operator,
         store_path=store_path,
         history=_history(table.get("history", {}), source, state_folder, identity.node_name),
+        control=_control(table.get("control", {}), source, state_folder, identity.node_name),
         notify=_notify(table["notify"], source) if "notify" in table else None,
+        defaults=defaults,
         log_level=log.get("level", "info"),
         log_format=log.get("format", "auto"),
         services=services or (_store_service(defaults, source, store_path),),
@@ -169,6 +195,12 @@ def notify_from(table: FileTable, source: Source) -> tuple[Identity, NotifySetti
     """The identity in messages, and the notification settings; other tables are not read."""
     notify = _notify(table["notify"], source) if "notify" in table else None
     return _identity(table.get("node", {}), source), notify
+
+
+def control_from(table: FileTable, source: Source) -> ControlSettings | None:
+    """The control socket; other tables are not read."""
+    identity = _identity(table.get("node", {}), source)
+    return _control(table.get("control", {}), source, _state_folder(source.environ), identity.node_name)
 
 
 def _identity(node: NodeTable, source: Source) -> Identity:
@@ -271,6 +303,49 @@ def _history(history: HistoryTable, source: Source, state_folder: Path | None, n
     )
 
 
+def _control(
+    control: ControlTable, source: Source, state_folder: Path | None, node_name: str
+) -> ControlSettings | None:
+    folder = None if state_folder is None else state_folder / "nodes" / node_folder_name(node_name)
+    with source.error_context("control", "listen"):
+        listen = _control_socket(control.get("listen"), source.environ, folder)
+    with source.error_context("control", "path"):
+        path = _configured_path(control.get("path")) or (None if folder is None else folder / CONTROL_STORE)
+    with source.error_context("control", "group"):
+        group_id = _group_id(control["group"]) if "group" in control else None
+    if not control.get("enabled", True) or listen is None or path is None:
+        return None
+    return ControlSettings(
+        listen=listen,
+        group_id=group_id,
+        path=path,
+        allows_exec=control.get("allow_exec", False),
+        is_default="listen" not in control,
+    )
+
+
+def _control_socket(listen: str | None, environ: Mapping[str, str], folder: Path | None) -> Path | None:
+    """The default is in systemd's RUNTIME_DIRECTORY, or beside the history; None if there is neither."""
+    if listen is not None:
+        address = parse_address(listen, has_tls=False)
+        if address.scheme != "unix":
+            raise InvalidValueError('must be a Unix socket, such as "unix:/run/svcnode/control.sock"')
+        return Path(address.path)
+    if runtime_directory := environ.get("RUNTIME_DIRECTORY"):
+        return Path(runtime_directory.split(":")[0]) / CONTROL_SOCKET
+    path = None if folder is None else folder / CONTROL_SOCKET
+    return None if path is None or len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES else path
+
+
+def _group_id(name: str) -> int:
+    import grp
+
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise InvalidValueError(f'there is no group "{name}" on this machine') from None
+
+
 def _notify(notify: NotifyTable, source: Source) -> NotifySettings:
     from svcnode.notify.alert import AlertPolicy
     from svcnode.notify.notifier import NotifySettings
@@ -352,10 +427,10 @@ def _services(table: FileTable, defaults: ServiceOptions, make: MakeProbe, sourc
             if service["id"] in seen:
                 raise DuplicateServiceError(service["id"])
         seen.add(service["id"])
-        yield _service(service, ("services", index), defaults, make, source)
+        yield service_from(service, ("services", index), defaults, make, source)
 
 
-def _service(
+def service_from(
     service: ServiceTable, path: KeyPath, defaults: ServiceOptions, make: MakeProbe, source: Source
 ) -> ServiceSettings:
     if ("probe" in service) == ("status" in service):

@@ -85,6 +85,13 @@ class Source:
         for service in services:
             self._put_service(service)
 
+    @classmethod
+    def of_services(cls, services: list[Any], environ: Mapping[str, str]) -> Source:
+        """Services that do not come from a file."""
+        source = cls(None, {}, ())
+        source.environ, source.data = environ, {"services": services}
+        return source
+
     def value_at(self, path: KeyPath) -> Any:  # noqa: ANN401  any TOML value
         value: Any = self.data
         for key in path:
@@ -121,7 +128,7 @@ class Source:
     def error(self, path: KeyPath, text: str) -> ConfigError:
         key, origin = self.display_path(path), self.origin_of(path)
         location = f" ({origin})" if str(origin) else ""
-        return ConfigError(f"{key}: {text}{location}", key=key, file=origin.file, line=origin.line)
+        return ConfigError(f"{key}: {text}{location}", key=key, path=path, file=origin.file, line=origin.line)
 
     @contextmanager
     def error_context(self, *path: str | int) -> Iterator[None]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def validate_file(source: Source) -> FileTable:
-    _check(source.data, FileTable, (), source)
+    validate_value(source.data, FileTable, (), source)
     return cast("FileTable", source.data)
 
 
@@ -43,11 +43,11 @@ def _validate_part(table: Any, keys: Collection[str] | None, name: str, source: 
             raise source.error((name, key), f"unknown key{suggestion(key, known)}")
     part = {key: values[key] for key in keys if key in values}
     for key, value in part.items():
-        _check(value, known[key], (name, key), source)
+        validate_value(value, known[key], (name, key), source)
     return part
 
 
-def _check(value: object, hint: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a type hint
+def validate_value(value: object, hint: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a type hint
     if is_typeddict(hint):
         _check_table(value, hint, path, source)
     elif get_origin(hint) is Literal:
@@ -55,12 +55,12 @@ def _check(value: object, hint: Any, path: KeyPath, source: Source) -> None:  # 
     elif isinstance(hint, types.UnionType):
         matching = [option for option in get_args(hint) if type(value) is (get_origin(option) or option)]
         _check_type(value, get_args(hint), path, source)
-        _check(value, matching[0], path, source)
+        validate_value(value, matching[0], path, source)
     else:
         _check_type(value, (hint,), path, source)
         if isinstance(value, list):
             for index, item in enumerate(value):
-                _check(item, get_args(hint)[0], (*path, index), source)
+                validate_value(item, get_args(hint)[0], (*path, index), source)
 
 
 def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> None:  # noqa: ANN401  a TypedDict
@@ -70,7 +70,7 @@ def _check_table(value: object, table: Any, path: KeyPath, source: Source) -> No
     for key, inner in value.items():
         if key not in known:
             raise source.error((*path, key), f"unknown key{suggestion(key, known)}")
-        _check(inner, known[key], (*path, key), source)
+        validate_value(inner, known[key], (*path, key), source)
     for key in sorted(table.__required_keys__ - value.keys()):
         raise source.error(path, f'missing key "{key}"')
 

@@ -15,6 +15,8 @@ SvcnodeError
 │   ├── ServiceNotFoundError    the node has no service with this id
 │   ├── NodeFailedError         the node answered 500
 │   └── UnexpectedResponseError   the response is not one of the interface
+├── ControlError            the node refuses a request to its control socket; `status` and `pointer` say why
+├── ControlUnreachableError   the control socket of a node cannot be used
 ├── ListenError             an address cannot be bound
 └── StoreError              the node's own store cannot be used
 """
@@ -62,8 +64,17 @@ class DuplicateServiceError(SvcnodeError, ValueError):
 
 
 class ConfigError(SvcnodeError):
-    def __init__(self, text: str, *, key: str | None = None, file: Path | None = None, line: int | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        key: str | None = None,
+        path: tuple[str | int, ...] = (),
+        file: Path | None = None,
+        line: int | None = None,
+    ) -> None:
         self.key = key  # such as services.db.probe
+        self.path = path  # such as ("services", 0, "probe")
         self.file = file
         self.line = line
         super().__init__(text)
@@ -110,6 +121,19 @@ class NodeFailedError(ClientError):
 
 class UnexpectedResponseError(ClientError):
     pass
+
+
+class ControlError(SvcnodeError):
+    exit_code = 1
+
+    def __init__(self, status: int, text: str, *, pointer: str | None = None) -> None:
+        super().__init__(text)
+        self.status = status  # of HTTP
+        self.pointer = pointer  # JSON pointer (RFC 6901) to the field of the body that is wrong
+
+
+class ControlUnreachableError(SvcnodeError):
+    exit_code = 1
 
 
 class ListenError(SvcnodeError):

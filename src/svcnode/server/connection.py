@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._mount = mount
         self._transport: asyncio.Transport
         self._fd: int | None = None  # of a connection without TLS
-        self._parser = RequestParser(state.limits)
+        self._parser = RequestParser(state.limits, keeps_body=mount.keeps_body)
         self._task: asyncio.Task[None] | None = None  # the TLS handshake, or the handler of the application
         self._stream: EventStream | None = None
         # Not phases: the transport reports both in several phases, which go on.
@@ -119,8 +119,11 @@ class Connection(asyncio.Protocol):
         if self.phase is Phase.HANDSHAKE:
             self.phase, self._task = Phase.IDLE, None
         else:
-            self._fd = transport.get_extra_info("socket").fileno()
+            sock = transport.get_extra_info("socket")
+            self._fd = sock.fileno()
             self._state.add_connection(self)
+            if self._mount.admits is not None and not self._mount.admits(sock):
+                self.abort()
 
     def data_received(self, data: bytes) -> None:
         self.active_at_s = now_s = monotonic_s()

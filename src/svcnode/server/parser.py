@@ -24,7 +24,7 @@ log = logging.getLogger("svcnode.server")
 BAD_REQUEST = error_response(400, "Bad request: not well-formed HTTP/1.1")
 HOST_REQUIRED = error_response(400, "Bad request: HTTP/1.1 requires exactly one Host header")
 INVALID_HOST = error_response(400, "Bad request: invalid Host header")
-BODY_TOO_LARGE = error_response(413, "Content too large: no endpoint accepts a body")
+BODY_TOO_LARGE = error_response(413, "Content too large")
 URI_TOO_LONG = error_response(414, "URI too long")
 HEADERS_TOO_LARGE = error_response(431, "Request header fields too large")
 VERSION_NOT_SUPPORTED = error_response(505, "HTTP version not supported; use HTTP/1.1 or HTTP/1.0")
@@ -76,6 +76,7 @@ class _IncomingRequest:
     is_chunked: bool = False
     wants_continue: bool = False
     body_bytes: int = 0  # without the sizes of chunks
+    body: bytes = b""  # if it is kept
     received_bytes: int = 0  # in all
     piece_count: int = 0
 
@@ -86,10 +87,20 @@ _NO_REQUEST = _IncomingRequest(b"", b"", b"")
 class RequestParser:
     """Turns the bytes of one connection into requests. httptools calls the `on_…` methods."""
 
-    __slots__ = ("_complete", "_data", "_incoming", "_limits", "_parsed_to", "_parser", "is_between_requests")
+    __slots__ = (
+        "_complete",
+        "_data",
+        "_incoming",
+        "_keeps_body",
+        "_limits",
+        "_parsed_to",
+        "_parser",
+        "is_between_requests",
+    )
 
-    def __init__(self, limits: ServerLimits) -> None:
+    def __init__(self, limits: ServerLimits, *, keeps_body: bool = False) -> None:
         self._limits = limits
+        self._keeps_body = keeps_body
         self._parser: httptools.HttpRequestParser | None = None  # many connections only send requests that are cached
         self._data = b""  # received; from `_parsed_to` on not yet parsed
         self._parsed_to = 0
@@ -234,7 +245,7 @@ class RequestParser:
         authority, origin_form = _split_target(incoming.target)
         path, _, query = origin_form.partition(b"?")
         headers = incoming.headers if authority is None else {**incoming.headers, b"host": authority}
-        return Request(incoming.method.decode("ascii"), path, query, headers)
+        return Request(incoming.method.decode("ascii"), path, query, headers, incoming.body)
 
     # ---- called by httptools
 
@@ -275,6 +286,8 @@ class RequestParser:
         self._incoming.body_bytes += len(part)
         if self._incoming.body_bytes > self._limits.body_bytes:
             raise _RequestError(BODY_TOO_LARGE)
+        if self._keeps_body:
+            self._incoming.body += part
 
     def on_message_complete(self) -> None:
         parser, incoming = self._parser, self._incoming

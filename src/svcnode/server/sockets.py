@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import ssl
+import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,10 +71,39 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
     return info.st_dev, info.st_ino
 
 
-def _bind_unix(path: Path) -> socket.socket:
+def bind_private(path: Path, group_id: int | None = None) -> socket.socket:
+    """A Unix socket that only this user, and the members of the group, can connect to. Raises OSError."""
+    path.parent.mkdir(mode=0o700 if group_id is None else 0o755, parents=True, exist_ok=True)
+    sock = _bind_unix(path, mode=0o600 if group_id is None else 0o660)
+    if group_id is not None:
+        os.chown(path, -1, group_id, follow_symlinks=False)
+    return sock
+
+
+def is_peer_allowed(sock: socket.socket, group_id: int | None = None) -> bool:
+    """Whether the process at the other end of a Unix socket runs as this user, as root or in the group."""
+    _, user_id, peer_group_id = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user_id in (0, os.geteuid()) or (group_id is not None and peer_group_id == group_id):
+        return True
+    if group_id is None:
+        return False
+    try:
+        groups = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MAX_GROUPS)
+    except OSError:
+        return False
+    return group_id in struct.unpack(f"{len(groups) // 4}I", groups)
+
+
+_SO_PEERGROUPS = 59  # of Linux; the socket module has no name for it
+_MAX_GROUPS = 1024
+
+
+def _bind_unix(path: Path, mode: int | None = None) -> socket.socket:
     sock = _UnixSocket()
     try:
         _remove_stale_socket(path)
+        if mode is not None:
+            os.fchmod(sock.fileno(), mode)  # before the file exists, so that there is no time without it
         sock.bind_path(path)
     except OSError:
         sock.close()

@@ -1,0 +1,155 @@
+"""`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `reload`: change a running node by its control socket."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from svcnode.cli._args import add_control_options, control_client
+from svcnode.cli.output import show
+from svcnode.control.client import STATUSES
+from svcnode.core.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from svcnode.cli._args import CommandParser
+    from svcnode.control.client import Client
+
+_EXIT_CODES = "Exit code: 0 done, 1 the node refuses it or cannot be reached, 2 another error."
+
+
+def configure(parser: CommandParser) -> None:
+    add_control_options(parser)
+    name = parser.prog.rpartition(" ")[2]
+    _COMMANDS[name](parser)
+    parser.description = f"{parser.description} {_EXIT_CODES}"
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    with control_client(arguments) as client:
+        text = arguments.action(client, arguments)
+    show(text, sys.stdout)
+    return 0
+
+
+# ---- each command: its options, and what it does
+
+
+def _configure_register(parser: CommandParser) -> None:
+    parser.description = (
+        "Register a service at the running node, or replace it. "
+        "With --probe the node checks it; with --ttl the service sends heartbeats (svcnode beat)."
+    )
+    parser.add_argument("id")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--probe", metavar="URL", help="such as postgresql://monitor@127.0.0.1/ledger")
+    source.add_argument(
+        "--ttl", metavar="DURATION", help='without a heartbeat for this time, it is Down, such as "15s"'
+    )
+    parser.add_argument("--name", help="default: the id")
+    parser.add_argument("--description")
+    parser.add_argument("--impact", choices=("critical", "partial", "none"))
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another key of [[services]] as in the file, such as interval=5s or fall=2; may be repeated",
+    )
+    parser.set_defaults(action=_register)
+
+
+def _register(client: Client, arguments: argparse.Namespace) -> str:
+    named = {key: getattr(arguments, key) for key in ("probe", "ttl", "name", "description", "impact")}
+    options = {key: value for key, value in named.items() if value is not None}
+    service = client.register(arguments.id, **options, **dict(map(_key_value, arguments.set)))
+    return f"registered {service['id']}: {service['status']} (revision {service['revision']})"
+
+
+def _key_value(text: str) -> tuple[str, Any]:
+    """A value that is JSON is taken as such: 2 is a number, "2" and 5s are texts."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidValueError(f'--set: must be KEY=VALUE, such as interval=5s, not "{text}"')
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _configure_deregister(parser: CommandParser) -> None:
+    parser.description = "Remove a service that was registered by the control socket."
+    parser.add_argument("id")
+    parser.set_defaults(action=_deregister)
+
+
+def _deregister(client: Client, arguments: argparse.Namespace) -> str:
+    client.deregister(arguments.id)
+    return f"deregistered {arguments.id}"
+
+
+def _configure_beat(parser: CommandParser) -> None:
+    parser.description = "Send one heartbeat of a service with a ttl: its status, which is valid for the ttl."
+    parser.add_argument("id")
+    parser.add_argument("status", nargs="?", default="up", choices=STATUSES, help="default: up")
+    parser.add_argument("--reason", default="", metavar="TEXT")
+    parser.add_argument("--code", help="a reason code; codes of your own begin with x_")
+    parser.set_defaults(action=_beat)
+
+
+def _beat(client: Client, arguments: argparse.Namespace) -> str:
+    client.beat(arguments.id, arguments.status, arguments.reason, code=arguments.code)
+    return f"{arguments.id}: {arguments.status}"
+
+
+def _configure_issue(parser: CommandParser) -> None:
+    parser.description = "Set an issue of the node, or clear it. While there is one, node health is 503."
+    parser.add_argument("name")
+    parser.add_argument("reason", nargs="?", default="")
+    parser.add_argument("--clear", action="store_true", help="clear the issue")
+    parser.set_defaults(action=_issue)
+
+
+def _issue(client: Client, arguments: argparse.Namespace) -> str:
+    if arguments.clear:
+        client.clear_issue(arguments.name)
+        return f"cleared {arguments.name}"
+    client.set_issue(arguments.name, arguments.reason)
+    return f"set {arguments.name}: node health is 503"
+
+
+def _configure_drain(parser: CommandParser) -> None:
+    parser.description = "Make node health 503, so that load balancers send no requests; --undo ends it."
+    parser.add_argument("--undo", action="store_true")
+    parser.add_argument("--reason", default="", metavar="TEXT")
+    parser.set_defaults(action=_drain)
+
+
+def _drain(client: Client, arguments: argparse.Namespace) -> str:
+    if arguments.undo:
+        client.undrain()
+        return f"not draining; node health is {client.node()['health']}"
+    client.drain(arguments.reason)
+    return "draining: node health is 503"
+
+
+def _configure_reload(parser: CommandParser) -> None:
+    parser.description = "Let the running node read its configuration again, and say what has changed."
+    parser.set_defaults(action=_reload)
+
+
+def _reload(client: Client, arguments: argparse.Namespace) -> str:
+    return f"reloaded: {client.reload()}"
+
+
+_COMMANDS: dict[str, Callable[[CommandParser], None]] = {
+    "register": _configure_register,
+    "deregister": _configure_deregister,
+    "beat": _configure_beat,
+    "issue": _configure_issue,
+    "drain": _configure_drain,
+    "reload": _configure_reload,
+}

@@ -1,0 +1,289 @@
+"""The HTTP API of the control socket: JSON documents at paths, changed with PUT and DELETE.
+
+Every request is idempotent. The response to a change is sent after the change is on the disk. `ETag` is the revision of
+a document; with `If-Match`, a change is made only at that revision. An error is `{"message": …}`, with the JSON pointer
+(RFC 6901) to the field if the body is wrong. openapi.json describes the API.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from svcnode.api.spec import Response, make_response
+from svcnode.control.resources import (
+    DRAIN,
+    OUTCOMES,
+    Change,
+    Precondition,
+    issue_path,
+    service_path,
+    status_path,
+)
+from svcnode.core.codes import known_code
+from svcnode.core.errors import ControlError, InvalidValueError, SvcnodeError
+from svcnode.core.model import validate_multiline, validate_service_id, validate_text
+from svcnode.core.strict_json import compact_json, parse_strict_json
+from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, suggestion, type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from svcnode.api.spec import Request
+    from svcnode.control.resources import Resources
+    from svcnode.control.store import Document
+    from svcnode.node import Node
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_ISSUE_NAME_CHARS = 100
+_ETAG = re.compile(rb'"([0-9]{1,18})"')
+
+
+class ControlApp:
+    """The application on the control socket. `reload` reads the configuration again and returns what has changed."""
+
+    def __init__(self, node: Node, resources: Resources, reload: Callable[[], Awaitable[str]]) -> None:
+        self._node = node
+        self.resources = resources
+        self._reload = reload
+
+    async def handle(self, request: Request) -> Response:
+        try:
+            methods, name = _match(request.path)
+            handler = methods.get("GET" if request.method == "HEAD" else request.method)
+            if handler is None:
+                allowed = ", ".join(sorted({*methods, *({"HEAD"} if "GET" in methods else ())}))
+                return _error(ControlError(405, f"Method not allowed; use {allowed}"), ("Allow", allowed))
+            return await handler(self, request, name)
+        except ControlError as exc:
+            return _error(exc)
+
+    # ---- the node
+
+    async def get_node(self, request: Request, _: str) -> Response:
+        condition = self._node.condition
+        return _json(
+            200,
+            {
+                "node_name": self._node.identity.node_name,
+                "node_version": self._node.identity.node_version,
+                "health": self._node.health.value,
+                "draining": condition.draining,
+                "issues": list(condition.issues),
+                "services": len(self._node),
+                "revision": self.resources.revision,
+            },
+        )
+
+    async def get_drain(self, request: Request, _: str) -> Response:
+        return _document(200, self._found(DRAIN))
+
+    async def put_drain(self, request: Request, _: str) -> Response:
+        return await self._put(request, DRAIN, _fields(request, _REASON))
+
+    async def delete_drain(self, request: Request, _: str) -> Response:
+        return await self._delete(request, DRAIN)
+
+    async def put_reload(self, request: Request, _: str) -> Response:
+        try:
+            return _json(200, {"message": await self._reload()})
+        except SvcnodeError as exc:
+            raise ControlError(422, str(exc)) from exc
+
+    # ---- services
+
+    async def get_services(self, request: Request, _: str) -> Response:
+        return _json(200, {"services": self.resources.services(), "revision": self.resources.revision})
+
+    async def get_service(self, request: Request, name: str) -> Response:
+        service = self.resources.service(name)
+        if service is None:
+            raise ControlError(404, "Service not found")
+        return _service(200, service)
+
+    async def put_service(self, request: Request, name: str) -> Response:
+        options = _object(request)
+        change = Change(service_path(_service_id(name)), options, _precondition(request))
+        applied = await self.resources.change(change)
+        service = self.resources.service(name)
+        if service is None:  # a later request has deleted it already
+            raise ControlError(404, "Service not found")
+        return _service(201 if applied.is_new else 200, service)
+
+    async def delete_service(self, request: Request, name: str) -> Response:
+        return await self._delete(request, service_path(name))
+
+    async def get_status(self, request: Request, name: str) -> Response:
+        return _document(200, self._found(status_path(name)))
+
+    async def put_status(self, request: Request, name: str) -> Response:
+        fields = _fields(request, _STATUS)
+        if fields.get("status") not in OUTCOMES:
+            listed = ", ".join(f'"{status}"' for status in OUTCOMES)
+            raise ControlError(400, f"status must be one of {listed}", pointer="/status")
+        if "code" in fields and known_code(fields["code"]) != fields["code"]:
+            raise ControlError(400, "code must be a reason code, or begin with x_", pointer="/code")
+        change = Change(status_path(_service_id(name)), fields, _precondition(request))
+        await self.resources.change(change)
+        return make_response(204)
+
+    # ---- issues
+
+    async def get_issues(self, request: Request, _: str) -> Response:
+        issues = self.resources.issues()
+        return _json(200, {"issues": [{"name": name, **_public(document)} for name, document in issues.items()]})
+
+    async def get_issue(self, request: Request, name: str) -> Response:
+        return _document(200, self._found(issue_path(name)))
+
+    async def put_issue(self, request: Request, name: str) -> Response:
+        if len(name) > MAX_ISSUE_NAME_CHARS:
+            raise ControlError(400, f"the name of an issue has at most {MAX_ISSUE_NAME_CHARS} characters")
+        _check(validate_text, "the name of an issue", name)
+        return await self._put(request, issue_path(name), _fields(request, _REASON))
+
+    async def delete_issue(self, request: Request, name: str) -> Response:
+        return await self._delete(request, issue_path(name))
+
+    # ---- shared
+
+    async def _put(self, request: Request, path: str, value: dict[str, Any]) -> Response:
+        applied = await self.resources.change(Change(path, value, _precondition(request)))
+        assert applied.document is not None
+        return _document(201 if applied.is_new else 200, applied.document)
+
+    async def _delete(self, request: Request, path: str) -> Response:
+        await self.resources.change(Change(path, None, _precondition(request)))
+        return make_response(204)
+
+    def _found(self, path: str) -> Document:
+        document = self.resources.get(path)
+        if document is None:
+            raise ControlError(404, "Not found")
+        return document
+
+
+if TYPE_CHECKING:
+    _Handler = Callable[[ControlApp, Request, str], Awaitable[Response]]
+
+ROUTES: dict[str, dict[str, _Handler]] = {
+    "/v1": {"GET": ControlApp.get_node},
+    "/v1/drain": {"GET": ControlApp.get_drain, "PUT": ControlApp.put_drain, "DELETE": ControlApp.delete_drain},
+    "/v1/issues": {"GET": ControlApp.get_issues},
+    "/v1/issues/{name}": {"GET": ControlApp.get_issue, "PUT": ControlApp.put_issue, "DELETE": ControlApp.delete_issue},
+    "/v1/reload": {"PUT": ControlApp.put_reload},
+    "/v1/services": {"GET": ControlApp.get_services},
+    "/v1/services/{name}": {
+        "GET": ControlApp.get_service,
+        "PUT": ControlApp.put_service,
+        "DELETE": ControlApp.delete_service,
+    },
+    "/v1/services/{name}/status": {"GET": ControlApp.get_status, "PUT": ControlApp.put_status},
+}
+_SEGMENTS = {path: path.split("/") for path in ROUTES}
+_REASON = {"reason": str}
+_STATUS = {"status": str, "reason": str, "code": str}
+
+
+def _match(path: bytes) -> tuple[Mapping[str, _Handler], str]:
+    """The methods of a path, and its decoded {name}."""
+    segments = path.decode("latin-1").split("/")
+    for route, pattern in _SEGMENTS.items():
+        if len(pattern) == len(segments) and all(
+            expected in (segment, "{name}") for expected, segment in zip(pattern, segments, strict=True)
+        ):
+            return ROUTES[route], _decoded(segments[3]) if "{name}" in pattern else ""
+    raise ControlError(404, "Not found")
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise ControlError(400, "the path is not UTF-8") from None
+
+
+def _service_id(name: str) -> str:
+    _check(validate_service_id, name)
+    return name
+
+
+def _check(validate: Callable[..., None], *values: str) -> None:
+    try:
+        validate(*values)
+    except InvalidValueError as exc:
+        raise ControlError(400, str(exc)) from exc
+
+
+def _precondition(request: Request) -> Precondition:
+    match, none_match = request.headers.get(b"if-match"), request.headers.get(b"if-none-match")
+    if none_match not in (None, b"*"):
+        raise ControlError(400, "If-None-Match must be *")
+    if match in (None, b"*"):
+        return Precondition(must_exist=match == b"*", must_not_exist=none_match == b"*")
+    assert match is not None
+    revision = _ETAG.fullmatch(match)
+    if revision is None:
+        raise ControlError(400, 'If-Match must be * or one ETag, such as "42"')
+    return Precondition(revision=int(revision[1]), must_not_exist=none_match == b"*")
+
+
+def _object(request: Request) -> dict[str, Any]:
+    """The body, which is a JSON object. An empty body is an empty object."""
+    if not request.body:
+        return {}
+    try:
+        value = parse_strict_json(request.body)
+    except ValueError as exc:
+        raise ControlError(400, f"the body is not JSON: {exc}", pointer="") from exc
+    if not isinstance(value, dict):
+        raise ControlError(400, f"the body must be a JSON object, not {type_name(value)}", pointer="")
+    return value
+
+
+def _fields(request: Request, types: Mapping[str, type]) -> dict[str, Any]:
+    fields = _object(request)
+    for key, value in fields.items():
+        pointer = json_pointer(key)
+        if key not in types:
+            raise ControlError(400, f'unknown field "{key}"{suggestion(key, types)}', pointer=pointer)
+        if type(value) is not types[key]:
+            raise ControlError(400, f"{key} must be {TYPE_NAMES[types[key]]}, not {type_name(value)}", pointer=pointer)
+    reason = fields.get("reason", "")
+    if len(reason) > MAX_REASON_CHARS:
+        raise ControlError(400, f"reason has at most {MAX_REASON_CHARS} characters", pointer="/reason")
+    try:
+        validate_multiline("reason", reason)
+    except InvalidValueError as exc:
+        raise ControlError(400, str(exc), pointer="/reason") from exc
+    return fields
+
+
+def json_pointer(*path: str | int) -> str:
+    """RFC 6901."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+# ---- responses
+
+
+def _json(code: int, value: Any, *headers: tuple[str, str]) -> Response:  # noqa: ANN401  any JSON value
+    return make_response(code, compact_json(value).encode(), *headers)
+
+
+def _service(code: int, service: Mapping[str, Any]) -> Response:
+    return _json(code, service, *([("ETag", f'"{service["revision"]}"')] if "revision" in service else []))
+
+
+def _document(code: int, document: Document) -> Response:
+    return _json(code, _public(document), ("ETag", f'"{document.revision}"'))
+
+
+def _public(document: Document) -> dict[str, Any]:
+    return {**{key: value for key, value in document.value.items() if key != "at_s"}, "revision": document.revision}
+
+
+def _error(exc: ControlError, *headers: tuple[str, str]) -> Response:
+    fields = {"message": str(exc)} if exc.pointer is None else {"message": str(exc), "pointer": exc.pointer}
+    return _json(exc.status, fields, *headers)

@@ -1,0 +1,289 @@
+"""Clients of the control socket: `Client` blocks, `AsyncClient` awaits. Both use the standard library only.
+
+A connection is reused. Every request is idempotent, so it is repeated once if the node has closed the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import quote
+
+from svcnode.core.errors import ControlError, ControlUnreachableError
+from svcnode.core.text import os_error_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATH_VARIABLE = "SVCNODE_CONTROL"
+STATUSES = ("up", "initializing", "down")
+DEFAULT_TIMEOUT_S = 10.0
+MAX_RESPONSE_BYTES = 64 * 1024**2
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    value: Mapping[str, Any] | None = None
+    revision: int | None = None  # for If-Match
+
+    def encode(self) -> bytes:
+        body = b"" if self.value is None else json.dumps(self.value).encode()
+        lines = [f"{self.method} {self.path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+        if body:
+            lines.append("Content-Type: application/json")
+        if self.revision is not None:
+            lines.append(f'If-Match: "{self.revision}"')
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class _Head(NamedTuple):
+    status: int
+    body_bytes: int
+    keep_alive: bool
+
+
+def _parse_head(head: bytes) -> _Head:
+    status_line, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body_bytes = int(headers.get("content-length", 0))
+    if body_bytes > MAX_RESPONSE_BYTES:
+        raise ValueError("the response is too large")
+    return _Head(int(status_line.split(" ")[1]), body_bytes, headers.get("connection", "").lower() != "close")
+
+
+def _result(status: int, body: bytes) -> dict[str, Any]:
+    fields = json.loads(body) if body else {}
+    if not isinstance(fields, dict):
+        raise ValueError("the response is not a JSON object")  # noqa: TRY004  as other invalid responses
+    if status < 400:
+        return fields
+    raise ControlError(status, fields.get("message", f"HTTP status {status}"), pointer=fields.get("pointer"))
+
+
+def _service(service_id: str, child: str = "") -> str:
+    return f"/v1/services/{quote(service_id, safe='')}{child}"
+
+
+def _beat(service_id: str, status: str, reason: str, code: str | None) -> _Request:
+    value = {"status": status, "reason": reason, "code": code}
+    return _Request("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
+
+
+def _issue(method: str, name: str, reason: str = "") -> _Request:
+    return _Request(method, f"/v1/issues/{quote(name, safe='')}", {"reason": reason} if reason else None)
+
+
+def _socket_path(path: str | Path | None) -> Path:
+    given = str(path or os.environ.get(PATH_VARIABLE, ""))
+    if not given:
+        raise ControlUnreachableError(f"name the control socket of the node, or set {PATH_VARIABLE}")
+    return Path(given.removeprefix("unix:"))
+
+
+class Client:
+    """Thread-safe. Without a path, it uses the one in SVCNODE_CONTROL.
+
+    Raises `ControlError` if the node refuses a request, `ControlUnreachableError` if it is away.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self.path = _socket_path(path)
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def node(self) -> dict[str, Any]:
+        """Name, health, issues and number of services of the node."""
+        return self._send(_Request("GET", "/v1"))
+
+    def services(self) -> list[dict[str, Any]]:
+        return list(self._send(_Request("GET", "/v1/services"))["services"])
+
+    def service(self, service_id: str) -> dict[str, Any]:
+        return self._send(_Request("GET", _service(service_id)))
+
+    def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Register or replace a service, with a `probe` or a `ttl`. The options are those of a [[services]] table."""
+        return self._send(_Request("PUT", _service(service_id), options, revision))
+
+    def deregister(self, service_id: str, *, revision: int | None = None) -> None:
+        self._send(_Request("DELETE", _service(service_id), revision=revision))
+
+    def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+        """Report a status ("up", "initializing" or "down"), which is valid for the `ttl` of the service."""
+        self._send(_beat(service_id, status, reason, code))
+
+    def set_issue(self, name: str, reason: str = "") -> None:
+        """The health of the node is 503 until the issue is cleared."""
+        self._send(_issue("PUT", name, reason))
+
+    def clear_issue(self, name: str) -> None:
+        self._send(_issue("DELETE", name))
+
+    def drain(self, reason: str = "") -> None:
+        """The health of the node is 503 until `undrain`."""
+        self._send(_Request("PUT", "/v1/drain", {"reason": reason} if reason else None))
+
+    def undrain(self) -> None:
+        self._send(_Request("DELETE", "/v1/drain"))
+
+    def reload(self) -> str:
+        """Read the configuration again; returns what has changed."""
+        return str(self._send(_Request("PUT", "/v1/reload"))["message"])
+
+    def _send(self, request: _Request) -> dict[str, Any]:
+        with self._lock:
+            is_reused = self._socket is not None
+            try:
+                try:
+                    return _result(*self._exchange(request.encode()))
+                except ConnectionError:
+                    if not is_reused:
+                        raise
+                    self.close()
+                    return _result(*self._exchange(request.encode()))
+            except (OSError, ValueError) as exc:
+                self.close()
+                raise _unreachable(self.path, exc) from exc
+
+    def _exchange(self, data: bytes) -> tuple[int, bytes]:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(self._timeout_s)
+            self._socket.connect(str(self.path))
+        self._socket.sendall(data)
+        received = b""
+        while _END_OF_HEAD not in received:
+            received += self._receive()
+        raw_head, _, body = received.partition(_END_OF_HEAD)
+        head = _parse_head(raw_head)
+        while len(body) < head.body_bytes:
+            body += self._receive()
+        if not head.keep_alive:
+            self.close()
+        return head.status, body
+
+    def _receive(self) -> bytes:
+        assert self._socket is not None
+        data = self._socket.recv(64 * 1024)
+        if not data:
+            raise ConnectionResetError("the node closed the connection")
+        return data
+
+
+class AsyncClient:
+    """As `Client`, for one event loop."""
+
+    def __init__(self, path: str | Path | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self.path = _socket_path(path)
+        self._timeout_s = timeout_s
+        self._lock = asyncio.Lock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def node(self) -> dict[str, Any]:
+        return await self._send(_Request("GET", "/v1"))
+
+    async def services(self) -> list[dict[str, Any]]:
+        return list((await self._send(_Request("GET", "/v1/services")))["services"])
+
+    async def service(self, service_id: str) -> dict[str, Any]:
+        return await self._send(_Request("GET", _service(service_id)))
+
+    async def register(self, service_id: str, *, revision: int | None = None, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        return await self._send(_Request("PUT", _service(service_id), options, revision))
+
+    async def deregister(self, service_id: str, *, revision: int | None = None) -> None:
+        await self._send(_Request("DELETE", _service(service_id), revision=revision))
+
+    async def beat(self, service_id: str, status: str = "up", reason: str = "", *, code: str | None = None) -> None:
+        await self._send(_beat(service_id, status, reason, code))
+
+    async def set_issue(self, name: str, reason: str = "") -> None:
+        await self._send(_issue("PUT", name, reason))
+
+    async def clear_issue(self, name: str) -> None:
+        await self._send(_issue("DELETE", name))
+
+    async def drain(self, reason: str = "") -> None:
+        await self._send(_Request("PUT", "/v1/drain", {"reason": reason} if reason else None))
+
+    async def undrain(self) -> None:
+        await self._send(_Request("DELETE", "/v1/drain"))
+
+    async def reload(self) -> str:
+        return str((await self._send(_Request("PUT", "/v1/reload")))["message"])
+
+    async def _send(self, request: _Request) -> dict[str, Any]:
+        async with self._lock:
+            is_reused = self._streams is not None
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    try:
+                        return _result(*await self._exchange(request.encode()))
+                    except (ConnectionError, asyncio.IncompleteReadError):
+                        if not is_reused:
+                            raise
+                        self.close()
+                        return _result(*await self._exchange(request.encode()))
+            except (OSError, EOFError, ValueError) as exc:
+                self.close()
+                raise _unreachable(self.path, exc) from exc
+            except asyncio.CancelledError:
+                self.close()  # the response of this request must not be read as the response to the next one
+                raise
+
+    async def _exchange(self, data: bytes) -> tuple[int, bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(str(self.path))
+        reader, writer = self._streams
+        writer.write(data)
+        await writer.drain()
+        head = _parse_head((await reader.readuntil(_END_OF_HEAD)).removesuffix(_END_OF_HEAD))
+        body = await reader.readexactly(head.body_bytes)
+        if not head.keep_alive:
+            self.close()
+        return head.status, body
+
+
+def _unreachable(path: Path, exc: Exception) -> ControlUnreachableError:
+    match exc:
+        case FileNotFoundError() | ConnectionRefusedError():
+            cause = "no node listens there; start it, or name its socket"
+        case PermissionError():
+            cause = "permission denied; run as the user of the node, or as a member of [control] group"
+        case TimeoutError():
+            cause = "no response in time"
+        case OSError():
+            cause = os_error_text(exc)
+        case _:
+            cause = "the response is not one of a node"
+    return ControlUnreachableError(f"cannot use the control socket {path}: {cause}")

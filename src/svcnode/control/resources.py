@@ -1,0 +1,424 @@
+"""The resources behind the control socket, and how a change of one becomes a change of the node.
+
+    request ─► check ─► store ─► apply to the node ─► response
+
+A resource is a document at a path: `services/{id}`, `services/{id}/status`, `issues/{name}`, `drain`. A request is
+checked against the documents. All requests that wait share one transaction of the store. After it is on the disk,
+`_apply` makes the node equal to the documents, as it does at the start. So a change is never half applied, and a
+restart leads to the same node.
+
+A service of the configuration file takes precedence over a document with the same id, which then waits until the file
+no longer has it. The heartbeats of a service of the file are documents too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from svcnode.control.store import Document
+from svcnode.core.codes import ReasonCode
+from svcnode.core.errors import ControlError, StoreError, SvcnodeError
+from svcnode.core.model import Outcome, Verdict
+from svcnode.core.redaction import SecretScope, redacted
+from svcnode.definition import define
+from svcnode.net.tasks import log_failure
+from svcnode.net.threads import DaemonCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from svcnode.control.store import ControlStore, StoredDocuments
+    from svcnode.definition import Definition
+    from svcnode.node import Node
+
+    Define = Callable[[str, Mapping[str, Any]], Definition]
+
+log = logging.getLogger("svcnode.control")
+
+MAX_SERVICES = 20_000
+MAX_ISSUES = 100
+DRAIN = "drain"
+STORE_ISSUE = "the control store cannot be read"
+OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
+_CHILDREN = ("status",)  # of a service; they are deleted with it
+_CONFIGURED = "this service is in the configuration file; change it there and reload"
+
+
+class Precondition(NamedTuple):
+    """The headers If-Match and If-None-Match."""
+
+    revision: int | None = None  # that the document must have
+    must_exist: bool = False
+    must_not_exist: bool = False
+
+    def check(self, document: Document | None) -> None:
+        if self.must_not_exist and document is not None:
+            raise ControlError(412, f"it exists already, at revision {document.revision}")
+        if (self.must_exist or self.revision is not None) and document is None:
+            raise ControlError(412, "it does not exist")
+        if self.revision is not None and document is not None and document.revision != self.revision:
+            raise ControlError(412, f"it is at revision {document.revision}, not {self.revision}; read it again")
+
+
+class Change(NamedTuple):
+    """A request to change one resource; a value of None deletes it."""
+
+    path: str
+    value: dict[str, Any] | None
+    precondition: Precondition = Precondition()
+
+
+class Applied(NamedTuple):
+    document: Document | None
+    is_new: bool = False
+
+
+class Registration(NamedTuple):
+    definition: Definition
+    secrets: SecretScope
+
+
+def service_path(service_id: str) -> str:
+    return f"services/{quote(service_id, safe='')}"
+
+
+def status_path(service_id: str) -> str:
+    return f"{service_path(service_id)}/status"
+
+
+def issue_path(name: str) -> str:
+    return f"issues/{quote(name, safe='')}"
+
+
+class Transaction:
+    """Changes that are not stored yet, on top of the documents."""
+
+    def __init__(self, documents: Mapping[str, Document], revision: int) -> None:
+        self._documents = documents
+        self.revision = revision
+        self.changes: dict[str, Document | None] = {}
+        self.registrations: dict[str, Registration] = {}
+
+    def get(self, path: str) -> Document | None:
+        return self.changes[path] if path in self.changes else self._documents.get(path)
+
+    def put(self, path: str, value: dict[str, Any]) -> Document:
+        self.revision += 1
+        document = self.changes[path] = Document(value, self.revision)
+        return document
+
+    def deletes(self, path: str) -> bool:
+        return path in self.changes and self.changes[path] is None
+
+    def delete(self, path: str) -> None:
+        if self.get(path) is not None:
+            self.revision += 1
+            self.changes[path] = None
+
+
+class Resources:
+    """Not thread-safe: used on the event loop of the agent."""
+
+    def __init__(self, node: Node, store: ControlStore, define_service: Define) -> None:
+        self._node = node
+        self._store = store
+        self._define = define_service
+        self._documents: dict[str, Document] = {}
+        self._registrations: dict[str, Registration] = {}  # of the services with a document, by id
+        self._issues: dict[str, str] = {}  # the texts at the node, by name
+        self._configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
+        self._revision = 0
+        self._waiting: list[tuple[Change, asyncio.Future[Applied]]] = []
+        self._thread = DaemonCall("control store")
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    # ---- start, reload, stop
+
+    async def start(self) -> None:
+        """Read the store and apply it. If it cannot be read, the node is unhealthy: services may be missing."""
+        try:
+            stored = await self._thread.call_in_turn(self._store.load)
+            if not stored.is_same_boot:
+                stored = self._without_times(stored)
+                # Before anything else is stored: that would make the old times look like times since this boot.
+                await self._thread.call_in_turn(partial(self._store.write, stored.documents, stored.revision))
+        except StoreError as exc:
+            log.error("%s", exc, extra={"event": "control_store_failed"})  # noqa: TRY400  the text is enough
+            self._node.set_issue(STORE_ISSUE)
+            return
+        self._documents, self._revision = stored.documents, stored.revision
+        for path, document in self._documents.items():
+            if _is_service(path):
+                self._registrations[_id_of(path)] = self._register_stored(_id_of(path), document.value["options"])
+        self.apply_all()
+
+    def set_configured(self, services: Mapping[str, bool]) -> None:
+        """Before the services of the file are applied: a document with the same id steps back.
+
+        `services` says of each id whether the service reports by itself.
+        """
+        self._configured = services
+        for service_id in self._registrations.keys() & services.keys():
+            if self._is_registered(service_id):
+                self._node.deregister(service_id)
+
+    def apply_all(self) -> None:
+        """At the start, and after the services of the file are applied."""
+        for path in self._documents:
+            self._apply(path)
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            await self._writer
+        await self._thread.call_in_turn(self._store.close)
+
+    # ---- reading
+
+    def get(self, path: str) -> Document | None:
+        return self._documents.get(path)
+
+    def services(self) -> list[dict[str, Any]]:
+        return [self._service_fields(service.id) for service, _ in self._node]
+
+    def service(self, service_id: str) -> dict[str, Any] | None:
+        """None if there is none with this id."""
+        return self._service_fields(service_id) if self._is_registered(service_id) else None
+
+    def issues(self) -> dict[str, Document]:
+        return {name: self._documents[issue_path(name)] for name in self._issues}
+
+    def _service_fields(self, service_id: str) -> dict[str, Any]:
+        found = self._node.find(service_id)
+        assert found is not None
+        service, state = found
+        fields: dict[str, Any] = {
+            "id": service_id,
+            "source": "file" if service_id in self._configured else "control",
+            "name": service.name,
+            "description": service.description,
+            "impact": service.impact.value,
+            "status": state.status.value,
+            "reason": state.reason,
+            "code": state.code,
+        }
+        document = self._documents.get(service_path(service_id))
+        if document is not None and service_id not in self._configured:
+            fields |= {"options": _redacted(document.value["options"]), "revision": document.revision}
+        return fields
+
+    # ---- changing
+
+    async def change(self, change: Change) -> Applied:
+        """Returns when the change is on the disk and applied. Raises `ControlError`; then nothing has changed."""
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self._waiting.append((change, future))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_waiting(), name="control")
+            self._writer.add_done_callback(log_failure)
+        return await future
+
+    async def _write_waiting(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                await self._write(waiting)
+        finally:
+            self._writer = None
+
+    async def _write(self, waiting: list[tuple[Change, asyncio.Future[Applied]]]) -> None:
+        transaction = Transaction(self._documents, self._revision)
+        accepted: list[tuple[Applied, asyncio.Future[Applied]]] = []
+        for index, (change, future) in enumerate(waiting):
+            if transaction.deletes(change.path):  # a service that is registered again starts without evidence
+                self._waiting[:0] = waiting[index:]
+                break
+            try:
+                accepted.append((self._add_to(transaction, change), future))
+            except ControlError as exc:
+                _resolve(future, exc)
+        try:
+            if transaction.changes:
+                write = partial(self._store.write, transaction.changes, transaction.revision)
+                await self._thread.call_in_turn(write)
+        except StoreError as exc:
+            log.error("%s", exc, extra={"event": "control_store_failed"})  # noqa: TRY400  the text is enough
+            for _, future in accepted:
+                _resolve(future, ControlError(503, f"{exc}; nothing has changed"))
+            return
+        self._commit(transaction)
+        for applied, future in accepted:
+            _resolve(future, applied)
+
+    def _commit(self, transaction: Transaction) -> None:
+        self._revision = transaction.revision
+        for service_id, registration in transaction.registrations.items():
+            if service_id in self._registrations:
+                self._registrations[service_id].secrets.release()
+            self._registrations[service_id] = registration
+        for path, document in transaction.changes.items():
+            if document is not None:
+                self._documents[path] = document
+            else:
+                self._documents.pop(path, None)
+                if _is_service(path):
+                    self._registrations.pop(_id_of(path)).secrets.release()
+        for path in transaction.changes:
+            self._apply(path)
+
+    def _add_to(self, transaction: Transaction, change: Change) -> Applied:
+        """Check a change against the result of the ones before it, and add it."""
+        path, old = change.path, transaction.get(change.path)
+        change.precondition.check(old)
+        if change.value is None:
+            if _is_service(path) and _id_of(path) in self._configured:
+                raise ControlError(409, _CONFIGURED)
+            for gone in (path, *(f"{path}/{child}" for child in _CHILDREN)):
+                transaction.delete(gone)
+            return Applied(None)
+        value = self._checked(transaction, path, change.value)
+        if old is not None and old.value == value:
+            return Applied(old)
+        return Applied(transaction.put(path, value), is_new=old is None)
+
+    def _checked(self, transaction: Transaction, path: str, value: dict[str, Any]) -> dict[str, Any]:
+        """The document to store. Raises `ControlError` if the change is not allowed."""
+        if path.endswith("/status"):
+            self._check_reports(transaction, _id_of(path))
+            return {**value, "at_s": self._node.now_s()}
+        if _is_service(path):
+            return self._checked_service(transaction, path, value)
+        if path != DRAIN and transaction.get(path) is None and len(self._issues) >= MAX_ISSUES:
+            raise ControlError(409, f"the node has {MAX_ISSUES} issues already")
+        return value
+
+    def _checked_service(self, transaction: Transaction, path: str, options: dict[str, Any]) -> dict[str, Any]:
+        service_id, old = _id_of(path), transaction.get(path)
+        if service_id in self._configured:
+            raise ControlError(409, _CONFIGURED)
+        if old is None and len(self._registrations) + len(transaction.registrations) >= MAX_SERVICES:
+            raise ControlError(409, f"{MAX_SERVICES} services are registered already")
+        transaction.registrations[service_id] = self._register(service_id, options)
+        registered_at_s = self._node.now_s() if old is None else old.value["registered_at_s"]
+        return {"options": options, "registered_at_s": registered_at_s}
+
+    def _check_reports(self, transaction: Transaction, service_id: str) -> None:
+        """A service reports its status if it has neither a probe nor a fixed status."""
+        if service_id in self._configured:
+            reports = self._configured[service_id]
+        elif transaction.get(service_path(service_id)) is None:
+            raise ControlError(404, "Service not found")
+        else:
+            registration = transaction.registrations.get(service_id) or self._registrations[service_id]
+            reports = registration.definition.probe_config is None
+        if not reports:
+            raise ControlError(409, "this service has a probe or a fixed status, which alone sets its status")
+
+    # ---- applying documents to the node
+
+    def _apply(self, path: str) -> None:
+        document = self._documents.get(path)
+        if path == DRAIN:
+            self._node.drain() if document is not None else self._node.undrain()
+        elif path.endswith("/status"):
+            if document is not None:
+                self._apply_status(_id_of(path), document.value)
+        elif _is_service(path):
+            self._apply_service(_id_of(path), document)
+        else:
+            self._apply_issue(unquote(path.removeprefix("issues/")), document)
+
+    def _apply_service(self, service_id: str, document: Document | None) -> None:
+        if service_id in self._configured:
+            return
+        if document is None:
+            if self._is_registered(service_id):
+                self._node.deregister(service_id)
+        elif self._is_registered(service_id):
+            self._node.replace(self._registrations[service_id].definition)
+        else:
+            definition = self._registrations[service_id].definition
+            self._node.add(definition, registered_at_s=document.value["registered_at_s"])
+
+    def _apply_status(self, service_id: str, value: Mapping[str, Any]) -> None:
+        if not self._is_registered(service_id) or self._node.probe_config(service_id) is not None:
+            return
+        outcome, at_s = OUTCOMES[value["status"]], value["at_s"]
+        if outcome is Outcome.READY and (at_s is None or at_s > self._node.now_s()):
+            return  # it is of the time before the machine was restarted
+        verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
+        self._node.record(service_id, verdict, at_s=at_s)
+
+    def _apply_issue(self, name: str, document: Document | None) -> None:
+        if name in self._issues:
+            self._node.clear_issue(self._issues.pop(name))
+        if document is not None:
+            reason = document.value.get("reason", "")
+            self._issues[name] = f"{name}: {reason}" if reason else name
+            self._node.set_issue(self._issues[name])
+
+    # ---- definitions
+
+    def _is_registered(self, service_id: str) -> bool:
+        return self._node.find(service_id) is not None
+
+    def _register(self, service_id: str, options: Mapping[str, Any]) -> Registration:
+        with SecretScope() as secrets:
+            return Registration(self._define(service_id, options), secrets)
+
+    def _register_stored(self, service_id: str, options: Mapping[str, Any]) -> Registration:
+        """A stored definition that is no longer accepted, as without its driver, is a service that is never Up."""
+        try:
+            return self._register(service_id, options)
+        except SvcnodeError as exc:
+            log.error(  # noqa: TRY400  the text is enough
+                "service %s, registered through the control socket, is not accepted any more: %s",
+                service_id,
+                exc,
+                extra={"event": "control_service_rejected", "service": service_id},
+            )
+            return Registration(define(service_id, name=options.get("name"), ttl=1), SecretScope())
+
+    def _without_times(self, stored: StoredDocuments) -> StoredDocuments:
+        """The machine was restarted, and its clock with it: a service has been silent for an unknown time."""
+        documents = {}
+        for path, document in stored.documents.items():
+            value = document.value
+            if path.endswith("/status"):
+                value = {**value, "at_s": None}
+            elif _is_service(path):
+                value = {**value, "registered_at_s": self._node.now_s()}
+            documents[path] = document._replace(value=value)
+        return stored._replace(documents=documents)
+
+
+def _is_service(path: str) -> bool:
+    return path.startswith("services/") and path.count("/") == 1
+
+
+def _id_of(path: str) -> str:
+    return unquote(path.split("/")[1])
+
+
+def _redacted(value: Any) -> Any:  # noqa: ANN401  any JSON value
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, list):
+        return [_redacted(item) for item in value]
+    return {key: _redacted(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _resolve(future: asyncio.Future[Applied], result: Applied | ControlError) -> None:
+    if future.done():  # the client has disconnected
+        return
+    if isinstance(result, ControlError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
