@@ -1,0 +1,122 @@
+"""The control socket of a running node against its OpenAPI document, tested by Schemathesis."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from svcnode.control import Client
+from svcnode.control.api import ROUTES
+from tests.support.processes import Agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NODE = """
+[node]
+name = "validator-7"
+
+[[services]]
+id = "in-the-file"
+status = "Up"
+"""
+
+# A valid request may name a document that does not exist, that is at another revision or that is not to be changed.
+# Whether options of a service are valid together is more than a schema says, so 400 is expected there.
+CONFIG = """
+hooks = "hooks.py"
+seed = 20240229
+
+[generation]
+max-examples = 25
+database = "none"
+
+[phases.stateful.generation]
+max-examples = 5
+
+[checks]
+positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "412"]
+
+[[operations]]
+include-operation-id = "register"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409", "412"]
+"""
+
+# Schemathesis takes the quotes of an ETag for those of a JSON string, and sends it without them.
+HOOKS = """
+import schemathesis
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    return not str((case.headers or {}).get("If-Match", "")).isdecimal()
+"""
+
+
+@contextmanager
+def on_tcp(path: Path) -> Iterator[int]:
+    """The port of a forwarder to the socket on the loopback interface: Schemathesis has no Unix sockets."""
+    loop = asyncio.new_event_loop()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_node, to_node = await asyncio.open_unix_connection(path)
+        await asyncio.gather(copy(reader, to_node), copy(from_node, writer))
+
+    server = loop.run_until_complete(asyncio.start_server(forward, "127.0.0.1", 0))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def test_the_control_socket_conforms_to_its_openapi_document(tmp_path: Path) -> None:
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    (tmp_path / "hooks.py").write_text(HOOKS)
+    socket = tmp_path / "control.sock"
+    environ = {"STATE_DIRECTORY": str(tmp_path / "state"), "SVCNODE_CONTROL_LISTEN": f"unix:{socket}"}
+    with Agent(tmp_path, "--listen", "127.0.0.1:0", config=NODE, environ=environ) as agent:
+        agent.wait_for_event("control_socket")
+        with on_tcp(socket) as port:
+            run = subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "schemathesis.cli",
+                    "--config-file=schemathesis.toml",
+                    "run",
+                    "--checks=all",
+                    "--phases=examples,coverage,fuzzing,stateful",
+                    "--no-color",
+                    f"http://127.0.0.1:{port}/v1/openapi.json",
+                ],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+        assert run.returncode == 0, run.stdout + run.stderr
+        operations = sum(map(len, ROUTES.values())) - 1  # Schemathesis leaves out the path of the document
+        assert f"{operations} selected / {operations} total" in run.stdout
+        with Client(socket) as client:
+            assert client.service("in-the-file")["status"] == "Up"
