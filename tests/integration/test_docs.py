@@ -40,7 +40,7 @@ ALL_PAGES = (
     *PAGES,
     *(ROOT / name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
 )
-MAX_USER_DOCS = 140_000  # bytes in docs/ without docs/internals/
+MAX_USER_DOCS = 146_000  # bytes in docs/ without docs/internals/; 6,000 of them for the control socket
 # The shortest valid URL of kinds without a host.
 URLS = {
     "disk": "disk:/var/lib",
@@ -338,7 +338,7 @@ def test_every_variable_is_one_of_the_configuration(page: Path) -> None:
     variables = {f"SVCNODE_{re.sub(r'[^a-z]+', '_', key).upper()}" for key in keys}
     variables |= {f"SVCNODE_DEFAULTS_{key.upper()}" for key in get_type_hints(get_type_hints(FileTable)["defaults"])}
     named = set(re.findall(r"\b(SVCNODE_[A-Z_]+[A-Z])\b", page.read_text()))
-    assert named <= variables | {"SVCNODE_CONFIG"}
+    assert named <= variables | {"SVCNODE_CONFIG", "SVCNODE_CONTROL"}
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)

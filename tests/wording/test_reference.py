@@ -25,11 +25,12 @@ pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the documentation is 
 # ---- generated tables
 
 
-def commands_tables() -> str:
-    return "\n".join(command_table(command.name, command.help) for command in COMMANDS)
+def commands_table() -> str:
+    rows = [command_row(command.name, command.help) for command in COMMANDS]
+    return "\n".join(["| command | use | options |", "|---|---|---|", *rows, ""])
 
 
-def command_table(name: str, summary: str) -> str:
+def command_row(name: str, summary: str) -> str:
     parser = parser_of(name)
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     arguments = "".join(
@@ -37,19 +38,8 @@ def command_table(name: str, summary: str) -> str:
         for action in actions
         if not action.option_strings
     )
-    rows = [f"| {option_text(action)} | {help_text(parser, action)} |" for action in actions if action.option_strings]
-    return "\n".join([f"| `svcnode {name}{arguments}` | {summary} |", "|---|---|", *rows, ""])
-
-
-def option_text(action: argparse.Action) -> str:
-    *short, long = action.option_strings
-    choices = f"{{{','.join(action.choices)}}}" if action.choices else None
-    value = "" if action.nargs == 0 else f" {action.metavar or choices or action.dest.upper()}"
-    return ", ".join(f"`{text}`" for text in (*short, long + value))
-
-
-def help_text(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    return parser._get_formatter()._expand_help(action).replace("|", "\\|")
+    options = [action.option_strings[-1] for action in actions if action.option_strings]
+    return f"| `{name}{arguments}` | {summary} | `{' '.join(options)}` |"
 
 
 def parser_of(name: str) -> CommandParser:
@@ -65,7 +55,7 @@ def reason_codes_table() -> str:
 
 @pytest.mark.parametrize(
     ("name", "table"),
-    [("commands", commands_tables), ("reason codes", reason_codes_table)],
+    [("commands", commands_table), ("reason codes", reason_codes_table)],
     ids=["commands", "reason-codes"],
 )
 def test_a_generated_table_is_up_to_date(name: str, table: Callable[[], str], request: pytest.FixtureRequest) -> None:
@@ -90,11 +80,14 @@ def section(title: str) -> str:
 
 
 def test_the_exit_codes_name_every_command_and_its_code_for_invalid_arguments() -> None:
-    rows = re.findall(r"^\| `(\S+)` \| (.*) \|$", section("Exit codes"), re.MULTILINE)
-    assert [name for name, _ in rows] == [command.name for command in COMMANDS]
-    for name, cells in rows:
-        invalid = [code for code, cell in enumerate(cells.split("|")) if "invalid" in cell]
-        assert invalid == [parser_of(name).usage_exit_code], name
+    table, _ = section("Exit codes").split("| ended by |")
+    rows = re.findall(r"^\| (`.+?`) \| (.*) \|$", table, re.MULTILINE)
+    codes = {
+        name: [code for code, cell in enumerate(cells.split("|")) if "invalid" in cell]
+        for names, cells in rows
+        for name in re.findall(r"`(\S+)`", names)
+    }
+    assert codes == {command.name: [parser_of(command.name).usage_exit_code] for command in COMMANDS}
 
 
 def log_sources() -> Iterator[str]:

@@ -30,13 +30,17 @@ def configure(parser: CommandParser) -> None:
         "Signals are passed on. Exit code: that of the command."
     )
     add_control_options(parser)
-    parser.add_argument("--service", required=True, metavar="ID")
-    parser.add_argument("--ttl", default="15s", metavar="DURATION", help="Down without a heartbeat for this time (15s)")
+    parser.add_argument("--service", required=True, metavar="ID", help="id of the service")
+    parser.add_argument(
+        "--ttl", default="15s", metavar="DURATION", help="without a heartbeat for this time, it is Down (default: 15s)"
+    )
     parser.add_argument("--name", help="default: the id")
-    parser.add_argument("--description", default="")
-    parser.add_argument("--impact", choices=("critical", "partial", "none"), default="partial")
+    parser.add_argument("--description", default="", help="what it is; it is public, as the name")
+    parser.add_argument(
+        "--impact", choices=("critical", "partial", "none"), default="partial", help="on the node (default: partial)"
+    )
     parser.add_argument("--remove", action="store_true", help="deregister the service after exit status 0")
-    parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="the command and its arguments")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
