@@ -130,11 +130,31 @@ ERRORS: dict[str, list[list[str]]] = {
         ["-c", "none.toml"],
         ["-c", "broken.toml"],
     ],
+    "register": [
+        [],
+        ["a"],
+        ["a", "--ttl", "15s", "--probe", "tcp://127.0.0.1:1"],
+        ["a", "--ttl", "15s", "--set", "fall", "--socket", "no.sock"],
+        ["a", "--ttl", "15s", "--socket", "no.sock"],
+        ["a", "--ttl", "15s", "-c", "no-control.toml"],
+    ],
+    "deregister": [["a", "--socket", "exists.toml"]],
+    "beat": [["a", "--socket", "unix:no.sock"]],
+    "run": [
+        ["--service", "a"],
+        ["--", "true"],
+        ["--service", "a", "--ttl", "15", "--socket", "no.sock", "--", "true"],
+        ["--service", "a", "--socket", "no.sock", "--", "true"],
+    ],
+    "issue": [[]],
+    "drain": [["now"], ["--socket", "no.sock"]],
+    "reload": [["--socket", "no.sock"]],
     "conform": [["http://127.0.0.1", "--json", "--junit", "-"], ["http://127.0.0.1", "--ca", ""], ["ftp://127.0.0.1"]],
 }
 FILES = {
     "exists.toml": b"",
     "notify.toml": b'[notify]\nwebhook = "https://hooks.example.com/a"\n',
+    "no-control.toml": b"[control]\nenabled = false\n",
     "bytes": b"\xff\xfe",
     "nodes": b"a\n\nftp://b\n",
     "off.toml": b"[server]\noperator = false\n",
@@ -183,6 +203,8 @@ CONFIGURATION = """
 [node]
 name = "validator-7"
 version = "v1.4.2"
+[control]
+enabled = false
 [[services]]
 id = "db"
 name = "Ledger"

@@ -327,10 +327,9 @@ def _control(
 def _control_socket(listen: str | None, environ: Mapping[str, str], folder: Path | None) -> Path | None:
     """The default is in systemd's RUNTIME_DIRECTORY, or beside the history; None if there is neither."""
     if listen is not None:
-        address = parse_address(listen, has_tls=False)
-        if address.scheme != "unix":
+        if not listen.startswith("unix:"):
             raise InvalidValueError('must be a Unix socket, such as "unix:/run/svcnode/control.sock"')
-        return Path(address.path)
+        return Path(parse_address(listen, has_tls=False).path)
     if runtime_directory := environ.get("RUNTIME_DIRECTORY"):
         return Path(runtime_directory.split(":")[0]) / CONTROL_SOCKET
     path = None if folder is None else folder / CONTROL_SOCKET

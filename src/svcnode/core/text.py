@@ -20,6 +20,7 @@ TYPE_NAMES = {
     bool: "true or false",
     list: "a list",
     dict: "a table",
+    type(None): "null",  # of JSON; TOML has none
 }
 
 

@@ -1,0 +1,161 @@
+"""Errors of the control socket, its clients and its log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from svcnode.agent.control import ControlSocket
+from svcnode.api.spec import Request
+from svcnode.config import load
+from svcnode.control.client import _result, _unreachable
+from svcnode.core.errors import ConfigError, ControlError
+from svcnode.node import Node
+from svcnode.server.server import HttpServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    Snapshot = Callable[[str, str], None]
+
+CONFIG = """
+[[services]]
+id = "in-the-file"
+status = "Up"
+[[services]]
+id = "indexer"
+probe = "heartbeat:30s"
+"""
+TTL = {"ttl": "15s"}
+REQUESTS: list[tuple[str, str, object, dict[bytes, bytes]]] = [
+    ("GET", "/v2", None, {}),
+    ("POST", "/v1/services", {}, {}),
+    ("POST", "/v1/drain", {}, {}),
+    ("GET", "/v1/drain", None, {}),
+    ("PUT", "/v1/drain", {"reasn": ""}, {}),
+    ("PUT", "/v1/drain", {"reason": 1}, {}),
+    ("PUT", "/v1/drain", {"reason": None}, {}),
+    ("PUT", "/v1/drain", {"reason": "x" * 1001}, {}),
+    ("PUT", "/v1/drain", {"reason": "\x1b[2J"}, {}),
+    ("PUT", "/v1/drain", [], {}),
+    ("PUT", "/v1/drain", b"{", {}),
+    ("PUT", "/v1/drain", b'{"reason": "\\ud800"}', {}),
+    ("PUT", "/v1/drain", {}, {b"if-match": b"1"}),
+    ("PUT", "/v1/drain", {}, {b"if-match": b'"1"'}),
+    ("PUT", "/v1/drain", {}, {b"if-none-match": b'"1"'}),
+    ("PUT", "/v1/issues/keys", {}, {}),
+    ("PUT", "/v1/issues/keys", {"reason": "expired"}, {b"if-match": b'"7"'}),
+    ("PUT", "/v1/issues/keys", {}, {b"if-none-match": b"*"}),
+    ("PUT", "/v1/issues/%ff", {}, {}),
+    ("PUT", "/v1/issues/%0a", {}, {}),
+    ("PUT", f"/v1/issues/{'x' * 101}", {}, {}),
+    ("PUT", "/v1/reload", None, {}),
+    ("GET", "/v1/services/a", None, {}),
+    ("PUT", "/v1/services/in-the-file", TTL, {}),
+    ("DELETE", "/v1/services/in-the-file", None, {}),
+    ("PUT", "/v1/services/in-the-file/status", {"status": "down"}, {}),
+    ("PUT", "/v1/services/a/status", {"status": "up"}, {}),
+    ("PUT", "/v1/services/indexer/status", {}, {}),
+    ("PUT", "/v1/services/indexer/status", {"status": "op"}, {}),
+    ("PUT", "/v1/services/indexer/status", {"status": "down", "code": "mine"}, {}),
+    ("PUT", "/v1/services/%2e", TTL, {}),
+    ("PUT", "/v1/services/a", {}, {}),
+    ("PUT", "/v1/services/a", {**TTL, "id": "b"}, {}),
+    ("PUT", "/v1/services/a", {**TTL, "probe": "tcp://127.0.0.1:1"}, {}),
+    ("PUT", "/v1/services/a", {"ttl": 15}, {}),
+    ("PUT", "/v1/services/a", {"ttl": "15"}, {}),
+    ("PUT", "/v1/services/a", {**TTL, "impact": "major"}, {}),
+    ("PUT", "/v1/services/a", {**TTL, "status": "Up"}, {}),
+    ("PUT", "/v1/services/a", {**TTL, "interval": "5s"}, {}),
+    ("PUT", "/v1/services/a", {"probe": "tpc://127.0.0.1:1"}, {}),
+    ("PUT", "/v1/services/a", {"probe": "exec:/bin/true"}, {}),
+    ("PUT", "/v1/services/a", {"probe": "disk:/"}, {}),
+    ("PUT", "/v1/services/a", {"probe": {"url": "tls://127.0.0.1:1", "ca": "/etc/ca.pem"}}, {}),
+    ("PUT", "/v1/services/a", {"probe": "redis://:${PASSWORD}@127.0.0.1"}, {}),
+    ("PUT", "/v1/services/a", {"probe": {"url": "tcp://127.0.0.1:1", "contain": "x"}}, {}),
+]
+
+
+def a_node() -> Node:
+    node = Node("validator-7", version="v1")
+    node.register("in-the-file").up()
+    node.register("indexer", ttl=30)
+    return node
+
+
+async def refused_reload() -> str:
+    raise ConfigError("services.a.probe: must be a string")
+
+
+async def started(folder: Path, config: str = CONFIG) -> ControlSocket:
+    file = folder / "svcnode.toml"
+    file.write_text(config)
+    node = a_node()
+    control = ControlSocket(node, HttpServer(node, ("/svc",)), refused_reload)
+    await control.start(load(file, {"STATE_DIRECTORY": str(folder), "SVCNODE_NODE_NAME": "validator-7"}))
+    return control
+
+
+def test_errors_of_requests(tmp_path: Path, snapshot: Snapshot) -> None:
+    async def responses() -> list[str]:
+        control = await started(tmp_path)
+        lines = []
+        for method, path, value, headers in REQUESTS:
+            body = value if isinstance(value, bytes) else b"" if value is None else json.dumps(value).encode()
+            response = await control.handle(Request(method, path.encode(), b"", headers, body))
+            sent = " ".join(
+                [method, path[:40], body.decode()[:60], *(f"{n.decode()}: {v.decode()}" for n, v in headers.items())]
+            )
+            lines += [ascii(sent)[1:-1], f"    {response.code} {response.body.decode()}"]
+        await control.close()
+        return lines
+
+    snapshot("errors_of_requests", "\n".join(asyncio.run(responses())))
+
+
+def test_errors_of_the_clients(tmp_path: Path, snapshot: Snapshot) -> None:
+    path = tmp_path.joinpath("/run/svcnode/control.sock")
+    causes = [
+        FileNotFoundError(),
+        PermissionError(),
+        TimeoutError(),
+        OSError(24, ""),
+        ValueError("the response is too large"),
+    ]
+    lines = [str(_unreachable(path, cause)) for cause in causes]
+    for body in (b'{"message": "Not found"}', b""):
+        try:
+            _result(404, body)
+        except ControlError as exc:
+            lines.append(str(exc))
+    snapshot("errors_of_the_clients", "\n".join(lines))
+
+
+def test_log_lines(tmp_path: Path, snapshot: Snapshot, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "svcnode")
+
+    async def run() -> None:
+        control = await started(tmp_path)
+        await control.listen()
+        await put(control, "/v1/services/a", {"probe": "tcp://127.0.0.1:1"})
+        await control.close()
+        database = tmp_path / "nodes" / "validator-7" / "control.db"
+        database.write_bytes(b"x" * 4096)
+        await (await started(tmp_path)).close()
+        blocked = tmp_path / "nodes" / "validator-7" / "control.sock"
+        blocked.mkdir()
+        await (await started(tmp_path)).close()
+
+    asyncio.run(run())
+    text = "\n".join(f"{record.levelname.lower():7} {record.getMessage()}" for record in caplog.records)
+    snapshot("log_lines", text.replace(str(tmp_path), "/var/lib/svcnode"))
+
+
+async def put(control: ControlSocket, path: str, value: Any) -> None:
+    response = await control.handle(Request("PUT", path.encode(), body=json.dumps(value).encode()))
+    assert response.code == 201, response.body
