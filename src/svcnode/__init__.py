@@ -6,6 +6,8 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import (
     ClientError,
     ConfigError,
+    ControlError,
+    ControlUnreachableError,
     DuplicateServiceError,
     InvalidValueError,
     ListenError,
@@ -52,6 +54,8 @@ __all__ = [
     "Client",
     "ClientError",
     "ConfigError",
+    "ControlError",
+    "ControlUnreachableError",
     "DuplicateServiceError",
     "Handle",
     "Health",

@@ -16,6 +16,8 @@ PUBLIC_NAMES = [
     "Client",
     "ClientError",
     "ConfigError",
+    "ControlError",
+    "ControlUnreachableError",
     "DuplicateServiceError",
     "Handle",
     "Health",

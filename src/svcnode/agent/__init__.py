@@ -185,6 +185,7 @@ class Agent:
             await self._apply_notify(self._settings.notify)
             self._node.started()
             self._log_started()
+            await self._control.listen()
             reload_task = asyncio.create_task(self._reload_on_request(), name="reload")
             reload_task.add_done_callback(log_failure)
             with LoopLagMeter(self._process_stats).running():
@@ -281,6 +282,7 @@ class Agent:
         self._watchdog.expect_stop(drain_s)
         if self._notifier is not None:
             self._notifier.flush()
+        self._control.stop()
         self._node.drain()
         if drain_s:
             log.info(

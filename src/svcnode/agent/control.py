@@ -14,7 +14,8 @@ from svcnode.server.sockets import bind_private, is_peer_allowed, remove_unix_so
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
 
     from svcnode.api.spec import Request, Response
     from svcnode.config import ControlSettings, Settings
@@ -29,35 +30,50 @@ log = logging.getLogger("svcnode")
 class ControlSocket:
     """`reload` reads the configuration again and returns what has changed."""
 
-    def __init__(self, node: Node, server: HttpServer, reload: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, node: Node, server: HttpServer, reload: Callable[[], Coroutine[None, None, str]]) -> None:
         self._node = node
         self._server = server
         self._reload = reload
         self._settings: Settings | None = None
         self._socket: socket.socket | None = None
+        self._next_socket: socket.socket | None = None  # of the settings that are being applied
+        self._is_listening = False
+        self._is_stopping = False
         self._mount = Mount(self, keeps_body=True, admits=self._admits)
         self._app: ControlApp | None = None
         self._loading = asyncio.Lock()
 
     async def start(self, settings: Settings) -> None:
-        """After the services of the file are applied."""
+        """After the services of the file are applied: bind the socket, and apply what is stored."""
         self._settings = settings
         if settings.control is None:
             return
         self._socket = self._bind(settings.control)
+        await self._load_stored(settings.control)
+
+    async def listen(self) -> None:
+        """When the node has started: a request may reload it."""
         if self._socket is None:
             return
-        if settings.control.path.exists():
-            await self._load()
         await self._server.listen(self._socket, mount=self._mount)
-        path = str(settings.control.listen)
+        self._is_listening = True
+        path = self._socket.getsockname()
         log.info("control socket: %s", path, extra={"event": "control_socket", "path": path})
 
     def before_reload(self, new: Settings) -> None:
-        """Before the services of the new settings are applied. Raises `ConfigError` if they need a restart."""
-        old_path = None if self._settings is None or self._settings.control is None else self._settings.control.path
-        if self._app is not None and (new.control is None or new.control.path != old_path):
+        """Before anything of the new settings is applied. Raises `ConfigError` or `ListenError`."""
+        old = None if self._settings is None else self._settings.control
+        if self._app is not None and new.control is None:
+            raise ConfigError("to turn off the control socket, which is in use, restart the node")
+        if self._app is not None and new.control is not None and old is not None and new.control.path != old.path:
             raise ConfigError("a new path of the control store needs a restart; move the file before it")
+        if new.control is None:
+            return
+        if old is None or new.control.listen != old.listen:
+            self._remove(self._next_socket)
+            self._next_socket = self._bind(new.control)
+        elif new.control.group_id != old.group_id:
+            raise ConfigError("a new group of the control socket needs a restart")
 
     def set_configured(self, new: Settings) -> None:
         if self._app is not None:
@@ -66,18 +82,33 @@ class ControlSocket:
     async def apply(self, new: Settings) -> None:
         """After the services of the new settings are applied."""
         old, self._settings = self._settings, new
+        assert old is not None
         if self._app is not None:
             self._app.resources.apply_all()
-        if old is None or new.control == old.control:
-            return
-        self.stop_listening()
-        await self.start(new)
+            if _definition_settings(new) != _definition_settings(old):
+                self._app.resources.redefine_all()
+        if new.control is None:
+            self.stop_listening()
+        elif old.control is None or new.control.listen != old.control.listen:
+            next_socket, self._next_socket = self._next_socket, None
+            self.stop_listening()
+            self._socket = next_socket
+            await self._load_stored(new.control)
+            await self.listen()
+
+    def stop(self) -> None:
+        """The node is stopping, and stays drained."""
+        self._is_stopping = True
+        if self._app is not None:
+            self._app.resources.stop()
 
     def stop_listening(self) -> None:
-        if self._socket is not None:
+        if self._socket is not None and self._is_listening:
             self._server.stop_listening(self._socket)
-            remove_unix_socket(self._socket)
-            self._socket = None
+        self._remove(self._socket)
+        self._remove(self._next_socket)
+        self._socket = self._next_socket = None
+        self._is_listening = False
 
     async def close(self) -> None:
         self.stop_listening()
@@ -99,6 +130,11 @@ class ControlSocket:
         control = None if self._settings is None else self._settings.control
         return control is not None and is_peer_allowed(sock, control.group_id)
 
+    async def _load_stored(self, control: ControlSettings) -> None:
+        """Without the socket too: what was acknowledged stays part of the node."""
+        if _may_exist(control.path):
+            await self._load()
+
     async def _load(self) -> ControlApp:
         async with self._loading:
             if self._app is None:
@@ -114,8 +150,14 @@ class ControlSocket:
         assert self._settings.control is not None
         resources = Resources(self._node, ControlStore(self._settings.control.path), self._define)
         resources.set_configured(_configured(self._settings))
+        if self._is_stopping:
+            resources.stop()
         await resources.start()
-        return ControlApp(self._node, resources, self._reload)
+        return ControlApp(self._node, resources, self._reload_whole)
+
+    async def _reload_whole(self) -> str:
+        """A client that disconnects does not end a reload halfway."""
+        return await asyncio.shield(asyncio.create_task(self._reload(), name="reload by the control socket"))
 
     def _define(self, service_id: str, options: Mapping[str, Any]) -> Definition:
         from svcnode.config.registration import PATH, define_registered
@@ -136,6 +178,27 @@ class ControlSocket:
                 raise ListenError(f"{problem}; set another path with listen in [control]") from exc
             log.warning("%s; the node cannot be controlled", problem, extra={"event": "control_socket_failed"})
             return None
+
+    def _remove(self, sock: socket.socket | None) -> None:
+        if sock is not None:
+            remove_unix_socket(sock)
+            sock.close()
+
+
+def _may_exist(path: Path) -> bool:
+    """False only if there is certainly no file."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _definition_settings(settings: Settings) -> tuple[object, ...]:
+    """What the definition of a registered service depends on."""
+    return settings.defaults, settings.control is not None and settings.control.allows_exec
 
 
 def _configured(settings: Settings) -> dict[str, bool]:

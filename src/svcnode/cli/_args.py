@@ -144,10 +144,12 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
 
 
 def heartbeat_warnings(settings: Settings) -> list[str]:
-    """Warnings for heartbeat services: only a program that embeds the node can send heartbeats."""
+    """Warnings for heartbeat services: without a control socket, nothing can send heartbeats to the node."""
+    if settings.control is not None:
+        return []
     return [
-        f'svcnode serve cannot receive heartbeats for "{service.definition.service.id}", so the service will be Down; '
-        "use another probe, such as file: with max_age"
+        f'the node has no control socket to receive heartbeats for "{service.definition.service.id}", so the service '
+        "will be Down; set listen in [control], or use another probe, such as file: with max_age"
         for service in settings.services
         if service.status is None and service.definition.probe_config is None
     ]

@@ -13,7 +13,7 @@ from svcnode.config.schema import KeyPath, RegisteredServiceTable
 from svcnode.config.settings import service_from
 from svcnode.config.sources import Source
 from svcnode.config.validate import validate_value
-from svcnode.core.errors import InvalidValueError, OptionError
+from svcnode.core.errors import ConfigError, InvalidValueError, OptionError
 from svcnode.core.model import validate_service_id
 from svcnode.probes import make_probe
 
@@ -34,6 +34,8 @@ def define_registered(
     service_id: str, options: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]
 ) -> Definition:
     """Raises `ConfigError`, whose `path` begins with `PATH`."""
+    if "id" in options:
+        raise ConfigError("id: the id is in the path; remove this key", key="id", path=(*PATH, "id"))
     source = Source.of_services([{"id": service_id, **options}], environ)
     validate_value(source.data["services"][0], RegisteredServiceTable, PATH, source)
     service = cast("RegisteredServiceTable", source.data["services"][0])
@@ -63,7 +65,8 @@ def _refuse_local_access(probe: str | dict[str, Any]) -> None:
     url, options = (probe.get("url"), probe.keys()) if isinstance(probe, dict) else (probe, ())
     scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""
     if scheme in LOCAL_KINDS:
-        raise InvalidValueError(f"{scheme}: reads this machine with the permissions of the node{hint}")
+        access = "runs a program" if scheme == "exec" else "reads this machine"
+        raise InvalidValueError(f"{scheme}: {access} with the permissions of the node{hint}")
     for option in sorted(FILE_OPTIONS.intersection(options)):
         raise OptionError(option, f"reads a file with the permissions of the node{hint}")
     text = json.dumps(probe)

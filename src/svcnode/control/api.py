@@ -8,6 +8,7 @@ a document; with `If-Match`, a change is made only at that revision. An error is
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -15,7 +16,7 @@ from svcnode.api.spec import Response, make_response
 from svcnode.control.resources import (
     DRAIN,
     OUTCOMES,
-    Change,
+    ChangeRequest,
     Precondition,
     issue_path,
     service_path,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from svcnode.control.store import Document
     from svcnode.node import Node
 
-MAX_BODY_BYTES = 64 * 1024
 MAX_ISSUE_NAME_CHARS = 100
 _ETAG = re.compile(rb'"([0-9]{1,18})"')
 
@@ -76,6 +76,9 @@ class ControlApp:
             },
         )
 
+    async def get_openapi(self, request: Request, _: str) -> Response:
+        return make_response(200, _openapi())
+
     async def get_drain(self, request: Request, _: str) -> Response:
         return _document(200, self._found(DRAIN))
 
@@ -104,9 +107,9 @@ class ControlApp:
 
     async def put_service(self, request: Request, name: str) -> Response:
         options = _object(request)
-        change = Change(service_path(_service_id(name)), options, _precondition(request))
+        change = ChangeRequest(service_path(_service_id(name)), options, _precondition(request))
         applied = await self.resources.change(change)
-        service = self.resources.service(name)
+        service = self.resources.service(name, applied.document)
         if service is None:  # a later request has deleted it already
             raise ControlError(404, "Service not found")
         return _service(201 if applied.is_new else 200, service)
@@ -124,7 +127,7 @@ class ControlApp:
             raise ControlError(400, f"status must be one of {listed}", pointer="/status")
         if "code" in fields and known_code(fields["code"]) != fields["code"]:
             raise ControlError(400, "code must be a reason code, or begin with x_", pointer="/code")
-        change = Change(status_path(_service_id(name)), fields, _precondition(request))
+        change = ChangeRequest(status_path(_service_id(name)), fields, _precondition(request))
         await self.resources.change(change)
         return make_response(204)
 
@@ -149,12 +152,12 @@ class ControlApp:
     # ---- shared
 
     async def _put(self, request: Request, path: str, value: dict[str, Any]) -> Response:
-        applied = await self.resources.change(Change(path, value, _precondition(request)))
+        applied = await self.resources.change(ChangeRequest(path, value, _precondition(request)))
         assert applied.document is not None
         return _document(201 if applied.is_new else 200, applied.document)
 
     async def _delete(self, request: Request, path: str) -> Response:
-        await self.resources.change(Change(path, None, _precondition(request)))
+        await self.resources.change(ChangeRequest(path, None, _precondition(request)))
         return make_response(204)
 
     def _found(self, path: str) -> Document:
@@ -172,6 +175,7 @@ ROUTES: dict[str, dict[str, _Handler]] = {
     "/v1/drain": {"GET": ControlApp.get_drain, "PUT": ControlApp.put_drain, "DELETE": ControlApp.delete_drain},
     "/v1/issues": {"GET": ControlApp.get_issues},
     "/v1/issues/{name}": {"GET": ControlApp.get_issue, "PUT": ControlApp.put_issue, "DELETE": ControlApp.delete_issue},
+    "/v1/openapi.json": {"GET": ControlApp.get_openapi},
     "/v1/reload": {"PUT": ControlApp.put_reload},
     "/v1/services": {"GET": ControlApp.get_services},
     "/v1/services/{name}": {
@@ -235,6 +239,9 @@ def _object(request: Request) -> dict[str, Any]:
         return {}
     try:
         value = parse_strict_json(request.body)
+        compact_json(value).encode()
+    except UnicodeEncodeError as exc:
+        raise ControlError(400, "the body has a lone surrogate, which is not a character", pointer="") from exc
     except ValueError as exc:
         raise ControlError(400, f"the body is not JSON: {exc}", pointer="") from exc
     if not isinstance(value, dict):
@@ -266,6 +273,13 @@ def json_pointer(*path: str | int) -> str:
 
 
 # ---- responses
+
+
+@cache
+def _openapi() -> bytes:
+    from importlib import resources
+
+    return resources.files("svcnode.control").joinpath("openapi.json").read_bytes()
 
 
 def _json(code: int, value: Any, *headers: tuple[str, str]) -> Response:  # noqa: ANN401  any JSON value

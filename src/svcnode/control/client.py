@@ -254,7 +254,7 @@ class AsyncClient:
                             raise
                         self.close()
                         return _result(*await self._exchange(request.encode()))
-            except (OSError, EOFError, ValueError) as exc:
+            except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as exc:
                 self.close()
                 raise _unreachable(self.path, exc) from exc
             except asyncio.CancelledError:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -25,6 +26,7 @@ from svcnode.core.errors import ControlError, StoreError, SvcnodeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.redaction import SecretScope, redacted
 from svcnode.definition import define
+from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.tasks import log_failure
 from svcnode.net.threads import DaemonCall
 
@@ -43,6 +45,8 @@ MAX_SERVICES = 20_000
 MAX_ISSUES = 100
 DRAIN = "drain"
 STORE_ISSUE = "the control store cannot be read"
+STORE_TIMEOUT_S = 5.0  # to open and to close it: its mount may hang
+SECRETS_KEPT_S = 600.0  # after a change: a check that began before may show the old secrets
 OUTCOMES = {"up": Outcome.READY, "initializing": Outcome.NOT_READY, "down": Outcome.FAILED}
 _CHILDREN = ("status",)  # of a service; they are deleted with it
 _CONFIGURED = "this service is in the configuration file; change it there and reload"
@@ -64,7 +68,7 @@ class Precondition(NamedTuple):
             raise ControlError(412, f"it is at revision {document.revision}, not {self.revision}; read it again")
 
 
-class Change(NamedTuple):
+class ChangeRequest(NamedTuple):
     """A request to change one resource; a value of None deletes it."""
 
     path: str
@@ -80,6 +84,12 @@ class Applied(NamedTuple):
 class Registration(NamedTuple):
     definition: Definition
     secrets: SecretScope
+    is_accepted: bool = True
+
+    @property
+    def reports(self) -> bool:
+        """Whether the service reports its status by itself."""
+        return self.is_accepted and self.definition.probe_config is None
 
 
 def service_path(service_id: str) -> str:
@@ -111,6 +121,15 @@ class Transaction:
         document = self.changes[path] = Document(value, self.revision)
         return document
 
+    def register(self, service_id: str, registration: Registration) -> None:
+        if service_id in self.registrations:
+            self.registrations[service_id].secrets.release()
+        self.registrations[service_id] = registration
+
+    def release(self) -> None:
+        for registration in self.registrations.values():
+            registration.secrets.release()
+
     def deletes(self, path: str) -> bool:
         return path in self.changes and self.changes[path] is None
 
@@ -132,7 +151,10 @@ class Resources:
         self._issues: dict[str, str] = {}  # the texts at the node, by name
         self._configured: Mapping[str, bool] = {}  # the services of the file: whether they report by themselves
         self._revision = 0
-        self._waiting: list[tuple[Change, asyncio.Future[Applied]]] = []
+        self._is_loaded = False
+        self._problem = ""  # of the store; it is logged once
+        self._is_stopping = False
+        self._waiting: list[tuple[ChangeRequest, asyncio.Future[Applied]]] = []
         self._thread = DaemonCall("control store")
         self._writer: asyncio.Task[None] | None = None
 
@@ -145,20 +167,32 @@ class Resources:
     async def start(self) -> None:
         """Read the store and apply it. If it cannot be read, the node is unhealthy: services may be missing."""
         try:
-            stored = await self._thread.call_in_turn(self._store.load)
-            if not stored.is_same_boot:
-                stored = self._without_times(stored)
-                # Before anything else is stored: that would make the old times look like times since this boot.
-                await self._thread.call_in_turn(partial(self._store.write, stored.documents, stored.revision))
-        except StoreError as exc:
-            log.error("%s", exc, extra={"event": "control_store_failed"})  # noqa: TRY400  the text is enough
+            async with asyncio.timeout(STORE_TIMEOUT_S):
+                stored = await self._thread.call_in_turn(self._store.load)
+                if not stored.is_same_boot:
+                    stored = self._without_times(stored)
+                    # Before anything else is stored: that would make the old times look like times since this boot.
+                    await self._thread.call_in_turn(partial(self._store.write, stored.documents, stored.revision))
+        except TimeoutError:
+            self._set_problem(f"cannot read the control store: no response within {STORE_TIMEOUT_S:g} s")
+        except (StoreError, ThreadStartError) as exc:
+            self._set_problem(str(exc))
+        else:
+            self._is_loaded = True
+            self._documents, self._revision = stored.documents, stored.revision
+            for path, document in self._documents.items():
+                if _is_service(path):
+                    self._registrations[_id_of(path)] = self._register_stored(_id_of(path), document.value["options"])
+            self.apply_all()
+        if self._is_loaded:
+            self._node.clear_issue(STORE_ISSUE)
+        else:
             self._node.set_issue(STORE_ISSUE)
-            return
-        self._documents, self._revision = stored.documents, stored.revision
-        for path, document in self._documents.items():
-            if _is_service(path):
-                self._registrations[_id_of(path)] = self._register_stored(_id_of(path), document.value["options"])
-        self.apply_all()
+
+    def _set_problem(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.error("%s", problem, extra={"event": "control_store_failed"})
+        self._problem = problem
 
     def set_configured(self, services: Mapping[str, bool]) -> None:
         """Before the services of the file are applied: a document with the same id steps back.
@@ -171,14 +205,30 @@ class Resources:
                 self._node.deregister(service_id)
 
     def apply_all(self) -> None:
-        """At the start, and after the services of the file are applied."""
+        """At the start, and after the services of the file are applied: what the node does not have yet."""
         for path in self._documents:
-            self._apply(path)
+            if self._is_missing(path):
+                self._apply(path)
+
+    def redefine_all(self) -> None:
+        """After a change of the settings that definitions depend on."""
+        for service_id, old in self._registrations.items():
+            options = self._documents[service_path(service_id)].value["options"]
+            self._registrations[service_id] = new = self._register_stored(service_id, options)
+            self._release_later(old)
+            if new.definition != old.definition and service_id not in self._configured:
+                self._node.replace(new.definition)
+
+    def stop(self) -> None:
+        """From now on, the node stays drained: it is stopping."""
+        self._is_stopping = True
 
     async def close(self) -> None:
-        if self._writer is not None:
-            await self._writer
-        await self._thread.call_in_turn(self._store.close)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STORE_TIMEOUT_S):
+                if self._writer is not None:
+                    await asyncio.wait([self._writer])
+                await self._thread.call_in_turn(self._store.close)
 
     # ---- reading
 
@@ -188,14 +238,14 @@ class Resources:
     def services(self) -> list[dict[str, Any]]:
         return [self._service_fields(service.id) for service, _ in self._node]
 
-    def service(self, service_id: str) -> dict[str, Any] | None:
-        """None if there is none with this id."""
-        return self._service_fields(service_id) if self._is_registered(service_id) else None
+    def service(self, service_id: str, document: Document | None = None) -> dict[str, Any] | None:
+        """None if there is none with this id. With a document, its options and revision: a later one may exist."""
+        return self._service_fields(service_id, document) if self._is_registered(service_id) else None
 
     def issues(self) -> dict[str, Document]:
         return {name: self._documents[issue_path(name)] for name in self._issues}
 
-    def _service_fields(self, service_id: str) -> dict[str, Any]:
+    def _service_fields(self, service_id: str, document: Document | None = None) -> dict[str, Any]:
         found = self._node.find(service_id)
         assert found is not None
         service, state = found
@@ -209,14 +259,14 @@ class Resources:
             "reason": state.reason,
             "code": state.code,
         }
-        document = self._documents.get(service_path(service_id))
+        document = document or self._documents.get(service_path(service_id))
         if document is not None and service_id not in self._configured:
             fields |= {"options": _redacted(document.value["options"]), "revision": document.revision}
         return fields
 
     # ---- changing
 
-    async def change(self, change: Change) -> Applied:
+    async def change(self, change: ChangeRequest) -> Applied:
         """Returns when the change is on the disk and applied. Raises `ControlError`; then nothing has changed."""
         future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         self._waiting.append((change, future))
@@ -229,14 +279,49 @@ class Resources:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                await self._write(waiting)
+                try:
+                    await self._write(waiting)
+                except Exception:
+                    log.exception("internal error in a control request", extra={"event": "control_error"})
+                    for _, future in waiting:
+                        _resolve(future, ControlError(500, "internal error, which is in the log"))
         finally:
             self._writer = None
 
-    async def _write(self, waiting: list[tuple[Change, asyncio.Future[Applied]]]) -> None:
+    async def _write(self, waiting: list[tuple[ChangeRequest, asyncio.Future[Applied]]]) -> None:
+        if not self._is_loaded:
+            await self.start()
+        if not self._is_loaded:
+            self._refuse([future for _, future in waiting])
+            return
         transaction = Transaction(self._documents, self._revision)
+        accepted = self._checked_changes(transaction, waiting)
+        try:
+            if transaction.changes:
+                write = partial(self._store.write, transaction.changes, transaction.revision)
+                await self._thread.call_in_turn(write)
+        except (StoreError, ThreadStartError) as exc:
+            self._set_problem(str(exc))
+            transaction.release()
+            self._refuse([future for _, future in accepted])
+            return
+        self._set_problem("")
+        self._commit(transaction)
+        for applied, future in accepted:
+            _resolve(future, applied)
+
+    def _refuse(self, futures: list[asyncio.Future[Applied]]) -> None:
+        for future in futures:
+            _resolve(future, ControlError(503, f"{self._problem}; nothing has changed"))
+
+    def _checked_changes(
+        self, transaction: Transaction, waiting: list[tuple[ChangeRequest, asyncio.Future[Applied]]]
+    ) -> list[tuple[Applied, asyncio.Future[Applied]]]:
+        """Add the changes that are allowed to the transaction, and refuse the others."""
         accepted: list[tuple[Applied, asyncio.Future[Applied]]] = []
         for index, (change, future) in enumerate(waiting):
+            if future.done():  # the client has disconnected
+                continue
             if transaction.deletes(change.path):  # a service that is registered again starts without evidence
                 self._waiting[:0] = waiting[index:]
                 break
@@ -244,24 +329,13 @@ class Resources:
                 accepted.append((self._add_to(transaction, change), future))
             except ControlError as exc:
                 _resolve(future, exc)
-        try:
-            if transaction.changes:
-                write = partial(self._store.write, transaction.changes, transaction.revision)
-                await self._thread.call_in_turn(write)
-        except StoreError as exc:
-            log.error("%s", exc, extra={"event": "control_store_failed"})  # noqa: TRY400  the text is enough
-            for _, future in accepted:
-                _resolve(future, ControlError(503, f"{exc}; nothing has changed"))
-            return
-        self._commit(transaction)
-        for applied, future in accepted:
-            _resolve(future, applied)
+        return accepted
 
     def _commit(self, transaction: Transaction) -> None:
         self._revision = transaction.revision
         for service_id, registration in transaction.registrations.items():
             if service_id in self._registrations:
-                self._registrations[service_id].secrets.release()
+                self._release_later(self._registrations[service_id])
             self._registrations[service_id] = registration
         for path, document in transaction.changes.items():
             if document is not None:
@@ -269,11 +343,11 @@ class Resources:
             else:
                 self._documents.pop(path, None)
                 if _is_service(path):
-                    self._registrations.pop(_id_of(path)).secrets.release()
+                    self._release_later(self._registrations.pop(_id_of(path)))
         for path in transaction.changes:
             self._apply(path)
 
-    def _add_to(self, transaction: Transaction, change: Change) -> Applied:
+    def _add_to(self, transaction: Transaction, change: ChangeRequest) -> Applied:
         """Check a change against the result of the ones before it, and add it."""
         path, old = change.path, transaction.get(change.path)
         change.precondition.check(old)
@@ -295,7 +369,7 @@ class Resources:
             return {**value, "at_s": self._node.now_s()}
         if _is_service(path):
             return self._checked_service(transaction, path, value)
-        if path != DRAIN and transaction.get(path) is None and len(self._issues) >= MAX_ISSUES:
+        if path != DRAIN and transaction.get(path) is None and self._issue_count(transaction) >= MAX_ISSUES:
             raise ControlError(409, f"the node has {MAX_ISSUES} issues already")
         return value
 
@@ -305,9 +379,25 @@ class Resources:
             raise ControlError(409, _CONFIGURED)
         if old is None and len(self._registrations) + len(transaction.registrations) >= MAX_SERVICES:
             raise ControlError(409, f"{MAX_SERVICES} services are registered already")
-        transaction.registrations[service_id] = self._register(service_id, options)
-        registered_at_s = self._node.now_s() if old is None else old.value["registered_at_s"]
-        return {"options": options, "registered_at_s": registered_at_s}
+        before = transaction.registrations.get(service_id) or self._registrations.get(service_id)
+        registration = self._register(service_id, options)
+        transaction.register(service_id, registration)
+        if old is not None and before is not None and before.reports == registration.reports:
+            if options != old.value["options"] and self._has_expired(transaction, service_id):
+                transaction.delete(status_path(service_id))  # with a longer ttl, it would be valid after a restart
+            return {"options": options, "registered_at_s": old.value["registered_at_s"]}
+        # It starts without evidence: an earlier report is not one of this service.
+        transaction.delete(status_path(service_id))
+        return {"options": options, "registered_at_s": self._node.now_s()}
+
+    def _has_expired(self, transaction: Transaction, service_id: str) -> bool:
+        found = self._node.find(service_id)
+        is_expired = found is not None and found[1].code == ReasonCode.TTL_EXPIRED
+        return is_expired and status_path(service_id) not in transaction.changes
+
+    def _issue_count(self, transaction: Transaction) -> int:
+        new = sum(path.startswith("issues/") and path not in self._documents for path in transaction.changes)
+        return len(self._issues) + new
 
     def _check_reports(self, transaction: Transaction, service_id: str) -> None:
         """A service reports its status if it has neither a probe nor a fixed status."""
@@ -316,24 +406,40 @@ class Resources:
         elif transaction.get(service_path(service_id)) is None:
             raise ControlError(404, "Service not found")
         else:
-            registration = transaction.registrations.get(service_id) or self._registrations[service_id]
-            reports = registration.definition.probe_config is None
+            reports = (transaction.registrations.get(service_id) or self._registrations[service_id]).reports
         if not reports:
             raise ControlError(409, "this service has a probe or a fixed status, which alone sets its status")
 
     # ---- applying documents to the node
 
+    def _is_missing(self, path: str) -> bool:
+        """Whether the node does not have a document yet. A report that it has is not recorded again."""
+        if path == DRAIN:
+            return not self._node.condition.draining
+        if path.endswith("/status"):
+            found = self._node.find(_id_of(path))
+            return found is not None and found[1].last_evidence_at_s is None
+        if _is_service(path):
+            return not self._is_registered(_id_of(path))
+        return _issue_of(path) not in self._issues
+
     def _apply(self, path: str) -> None:
         document = self._documents.get(path)
         if path == DRAIN:
-            self._node.drain() if document is not None else self._node.undrain()
+            self._apply_drain(document)
         elif path.endswith("/status"):
             if document is not None:
                 self._apply_status(_id_of(path), document.value)
         elif _is_service(path):
             self._apply_service(_id_of(path), document)
         else:
-            self._apply_issue(unquote(path.removeprefix("issues/")), document)
+            self._apply_issue(_issue_of(path), document)
+
+    def _apply_drain(self, document: Document | None) -> None:
+        if document is not None:
+            self._node.drain()
+        elif not self._is_stopping:
+            self._node.undrain()
 
     def _apply_service(self, service_id: str, document: Document | None) -> None:
         if service_id in self._configured:
@@ -357,12 +463,14 @@ class Resources:
         self._node.record(service_id, verdict, at_s=at_s)
 
     def _apply_issue(self, name: str, document: Document | None) -> None:
-        if name in self._issues:
-            self._node.clear_issue(self._issues.pop(name))
+        """The new text is set before the old one is cleared, so that the node is not healthy in between."""
+        old = self._issues.pop(name, None)
         if document is not None:
             reason = document.value.get("reason", "")
             self._issues[name] = f"{name}: {reason}" if reason else name
             self._node.set_issue(self._issues[name])
+        if old is not None and old not in self._issues.values():
+            self._node.clear_issue(old)
 
     # ---- definitions
 
@@ -384,7 +492,11 @@ class Resources:
                 exc,
                 extra={"event": "control_service_rejected", "service": service_id},
             )
-            return Registration(define(service_id, name=options.get("name"), ttl=1), SecretScope())
+            rejected = define(service_id, name=options.get("name"), ttl=1)
+            return Registration(rejected, SecretScope(), is_accepted=False)
+
+    def _release_later(self, registration: Registration) -> None:
+        asyncio.get_running_loop().call_later(SECRETS_KEPT_S, registration.secrets.release)
 
     def _without_times(self, stored: StoredDocuments) -> StoredDocuments:
         """The machine was restarted, and its clock with it: a service has been silent for an unknown time."""
@@ -405,6 +517,10 @@ def _is_service(path: str) -> bool:
 
 def _id_of(path: str) -> str:
     return unquote(path.split("/")[1])
+
+
+def _issue_of(path: str) -> str:
+    return unquote(path.removeprefix("issues/"))
 
 
 def _redacted(value: Any) -> Any:  # noqa: ANN401  any JSON value

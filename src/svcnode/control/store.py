@@ -64,7 +64,9 @@ class ControlStore:
         """Open the file and read everything. A missing file is created with the first change. Raises `StoreError`."""
         self.close()
         try:
-            if not os.path.lexists(self._path):
+            try:
+                self._path.lstat()
+            except FileNotFoundError:
                 return StoredDocuments({}, 0, is_same_boot=True)
             self._connection = connection = self._open()
             rows = connection.execute("SELECT path, value, revision FROM documents ORDER BY position").fetchall()
@@ -80,7 +82,7 @@ class ControlStore:
     def write(self, changes: Mapping[str, Document | None], revision: int) -> None:
         """Write all changes, or none; None deletes a document. Raises `StoreError`."""
         try:
-            connection = self._connection or self._open()
+            connection = self._connection or self._create()
             self._connection = connection
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -103,6 +105,13 @@ class ControlStore:
             with suppress(sqlite3.Error):
                 self._connection.close()
             self._connection = None
+
+    def _create(self) -> sqlite3.Connection:
+        connection = self._open()
+        if connection.execute("SELECT 1 FROM meta").fetchone():
+            connection.close()
+            raise StoreError(f"{self._path} was written by another process since the start; restart the node")
+        return connection
 
     def _open(self) -> sqlite3.Connection:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

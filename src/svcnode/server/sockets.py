@@ -74,9 +74,15 @@ def _file_identity(path: Path) -> tuple[int, int] | None:
 def bind_private(path: Path, group_id: int | None = None) -> socket.socket:
     """A Unix socket that only this user, and the members of the group, can connect to. Raises OSError."""
     path.parent.mkdir(mode=0o700 if group_id is None else 0o755, parents=True, exist_ok=True)
-    sock = _bind_unix(path, mode=0o600 if group_id is None else 0o660)
+    sock = _bind_unix(path, mode=0o600)
     if group_id is not None:
-        os.chown(path, -1, group_id, follow_symlinks=False)
+        try:
+            os.chown(path, -1, group_id, follow_symlinks=False)
+            path.chmod(0o660)  # a mode before `bind` would be reduced by the umask
+        except OSError:
+            remove_unix_socket(sock)
+            sock.close()
+            raise
     return sock
 
 
@@ -95,7 +101,7 @@ def is_peer_allowed(sock: socket.socket, group_id: int | None = None) -> bool:
 
 
 _SO_PEERGROUPS = 59  # of Linux; the socket module has no name for it
-_MAX_GROUPS = 1024
+_MAX_GROUPS = 256  # Python's `getsockopt` returns at most 1024 bytes
 
 
 def _bind_unix(path: Path, mode: int | None = None) -> socket.socket:

@@ -371,8 +371,9 @@ class ControlModel(RuleBasedStateMachine):
     def put(self, service_id: str, ttl: float) -> None:
         response = register_at(self.agent, service_id, ttl)
         assert response.code == (200 if service_id in self.services else 201)
-        _, report, since_s = self.services.get(service_id, (ttl, None, self.agent.now_s))
-        self.services[service_id] = (ttl, report, since_s)
+        old_ttl, report, since_s = self.services.get(service_id, (ttl, None, self.agent.now_s))
+        has_expired = self.agent.now_s - since_s >= old_ttl
+        self.services[service_id] = (ttl, None if has_expired else report, since_s)
 
     @rule(service_id=IDS)
     def delete(self, service_id: str) -> None:
