@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import svcnode
 from tests.support.http_server import running_server
 from tests.support.node_cases import worked_example
@@ -79,7 +81,7 @@ def test_the_server_conforms_to_its_openapi_document(tmp_path: Path) -> None:
     assert "1 covered / 1 selected / 1 total" in run.stdout
 
 
-DOCUMENT = Path(svcnode.__file__).parent / "api" / "openapi.json"
+DOCUMENTS = [Path(svcnode.__file__).parent / package / "openapi.json" for package in ("api", "control")]
 REDOCLY_VERSION, SPECTRAL_VERSION = "2.73.0", "6.16.3"
 
 
@@ -90,16 +92,18 @@ def lint(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_redocly_finds_no_error_in_the_openapi_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.parent.name)
+def test_redocly_finds_no_error_in_an_openapi_document(document: Path, tmp_path: Path) -> None:
     package = npm_package("@redocly/cli", REDOCLY_VERSION)
-    shutil.copy(DOCUMENT, tmp_path)
+    shutil.copy(document, tmp_path)
     done = lint(str(package / "bin" / "cli.js"), "lint", "openapi.json", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_spectral_finds_no_error_in_the_openapi_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.parent.name)
+def test_spectral_finds_no_error_in_an_openapi_document(document: Path, tmp_path: Path) -> None:
     package = npm_package("@stoplight/spectral-cli", SPECTRAL_VERSION)
-    shutil.copy(DOCUMENT, tmp_path)
+    shutil.copy(document, tmp_path)
     (tmp_path / ".spectral.yaml").write_text('extends: ["spectral:oas"]')
     done = lint(str(package / "dist" / "index.js"), "lint", "openapi.json", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -755,8 +755,8 @@ def test_the_environment_may_name_the_configuration(tmp_path: Path) -> None:
     assert checked.returncode == 0
 
 
-def test_a_heartbeat_service_causes_a_warning(tmp_path: Path) -> None:
-    config = f'{FIXED}[[services]]\nid = "indexer"\nprobe = "heartbeat:30s"\n'
+def test_a_heartbeat_service_without_a_control_socket_causes_a_warning(tmp_path: Path) -> None:
+    config = f'[control]\nenabled = false\n{FIXED}[[services]]\nid = "indexer"\nprobe = "heartbeat:30s"\n'
     (tmp_path / "svcnode.toml").write_text(config)
     checked = run(tmp_path, "check-config")
     assert checked.returncode == 0

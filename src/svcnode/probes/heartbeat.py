@@ -1,4 +1,4 @@
-"""`heartbeat:30s`: the service sends heartbeats through `Node.beat(id)`; it is not checked.
+"""`heartbeat:30s`: the service sends heartbeats, by the control socket or `Node.beat(id)`; it is not checked.
 
 ready      a heartbeat within `ttl`
 not ready  before the first heartbeat, for at most `ttl`
