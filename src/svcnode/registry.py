@@ -175,6 +175,14 @@ class ServiceRegistry:
             self._publish(ChangeKind.REGISTERED, now_s, service_id, after=entry.state)
         return Handle(self, service_id)
 
+    def set_registered_at(self, service_id: str, registered_at_s: float) -> None:
+        """The service exists for longer than this process: evidence since then counts."""
+        with self._change():
+            entry = self._entry(service_id)
+            if registered_at_s < entry.state.registered_at_s:
+                entry.set_state(entry.state._replace(registered_at_s=registered_at_s))
+                self._queue_expiry(entry)  # it expires earlier than it was queued for
+
     def replace(self, definition: Definition) -> None:
         """Redefine a registered service. Its position in the list does not change.
 

@@ -459,6 +459,8 @@ class Resources:
         outcome, at_s = OUTCOMES[value["status"]], value["at_s"]
         if outcome is Outcome.READY and (at_s is None or at_s > self._node.now_s()):
             return  # it is of the time before the machine was restarted
+        if at_s is not None:  # a service of the file is registered at every start
+            self._node.set_registered_at(service_id, at_s)
         verdict = Verdict(outcome, value.get("reason", ""), value.get("code", ReasonCode.REPORTED))
         self._node.record(service_id, verdict, at_s=at_s)
 

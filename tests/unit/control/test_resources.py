@@ -183,8 +183,11 @@ def test_a_service_of_the_file_cannot_be_changed_or_removed_but_may_report(tmp_p
     assert beat(agent).code == 204
     assert beat(agent, "db").code == 409
     assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
+    agent.now_s += TTL_S - 1
     agent.restart()
     assert agent.statuses() == {"indexer": UP, "db": INITIALIZING}
+    agent.now_s += 2
+    assert agent.statuses() == {"indexer": DOWN, "db": INITIALIZING}
     agent.close()
 
 
