@@ -350,10 +350,10 @@ class Resources:
     def _add_to(self, transaction: Transaction, change: ChangeRequest) -> Applied:
         """Check a change against the result of the ones before it, and add it."""
         path, old = change.path, transaction.get(change.path)
+        if _is_service(path) and _id_of(path) in self._configured:
+            raise ControlError(409, _CONFIGURED)
         change.precondition.check(old)
         if change.value is None:
-            if _is_service(path) and _id_of(path) in self._configured:
-                raise ControlError(409, _CONFIGURED)
             for gone in (path, *(f"{path}/{child}" for child in _CHILDREN)):
                 transaction.delete(gone)
             return Applied(None)
@@ -375,8 +375,6 @@ class Resources:
 
     def _checked_service(self, transaction: Transaction, path: str, options: dict[str, Any]) -> dict[str, Any]:
         service_id, old = _id_of(path), transaction.get(path)
-        if service_id in self._configured:
-            raise ControlError(409, _CONFIGURED)
         if old is None and len(self._registrations) + len(transaction.registrations) >= MAX_SERVICES:
             raise ControlError(409, f"{MAX_SERVICES} services are registered already")
         before = transaction.registrations.get(service_id) or self._registrations.get(service_id)
