@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from svcnode.api.cors import CorsPolicy, parse_origins
 from svcnode.api.spec import parse_prefixes
@@ -63,8 +63,7 @@ TOKEN_PATTERN = re.compile(rf"[A-Za-z0-9._~+/=-]{{{MIN_TOKEN_CHARS},}}")
 _POLICY_KEYS = (*DURATION_KEYS, *THRESHOLD_KEYS, *WINDOW_KEYS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
+class ServiceSettings(NamedTuple):
     definition: Definition
     status: Status | None = None  # the fixed status of a service without a probe
 
@@ -73,8 +72,7 @@ class ServiceSettings:
         return self.definition.service.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
+class TlsSettings(NamedTuple):
     certificate: Path
     key: Path
 
@@ -88,8 +86,7 @@ class OperatorSettings:
     trusts_loopback: bool  # a request from loopback needs no token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistorySettings:
+class HistorySettings(NamedTuple):
     path: Path | None  # None: in memory only
     max_age_s: float
     max_bytes: int
@@ -99,6 +96,8 @@ class HistorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """The configuration of a node."""
+
     node_name: str
     node_version: str
     listen: tuple[Address, ...]  # of the interface
