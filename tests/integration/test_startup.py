@@ -184,7 +184,7 @@ def test_serving_loads_only_what_it_needs(configured: Path) -> None:
     modules = modules_after(SERVE, configured)
     assert not modules & NOT_LOADED
     assert not modules & {"svcnode.discovery", "svcnode.store", "svcnode.client", "svcnode.terminal"}
-    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.notify.alert"}
+    assert not modules & {"svcnode.api.asgi", "svcnode.api.wsgi", "svcnode.api.cors", "svcnode.notify.alert"}
     assert commands(modules) == {"_args", "serve"}
     assert kinds(modules) == set()
 

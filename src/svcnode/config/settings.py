@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from svcnode.api.cors import CorsPolicy, parse_origins
 from svcnode.api.spec import parse_prefixes
 from svcnode.config.schema import DURATION_KEYS, THRESHOLD_KEYS, WINDOW_KEYS
 from svcnode.core.address import Address, parse_address
@@ -38,6 +37,7 @@ from svcnode.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from svcnode.api.cors import CorsPolicy
     from svcnode.config.schema import FileTable, HistoryTable, KeyPath, NodeTable, NotifyTable, ServiceTable, TlsTable
     from svcnode.config.sources import Source
     from svcnode.core.redaction import SecretScope
@@ -94,15 +94,14 @@ class HistorySettings(NamedTuple):
     has_folder: bool = True  # False: no path is set, and there is no folder for state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """The configuration of a node."""
 
     node_name: str
     node_version: str
     listen: tuple[Address, ...]  # of the interface
     # All addresses to bind, each with the option, environment variable or key that sets it; None: the default.
-    addresses: Mapping[Address, str | None] = field(compare=False)
+    addresses: Mapping[Address, str | None]
     prefixes: tuple[str, ...]
     cors: CorsPolicy | None  # None: no page of another origin may read the responses
     drain_s: float | None  # None: the agent chooses
@@ -115,7 +114,7 @@ class Settings:
     log_format: str
     services: tuple[ServiceSettings, ...]
     uses_store: bool  # no services are configured, so the node probes its own store
-    secrets: SecretScope = field(compare=False, repr=False)  # of this configuration
+    secrets: SecretScope  # of this configuration
 
 
 def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Settings:
@@ -126,8 +125,7 @@ def settings_from(table: FileTable, source: Source, secrets: SecretScope) -> Set
         store_path = _store_path(table, state_folder)
     with source.error_context("server", "prefix"):
         prefixes = parse_prefixes(_as_list(server.get("prefix", DEFAULT_PREFIX)))
-    with source.error_context("server", "cors"):
-        cors = parse_origins(_as_list(server["cors"])) if "cors" in server else None
+    cors = _cors(server["cors"], source) if "cors" in server else None
     drain_s = _duration_s(source, ("server", "drain"), server["drain"], at_most="1h") if "drain" in server else None
     with source.error_context("server", "listen"):
         listen = _addresses(server.get("listen", DEFAULT_LISTEN), has_tls="tls" in server)
@@ -192,6 +190,13 @@ def _duration_s(source: Source, path: KeyPath, text: str, *, at_least: str = "0s
 def _as_list(value: str | list[str]) -> list[str]:
     """A list, one value, or several values separated by commas, as in an environment variable."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _cors(origins: str | list[str], source: Source) -> CorsPolicy:
+    from svcnode.api.cors import parse_origins  # few nodes are read by pages of another origin
+
+    with source.error_context("server", "cors"):
+        return parse_origins(_as_list(origins))
 
 
 def _addresses(listen: str | list[str], *, has_tls: bool) -> tuple[Address, ...]:
