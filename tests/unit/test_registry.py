@@ -7,7 +7,7 @@ import itertools
 import math
 import sys
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -1131,16 +1131,16 @@ class NodeAgainstModel(RuleBasedStateMachine):
         others = tuple(one for one in self.condition.issues if one != issue)
         if not is_set:
             self.node.clear_issue(issue)
-            self.condition = replace(self.condition, issues=others)
+            self.condition = self.condition._replace(issues=others)
         elif issue not in self.condition.issues:
             self.node.set_issue(issue)
-            self.condition = replace(self.condition, issues=(*others, issue))
+            self.condition = self.condition._replace(issues=(*others, issue))
 
     @precondition(lambda self: self.condition.starting)
     @rule()
     def started(self) -> None:
         self.node.started()
-        self.condition = replace(self.condition, starting=False)
+        self.condition = self.condition._replace(starting=False)
 
     # A rule, not an invariant: the result must not depend on reads between the other steps.
     @rule()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +29,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def with_exec(settings: Settings) -> Settings:
     assert isinstance(settings.control, ControlSettings)
-    return replace(settings, control=replace(settings.control, allows_exec=True))
+    return settings._replace(control=settings.control._replace(allows_exec=True))
 
 
 def register(settings: Settings, **options: Any) -> Definition:
