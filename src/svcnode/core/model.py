@@ -144,6 +144,7 @@ class Policy:
     # within `ttl_s` makes it Down. If neither is set, a report is valid until the next one.
     stale_after_s: float | None = None
     ttl_s: float | None = None
+    stale_code: str = ReasonCode.STALE  # of a service whose evidence is older than `stale_after_s`
 
     def __post_init__(self) -> None:
         validate_threshold("rise", self.rise)

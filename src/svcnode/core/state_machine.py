@@ -225,9 +225,10 @@ def as_of(state: ServiceState, now_s: float, policy: Policy) -> ServiceState:
     if policy.ttl_s is not None:
         status, code, reason = Status.DOWN, ReasonCode.TTL_EXPIRED, f"no heartbeat within the ttl of {policy.ttl_s:g} s"
     else:
+        status, code = Status.INITIALIZING, policy.stale_code
         missing = "success" if state.status is Status.UP else "evidence"
-        status, code = Status.INITIALIZING, ReasonCode.STALE
-        reason = f"stale: no {missing} for {policy.stale_after_s:g} s"
+        source, problem = (" from the registry", "lost") if code == ReasonCode.REGISTRY_LOST else ("", "stale")
+        reason = f"{problem}: no {missing}{source} for {policy.stale_after_s:g} s"
     return state._replace(status=status, reason=reason, code=code, since_s=expiry_s, ready_in_a_row=0)
 
 

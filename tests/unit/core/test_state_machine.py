@@ -169,6 +169,14 @@ def test_a_down_service_without_fresh_evidence_is_stale() -> None:
     assert "33 s" in state.reason
 
 
+@pytest.mark.parametrize("verdicts", [UP, DOWN])
+def test_the_policy_sets_the_code_of_a_stale_service(verdicts: tuple[tuple[float, Verdict], ...]) -> None:
+    policy = replace(POLICY, stale_code=ReasonCode.REGISTRY_LOST)
+    state = as_of(state_after(*verdicts), 93.0, policy)
+    assert (state.status, state.code) == (Status.INITIALIZING, ReasonCode.REGISTRY_LOST)
+    assert "registry for 33 s" in state.reason
+
+
 def test_evidence_is_valid_until_stale_after() -> None:
     assert as_of(state_after(*UP), math.nextafter(33.0, 0.0), POLICY).status is Status.UP
 

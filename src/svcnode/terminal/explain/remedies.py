@@ -60,6 +60,15 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "broken, or the service restarts again and again. See its log. The keys window, max_failures and "
         "recovery_failures set the limits.",
     ),
+    ReasonCode.REGISTRY_LOST: Remedy(
+        "other replicas check the service, and their evidence does not arrive through the registry",
+        "Check that the registry (etcd) is running and can be reached from the node's machine and from the other "
+        "replicas: svcnode registry check.",
+    ),
+    ReasonCode.OBSERVERS_DISAGREE: Remedy(
+        "the replicas that check the service have no majority for any status",
+        "The network between some replicas and the service may be broken. Run svcnode probe on each of these machines.",
+    ),
     # ---- the check could not run
     ReasonCode.PROBE_ERROR: Remedy(
         "the probe raised an exception",

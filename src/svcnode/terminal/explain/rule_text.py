@@ -68,7 +68,7 @@ def _up_rule(details: ParsedDetails) -> Iterator[str]:
 def _initializing_rule(details: ParsedDetails) -> str:
     if details.code == ReasonCode.NO_EVIDENCE:
         return "A service is Initializing until its first check has a result."
-    if details.code == ReasonCode.STALE:
+    if details.code in (ReasonCode.STALE, ReasonCode.REGISTRY_LOST):
         return (
             f"A result is valid for {_setting_text('stale_after', details.stale_after_s)}, and there is no newer one. "
             "Without a valid result, a service is Initializing."
